@@ -17,8 +17,6 @@ from lodekit.inference.markov.frames import Frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
 from lodekit.inference.markov.lanes import (
     Places,
-    empty,
-    fill_up,
     put_first,
     put_last,
     put_side_by_side,
@@ -120,11 +118,8 @@ class Framed:
         ----------
         scores : array, shape (b, m, k)
         """
-        (places, width, count), size = self.places.observed.shape, scores.shape[2]
-        found = empty(places * width, size, count)
-        found[..., : self.blocks] = scores[:, : len(found)].transpose(1, 2, 0)
-        found[..., self.blocks :] = 0.0
-        return found.reshape(places, width, size, count)
+        places, width, count = self.places.observed.shape
+        return put_side_by_side(scores[:, : places * width]).reshape(places, width, scores.shape[2], count)
 
     def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
         """Add derivatives in the system; return those in values and in variances, shape (2, p, w, b).
@@ -258,7 +253,7 @@ class _Way:
         in_last, in_quiet : arrays
             Derivatives there, blocks first.
         """
-        D, A = (put_side_by_side(fill_up(part)) for part in (in_last, in_quiet))
+        D, A = (put_side_by_side(part) for part in (in_last, in_quiet))
         (n, width, count), q = D.shape, len(A)
         changes = sum(len(cuts.blocks) for cuts in own.frames.cuts)
         steps, others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))

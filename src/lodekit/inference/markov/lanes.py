@@ -108,15 +108,20 @@ def fill_up(values: NDArray[Number], rest: int = 0) -> NDArray[Number]:
 
 
 def put_side_by_side(values: Array) -> Array:
-    """Return the first dimension, that of blocks, as the last one, in lines of the cache.
+    """Return the first dimension, that of blocks, as the last one, filled up with zeros to lines of the cache.
 
     Parameters
     ----------
     values : array, shape (u, ...)
+
+    Examples
+    --------
+    >>> put_side_by_side(np.ones((3, 2)))[1].tolist()
+    [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
-    turned = np.moveaxis(values, 0, -1)
-    found = empty(*turned.shape)
-    found[...] = turned
+    count = len(values)
+    found = empty(*values.shape[1:], count + -count % _LINE)
+    found[..., :count], found[..., count:] = np.moveaxis(values, 0, -1), 0.0
     return found
 
 

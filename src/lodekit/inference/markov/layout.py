@@ -149,20 +149,14 @@ class Layout:
         size : int
             m.
         """
-        flat = values.reshape(self.numbers.size, *values.shape[2:])
-        if len(self._where) == size:
-            return np.asarray(flat[self._where])
-        found = np.zeros((size, *values.shape[2:]))
-        rows = self.numbers.reshape(-1)
-        there = rows >= 0
-        found[rows[there]] = flat[there]
+        found, there = np.zeros((size, *values.shape[2:])), self._there
+        found[self.numbers.reshape(-1)[there]] = values.reshape(self.numbers.size, *values.shape[2:])[there]
         return found
 
     @cached_property
-    def _where(self) -> Numbers:
-        """Where each measurement stands among all places; they are all here where these are as many."""
-        rows = self.numbers.reshape(-1)
-        return np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
+    def _there(self) -> Numbers:
+        """The numbers of all places at which something was measured."""
+        return np.flatnonzero(self.numbers >= 0)
 
 
 def cut(

@@ -12,7 +12,6 @@ from lodekit.inference.markov.frames import Column, Cuts, Frames, make_frames
 from lodekit.inference.markov.lanes import (
     Places,
     empty,
-    fill_up,
     multiply,
     put_first,
     put_last,
@@ -43,7 +42,7 @@ def sweep_framed(space: Space, own: Places, values: Array, variance: Array) -> F
     """
     places, width, count = own.observed.shape
     n, q, R = space.noisy, space.size - space.noisy, np.append(variance, 1.0)[own.numbers]
-    frames, y = make_frames(space, own, _quiet(own.observed, R, len(space.readings))), put_side_by_side(fill_up(values))
+    frames, y = make_frames(space, own, _quiet(own.observed, R, len(space.readings))), put_side_by_side(values)
     taken = _Taken.start(n, q, count)
     white, scales = empty(places, width, taken.D.shape[1], count), empty(places, width, count)
     quiet, past, largest, doubt = zeros(places + 1, q, q, count), {}, np.zeros((width, count)), 0.0
