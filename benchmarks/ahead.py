@@ -31,13 +31,12 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from disturbances import discretise
 from greybox_records import HOURS
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.innovations import take_turns
-from lodekit.inference.turns import Lead, errors_ahead
-from lodekit.learning.bands.unsteadiness import find_spread, find_unsteadiness
-from lodekit.preparing import prepare
-from lodekit.spreads import FIRST
+from lodekit.data.records import Measurements
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.innovations import Horizon, compute_innovations, forecast_errors
+from lodekit.results.forecast import BURN_IN_ROWS
+from lodekit.uncertainty.prediction_bands import calibrate_error_scale, fit_garch
 
 Array = NDArray[np.float64]
 ROWS, STEP, TAU, GAIN, NOISE = 400, 0.5, 4.0, 2.0, 0.03
@@ -78,16 +77,18 @@ def cover(kind: str, seed: int) -> list[list[float]]:
     with threadpool_limits(1):
         gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0).fit(t[:ROWS], first)
         given = gp.validate(t[ROWS:], later, ahead=LEADS)["y"].ahead
-        kept = Measurements.of(Observations().add(t[ROWS:], "y", later["y"]).add(t[ROWS:], "u", later["u"]))
-        kept = kept.given({"u": "hold"})
-        own = prepare(system, gp.fit_.arguments, kept).prior
-        turns = take_turns(
-            "markov", own, kept.series, replace(gp.fit_.hyperparameters, mode_deviations=np.full(1, 1e4))
+        kept = Measurements.from_observations(
+            Observations().add(t[ROWS:], "y", later["y"]).add(t[ROWS:], "u", later["u"])
+        )
+        kept = kept.with_known_inputs({"u": "hold"})
+        own = build_setup(system, gp.fit_.settings, kept).prior
+        turns = compute_innovations(
+            "markov", own, kept.series, replace(gp.fit_.hyperparameters, mode_amplitudes=np.full(1, 1e4))
         )
     assert turns is not None
     found = []
     for lead in LEADS:
-        errors, deviations = (part[10 + lead :] for part in errors_ahead(turns, 0, Lead(lead)))
+        errors, deviations = (part[10 + lead :] for part in forecast_errors(turns, 0, Horizon(lead)))
         found.append([float(np.mean(np.abs(errors) <= 1.96 * deviations)), given[lead].coverage])
     return found
 
@@ -117,7 +118,7 @@ class Textbook:
     def innovations(self) -> Array:
         """Errors one row ahead over their deviations; the first ones as if nothing had been seen."""
         found = self.errors / np.sqrt(self.variances)
-        found[:FIRST] = np.clip(found[:FIRST], -1.0, 1.0)
+        found[:BURN_IN_ROWS] = np.clip(found[:BURN_IN_ROWS], -1.0, 1.0)
         return np.asarray(found)
 
     def ahead(self, lead: int) -> tuple[Array, Array]:
@@ -126,7 +127,7 @@ class Textbook:
         mean, variance = self.means[:count], self.left[:count]
         for k in range(lead):
             mean, variance = self.decay * mean + self.pushes[k : k + count], self.decay**2 * variance + self.push
-        return (self.y[lead:] - mean)[FIRST:], (variance + self.noise)[FIRST:]
+        return (self.y[lead:] - mean)[BURN_IN_ROWS:], (variance + self.noise)[BURN_IN_ROWS:]
 
 
 def cover_by_textbook(kind: str, seed: int) -> list[list[float]]:
@@ -141,20 +142,20 @@ def cover_by_textbook(kind: str, seed: int) -> list[list[float]]:
     share = (ROWS - 3) / ROWS
     roots = (vectors / np.sqrt(np.maximum(values, 1.0 / 9.0) * share)).T
     fitted, kept = (Textbook(best, *part) for part in (first, later))
-    unsteadiness = find_unsteadiness([t[:ROWS]], [fitted.innovations])
+    unsteadiness = fit_garch([t[:ROWS]], [fitted.innovations])
     found = []
     for lead in LEADS:
         parts = []
         for part, own in ((first, fitted), (later, kept)):
             both = [[Textbook(best + sign * root, *part).ahead(lead)[0] for sign in (0.1, -0.1)] for root in roots]
             moved = np.sum([((above - below) / 0.2) ** 2 for above, below in both], axis=0)
-            sizes = unsteadiness.follow(t[:ROWS], own.innovations)[FIRST : ROWS - lead]
+            sizes = unsteadiness.filter_variance(t[:ROWS], own.innovations)[BURN_IN_ROWS : ROWS - lead]
             parts.append((*own.ahead(lead), moved, sizes))
         errors, variances, moved, sizes = parts[0]
         wide = np.sqrt(variances / share)
-        spread = find_spread([errors / wide], [sizes], [moved / wide**2], lead)
+        spread = calibrate_error_scale([errors / wide], [sizes], [moved / wide**2], lead)
         errors, variances, moved, sizes = parts[1]
-        given = spread.deviations(sizes, variances / share, moved)
+        given = spread.forecast_std(sizes, variances / share, moved)
         found.append([float(np.mean(np.abs(errors) <= 1.96 * each)) for each in (np.sqrt(variances), given)])
     return found
 

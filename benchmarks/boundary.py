@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from disturbances import discretise
-from lodekit.learning.needs import boundary_p_value
+from lodekit.uncertainty.variance_tests import chi_bar_p_value
 
 Array = NDArray[np.float64]
 RATE, GAIN, STEP, NOISE, ROWS = 0.3, 2.0, 0.5, 0.1, 100
@@ -59,7 +59,7 @@ def gains(samples: Array, K: Array) -> Array:
 
 def show(name: str, found: Array, *, coloured: bool) -> None:
     """Print how often p-values are below some levels."""
-    values = np.array([boundary_p_value(float(gain) if gain > 1e-9 else 0.0, coloured=coloured) for gain in found])
+    values = np.array([chi_bar_p_value(float(gain) if gain > 1e-9 else 0.0, coloured=coloured) for gain in found])
     shares = ", ".join(f"{level}: {np.mean(values < level):.1%}" for level in LEVELS)
     print(f"{name}: p-values below {shares}; best at zero in {np.mean(found <= 1e-9):.0%}")
 

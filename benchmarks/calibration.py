@@ -45,11 +45,11 @@ from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.fitted import Fit
-from lodekit.learning.identifiability.verdicts import relative_errors
-from lodekit.learning.searches.search import search
-from lodekit.prior.equations import equation_terms
-from lodekit.simulation import simulate
+from lodekit.diagnostics.identifiability import relative_standard_errors
+from lodekit.fitting.lbfgs import maximize_lbfgs
+from lodekit.prior.observables import build_equation_residuals
+from lodekit.results.fit import Fit
+from lodekit.results.simulation import simulate
 from random_plants import INPUTS, draw_values, run_plant
 
 Array = NDArray[np.float64]
@@ -98,7 +98,7 @@ def open_parameters(example: lk.catalog.Example) -> list[str]:
     """Return parameters that can move, perhaps with others, without any change of what the solution leaves over."""
     if not example.values:
         return []
-    terms, t = equation_terms(example.system), sympy.Symbol("t")
+    terms, t = build_equation_residuals(example.system), sympy.Symbol("t")
     times = np.linspace(*WINDOWS.get(example.name, (1.0, 6.0)), 200)
     channels = example.system.channels
     columns = [
@@ -157,7 +157,7 @@ def expected_errors(system: lk.System, times: Array, exact: Array, noise: Array,
     They are on the scale of the search, or in units of the size of what may be anything; infinite at a bound.
     """
     fit = lk.LODEGP(system, prior=prior, random_state=0).fit(times, exact, np.broadcast_to(noise, exact.shape)).fit_
-    found = relative_errors(fit.setup.objective, fit.optimum, fit.information)
+    found = relative_standard_errors(fit.setup.objective, fit.optimum, fit.corrected_information)
     return {key: found.get(key) or np.inf for key, each in system.parameters.items() if each.fixed is None}
 
 
@@ -198,7 +198,7 @@ def one(name: str, seed: int, source: str, prior: str = "latent") -> dict[str, A
 def true_point(fit: Fit, values: dict[str, float]) -> Array:
     """Return the optimum with the true parameters in place of the estimates."""
     x, layout = fit.optimum.x.copy(), fit.layout
-    for position, number in enumerate(layout.learned):
+    for position, number in enumerate(layout.free_parameters):
         x[position] = layout.transforms[number].inverse(values[layout.names[number]])
     return x
 
@@ -207,7 +207,7 @@ def intervals(fit: Fit, values: dict[str, float]) -> dict[str, dict[str, Any]]:
     """Return, for each learned parameter, whether it is identified, its error, and which intervals hold the truth."""
     levels = [fit.estimates_at(share) for share in SHARES]
     found: dict[str, dict[str, Any]] = {}
-    for position, number in enumerate(fit.layout.learned):
+    for position, number in enumerate(fit.layout.free_parameters):
         key, transform = fit.layout.names[number], fit.layout.transforms[number]
         estimate = fit.estimates[key]
         held = [each[key].interval[0] <= values[key] <= each[key].interval[1] for each in levels]
@@ -217,16 +217,16 @@ def intervals(fit: Fit, values: dict[str, float]) -> dict[str, dict[str, Any]]:
             error = apart / float(np.sqrt(fit.covariance[position, position]))
             if transform.is_unbounded:
                 error = (estimate.value - values[key]) / estimate.std_error
-            found[key] |= {"error": float(error), "freedom": float(fit.freedom[position])}
+            found[key] |= {"error": float(error), "freedom": float(fit.degrees_of_freedom[position])}
     return found
 
 
 def distance_below(fit: Fit, values: dict[str, float], noise: Array) -> float:
     """Return how far a fit lies below the better of two searches that start at the true parameters."""
     x, objective = true_point(fit, values), fit.setup.objective
-    other, blocks = x.copy(), fit.layout.blocks
+    other, blocks = x.copy(), fit.layout.slices
     other[blocks.noise], other[blocks.lengthscales] = np.log(noise), np.log(0.2)
-    return max(search(objective, start).value for start in (x, other)) - fit.optimum.value
+    return max(maximize_lbfgs(objective, start).value for start in (x, other)) - fit.optimum.value
 
 
 def coverage(shares: list[list[float]], *, binomial: bool) -> dict[str, Any]:

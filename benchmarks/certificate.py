@@ -19,8 +19,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.certificate.certify import measure_mean
-from lodekit.inference.accurate import RefinedPosterior
+from lodekit.inference.fallback import FallbackPosterior
+from lodekit.results.certificate import compute_mean_residuals
 
 
 def one(example: lk.catalog.Example, noise: float) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def one(example: lk.catalog.Example, noise: float) -> dict[str, Any]:
     done = time.perf_counter()
     posterior = gp.fit_.posterior
     alone = None
-    if isinstance(posterior, RefinedPosterior):
-        alone = measure_mean(replace(gp.fit_, posterior=posterior.first)).residual
+    if isinstance(posterior, FallbackPosterior):
+        alone = compute_mean_residuals(replace(gp.fit_, posterior=posterior.primary)).residual
     return {
         "system": example.name,
         "noise": noise,

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
 from lodekit.inference.engine import Engine
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
 HEATING = lk.catalog.heating()
@@ -44,7 +44,7 @@ def heating_engine(rows: int) -> tuple[Engine, Hyperparameters]:
     data = Observations()
     for channel, column in zip(HEATING.system.channels, table.T, strict=True):
         data = data.add(times, channel, column)
-    engine = prepare(HEATING.system, Arguments(engine="dense"), Measurements.of(data)).engine
+    engine = build_setup(HEATING.system, FitSettings(engine="dense"), Measurements.from_observations(data)).engine
     values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))
     return engine, Hyperparameters(*values)
 
@@ -85,8 +85,8 @@ def make_gpytorch_model(x: Any, y: Any, likelihood: Any) -> Any:
     import gpytorch
     import torch
 
-    from lodekit.prior.covariance import free_block
-    from lodekit.prior.latents import SquaredExponential
+    from lodekit.prior.covariance import free_function_covariance
+    from lodekit.prior.kernels import SquaredExponential
 
     class Kernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -102,7 +102,7 @@ def make_gpytorch_model(x: Any, y: Any, likelihood: Any) -> Any:
             W = torch.stack(
                 [torch.stack([b, one, zero]), torch.stack([b, zero, zero]), torch.stack([zero, a + b, one])]
             )
-            block = partial(free_block, array_api_compat.array_namespace(W), SquaredExponential())
+            block = partial(free_function_covariance, array_api_compat.array_namespace(W), SquaredExponential())
             if diag:  # a stationary process: the variances are those at any one time
                 return block(x1[:1, 0], x1[:1, 0], W, W, ell, sigma).reshape(3, 3).diagonal().repeat(len(x1))
             # GPyTorch orders by input first, then by task.

@@ -84,7 +84,7 @@ def measure(rows: int, *, linear: bool) -> dict[str, Any]:
         write(path, rows, linear=linear)
         found["memory, written"] = peak()
         gp, found["fit"] = fit(path, linear=linear)
-        found["memory, fitted"], found["evaluations"] = peak(), gp.fit_.optimum.evaluations
+        found["memory, fitted"], found["evaluations"] = peak(), gp.fit_.optimum.n_evaluations
         hyper, engine = gp.fit_.hyperparameters, gp.fit_.setup.engine
         for name, action in (("evidence", engine.value), ("with gradient", engine.evaluate)):
             begin = time.process_time()

@@ -1,7 +1,6 @@
 """Claim: on a GPU the dense evidence with its gradient costs at most four bare Cholesky factorizations.
 
-Also the largest data that fits, the same on the CPU, and the spectral evidence for many restarts at once. Needs
-PyTorch and a CUDA device; without one only the CPU part runs.
+Also the largest data that fits, and the same on the CPU. Needs PyTorch and a CUDA device; without one only the CPU part runs.
 
     python benchmarks/gpu.py [--json FILE] [--rows N ...] [--cpu-rows N]
 """
@@ -13,7 +12,6 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,17 +22,15 @@ from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
 from lodekit.inference.dense import DenseEngine
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.device import evaluate_on
-from lodekit.inference.dense.evidence import evaluate
-from lodekit.inference.spectral import SpectralEngine
-from lodekit.inference.spectral.batch import evaluate_batch
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import evaluate_dense
+from lodekit.inference.dense.torch_evidence import evaluate_on_device
+from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
 HYPER = Hyperparameters(np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))
@@ -48,19 +44,19 @@ def heating_measurements(rows: int) -> tuple[lk.System, Measurements]:
     data = Observations()
     for channel, column in zip(system.channels, table.T, strict=True):
         data = data.add(times, channel, column)
-    return system, Measurements.of(data)
+    return system, Measurements.from_observations(data)
 
 
 def heating_data(rows: int) -> DenseData:
     # The device is the CPU only so that no number of rows is refused.
-    engine = prepare(*heating_setup(rows, engine="dense", device="cpu")).engine
+    engine = build_setup(*heating_setup(rows, engine="dense", device="cpu")).engine
     assert isinstance(engine, DenseEngine)
     return engine.data
 
 
-def heating_setup(rows: int, **options: Any) -> tuple[lk.System, Arguments, Measurements]:
+def heating_setup(rows: int, **options: Any) -> tuple[lk.System, FitSettings, Measurements]:
     system, measurements = heating_measurements(rows)
-    return system, Arguments(**options), measurements
+    return system, FitSettings(**options), measurements
 
 
 def best(run: Callable[[], Any], wait: Callable[[], None], times: int) -> float:
@@ -82,7 +78,7 @@ def on_gpu(rows: int, repeats: int = 3) -> dict[str, float]:
     size = data.size
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    whole = best(lambda: evaluate_on(data, HYPER, device), torch.cuda.synchronize, repeats)
+    whole = best(lambda: evaluate_on_device(data, HYPER, device), torch.cuda.synchronize, repeats)
     peak = torch.cuda.max_memory_allocated()
     torch.cuda.empty_cache()
     times = torch.arange(size, dtype=torch.float64, device=device)
@@ -118,33 +114,8 @@ def on_cpu(rows: int) -> dict[str, float]:
     matrix = np.asfortranarray(half @ half.T + data.size * np.eye(data.size))
     with threadpool_limits(2, user_api="blas"):
         bare = best(lambda: lapack.dpotrf(matrix, lower=1, overwrite_a=0, clean=0), lambda: None, 2)
-        whole = best(lambda: evaluate(data, HYPER), lambda: None, 2)
+        whole = best(lambda: evaluate_dense(data, HYPER), lambda: None, 2)
     return {"rows": data.size, "cholesky_seconds": bare, "evaluation_seconds": whole, "ratio": whole / bare}
-
-
-def batched(device: str, count: int) -> dict[str, float]:
-    """Many restarts of the spectral evidence, one by one and at once."""
-    import torch
-
-    engine = prepare(*heating_setup(300_000, engine="spectral")).engine
-    assert isinstance(engine, SpectralEngine)
-    generator = np.random.default_rng(0)
-    hypers = [
-        replace(HYPER, theta=HYPER.theta * np.exp(0.2 * generator.standard_normal(2)), lengthscales=np.array([ell]))
-        for ell in generator.uniform(0.04, 0.06, count)
-    ]
-
-    def wait() -> None:
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    one = [engine.evaluate(hyper) for hyper in hypers]
-    together = evaluate_batch(engine, hypers, device)
-    error = max(abs(a.value - b.value) / abs(a.value) for a, b in zip(one, together, strict=True))
-    with threadpool_limits(1, user_api="blas"):
-        single = best(lambda: [engine.evaluate(hyper) for hyper in hypers], wait, 3)
-    joint = best(lambda: evaluate_batch(engine, hypers, device), wait, 5)
-    return {"count": count, "single_ms": 1e3 * single / count, "batch_ms": 1e3 * joint / count, "error": error}
 
 
 def main() -> None:
@@ -165,12 +136,6 @@ def main() -> None:
             show(found["gpu"][-1])
         found["largest"] = largest(60_000)
         show(found["largest"])
-        found["batch"] = [batched("cuda", count) for count in (16, 128)]
-        for row in found["batch"]:
-            print(
-                f"spectral, {row['count']} restarts: {row['single_ms']:.2f} ms one by one (one core), "
-                f"{row['batch_ms']:.3f} ms each at once, difference {row['error']:.0e}"
-            )
     print("two CPU cores")
     for rows in (3000, arguments.cpu_rows):
         found["cpu"].append(on_cpu(rows))

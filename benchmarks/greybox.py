@@ -28,19 +28,18 @@ from scipy.signal import lfilter, ss2tf
 from greybox_plants import print_delays, print_kinds, print_plants
 from greybox_records import print_records
 from greybox_speed import best, print_evaluations, print_speed
-from lodekit.data.inputs import InputKind, InputSignal
-from lodekit.prior.responses.matrices import StateMatrices
-from lodekit.prior.responses.response import ResponsePlan
-from lodekit.threads import one_thread
+from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.prior.input_response.response import ResponsePlan, StateMatrices
+from lodekit.support.threads import single_threaded_blas
 
 STEP = 0.1
 #: Two of four states are seen: a chain of lags with a little feedback.
 F = np.array([[-1.0, 0.2, 0.0, 0.1], [0.8, -0.5, 0.1, 0.0], [0.0, 1.0, -2.0, 0.3], [0.0, 0.0, 0.5, -0.2]])
-PLANT = StateMatrices.of(F, np.array([[1.0], [0.0], [0.5], [0.0]]), np.eye(4)[2:], np.zeros((2, 1)))
+PLANT = StateMatrices.from_arrays(F, np.array([[1.0], [0.0], [0.5], [0.0]]), np.eye(4)[2:], np.zeros((2, 1)))
 PARAMETERS = 8
 
 
-def response_ratio(rows: int, kind: InputKind, grid: str) -> dict[str, Any]:
+def response_ratio(rows: int, kind: HoldType, grid: str) -> dict[str, Any]:
     """Time values and gradient on a grid: regular, with a delay that moves at each evaluation, or irregular."""
     generator = np.random.default_rng(0)
     times = STEP * np.arange(rows)
@@ -75,7 +74,7 @@ def print_responses() -> list[dict[str, Any]]:
         f"response with gradient in {PARAMETERS} parameters, 4 states, 2 outputs, 1 input; lfilter of order 4 twice = 1"
     )
     found = []
-    with one_thread():
+    with single_threaded_blas():
         for rows in (1_000, 10_000, 100_000, 1_000_000):
             for grid in ("regular", "delay", "irregular"):
                 for kind in ("hold", "linear"):

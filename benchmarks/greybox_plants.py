@@ -199,7 +199,7 @@ def run_kind(seed: int) -> dict[str, Any]:
         gp = lk.LODEGP(system, inputs={"u": "auto"}, random_state=seed).fit(0.3 * np.arange(rows), {"y": y, "u": u})
         seconds = time.process_time() - begin
     chosen = gp.fit_.measurements.inputs["u"].kind
-    return {"seed": seed, "right": chosen == kind, "by": gp.fit_.preference["u"], "seconds": seconds}
+    return {"seed": seed, "right": chosen == kind, "by": gp.fit_.hold_preference["u"], "seconds": seconds}
 
 
 def run_all(run: Callable[[int], dict[str, Any]], seeds: int, jobs: int) -> list[dict[str, Any]]:

@@ -14,12 +14,12 @@ from scipy.signal import cont2discrete, lfilter, ss2tf
 
 import lodekit as lk
 from greybox_plants import steps
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
-from lodekit.threads import one_thread
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.prior.prior import Hyperparameters
+from lodekit.support.threads import single_threaded_blas
 
 Array = NDArray[np.float64]
 POSITIVE, FREE = lk.Parameter(positive=True), lk.Parameter()
@@ -103,7 +103,7 @@ def fit_long(equations: tuple[str, Mapping[str, lk.Parameter]], record: tuple[Ar
         Times, input and output.
     """
     t, u, y = record
-    with one_thread():
+    with single_threaded_blas():
         start = time.process_time()
         system = lk.System(equations[0], parameters=dict(equations[1]))
         gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
@@ -165,8 +165,8 @@ def evaluation_ratio(rows: int, grid: str) -> dict[str, Any]:
     values = VALUES | ({"T": 0.23} if grid == "delay" else {})
     text = [line.format(u="delay(u, T)" if grid == "delay" else "u") for line in NETWORK]
     system = lk.System(text, parameters=dict.fromkeys(values, POSITIVE))
-    seen = Measurements.of(Observations().add(times, "w", w).add(times, "x", x).add(times, "u", u))
-    engine = prepare(system, Arguments(inputs={"u": "hold"}), seen.given({"u": "hold"})).engine
+    seen = Measurements.from_observations(Observations().add(times, "w", w).add(times, "x", x).add(times, "u", u))
+    engine = build_setup(system, FitSettings(inputs={"u": "hold"}), seen.with_known_inputs({"u": "hold"})).engine
     names, none = engine.prior.observables.compiled.parameters, np.zeros(0)
     theta = np.array([values[name] for name in names])
     others = none, none, np.ones(len(engine.prior.groups)), np.ones(2)
@@ -191,7 +191,7 @@ def evaluation_ratio(rows: int, grid: str) -> dict[str, Any]:
 def print_evaluations() -> list[dict[str, Any]]:
     print("log evidence with gradient, 4 states, 2 outputs, 1 held input; lfilter of order 4 twice = 1")
     found = []
-    with one_thread():
+    with single_threaded_blas():
         for grid in ("regular", "delay", "irregular"):
             for rows in (10_000, 100_000, 1_000_000):
                 line = evaluation_ratio(rows, grid)

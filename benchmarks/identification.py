@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.prior.equations import equation_terms
-from lodekit.simulation import simulate
+from lodekit.prior.observables import build_equation_residuals
+from lodekit.results.simulation import simulate
 
 Array = NDArray[np.float64]
 TIMES = 40
@@ -115,7 +115,7 @@ def in_other_units(
 
 def told(example: lk.catalog.Example, values: dict[str, float], times: Array, table: Array, noise: float) -> set[str]:
     """Parameters that a solution on a fine grid determines well, from what they change in the equations."""
-    terms = equation_terms(example.system)
+    terms = build_equation_residuals(example.system)
     rows = slice(len(times) // 20, -(len(times) // 20))
     columns = []
     for j, k in terms.derivatives:

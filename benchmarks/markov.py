@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.data.sources import read_source
+from lodekit.data.records import Measurements
+from lodekit.data.sources import load_data
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
 from lodekit.inference.engine import Engine
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
 COUPLED = lk.System("x' = -a*x + u; y' = -b*y + x + v", parameters=["a", "b"])
@@ -62,11 +62,13 @@ def make(
         values = np.sin((1.0 - 0.3 * number) * times) + 0.1 * generator.standard_normal(rows)
         values[generator.random(rows) < missing] = np.nan
         data = data.add(times, name, values)
-    setup = prepare(system, Arguments(engine="markov", latent=latent, noise="shared"), Measurements.of(data))
-    prior, count = setup.prior, setup.prior.processes
-    lengths = np.full(count, 2.0) / prior.units.span
+    setup = build_setup(
+        system, FitSettings(engine="markov", latent=latent, noise="shared"), Measurements.from_observations(data)
+    )
+    prior, count = setup.prior, setup.prior.n_processes
+    lengths = np.full(count, 2.0) / prior.units.time_scale
     theta = np.array([1.0, 0.5])[: len(setup.layout.names)]
-    levels = np.full(prior.noise.count, 0.1)
+    levels = np.full(prior.noise.n_levels, 0.1)
     engine = setup.engine.first  # type: ignore[attr-defined]
     return engine, Hyperparameters(theta, lengths, np.ones(count), np.ones(len(prior.groups)), levels)
 
@@ -219,7 +221,7 @@ def compare(rows: int) -> dict[str, Any]:
     scale = float(engine.prior.units.scales[0])
     times, values = engine.data.times, engine.data.values * scale  # type: ignore[attr-defined]
     free = float(engine.prior.observables.evaluate(hyper.theta).free[0, 0, 0]) * scale
-    hyper = Hyperparameters(hyper.theta, hyper.lengthscales, hyper.deviations / abs(free), *hyper.parts[3:])
+    hyper = Hyperparameters(hyper.theta, hyper.lengthscales, hyper.amplitudes / abs(free), *hyper.arrays[3:])
     found["lodekit"] = best(lambda: engine.value(hyper)), best(lambda: engine.evaluate(hyper)), engine.value(hyper)
     for name, prepare_it in OTHERS.items():
         if importlib.util.find_spec(name) is None:
@@ -264,14 +266,14 @@ def huge(rows: int, *, regular: bool) -> dict[str, Any]:
         write_rows(path, rows, regular=regular)
         found["written_mb"] = largest()
         begin = time.process_time()
-        measurements = read_source(path, channels=COUPLED.channels).measurements
+        measurements = load_data(path, channels=COUPLED.channels).measurements
         found |= {"reading_s": time.process_time() - begin, "read_mb": largest()}
-        arguments = Arguments(engine="markov", latent="matern-5/2", noise="shared")
+        arguments = FitSettings(engine="markov", latent="matern-5/2", noise="shared")
         begin = time.process_time()
-        setup = prepare(COUPLED, arguments, measurements)
+        setup = build_setup(COUPLED, arguments, measurements)
         found["to_disk_s"] = time.process_time() - begin
-        prior, count = setup.prior, setup.prior.processes
-        levels, lengths = np.full(prior.noise.count, 0.1), np.full(count, 2.0) / prior.units.span
+        prior, count = setup.prior, setup.prior.n_processes
+        levels, lengths = np.full(prior.noise.n_levels, 0.1), np.full(count, 2.0) / prior.units.time_scale
         hyper = Hyperparameters(np.array([1.0, 0.5]), lengths, np.ones(count), np.ones(len(prior.groups)), levels)
         engine = setup.engine.first  # type: ignore[attr-defined]
         found |= {

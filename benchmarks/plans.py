@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 import lodekit as lk
-from lodekit.simulation import simulate
+from lodekit.results.simulation import simulate
 
 
 def positive(*names: str) -> dict[str, lk.Parameter]:

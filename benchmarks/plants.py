@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 
 import lodekit as lk
-from lodekit.simulation import simulate
+from lodekit.results.simulation import simulate
 
 Array = NDArray[np.float64]
 Column = tuple[Array, str, Array, float | None]

@@ -13,8 +13,8 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import solve_continuous_are
 
 import lodekit as lk
-from lodekit.prior.compile import ScalarTable, SignalTable
-from lodekit.prior.equations import equation_terms
+from lodekit.prior.compile import ScalarFunctions, SignalFunctions
+from lodekit.prior.observables import build_equation_residuals
 
 Array = NDArray[np.float64]
 #: What drives each system; all other channels follow.
@@ -56,10 +56,10 @@ class _StateSpace:
         self.channels = system.channels
         self.inputs = [self.channels.index(name) for name in INPUTS[example.name]]
         self.outputs = [j for j in range(len(self.channels)) if j not in self.inputs]
-        terms, ring = equation_terms(system), system.operator.ring
+        terms, ring = build_equation_residuals(system), system.operator.ring
         theta = np.array([values[name] for name in ring.parameters])
-        numbers, _ = ScalarTable(ring, [value for *_, value in terms.terms]).evaluate(theta)
-        self.signals, self.theta = SignalTable(ring, system.forcing), theta
+        numbers, _ = ScalarFunctions(ring, [value for *_, value in terms.terms]).evaluate(theta)
+        self.signals, self.theta = SignalFunctions(ring, system.forcing), theta
         self.orders = {j: max(k for i, k in terms.derivatives if i == j) for j in self.outputs}
         states = [(j, k) for j in self.outputs for k in range(self.orders[j])]
         count, size = len(system.equations), len(states)

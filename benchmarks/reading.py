@@ -17,17 +17,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from lodekit.data.tables.columns import find_columns
-from lodekit.data.tables.reading import find_dates, find_mark, open_table, read_block
-from lodekit.data.tables.table import Plan
+from lodekit.data.tables.columns import resolve_columns
+from lodekit.data.tables.reader import TableSchema, detect_dates, detect_decimal_mark, open_table, read_block
 
 
 def read(path: Path) -> int:
     """Return the number of records, all of which became arrays."""
     table = open_table(path)
-    columns = find_columns(table.names, ["x", "u"])
-    plan, origin = find_dates(table, Plan(str(path), columns, table.separator))
-    plan = find_mark(table, replace(plan, origin=origin))
+    columns = resolve_columns(table.names, ["x", "u"])
+    plan, origin = detect_dates(table, TableSchema(str(path), columns, table.separator))
+    plan = detect_decimal_mark(table, replace(plan, origin=origin))
     return sum(len(read_block(block, plan).times) for block in table.blocks(columns.used))
 
 

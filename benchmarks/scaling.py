@@ -36,14 +36,13 @@ from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 from dense import make_gpytorch_model
-from lodekit.data.measurements import Measurements
-from lodekit.data.nufft import backend
-from lodekit.data.observations import read_observations
-from lodekit.data.sources import read_source
-from lodekit.data.statistics import DEGREE, Statistics, angles_of
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.data.observations import parse_observations
+from lodekit.data.records import Measurements
+from lodekit.data.sources import load_data
+from lodekit.data.statistics import CHEBYSHEV_DEGREE, Statistics, chebyshev_angles, nufft_backend
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]
@@ -140,8 +139,10 @@ def measure_evaluation(seconds: float) -> Run:
     runs = {}
     values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([NOISE]))
     for points in (1000, 1_000_000):
-        measurements = Measurements.of(read_observations(HEATING.system.channels, *heating_data(points), None))
-        engine = prepare(HEATING.system, Arguments(engine="spectral"), measurements).engine
+        measurements = Measurements.from_observations(
+            parse_observations(HEATING.system.channels, *heating_data(points), None)
+        )
+        engine = build_setup(HEATING.system, FitSettings(engine="spectral"), measurements).engine
         runs[f"{points:.0e}"] = partial(engine.evaluate, Hyperparameters(*values))
 
     def measure() -> Found:
@@ -154,23 +155,25 @@ def measure_evaluation(seconds: float) -> Run:
 
 def measure_statistics(seconds: float) -> Run:
     """All sums over three channels of a million points, against one bare transform for each column of numbers."""
-    measurements = Measurements.of(read_observations(HEATING.system.channels, *heating_data(1_000_000), None))
+    measurements = Measurements.from_observations(
+        parse_observations(HEATING.system.channels, *heating_data(1_000_000), None)
+    )
     series, (start, stop) = measurements.series, measurements.window
-    angles = angles_of(series[0].times, start, stop)
+    angles = chebyshev_angles(series[0].times, start, stop)
     strengths = [np.ones(len(angles), dtype=complex), *(item.values.astype(complex) for item in series)]
-    library, modes = importlib.import_module(backend()), 2 * (2 * DEGREE) + 1
+    library, modes = importlib.import_module(nufft_backend()), 2 * (2 * CHEBYSHEV_DEGREE) + 1
     ducc0 = {"coord": angles[:, None], "forward": False, "epsilon": 3e-15, "nthreads": 0}
 
     def bare() -> None:
         for strength in strengths:
-            if backend() == "finufft":
+            if nufft_backend() == "finufft":
                 library.nufft1d1(angles, strength, modes, eps=1e-15, isign=1, spread_sort=0)
             else:
                 library.nufft.nu2u(points=strength, out=np.empty(modes, dtype=complex), **ducc0)
 
     def measure() -> Found:
         found = fastest({"whole": partial(Statistics.of, start, stop, series), "transforms": bare}, seconds)
-        return {**found, "backend": backend(), "ratio": found["whole"] / found["transforms"]}
+        return {**found, "backend": nufft_backend(), "ratio": found["whole"] / found["transforms"]}
 
     return measure
 
@@ -180,7 +183,7 @@ def fit_files(pattern: str) -> Run:
         start = time.perf_counter()
         found = describe(lk.LODEGP(HEATING.system, noise="shared", random_state=0).fit(pattern))
         middle = time.perf_counter()
-        rows = read_source(pattern, channels=HEATING.system.channels).measurements.size // 3
+        rows = load_data(pattern, channels=HEATING.system.channels).measurements.size // 3
         return {**found, "rows": rows, "seconds": middle - start, "pass_seconds": time.perf_counter() - middle}
 
     return fit
@@ -275,7 +278,9 @@ def measure_claims(seconds: float, gigabytes: float) -> Found:
     few, many = (f"{1e3 * one[points]:.2f} ms at {points}" for points in ("1e+03", "1e+06"))
     say(f"evidence with gradient: {few}, {many} points per channel: ratio {one['ratio']:.2f} (required: at most 1.5)")
     sums = demand(partial(measure_statistics, seconds), gigabytes)
-    say(f"statistics of 3 x 1e6 points: {sums['ratio']:.2f} times 4 transforms by {backend()} (required: at most 3)")
+    say(
+        f"statistics of 3 x 1e6 points: {sums['ratio']:.2f} times 4 transforms by {nufft_backend()} (required: at most 3)"
+    )
     return {"million": million, "evaluation": one, "statistics": sums}
 
 

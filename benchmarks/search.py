@@ -28,8 +28,8 @@ from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 import plants
-from lodekit.fitted import Fit
-from lodekit.learning.searches.search import search
+from lodekit.fitting.lbfgs import maximize_lbfgs
+from lodekit.results.fit import Fit
 
 #: A fit is poor that ends so far below one that starts at the truth, in log evidence.
 POOR = 0.1
@@ -54,7 +54,7 @@ def one(name: str, seed: int) -> dict[str, Any]:
             found |= {key: gp.fit_.optimum.value, f"{key}_seconds": time.process_time() - start}
             if told:
                 continue
-            found["explained"] = min(gp.fit_.diagnosis.explained.values(), default=math.nan)
+            found["explained"] = min(gp.fit_.diagnosis.explained_variance.values(), default=math.nan)
             found["said"] = "" if gp.converged_ else "; ".join(gp.warnings_)
             found["off"] = {
                 key: estimate.value / plant.truth[key] - 1
@@ -73,9 +73,9 @@ def one(name: str, seed: int) -> dict[str, Any]:
 def from_truth(fit: Fit, truth: Mapping[str, float]) -> float:
     """Return where a search ends that starts at the true parameters, with all else as a fit has found it."""
     x, layout = fit.optimum.x.copy(), fit.layout
-    for position, number in enumerate(layout.learned):
+    for position, number in enumerate(layout.free_parameters):
         x[position] = layout.transforms[number].inverse(truth[layout.names[number]])
-    return search(fit.setup.objective, x).value
+    return maximize_lbfgs(fit.setup.objective, x).value
 
 
 def optima(names: Sequence[str], seeds: int, jobs: int) -> list[dict[str, Any]]:

@@ -29,11 +29,11 @@ from scipy.linalg import expm
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.online.cusum import threshold_for
+from lodekit.data.records import Measurements
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.results.stream.cusum import cusum_threshold
 
 Array = NDArray[np.float64]
 COUPLED = lk.System(
@@ -63,7 +63,7 @@ def agree(rows: int, *, regular: bool = True, noise: float = 0.1) -> dict[str, f
     for name, own in values.items():
         data = data.add(times, name, own, noise)
     fit, at = gp.fit_, times[-1] + np.array([0.0, 0.5])
-    engine = MarkovEngine(MarkovData.of(fit.prior, Measurements.of(data).series))
+    engine = KalmanEngine(KalmanData.from_series(fit.prior, Measurements.from_observations(data).series))
     posterior, observables = engine.posterior(fit.hyperparameters), fit.observables(COUPLED.channels)
     mean, std = posterior.mean(observables, at), np.sqrt(posterior.variance(observables, at))
     own_mean, own_std = stream.predict(at, return_std=True)
@@ -118,7 +118,7 @@ def count_at_truth(streams: int, rate: float) -> None:
     H, A = np.array([[1.0, s, 0.0], [1.0, 0.0, 0.0]]), expm(F)
     Q, root = P - A @ P @ A.T, np.linalg.cholesky(P - A @ P @ A.T)
     x, m = generator.standard_normal((streams, 3)) @ np.linalg.cholesky(P).T, np.zeros((streams, 3))
-    high, low, alarms, threshold = *np.zeros((2, streams, 2)), np.zeros(streams), threshold_for(rate / 2, k)
+    high, low, alarms, threshold = *np.zeros((2, streams, 2)), np.zeros(streams), cusum_threshold(rate / 2, k)
     for row in range(FITTED + HEALTHY):
         V = H @ P @ H.T + NOISE**2 * np.eye(2)
         e = x @ H.T + NOISE * generator.standard_normal((streams, 2)) - m @ H.T
@@ -165,7 +165,7 @@ def one(plant: str, seed: int, rate: float, known: bool, plain: bool) -> dict[st
         gp = lk.LODEGP(system, random_state=0, restarts=2, **arguments)
         gp.fit(times[:FITTED], {name: own[:FITTED] for name, own in values.items()}, NOISE if known else None)
         stream = gp.stream(false_alarms=rate)
-        usual = threshold_for(rate / len(stream.observables), 0.5 * stream.shift)
+        usual = cusum_threshold(rate / len(stream.observables), 0.5 * stream.shift)
         stream.threshold = usual if plain else stream.threshold
         names, rows = list(values), list(zip(*(own.tolist() for own in values.values()), strict=True))
         for k in range(FITTED, FITTED + HEALTHY):

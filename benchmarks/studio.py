@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.studio import replies
-from lodekit.studio.reading import read_equations
-from lodekit.studio.session import Entry, Session
-from lodekit.studio.simulating import Wish
+from lodekit.studio import compute
+from lodekit.studio.compute import parse_typed_equations
+from lodekit.studio.data_files import SimulationRequest
+from lodekit.studio.session import ParameterEntry, StudioSession
 from lodekit.system.catalog import examples
 from studio_browser import Server, Visitor, browsing, serving
 
@@ -74,7 +74,7 @@ def measure_typing(
             visitor.type("")
             visitor.settle()
             text = "\n".join(example.system.equations)
-            system = read_equations(text).system
+            system = parse_typed_equations(text).system
             want = "" if system is None else system.explain().splitlines()[0]
             before = server.seconds()
             found.setdefault(example.name, []).append(float(visitor.page.evaluate(_TYPE, [text, want])))
@@ -100,27 +100,30 @@ def measure_sliding(visitor: Visitor, repeats: int) -> list[float]:
 def measure_work() -> tuple[list[float], list[float]]:
     """Return milliseconds of a processor for the algebra of each system, and for curves at values that change."""
     algebra = []
-    for sample in replies.list_samples().values():
+    for sample in compute.list_samples().values():
         text = ("\n".join(sample.outline.equations), "")
         before = time.process_time()
-        analysis = replies.understand(text).analysis
+        analysis = compute.understand(text).analysis
         known = analysis.inputs[-1] if analysis is not None and analysis.inputs else ()
-        replies.locate_exponents(text, known, dict.fromkeys(sample.parameters, 1.0))
+        compute.locate_exponents(text, known, dict.fromkeys(sample.parameters, 1.0))
         algebra.append(1000 * (time.process_time() - before))
     curves = []
     for name in ("heating", "quarter_car"):
-        sample = replies.list_samples()[name]
+        sample = compute.list_samples()[name]
         text = ("\n".join(sample.outline.equations), ", ".join(sample.parameters))
-        entries = tuple(Entry.of(own, known, sample.values.get(own)) for own, known in sample.parameters.items())
-        session = Session(*text, file="log.csv", entries=entries)
+        entries = tuple(
+            ParameterEntry.from_parameter(own, known, sample.values.get(own))
+            for own, known in sample.parameters.items()
+        )
+        session = StudioSession(*text, file="log.csv", entries=entries)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "log.csv")
-            path.write_text(replies.simulate_data(Wish(), text, sample.values, name))
-            replies.draw_curve(session, text, path, "")
+            path.write_text(compute.simulate_data(SimulationRequest(), text, sample.values, name))
+            compute.draw_curve(session, text, path, "")
             for share in (1.01, 1.02, 1.03):
                 moved = session.with_entry(replace(entries[0], value=share * entries[0].value))
                 before = time.process_time()
-                replies.draw_curve(moved, text, path, "")
+                compute.draw_curve(moved, text, path, "")
                 curves.append(1000 * (time.process_time() - before))
     return algebra, curves
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.simulation import simulate
+from lodekit.results.simulation import simulate
 
 Array = NDArray[np.float64]
 

@@ -38,8 +38,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.properties.grammar_fuzzer import make_text
 
 import lodekit as lk
-from lodekit.archive import pack, unpack
-from lodekit.data.sources import read_source
+from lodekit.data.sources import load_data
+from lodekit.support.files import read_archive, write_archive
 
 SECONDS_EACH = 20
 BYTES = 3 << 30
@@ -144,7 +144,7 @@ def fuzz_tables(count: int, generator: random.Random, folder: Path) -> tuple[Cou
     for _ in range(count):
         content = change_table(generator)
         path.write_bytes(content)
-        attempt(lambda: read_source(path, channels=["x", "v"]), counts, offences, repr(content[:300]))
+        attempt(lambda: load_data(path, channels=["x", "v"]), counts, offences, repr(content[:300]))
     return counts, offences
 
 
@@ -185,7 +185,7 @@ def fuzz_models(count: int, generator: random.Random, folder: Path) -> tuple[Cou
     wholes = []
     for number, gp in enumerate(make_fits()):
         gp.save(folder / f"whole{number}")
-        wholes.append(((folder / f"whole{number}").read_bytes(), *unpack(folder / f"whole{number}")[:2]))
+        wholes.append(((folder / f"whole{number}").read_bytes(), *read_archive(folder / f"whole{number}")[:2]))
     path = folder / "model"
     for _ in range(count):
         data, values, arrays = generator.choice(wholes)
@@ -200,7 +200,7 @@ def fuzz_models(count: int, generator: random.Random, folder: Path) -> tuple[Cou
                 values = change_values(values, generator)
             else:
                 arrays = change_arrays(arrays, generator)
-            pack(path, values, arrays)
+            write_archive(path, values, arrays)
             shown = str(values)[:350]
         attempt(lambda: lk.LODEGP.load(path).predict([0.5], return_std=True), counts, offences, shown)
     return counts, offences
@@ -219,14 +219,14 @@ def make_fits() -> list[lk.LODEGP]:
 
 def prepare_results() -> list[Any]:
     """Return the results of two fits, computed, ready to be written."""
-    from lodekit.workflow import Product, compute_results
+    from lodekit.workflow.pipeline import FitRun, compute_results
 
-    return [(product := Product(gp, "measurements"), compute_results(product, figures=False)) for gp in make_fits()]
+    return [(product := FitRun(gp, "measurements"), compute_results(product, figures=False)) for gp in make_fits()]
 
 
 def write_forever(prepared: list[Any], folder: Path) -> None:
     """Write two fits in turn, until the end."""
-    from lodekit.workflow import write_results
+    from lodekit.workflow.pipeline import write_results
 
     while True:
         for product, results in prepared:
@@ -236,7 +236,7 @@ def write_forever(prepared: list[Any], folder: Path) -> None:
 def is_model(path: Path, values: Any, arrays: dict[str, Any]) -> bool:
     """Return whether a file is the saved model with these values and arrays."""
     try:
-        found, numbers, _ = unpack(path)
+        found, numbers, _ = read_archive(path)
     except lk.LodekitError:
         return False
     same = all(np.array_equal(numbers[name], own, equal_nan=own.dtype.kind == "f") for name, own in arrays.items())
@@ -260,12 +260,12 @@ def find_halves(prepared: list[Any], models: list[Any], folder: Path) -> list[st
 
 def survive_kills(count: int, generator: random.Random, folder: Path) -> tuple[Counter[str], list[str]]:
     """Kill a process that writes, again and again, and look at what is there."""
-    from lodekit.workflow import write_results
+    from lodekit.workflow.pipeline import write_results
 
     prepared, models = prepare_results(), []
     for product, results in prepared:
         write_results(product, results, folder)
-        models.append(unpack(folder / "model.lodekit")[:2])
+        models.append(read_archive(folder / "model.lodekit")[:2])
     begin = time.perf_counter()
     product, results = prepared[0]
     write_results(product, results, folder)

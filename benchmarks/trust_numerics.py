@@ -30,14 +30,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.inference.accurate import AccurateEngine
-from lodekit.learning.searches.starts import Sizes, match_sizes
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
-from lodekit.simulation import simulate
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.fitting.starts.candidates import VarianceTargets, match_variances
+from lodekit.inference.fallback import FallbackEngine
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.simulation import simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -77,13 +76,13 @@ def means_agree(first: Array, second: Array, spread: Array, deviation: Array) ->
     return bool((np.abs(first - second) <= TOLERANCE * spread + 1e-2 * deviation).all())
 
 
-def is_alone(setup: Setup, hyper: Hyperparameters, value: float) -> bool:
+def is_alone(setup: FitSetup, hyper: Hyperparameters, value: float) -> bool:
     """Return whether an engine has a value from another one, because it has too few digits of its own there."""
-    assert isinstance(setup.engine, AccurateEngine)
-    return not is_right(setup.engine.first.appraise(hyper)[0], value, setup.engine.size)
+    assert isinstance(setup.engine, FallbackEngine)
+    return not is_right(setup.engine.primary.value_with_error(hyper)[0], value, setup.engine.size)
 
 
-def judge_alone(setup: Setup, hyper: Hyperparameters, value: float) -> str:
+def judge_alone(setup: FitSetup, hyper: Hyperparameters, value: float) -> str:
     """Return whether an evidence is that of many digits, or of extended precision, where engines have no witness."""
     from tests.channel_witness import channel_evidence, has_extended_precision
     from tests.witness import Witness
@@ -117,9 +116,9 @@ def compare_engines(seed: int) -> Iterator[str]:
         except lk.LodekitError as problem:
             yield f"refused: {type(problem).__name__}"
             continue
-        other = prepare(
+        other = build_setup(
             example.system,
-            Arguments(noise=noise, engine="spectral" if engine == "dense" else "dense", prior=prior),
+            FitSettings(noise=noise, engine="spectral" if engine == "dense" else "dense", prior=prior),
             gp.fit_.measurements,
         )
         hyper = gp.fit_.hyperparameters
@@ -142,25 +141,25 @@ def compare_engines(seed: int) -> Iterator[str]:
             yield "agree"
 
 
-def draw_hyperparameters(setup: Setup, theta: Array, generator: np.random.Generator) -> Hyperparameters | None:
+def draw_hyperparameters(setup: FitSetup, theta: Array, generator: np.random.Generator) -> Hyperparameters | None:
     """Return hyperparameters that suit the data, moved by up to three decades."""
-    levels = setup.layout.noise_levels
-    noise = setup.prior.noise.units[:levels] * 10.0 ** generator.uniform(-6.0, 0.0, levels)
+    levels = setup.layout.n_noise_levels
+    noise = setup.prior.noise.level_scales[:levels] * 10.0 ** generator.uniform(-6.0, 0.0, levels)
     theta = theta * np.exp(0.3 * generator.standard_normal(len(theta)))
     length = 10.0 ** generator.uniform(-1.3, 0.7)
-    found = match_sizes(setup.engine, setup.layout, Sizes.at(setup.engine, theta), length, noise)
+    found = match_variances(setup.engine, setup.layout, VarianceTargets.evaluate_at(setup.engine, theta), length, noise)
     if found is None:
         return None
     return Hyperparameters(
         found.theta,
         found.lengthscales * 10.0 ** generator.uniform(-0.3, 0.3, len(found.lengthscales)),
-        found.deviations * 10.0 ** generator.uniform(-3.0, 3.0, len(found.deviations)),
-        found.mode_deviations * 10.0 ** generator.uniform(-3.0, 4.0, len(found.mode_deviations)),
-        found.noise,
+        found.amplitudes * 10.0 ** generator.uniform(-3.0, 3.0, len(found.amplitudes)),
+        found.mode_amplitudes * 10.0 ** generator.uniform(-3.0, 4.0, len(found.mode_amplitudes)),
+        found.noise_std,
     )
 
 
-def judge(setup: Setup, hyper: Hyperparameters, expected: float, title: str) -> Iterator[str]:
+def judge(setup: FitSetup, hyper: Hyperparameters, expected: float, title: str) -> Iterator[str]:
     """Yield whether the evidence is right, refused or wrong, without and with its gradient."""
     for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
         if not np.isfinite(value):
@@ -179,11 +178,11 @@ def check_evidence(seed: int) -> Iterator[str]:
     observations = lk.Observations()
     for channel, column in zip(example.system.channels, table.T, strict=True):
         observations = observations.add(times, channel, column)
-    measurements = Measurements.of(observations)
+    measurements = Measurements.from_observations(observations)
     theta = np.array([float(value) for value in example.values.values()])
     expected, hyper = np.nan, None
     for engine in ("dense", "spectral"):
-        setup = prepare(example.system, Arguments(noise=noise, engine=engine), measurements)
+        setup = build_setup(example.system, FitSettings(noise=noise, engine=engine), measurements)
         if hyper is None:
             hyper = draw_hyperparameters(setup, theta, np.random.default_rng(seed))
             if hyper is None:
@@ -205,11 +204,11 @@ def check_channel_evidence(seed: int) -> Iterator[str]:
     observations = lk.Observations()
     for channel, column in zip(example.system.channels, table.T, strict=True):
         observations = observations.add(times, channel, column)
-    measurements, generator = Measurements.of(observations), np.random.default_rng(seed)
+    measurements, generator = Measurements.from_observations(observations), np.random.default_rng(seed)
     theta = np.array([float(value) for value in example.values.values()])
     expected, hyper = np.nan, None
     for engine in ("dense", "spectral"):
-        setup = prepare(example.system, Arguments(noise=noise, engine=engine, prior="channels"), measurements)
+        setup = build_setup(example.system, FitSettings(noise=noise, engine=engine, prior="channels"), measurements)
         if hyper is None:
             found = draw_hyperparameters(setup, theta, generator)
             if found is None:
@@ -217,10 +216,10 @@ def check_channel_evidence(seed: int) -> Iterator[str]:
             hyper = Hyperparameters(
                 found.theta,
                 found.lengthscales * 10.0 ** generator.uniform(-0.4, 0.4, len(found.lengthscales)),
-                found.deviations,
+                found.amplitudes,
                 # With 64 bits in place of many digits, the witness bears no modes of ten thousand times the data.
-                np.ones_like(found.mode_deviations),
-                np.maximum(found.noise, 1e-4 * setup.prior.noise.units[: len(found.noise)]),
+                np.ones_like(found.mode_amplitudes),
+                np.maximum(found.noise_std, 1e-4 * setup.prior.noise.level_scales[: len(found.noise_std)]),
             )
             expected = channel_evidence(setup.prior, measurements, hyper, doubt=2e-7)
             if not np.isfinite(expected):

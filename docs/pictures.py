@@ -150,7 +150,7 @@ def draw_strict(folder: Path) -> Any:
 
 def draw_free(folder: Path) -> Any:
     """Any curve z makes a solution: draws of z, and the channels that follow."""
-    from lodekit.simulation import simulate
+    from lodekit.results.simulation import simulate
 
     system = lk.catalog.heating().system
     fine = np.linspace(0, 10, 201)

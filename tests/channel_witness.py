@@ -15,9 +15,8 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.prior import Prior
+from lodekit.data.records import Measurements
+from lodekit.prior.prior import Hyperparameters, Prior
 
 Long = np.longdouble
 Array = NDArray[Any]
@@ -48,20 +47,20 @@ def _evidence(prior: Prior, measurements: Measurements, hyper: Hyperparameters) 
     channels = prior.channels
     assert channels is not None
     density = _Density(observed.free, channels.evaluate(hyper.theta).free, hyper)
-    times = [units.scaled_times(item.times) for item in measurements.series]
+    times = [units.scale_times(item.times) for item in measurements.series]
     everywhere = np.unique(np.concatenate(times))
     places = [np.searchsorted(everywhere, own) for own in times]
     blocks = density.covariance(everywhere)
     K = np.block([[blocks[i, j][np.ix_(places[i], places[j])] for j in range(len(times))] for i in range(len(times))])
-    basis, _ = prior.observables.mode_basis(observed, prior.groups, everywhere, slopes=False)
+    basis, _ = prior.observables.mode_basis(observed, prior.groups, everywhere, with_jacobian=False)
     if prior.groups:
         stacked = np.concatenate([part[place] for part, place in zip(basis, places, strict=True)]).astype(Long)
-        K = K + (stacked * prior.mode_variance(hyper.mode_deviations)) @ stacked.T
-    noise = [np.full(len(own), prior.noise.variance(o, hyper.noise), dtype=Long) for o, own in enumerate(times)]
+        K = K + (stacked * prior.mode_variance(hyper.mode_amplitudes)) @ stacked.T
+    noise = [np.full(len(own), prior.noise.variance(o, hyper.noise_std), dtype=Long) for o, own in enumerate(times)]
     K[np.diag_indices(len(K))] += np.concatenate(noise)
     values = []
     for o, (item, scale) in enumerate(zip(measurements.series, units.scales, strict=True)):
-        mean = prior.observables.means(observed, item.times, slopes=False)[0][o]
+        mean = prior.observables.means(observed, item.times, with_jacobian=False)[0][o]
         values.append(item.values.astype(Long) / Long(scale) - mean)
     L = _cholesky(K)
     z = _forward(L, np.concatenate(values))
@@ -83,7 +82,7 @@ class _Density:
 
     def values(self, w: Array) -> Array:
         """Return ``W (B* S^-1 B)^-1 W* / pi``, shape (o, o, f), by Cholesky at each frequency."""
-        ell, sigma = self.hyper.lengthscales.astype(Long)[:, None], self.hyper.deviations.astype(Long)[:, None]
+        ell, sigma = self.hyper.lengthscales.astype(Long)[:, None], self.hyper.amplitudes.astype(Long)[:, None]
         log_root = 0.25 * np.log(2 * _PI) + 0.5 * np.log(ell) + np.log(sigma) - 0.25 * (w * ell) ** 2
         # Beyond e^-3000 nothing is left of a density; its inverse must not overflow.
         log_root = np.maximum(log_root, log_root.max(axis=0) - 1500)

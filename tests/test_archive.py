@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.archive import StorageError, check_types, pack, unpack
+from lodekit.support.files import StorageError, check_types, read_archive, write_archive
 from tests.limits import ask_bounded
 
 
@@ -36,15 +36,15 @@ def repack(source: Path, target: Path, **members: bytes) -> None:
 
 def resave(source: Path, target: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     """Write a saved model again with other numbers and a right checksum, as somebody would who means it."""
-    values, arrays, _ = unpack(source)
+    values, arrays, _ = read_archive(source)
     change(values, arrays)
-    pack(target, values, arrays)
+    write_archive(target, values, arrays)
 
 
 def test_values_and_arrays_come_back(tmp_path: Path) -> None:
     arrays = {"a": np.arange(6.0).reshape(2, 3), "f": np.asfortranarray(np.eye(3)), "n": np.array(3), "e": np.zeros(0)}
-    pack(tmp_path / "a", {"text": "ä", "number": np.int64(3)}, arrays)
-    values, found, is_checked = unpack(tmp_path / "a")
+    write_archive(tmp_path / "a", {"text": "ä", "number": np.int64(3)}, arrays)
+    values, found, is_checked = read_archive(tmp_path / "a")
     assert values == {"text": "ä", "number": 3}
     assert is_checked
     for name, array in arrays.items():

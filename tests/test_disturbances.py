@@ -11,26 +11,24 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.answers import predict
-from lodekit.certificate.certify import certificate
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.data.sources import read_source
-from lodekit.disturbing import without_disturbances
+from lodekit.data.records import Measurements
+from lodekit.data.sources import load_data
+from lodekit.diagnostics.identifiability import assess_structure
 from lodekit.errors import EquationError
-from lodekit.figures.requests import read_grid
-from lodekit.fitted import Fit
-from lodekit.fitting import keep_point, make_fit
-from lodekit.learning.identifiability.verdicts import structural_verdicts
-from lodekit.learning.needs import boundary_p_value
-from lodekit.learning.searches.search import Optimum
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
-from lodekit.summary import plain_values
-from lodekit.validation import validate
-from lodekit.workflow import open_data
+from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.search import drop_disturbances
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.certificate import compute_certificate
+from lodekit.results.figures import parse_time_grid
+from lodekit.results.fit import Fit, assemble_fit, fit_at_point
+from lodekit.results.prediction import predict
+from lodekit.results.summary import summary_dict
+from lodekit.results.validation import validate
+from lodekit.uncertainty.variance_tests import chi_bar_p_value
+from lodekit.workflow.pipeline import prepare_fit
 from tests.cli.command import run
 
 Array = NDArray[np.float64]
@@ -73,7 +71,7 @@ def test_intensity_and_parameters_are_learned(shaken: lk.LODEGP) -> None:
     assert learned.lengthscale is None
     assert shaken.engine_.startswith("markov")
     assert "w: white noise, " in shaken.summary()
-    assert plain_values(shaken.fit_)["disturbances"]["w"]["needed"] is True
+    assert summary_dict(shaken.fit_)["disturbances"]["w"]["needed"] is True
 
 
 def test_white_noise_has_no_values(shaken: lk.LODEGP) -> None:
@@ -101,7 +99,7 @@ def test_curves_far_beyond_the_record_are_drawn(shaken: lk.LODEGP) -> None:
 def test_the_certificate_says_in_which_sense(shaken: lk.LODEGP) -> None:
     found = shaken.certificate(np.linspace(0.1, 24.0, 5), samples=1)
     assert found.is_strict
-    assert found.mean.left.shape == (5, 1)
+    assert found.mean.residuals.shape == (5, 1)
     assert "integrated over any stretch of time" in found.sense
     assert "y' = -b*y + x" in str(found)
     assert "for all functions w" in found.identities[-1]
@@ -113,8 +111,8 @@ def test_the_certificate_says_in_which_sense(shaken: lk.LODEGP) -> None:
 def test_combinations_without_white_noise_are_found() -> None:
     """Of two equations that hold w, the difference is free of it; curves are measured on that."""
     fit = unfitted("x' = -x + w; y' = -2*y + w", {"w": "white"}, measured=("x", "y"))
-    found = certificate(fit, np.linspace(0.1, 5.0, 9), samples=0)
-    assert found.mean.left.shape == (9, 1)
+    found = compute_certificate(fit, np.linspace(0.1, 5.0, 9), samples=0)
+    assert found.mean.residuals.shape == (9, 1)
     assert found.is_strict
     assert "x' + x - y' - 2*y = 0" in found.sense
 
@@ -132,10 +130,10 @@ def unfitted(
     for name, own in zip(measured, ("x", "y"), strict=False):
         data = data.add(t, name, table[own])
     system = lk.System(text, parameters=dict.fromkeys(names, lk.Parameter(positive=True)))
-    setup = prepare(system, Arguments(disturbances=kinds), Measurements.of(data))
+    setup = build_setup(system, FitSettings(disturbances=kinds), Measurements.from_observations(data))
     size = setup.layout.size
     optimum = Optimum(np.zeros(size), 0.0, True, "kept", 1, np.zeros(size, dtype=bool))
-    return make_fit(setup, optimum, curvature * np.eye(size))
+    return assemble_fit(setup, optimum, curvature * np.eye(size))
 
 
 def test_channels_that_hold_white_noise_are_left_out_of_curves_and_certificates() -> None:
@@ -143,9 +141,9 @@ def test_channels_that_hold_white_noise_are_left_out_of_curves_and_certificates(
     fit = unfitted("x' = -x + q; q = y + w; y' = -2*y", {"w": "white"})
     assert fit.setup.channels == ["x", "y"]
     assert np.asarray(predict(fit, [1.0, 2.0])).shape == (2, 2)
-    found = certificate(fit, np.linspace(0.1, 5.0, 9), samples=0)
+    found = compute_certificate(fit, np.linspace(0.1, 5.0, 9), samples=0)
     assert found.is_strict
-    assert found.mean.left.shape == (9, 1)
+    assert found.mean.residuals.shape == (9, 1)
     assert "q has no values: x' = -x + q; q = y + w hold integrated" in found.sense
     rough = unfitted("x' = -x + q; q = w'", {"w": "matern-1/2"})
     assert rough.setup.channels == ["x", "w"]
@@ -155,7 +153,7 @@ def test_channels_that_hold_white_noise_are_left_out_of_curves_and_certificates(
 def test_curves_begin_with_the_record(measured: str, first: float) -> None:
     """Nothing is said of disturbances before: neither at a time nor over an interval that begins there."""
     fit = unfitted("x' = -x + w", {"w": "white"}, measured=(measured,))
-    begin, drawn = fit.measurements.window[0], read_grid(fit, None)[0]
+    begin, drawn = fit.measurements.window[0], parse_time_grid(fit, None)[0]
     assert drawn[0] == pytest.approx(begin + first)
     assert np.isfinite(predict(fit, drawn, measured)).all()
     for observable, wanted in (("x", begin), ("mean(x, 2)", begin + 2.0)):
@@ -167,9 +165,9 @@ def test_curves_begin_with_the_record(measured: str, first: float) -> None:
 def test_what_is_known_beside_disturbances_is_an_input(given: str | None) -> None:
     t, table = plant(12, 0.4)
     data = Observations().add(t, "x", table["x"]).add(t, "u", table["u"])
-    arguments = Arguments(disturbances={"w": "white"}, latent="matern-3/2")
-    setup = prepare(lk.System("x' = -x + u + w"), arguments, Measurements.of(data))
-    fit = keep_point(setup, np.zeros(setup.layout.size))
+    arguments = FitSettings(disturbances={"w": "white"}, latent="matern-3/2")
+    setup = build_setup(lk.System("x' = -x + u + w"), arguments, Measurements.from_observations(data))
+    fit = fit_at_point(setup, np.zeros(setup.layout.size))
     with pytest.raises(lk.LodekitError, match=r"inputs=\{'u': 'hold'\}, and no given="):
         validate(fit, t, {"x": table["x"], "u": table["u"]}, given=given)
 
@@ -177,14 +175,14 @@ def test_what_is_known_beside_disturbances_is_an_input(given: str | None) -> Non
 def test_what_sizes_of_disturbances_make_up_for_is_said() -> None:
     """Under w -> w/s some parameters scale, and nothing that is measured changes."""
     fit = unfitted("m*x'' + c*x' + k*x = w + b*v", {"w": "white", "v": "white"}, ("m", "c", "k", "b"))
-    assert fit.setup.structure.resized == ["m", "c", "k", "b"]
+    assert fit.setup.structural_identifiability.scale_confounded == ["m", "c", "k", "b"]
     single = unfitted("x' = -a*x + b*w", {"w": "white"}, ("a", "b"))
-    verdicts = structural_verdicts(single.setup.structure)
+    verdicts = assess_structure(single.setup.structural_identifiability)
     assert {name: each.reason for name, each in verdicts.items()} == {"b": "size"}
     flat = unfitted("x' = -a*x + b*w", {"w": "white"}, ("a", "b"), curvature=1e-4)
     assert flat.disturbances["w"].note == "its size goes with b"
     assert np.isinf(flat.disturbances["w"].std_error)
-    assert not unfitted("x' = -a*x + a*w", {"w": "white"}, ("a",)).setup.structure.resized
+    assert not unfitted("x' = -a*x + a*w", {"w": "white"}, ("a",)).setup.structural_identifiability.scale_confounded
 
 
 def test_disturbances_that_act_alike_or_not_at_all_are_named() -> None:
@@ -257,24 +255,26 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
 
 def test_the_test_at_the_boundary_is_a_mixture() -> None:
     """Half of all samples gain nothing: the 5 % point is the 10 % point of one degree of freedom, 2.7055."""
-    assert boundary_p_value(0.5 * 2.705543, coloured=False) == pytest.approx(0.05, rel=1e-5)
-    assert boundary_p_value(0.0, coloured=False) == 1.0
-    assert boundary_p_value(0.5 * 5.138, coloured=True) == pytest.approx(0.05, rel=2e-3)
+    assert chi_bar_p_value(0.5 * 2.705543, coloured=False) == pytest.approx(0.05, rel=1e-5)
+    assert chi_bar_p_value(0.0, coloured=False) == 1.0
+    assert chi_bar_p_value(0.5 * 5.138, coloured=True) == pytest.approx(0.05, rel=2e-3)
 
 
-def at_truth(unit: float, clock: float, kind: str, modes: float) -> tuple[Setup, Hyperparameters]:
+def at_truth(unit: float, clock: float, kind: str, modes: float) -> tuple[FitSetup, Hyperparameters]:
     """Two lags in other units of x and of time, and everything that is learned near the truth."""
     t, table = plant(30, 0.4)
     data = Observations().add(clock * t, "x", unit * table["x"]).add(clock * t, "y", table["y"])
     system = lk.System("x' = -a*x + w; y' = -b*y + c*x", parameters=["a", "b", "c"])
-    setup = prepare(system, Arguments(disturbances={"w": kind}, mode_deviation=modes), Measurements.of(data))
+    setup = build_setup(
+        system, FitSettings(disturbances={"w": kind}, mode_deviation=modes), Measurements.from_observations(data)
+    )
     deviation = 0.4 * unit / (np.sqrt(clock) if kind == "white" else clock)
     hyper = replace(
         setup.layout.unpack(np.zeros(setup.layout.size)),
         theta=np.array([0.3 / clock, 0.5 / clock, 1.0 / (clock * unit)]),
-        noise=0.1 * np.array([unit, 1.0]),
-        disturbance_lengthscales=np.full(setup.layout.coloured, 0.1),
-        disturbance_deviations=np.array([deviation]),
+        noise_std=0.1 * np.array([unit, 1.0]),
+        disturbance_lengthscales=np.full(setup.layout.n_coloured_disturbances, 0.1),
+        disturbance_amplitudes=np.array([deviation]),
     )
     return setup, hyper
 
@@ -283,9 +283,9 @@ def at_truth(unit: float, clock: float, kind: str, modes: float) -> tuple[Setup,
 def test_a_vanishing_disturbance_is_none(kind: str) -> None:
     """The log evidence at a deviation of 1e-12 is that without."""
     setup, hyper = at_truth(1.0, 1.0, kind, modes=3.0)
-    bare = without_disturbances(setup, ["w"])
-    none = replace(hyper, disturbance_lengthscales=np.zeros(0), disturbance_deviations=np.zeros(0))
-    tiny = replace(hyper, disturbance_deviations=np.array([1e-12]))
+    bare = drop_disturbances(setup, ["w"])
+    none = replace(hyper, disturbance_lengthscales=np.zeros(0), disturbance_amplitudes=np.zeros(0))
+    tiny = replace(hyper, disturbance_amplitudes=np.array([1e-12]))
     found = setup.engine.evaluate(tiny)
     assert found.value == pytest.approx(bare.engine.value(none), rel=1e-9)
     assert setup.engine.value(hyper) > found.value + 10.0
@@ -299,7 +299,7 @@ def test_units_do_not_matter(kind: str) -> None:
     one, two = first.engine.evaluate(hyper), second.engine.evaluate(other)
     assert two.value + 30 * np.log(1e9) == pytest.approx(one.value, rel=1e-9)
     np.testing.assert_allclose(two.gradient.theta * other.theta, one.gradient.theta * hyper.theta, rtol=1e-7)
-    found, expected = two.gradient.disturbance_deviations, one.gradient.disturbance_deviations
+    found, expected = two.gradient.disturbance_amplitudes, one.gradient.disturbance_amplitudes
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
@@ -337,13 +337,13 @@ def test_a_dead_time_is_an_input_that_comes_later() -> None:
     values = []
     for term, u in (("delay(u, T)", table["u"]), ("u", later)):
         system = lk.System(f"x' = -a*x + K*{term} + w", parameters=["a", "K", *(["T"] if "delay" in term else [])])
-        source = read_source(t, {"x": table["x"], "u": u}, system.plain_channels)
-        arguments = Arguments(inputs={"u": "hold"}, disturbances={"w": "white"}, mode_deviation=2.0)
-        setup = prepare(system, arguments, source.measurements)
+        source = load_data(t, {"x": table["x"], "u": u}, system.plain_channels)
+        arguments = FitSettings(inputs={"u": "hold"}, disturbances={"w": "white"}, mode_deviation=2.0)
+        setup = build_setup(system, arguments, source.measurements)
         hyper = setup.layout.unpack(np.zeros(setup.layout.size))
         known = {"a": 0.3, "K": 2.0, "T": 3.0 * (t[1] - t[0])}
         theta = np.array([known[name] for name in setup.layout.names])
-        values.append(setup.engine.value(replace(hyper, theta=theta, disturbance_deviations=np.array([0.4]))))
+        values.append(setup.engine.value(replace(hyper, theta=theta, disturbance_amplitudes=np.array([0.4]))))
     assert values[0] == pytest.approx(values[1], rel=1e-10)
     assert np.isfinite(values[0])
 
@@ -354,10 +354,10 @@ def test_several_records_share_the_intensity() -> None:
     tables = [(t + 100.0 * k, table) for k, (t, table) in enumerate(pieces)]
     values = []
     for records in (tables, tables[:1], tables[1:]):
-        source = read_source(records, None, SYSTEM.plain_channels)
-        setup = prepare(SYSTEM, Arguments(**ARGUMENTS, mode_deviation=2.0), source.measurements)
+        source = load_data(records, None, SYSTEM.plain_channels)
+        setup = build_setup(SYSTEM, FitSettings(**ARGUMENTS, mode_deviation=2.0), source.measurements)
         hyper = setup.layout.unpack(np.zeros(setup.layout.size))
-        hyper = replace(hyper, theta=np.array([0.3, 2.0, 0.5]), disturbance_deviations=np.array([0.4]))
+        hyper = replace(hyper, theta=np.array([0.3, 2.0, 0.5]), disturbance_amplitudes=np.array([0.4]))
         values.append(setup.engine.value(hyper))
     assert values[0] == pytest.approx(values[1] + values[2], rel=1e-9)
 
@@ -372,7 +372,7 @@ def test_the_command_line_and_files_name_disturbances(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "no finite state" in refused.stderr
     # Nobody misses a column for what is never measured.
-    gp, source = open_data(lk.read_system_file(tmp_path / "plant.toml"), tmp_path / "log.csv")
+    gp, source = prepare_fit(lk.read_system_file(tmp_path / "plant.toml"), tmp_path / "log.csv")
     assert gp.disturbances == {"w": "white"}
     assert source.notes == ()
     (tmp_path / "wrong.toml").write_text(f"{text}3\n")

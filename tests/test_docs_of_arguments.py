@@ -29,7 +29,12 @@ from lodekit.cli import app
 ROOT = Path(__file__).parent.parent
 
 #: What users import: all names of these modules, and these names of others.
-PUBLIC_MODULES = ("lodekit.system.catalog", "lodekit.simulation", "lodekit.plotting", "lodekit.integrations.gpytorch")
+PUBLIC_MODULES = (
+    "lodekit.system.catalog",
+    "lodekit.results.simulation",
+    "lodekit.plotting",
+    "lodekit.integrations.gpytorch",
+)
 PUBLIC_NAMES = ("lodekit.report.make_report", *(f"lodekit.{name}" for name in lk.__all__))
 
 

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 
 import lodekit as lk
 from lodekit.errors import LodekitError, ParameterError
-from lodekit.experiment import Assumed, Experiment
+from lodekit.results.experiment_design import AssumedModel, Experiment
 
 DECAY = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
 PLANT = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "K", "y0"])
@@ -181,8 +181,8 @@ def test_an_experiment_in_which_nothing_moves_is_refused() -> None:
 
 def test_what_a_start_leaves_open_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A swing is let go, and is not pushed."""
-    looked = list[Assumed]()
-    monkeypatch.setattr(Assumed, "look", lambda self, names: looked.append(self))
+    looked = list[AssumedModel]()
+    monkeypatch.setattr(AssumedModel, "look", lambda self, names: looked.append(self))
     swing = lk.System("x' = v; v' = -k*x - c*v + u", parameters=["k", "c"])
     k, c = 4.0, 1.2
     times = np.linspace(0.0, 5.0, 11)
@@ -193,5 +193,5 @@ def test_what_a_start_leaves_open_is_at_rest(monkeypatch: pytest.MonkeyPatch) ->
     (assumed,) = looked
     own = np.sqrt(k - c**2 / 4)
     truth = 3.0 * np.exp(-c * back / 2) * (np.cos(own * back) + c / (2 * own) * np.sin(own * back))
-    np.testing.assert_allclose(assumed.curves[0]["x"], truth, atol=1e-9)
-    assert assumed.curves[0]["v"][-1] == pytest.approx(0.0, abs=1e-9)
+    np.testing.assert_allclose(assumed.outputs[0]["x"], truth, atol=1e-9)
+    assert assumed.outputs[0]["v"][-1] == pytest.approx(0.0, abs=1e-9)

@@ -12,14 +12,14 @@ import pytest
 from scipy.integrate import trapezoid
 
 import lodekit as lk
-from lodekit.certificate.certify import measure_mean
-from lodekit.data.sources import read_source
-from lodekit.fitting import keep_point
-from lodekit.preparing import prepare
-from lodekit.prior.channel_spectrum import ChannelSpectrum
-from lodekit.prior.covariance import free_variance
-from lodekit.prior.points import Point
-from lodekit.settings import Arguments
+from lodekit.data.sources import load_data
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.prior.channel_prior.channel_spectrum import ChannelSpectrum
+from lodekit.prior.covariance import free_function_variance
+from lodekit.prior.spectra import SpectralPoint
+from lodekit.results.certificate import compute_mean_residuals
+from lodekit.results.fit import fit_at_point
 from tests.test_plotting import line
 
 HEATING = lk.catalog.heating()
@@ -106,8 +106,8 @@ def test_sums_are_shown_as_averages() -> None:
     """At any point of the parameters: nothing is searched for."""
     times, system = np.linspace(0, 6, 5000), lk.catalog.free_decay().system
     sums = lk.Statistics.of(0, 6, lk.Observations().add(times, "x", np.cos(2 * times)))
-    setup = prepare(system, Arguments(), read_source(sums, None, system.plain_channels).measurements)
-    (ax,) = lk.LODEGP.from_fit(keep_point(setup, np.zeros(setup.layout.size))).plot().axes
+    setup = build_setup(system, FitSettings(), load_data(sums, None, system.plain_channels).measurements)
+    (ax,) = lk.LODEGP.from_fit(fit_at_point(setup, np.zeros(setup.layout.size))).plot().axes
     points = line(ax, "averages of the data")
     np.testing.assert_allclose(points.get_ydata(), np.cos(2 * points.get_xdata()), atol=1e-3)
 
@@ -170,14 +170,14 @@ def test_residuals_have_a_panel_for_each_equation(heated: lk.LODEGP) -> None:
     t = np.linspace(-6, 6, 40)
     figure = heated.plot_residual(t, units={"t": "s"})
     assert len(figure.axes) == 2
-    expected = measure_mean(heated.fit_, t)
+    expected = compute_mean_residuals(heated.fit_, t)
     for j, ax in enumerate(figure.axes):
         drawn = line(ax, "relative residual").get_ydata()
         # What is left is rounding, and rounds otherwise in another place of the memory: its size is what counts.
         assert len(drawn) > 10
-        assert 0.1 < np.median(drawn) / np.median(expected.left[:, j]) < 10
+        assert 0.1 < np.median(drawn) / np.median(expected.residuals[:, j]) < 10
         bound = line(ax, "uncertainty of the measurement").get_ydata()[0]
-        assert 0.1 < bound / expected.uncertainties[j] < 10
+        assert 0.1 < bound / expected.max_errors[j] < 10
         assert ax.get_yscale() == "log"
         assert HEATING.system.equations[j] in texts(ax)
     assert figure.axes[1].get_xlabel() == "t (s)"
@@ -218,12 +218,14 @@ def test_the_area_below_a_spectrum_is_the_prior_variance(latent: str, prior: str
     hyper = fit.hyperparameters
     rows = fit.observables(["x", "u"]).evaluate(hyper.theta)
     if prior == "latent":
-        own = fit.prior.latents[0]
-        expected = free_variance(own, rows.free[:, 0], float(hyper.lengthscales[0]), float(hyper.deviations[0]))
+        own = fit.prior.kernels[0]
+        expected = free_function_variance(
+            own, rows.free[:, 0], float(hyper.lengthscales[0]), float(hyper.amplitudes[0])
+        )
     else:
         channels = fit.prior.channels
         assert channels is not None
-        point = Point.at(rows, channels.evaluate(hyper.theta), hyper)
+        point = SpectralPoint.from_hyperparameters(rows, channels.evaluate(hyper.theta), hyper)
         waves = ChannelSpectrum().frequencies(point, np.ones(len(point.free)), 1.0)
         expected = np.sum(np.abs(ChannelSpectrum().coefficients(waves, point)) ** 2, axis=1)
     for ax, variance in zip(figure.axes, expected, strict=True):

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import lodekit as lk
-from lodekit.files import check_folder, make_folder, write_file
+from lodekit.support.files import check_folder, make_folder, write_atomically
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    write_file(path, "first")
-    write_file(path, b"second")
+    write_atomically(path, "first")
+    write_atomically(path, b"second")
     assert path.read_bytes() == b"second"
     assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
 
@@ -29,7 +29,7 @@ import os
 os.umask(0o027)
 def forbidden(mask): raise AssertionError("the mask was changed")
 os.umask = forbidden
-from lodekit.files import write_file
+from lodekit.support.files import write_file
 write_file({str(tmp_path / "a")!r}, "new")
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -40,7 +40,7 @@ def test_what_is_written_is_on_the_disk_before_it_replaces_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, steps = tmp_path / "a.txt", list[tuple[str, int]]()
-    write_file(path, "first")
+    write_atomically(path, "first")
     sync, replace = os.fsync, Path.replace
 
     def noted_sync(handle: int) -> None:
@@ -54,7 +54,7 @@ def test_what_is_written_is_on_the_disk_before_it_replaces_the_old_file(
 
     monkeypatch.setattr(os, "fsync", noted_sync)
     monkeypatch.setattr(Path, "replace", noted_replace)
-    write_file(path, "second")
+    write_atomically(path, "second")
     number = path.stat().st_ino
     assert steps == [("sync", number), ("replace", number), ("sync", tmp_path.stat().st_ino)]
 
@@ -70,7 +70,7 @@ files.write_file(sys.argv[1], "half")
 
 def test_leftovers_of_killed_writes_are_removed_by_the_next_one(tmp_path: Path) -> None:
     path, other = tmp_path / "a.txt", tmp_path / "b.txt"
-    write_file(path, "first")
+    write_atomically(path, "first")
     for target in (path, path, other):
         done = subprocess.run([sys.executable, "-c", KILLED, target], check=False, timeout=60)
         assert done.returncode == -signal.SIGKILL
@@ -80,11 +80,11 @@ def test_leftovers_of_killed_writes_are_removed_by_the_next_one(tmp_path: Path) 
     (tmp_path / ".a.txt.part").write_text("mine")
     # Of the two killed writes to one file, the second has removed what the first had left.
     assert len(list(tmp_path.iterdir())) == 5
-    write_file(path, "second")
+    write_atomically(path, "second")
     left = sorted(item.name for item in tmp_path.iterdir())
     assert left[:2] == [".a.txt.my notes.part", ".a.txt.part"]
     assert [name for name in left[2:] if not name.startswith(".b.txt.")] == ["a.txt"]
-    write_file(other, "first")
+    write_atomically(other, "first")
     assert sorted(item.name for item in tmp_path.iterdir())[2:] == ["a.txt", "b.txt"]
 
 
@@ -96,12 +96,12 @@ def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path, monkeypatch
         sync(handle)
         if not inside:
             inside.append(handle)
-            write_file(path, "inner")
+            write_atomically(path, "inner")
             assert path.read_text() == "inner"
             assert len(list(tmp_path.iterdir())) == 2
 
     monkeypatch.setattr(os, "fsync", write_in_between)
-    write_file(path, "outer")
+    write_atomically(path, "outer")
     assert inside
     assert path.read_text() == "outer"
     assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
@@ -109,23 +109,23 @@ def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path, monkeypatch
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
-    write_file(path, "first")
+    write_atomically(path, "first")
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_file(path, "second")
+        write_atomically(path, "second")
     assert path.read_text() == "first"
     assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(lk.LodekitError, match="cannot write"):
-        write_file(tmp_path / "no" / "a.txt", "")
+        write_atomically(tmp_path / "no" / "a.txt", "")
     with pytest.raises(lk.LodekitError, match="cannot write"):
-        write_file(tmp_path, "")
+        write_atomically(tmp_path, "")
     (tmp_path / "file").write_text("")
     with pytest.raises(lk.LodekitError, match="cannot write to"):
         make_folder(tmp_path / "file" / "folder")
@@ -148,11 +148,11 @@ def test_labels_are_saved_with_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
 def test_names_that_no_file_can_have_are_errors_of_ours(tmp_path: Path, name: str) -> None:
-    for use in (lambda path: write_file(path, "new"), lk.LODEGP.load, make_folder):
+    for use in (lambda path: write_atomically(path, "new"), lk.LODEGP.load, make_folder):
         with pytest.raises(lk.LodekitError, match=r"cannot|is not a saved"):
             use(tmp_path / name)
     with pytest.raises(lk.LodekitError, match="cannot write to"):
         check_folder(tmp_path / ("b" * 300))
     with pytest.raises(lk.LodekitError, match="cannot write"):
-        write_file(tmp_path / "a", "half of a character: \ud800")
+        write_atomically(tmp_path / "a", "half of a character: \ud800")
     assert not list(tmp_path.iterdir())

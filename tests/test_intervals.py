@@ -8,7 +8,13 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import EquationError
-from lodekit.intervals import Interval, find_interval, read_interval, unit_of_observable, window_of
+from lodekit.support.interval_means import (
+    IntervalObservable,
+    averaging_time,
+    interval_from_column,
+    observable_unit,
+    parse_interval,
+)
 
 SYSTEM = lk.System("T' = -k*(T - 20)", parameters=["k"])
 
@@ -16,9 +22,9 @@ SYSTEM = lk.System("T' = -k*(T - 20)", parameters=["k"])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("mean(T, 300)", Interval("T", Fraction(300), False)),
-        (" total ( D(Q, 2) - R' ,1.5e3)", Interval("D(Q, 2) - R'", Fraction(1500), True)),
-        ("mean(T, .5)", Interval("T", Fraction(1, 2), False)),
+        ("mean(T, 300)", IntervalObservable("T", Fraction(300), False)),
+        (" total ( D(Q, 2) - R' ,1.5e3)", IntervalObservable("D(Q, 2) - R'", Fraction(1500), True)),
+        ("mean(T, .5)", IntervalObservable("T", Fraction(1, 2), False)),
         ("T", None),
         ("mean", None),
         ("mean(t)", None),
@@ -27,15 +33,15 @@ SYSTEM = lk.System("T' = -k*(T - 20)", parameters=["k"])
         ("mean(T, 3) - T", None),
     ],
 )
-def test_a_text_is_an_average_or_not(text: str, expected: Interval | None) -> None:
-    assert read_interval(text) == expected
-    assert window_of(text) == (0.0 if expected is None else float(expected.window))
+def test_a_text_is_an_average_or_not(text: str, expected: IntervalObservable | None) -> None:
+    assert parse_interval(text) == expected
+    assert averaging_time(text) == (0.0 if expected is None else float(expected.window))
 
 
 @pytest.mark.parametrize("window", ["0", "-300", "inf", "nan", "k", "3*2", "1e400", "1e-200", ""])
 def test_a_window_is_a_number_above_zero(window: str) -> None:
     with pytest.raises(EquationError, match="number above zero"):
-        read_interval(f"mean(T, {window})")
+        parse_interval(f"mean(T, {window})")
 
 
 @pytest.mark.parametrize(
@@ -62,11 +68,13 @@ def test_an_equation_has_no_average() -> None:
 
 def test_columns_of_others_are_not_ours() -> None:
     """A database calls its columns mean(T); channels of other plants are averaged, too."""
-    found = [find_interval(column, ["T"]) for column in ("mean(T, 5) [K]", "mean(T)", "mean(Q, 5)", "mean (K)", "T")]
+    found = [
+        interval_from_column(column, ["T"]) for column in ("mean(T, 5) [K]", "mean(T)", "mean(Q, 5)", "mean (K)", "T")
+    ]
     assert found == ["mean(T, 5)", "", "", "", ""]
 
 
 def test_units_are_those_of_the_channel_and_of_time() -> None:
     units = {"Q": "kJ/s", "t": "h"}
-    assert [unit_of_observable(units, name) for name in ("mean(Q, 1)", "total(Q, 1)")] == ["kJ/s", "(kJ/s)*h"]
-    assert unit_of_observable({"Q": "kW"}, "total(Q, 1)") == ""
+    assert [observable_unit(units, name) for name in ("mean(Q, 1)", "total(Q, 1)")] == ["kJ/s", "(kJ/s)*h"]
+    assert observable_unit({"Q": "kW"}, "total(Q, 1)") == ""

@@ -10,14 +10,14 @@ import pytest
 
 import lodekit as lk
 from lodekit.data import sources
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import read_observations
-from lodekit.inference.choice import choose
-from lodekit.inference.engine import Case
+from lodekit.data.observations import parse_observations
+from lodekit.data.records import Measurements
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.engine import EngineTask
+from lodekit.inference.selection import choose_engine
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.inference.spectral.evaluation import solve
-from lodekit.preparing import prepare
-from lodekit.prior.latents import Matern
+from lodekit.inference.spectral.evidence import solve_spectral
+from lodekit.prior.kernels import Matern
 from tests.inference.fitted import solution_table
 
 HEATING = lk.catalog.heating()
@@ -85,8 +85,8 @@ def test_mean_and_deviation_cross_into_the_far_without_a_step() -> None:
     gp = lk.LODEGP(HEATING.system, engine="spectral", random_state=0, restarts=1).fit(times, table)
     engine = gp.fit_.setup.engine.first  # type: ignore[attr-defined]
     assert isinstance(engine, SpectralEngine)
-    solution = solve(engine.workspace, gp.fit_.hyperparameters)
-    edge = times[-1] + gp.fit_.prior.units.user_lengths(solution.frequencies.reach[0])
+    solution = solve_spectral(engine.workspace, gp.fit_.hyperparameters)
+    edge = times[-1] + gp.fit_.prior.units.unscale_durations(solution.frequencies.correlation_range[0])
     near, far = edge * (1 - 1e-9), edge * (1 + 1e-9)
     mean, cov = gp.predict([near, far], return_cov=True)
     scale = np.sqrt(np.einsum("ioio->io", cov))
@@ -104,10 +104,10 @@ def test_an_update_without_learning_is_the_posterior_of_everything(count: int) -
     hyper = gp.fit_.hyperparameters
     gp.update(times[~first], table[~first], relearn=False)
     assert {name: estimate.value for name, estimate in gp.parameters_.items()} == learned
-    measurements = Measurements.of(read_observations(HEATING.system.channels, times, table))
+    measurements = Measurements.from_observations(parse_observations(HEATING.system.channels, times, table))
     units = gp.fit_.prior.units
     scales = dict(zip(gp.fit_.measurements.names, units.scales.tolist(), strict=True))
-    whole = prepare(HEATING.system, gp.fit_.arguments, measurements, time=units, scales=scales)
+    whole = build_setup(HEATING.system, gp.fit_.settings, measurements, time_units=units, scales=scales)
     assert gp.log_evidence_ == pytest.approx(whole.engine.value(hyper), rel=1e-9)
 
 
@@ -141,7 +141,7 @@ def test_files_of_measurements_are_fitted_saved_and_updated(
     many: lk.LODEGP, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polars = pytest.importorskip("polars")
-    monkeypatch.setattr(sources, "LARGE", 10_000)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 10_000)
     times, table = heating_data(20_000)
     for k in range(4):
         part = slice(5000 * k, 5000 * (k + 1))
@@ -279,13 +279,15 @@ def test_engines_that_cannot_be_used_say_why() -> None:
     assert "'dense', 'spectral', 'modal' or 'markov'" in message(engine="fast")
     assert "tolerance" in message(tolerance=0.0)
     assert "tolerance" in message(tolerance=True)
-    case = Case(size=300, latents=(Matern(3),))
-    assert str(choose("auto", replace(case, size=30))) == "dense: 30 measurements; exact, and fast up to 200"
-    assert str(choose("auto", case)) == "dense: 300 measurements; matern-7/2 has a spectrum too wide for waves"
+    case = EngineTask(size=300, latents=(Matern(3),))
+    assert str(choose_engine("auto", replace(case, size=30))) == "dense: 30 measurements; exact, and fast up to 200"
+    assert str(choose_engine("auto", case)) == "dense: 300 measurements; matern-7/2 has a spectrum too wide for waves"
     many = replace(case, size=50_000)
-    assert str(choose("auto", many)) == "markov: 50 000 measurements; matern-7/2 has a spectrum too wide for waves"
+    assert (
+        str(choose_engine("auto", many)) == "markov: 50 000 measurements; matern-7/2 has a spectrum too wide for waves"
+    )
     with pytest.raises(lk.LodekitError, match=r"dense not, because 50 000 measurements are too many .*; spectral not"):
-        choose("auto", replace(many, latents=(Matern(20),)))
+        choose_engine("auto", replace(many, latents=(Matern(20),)))
 
 
 def test_the_channel_prior_speaks_the_units_of_the_channels() -> None:

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from lodekit.page import Page, plot_text
+from lodekit.support.html import HtmlPage, escape_plotly
 
 HOSTILE = """</script><script>alert(1)</script><a href="http://evil.example">x</a> %{y} $x$ & "quoted" 'too'"""
 
@@ -48,27 +48,27 @@ def assert_offline(page: str) -> None:
     assert "http" not in policy
 
 
-def full_page() -> Page:
-    page = Page(HOSTILE, HOSTILE)
-    page.section(HOSTILE)
-    page.paragraph(HOSTILE)
-    page.paragraph(HOSTILE, "warning")
-    page.items([HOSTILE, "b"], "warning")
-    page.code(HOSTILE)
-    page.table([HOSTILE, "n"], [[HOSTILE, "1"]], text=(0,))
-    page.image(b"png", HOSTILE)
-    page.details(HOSTILE, "<p>inside</p>")
+def full_page() -> HtmlPage:
+    page = HtmlPage(HOSTILE, HOSTILE)
+    page.add_section(HOSTILE)
+    page.add_paragraph(HOSTILE)
+    page.add_paragraph(HOSTILE, "warning")
+    page.add_list([HOSTILE, "b"], "warning")
+    page.add_code(HOSTILE)
+    page.add_table([HOSTILE, "n"], [[HOSTILE, "1"]], text_columns=(0,))
+    page.add_image(b"png", HOSTILE)
+    page.add_details(HOSTILE, "<p>inside</p>")
     for _ in range(2):
-        page.plot(
+        page.add_plot(
             [{"type": "scatter", "name": HOSTILE, "x": [0], "y": [1]}],
-            {"height": 200, "title": {"text": plot_text(HOSTILE)}},
+            {"height": 200, "title": {"text": escape_plotly(HOSTILE)}},
             HOSTILE,
         )
     return page
 
 
 def test_text_of_users_never_becomes_markup() -> None:
-    reader = Reader(full_page().text())
+    reader = Reader(full_page().to_html())
     assert reader.count("a") == 0
     # Two plots with their data, plotly.js, and what starts it.
     assert reader.count("script") == 4
@@ -77,11 +77,11 @@ def test_text_of_users_never_becomes_markup() -> None:
 
 
 def test_nothing_is_fetched() -> None:
-    assert_offline(full_page().text())
+    assert_offline(full_page().to_html())
 
 
 def test_plotly_is_there_once_and_only_where_it_is_needed() -> None:
-    with_plots, without = full_page().text(), Page("Words").text()
+    with_plots, without = full_page().to_html(), HtmlPage("Words").to_html()
     assert with_plots.count("plotly.js (basic - minified) v") == 1
     assert "<script" not in without
     assert len(without) < 10_000
@@ -89,7 +89,7 @@ def test_plotly_is_there_once_and_only_where_it_is_needed() -> None:
 
 def test_data_of_a_plot_come_back_unchanged() -> None:
     found = re.findall(
-        r'<script type="application/json" id="plot-\d-data">(.*?)</script>', full_page().text(), re.DOTALL
+        r'<script type="application/json" id="plot-\d-data">(.*?)</script>', full_page().to_html(), re.DOTALL
     )
     assert len(found) == 2
     content = json.loads(found[0])
@@ -98,7 +98,7 @@ def test_data_of_a_plot_come_back_unchanged() -> None:
 
 
 def test_labels_of_plots_hold_no_tags_and_no_templates() -> None:
-    shown = plot_text(HOSTILE)
+    shown = escape_plotly(HOSTILE)
     assert "<" not in shown
     assert ">" not in shown
     assert "%{" not in shown
@@ -106,8 +106,8 @@ def test_labels_of_plots_hold_no_tags_and_no_templates() -> None:
 
 def test_numbers_that_json_does_not_know_are_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        Page("x").plot([{"y": [float("nan")]}], {"height": 100}, "")
+        HtmlPage("x").add_plot([{"y": [float("nan")]}], {"height": 100}, "")
 
 
 def test_pages_are_the_same_byte_for_byte() -> None:
-    assert full_page().text() == full_page().text()
+    assert full_page().to_html() == full_page().to_html()

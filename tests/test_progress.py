@@ -12,10 +12,10 @@ import pytest
 import rich.progress
 
 import lodekit as lk
-from lodekit import progress
-from lodekit.cli import fitting
-from lodekit.learning.searches import learn
-from lodekit.learning.searches.search import search
+import lodekit.cli.fit as fit_command
+from lodekit.fitting import multistart
+from lodekit.fitting.lbfgs import maximize_lbfgs
+from lodekit.support import progress
 
 
 class Terminal(io.StringIO):
@@ -31,9 +31,9 @@ class Terminal(io.StringIO):
 
 def test_a_bar_appears_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_BAR_DELAY_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.waiting("reading", 10) as advance:
+    with progress.track_progress("reading", 10) as advance:
         advance(5, "half")
         stream.wait_for("reading, half")
     assert "reading, half" in stream.getvalue()
@@ -44,9 +44,9 @@ def test_nothing_appears_at_once_or_elsewhere(
     monkeypatch: pytest.MonkeyPatch, patience: float, stream: type[io.StringIO]
 ) -> None:
     shown = stream()
-    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    monkeypatch.setattr(progress, "_BAR_DELAY_SECONDS", patience)
     monkeypatch.setattr(sys, "stderr", shown)
-    with progress.waiting("reading", 10) as advance:
+    with progress.track_progress("reading", 10) as advance:
         advance(5, "half")
         time.sleep(0.1)
     assert shown.getvalue() == ""
@@ -57,10 +57,10 @@ def test_a_fit_shows_that_it_is_alive_during_its_first_search(monkeypatch: pytes
 
     def slow(*arguments: object, **options: object) -> object:
         stream.wait_for("fitting")
-        return search(*arguments, **options)  # type: ignore[arg-type]
+        return maximize_lbfgs(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(learn, "search", slow)
+    monkeypatch.setattr(progress, "_BAR_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(multistart, "maximize_lbfgs", slow)
     monkeypatch.setattr(sys, "stderr", stream)
     times = np.linspace(0, 4, 12)
     lk.LODEGP(lk.System("x'' + x = u"), random_state=0, restarts=1).fit(times, {"x": np.sin(2 * times)})
@@ -69,19 +69,19 @@ def test_a_fit_shows_that_it_is_alive_during_its_first_search(monkeypatch: pytes
 
 def test_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_BAR_DELAY_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.waiting("outer", 2), progress.waiting("inner") as advance:
+    with progress.track_progress("outer", 2), progress.track_progress("inner") as advance:
         advance()
-        progress.reach(progress, "height", 1.0)
+        progress.report_best_value(progress, "height", 1.0)
         stream.wait_for("outer")
     assert "outer" in stream.getvalue()
     assert "inner" not in stream.getvalue()
     assert "height" not in stream.getvalue()
-    with pytest.raises(KeyboardInterrupt), progress.waiting("again"):
+    with pytest.raises(KeyboardInterrupt), progress.track_progress("again"):
         raise KeyboardInterrupt
     # Whoever was interrupted does not stand in the way of the next one.
-    with progress.waiting("next"):
+    with progress.track_progress("next"):
         stream.wait_for("next")
     assert "next" in stream.getvalue()
 
@@ -89,12 +89,12 @@ def test_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bar_that_counts_nothing_shows_what_goes_on_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same line, which then says how far that came."""
     stream = Terminal()
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_BAR_DELAY_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.waiting("outer"):
-        with progress.waiting("inner", 3) as advance:
+    with progress.track_progress("outer"):
+        with progress.track_progress("inner", 3) as advance:
             advance(1, "second")
-            progress.reach(progress, "height", 1.0)
+            progress.report_best_value(progress, "height", 1.0)
             stream.wait_for("inner, second, height 1.000")
         stream.wait_for("outer, height 1.000")
     for words in ("inner, second, height 1.000", "outer, height 1.000"):
@@ -128,14 +128,14 @@ def test_no_progress_is_shown_where_nothing_is_to_be_printed(
         return bar(*arguments, **options)  # type: ignore[arg-type]
 
     def slow(*arguments: object, **options: object) -> object:
-        with progress.waiting("fitting"):
+        with progress.track_progress("fitting"):
             raise lk.LodekitError("enough")
 
     bar = rich.progress.Progress
     monkeypatch.setattr(rich.progress, "Progress", make)
-    monkeypatch.setattr(fitting, "fit_file", slow)
+    monkeypatch.setattr(fit_command, "fit_file", slow)
     monkeypatch.setattr(sys, "stderr", Terminal())
     (tmp_path / "log.csv").write_text("t,y\n0,1\n1,2\n")
     with pytest.raises(lk.LodekitError, match="enough"):
-        fitting.fit("y' = 1", [str(tmp_path / "log.csv")], out=tmp_path / "out", quiet=quiet)
+        fit_command.fit("y' = 1", [str(tmp_path / "log.csv")], out=tmp_path / "out", quiet=quiet)
     assert made == ([] if quiet else [True])

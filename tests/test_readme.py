@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lodekit.system.files import read_system_file
-from lodekit.workflow import fit_file
+from lodekit.workflow.pipeline import fit_file
 from tests.cli.command import run
 
 ROOT = Path(__file__).parents[1]

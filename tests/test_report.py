@@ -13,8 +13,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.report import make_report
-from lodekit.report.recipe import write_code
-from lodekit.system.mathml import equations_to_mathml, name_to_mathml
+from lodekit.report.document import generate_python
+from lodekit.system.display import equations_to_mathml, name_to_mathml
 from tests.test_page import HOSTILE, Reader, assert_offline
 
 UNITS = {"t": "s", "f1": "°C", "f2": "°C", "u": "K/s", "a": "1/s", "b": "1/s"}
@@ -163,7 +163,7 @@ def test_sums_show_averages_and_say_that_points_are_gone() -> None:
     assert "summed and not kept, so there are no residuals" in page
     # Nobody looked at what the curves leave over.
     assert "Nothing speaks against this fit" not in page
-    assert '.fit("logs/*.parquet")' in write_code(gp, "logs/*.parquet")
+    assert '.fit("logs/*.parquet")' in generate_python(gp, "logs/*.parquet")
 
 
 def test_white_residuals_are_called_white(heating: lk.LODEGP, long_page: str) -> None:
@@ -221,7 +221,7 @@ def test_fast_curves_get_more_points() -> None:
 
 
 def test_code_in_the_report_makes_the_same_system(heating: lk.LODEGP) -> None:
-    code = write_code(heating, "warm.csv")
+    code = generate_python(heating, "warm.csv")
     scope: dict[str, Any] = {}
     exec(code.split("# t:")[0], scope)  # noqa: S102
     assert scope["system"] == heating.system

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data import sources
-from lodekit.fitting import keep_point
-from lodekit.inference.markov import pieces
-from lodekit.learning.diagnosis.whiteness import judge_whiteness
-from lodekit.preparing import prepare
+from lodekit.diagnostics.residual_tests import assess_whiteness
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.kalman import out_of_core
 from lodekit.report import make_report
-from lodekit.settings import Arguments
+from lodekit.results.fit import fit_at_point
 
 Array = NDArray[np.float64]
 COUNT, PIECE = 220, 80
@@ -51,22 +51,22 @@ def make(path: Path, most: int) -> lk.LODEGP:
     parameters = {"a": lk.Parameter(positive=True), "K": lk.Parameter(fixed=0.42)}
     plant = lk.System("x' = -a*x + K*u + w", parameters=parameters)
     gp = lk.LODEGP(plant, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0)
-    arguments = Arguments(**{name: value for name, value in gp.get_params().items() if name != "system"})
+    arguments = FitSettings(**{name: value for name, value in gp.get_params().items() if name != "system"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "LARGE", most)
-        source = sources.read_source(path, channels=["x", "u"], noise_std={"x": 0.05})
-    setup = prepare(plant, arguments, source.measurements, sizes=np.array([0.2, 0.4]))
+        patch.setattr(sources, "MAX_ROWS_IN_MEMORY", most)
+        source = sources.load_data(path, channels=["x", "u"], noise_std={"x": 0.05})
+    setup = build_setup(plant, arguments, source.measurements, parameter_magnitudes=np.array([0.2, 0.4]))
     hyper = setup.layout.unpack(np.zeros(setup.layout.size))
     parts = {"theta": [0.21, 0.42], "disturbance_deviations": [0.05]}
     x = setup.layout.pack(replace(hyper, **{name: np.array(own) for name, own in parts.items()}))
-    gp.fit_ = replace(keep_point(setup, x), notes=source.notes, needs={"w": 30.0})
+    gp.fit_ = replace(fit_at_point(setup, x), notes=source.notes, disturbance_gains={"w": 30.0})
     return gp
 
 
 @pytest.fixture(scope="module")
 def on_disk(path: Path) -> Iterator[lk.LODEGP]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE", PIECE)
+        patch.setattr(out_of_core, "ROWS_IN_MEMORY", PIECE)
         yield make(path, 100)
 
 
@@ -91,7 +91,7 @@ def test_an_input_that_moved_in_a_gap_is_told_of_rows_on_disk_and_of_a_model_tha
     kept = (table["t"] < 52) | (table["t"] >= 62)
     pl.DataFrame({name: own[kept] for name, own in table.items()}).write_parquet(tmp_path / "gap.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE", PIECE)
+        patch.setattr(out_of_core, "ROWS_IN_MEMORY", PIECE)
         on_disk, in_memory = (make(tmp_path / "gap.parquet", most) for most in (100, 1000))
         on_disk.save(tmp_path / "model.lodekit")
         loaded = lk.LODEGP.load(tmp_path / "model.lodekit")
@@ -106,7 +106,7 @@ def test_a_driven_record_on_disk_says_what_memory_says(on_disk: lk.LODEGP, in_me
     assert on_disk.fit_.posterior.value == pytest.approx(in_memory.fit_.posterior.value, rel=1e-10)
     # What open modes cost is told by errors of predictions: typical ones of the last rows here, of all of them there.
     assert on_disk.log_evidence_ == pytest.approx(in_memory.log_evidence_, abs=0.05)
-    np.testing.assert_allclose(on_disk.fit_.curvature, in_memory.fit_.curvature, rtol=1e-6)
+    np.testing.assert_allclose(on_disk.fit_.observed_information, in_memory.fit_.observed_information, rtol=1e-6)
     times = np.array([0.0, 49.5, 120.0, 218.0, 230.0])
     for one, other in zip(
         on_disk.predict(times, "x", return_std=True), in_memory.predict(times, "x", return_std=True), strict=True
@@ -122,10 +122,10 @@ def test_residuals_of_the_last_rows_are_looked_at(on_disk: lk.LODEGP, in_memory:
     (check,) = on_disk.fit_.diagnosis.checks
     assert (check.count, check.looked) == (MEASURED, MEASURED - 2 * PIECE)
     assert check.whiteness is not None
-    whole = in_memory.fit_.examined.innovations
+    whole = in_memory.fit_.diagnostic_data.innovation_sample
     assert whole is not None
     last = [part["x"][-check.looked :] for part in (whole.times, whole.values)]
-    expected = judge_whiteness(*last, innovations=True)
+    expected = assess_whiteness(*last, innovations=True)
     assert expected is not None
     assert check.whiteness.lags == pytest.approx(expected.lags, abs=1e-8)
     assert "independent noise" in on_disk.diagnose().sentences[0]

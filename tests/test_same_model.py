@@ -99,7 +99,7 @@ def test_large_files_give_the_model_of_their_measurements(tmp_path: Path, monkey
     path = write_files(tmp_path, dates=True)
     system = read_system_file(tmp_path / "room.toml").system
     small = lk.LODEGP(system, engine="spectral", random_state=0).fit(path, columns={"T": "Temperatur"})
-    monkeypatch.setattr(sources, "LARGE", COUNT - 1)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", COUNT - 1)
     large = lk.LODEGP(system, random_state=0).fit(path, columns={"T": "Temperatur"})
     assert large.labels_ == small.labels_
     assert large.parameters_["tau"].value == pytest.approx(small.parameters_["tau"].value, rel=1e-3)

@@ -11,7 +11,7 @@ from scipy.signal import cont2discrete
 
 import lodekit as lk
 from lodekit.errors import DataError, LodekitError
-from lodekit.scenarios import simulate_inputs
+from lodekit.results.simulation import simulate_response
 from tests.cli.command import run
 
 A, B = np.array([[0.0, 1.0], [-2.0, -0.5]]), np.array([[0.0], [1.5]])
@@ -163,7 +163,7 @@ def test_the_transfer_function_of_one_input_needs_no_names_but_of_two_channels(g
 def test_from_rest_bands_are_as_wide_as_the_errors_of_the_parameters(gp: lk.LODEGP, widening: dict[str, float]) -> None:
     """Those of the summary, which correlated residuals widen; what stays in the end is b/k, by hand."""
     fit = replace(gp.fit_, diagnosis=replace(gp.fit_.diagnosis, widening=widening))
-    _, std = simulate_inputs(fit, [0.0, 200.0], {"u": 1.0}, observable="x", return_std=True)
+    _, std = simulate_response(fit, [0.0, 200.0], {"u": 1.0}, observable="x", return_std=True)
     names, values = list(fit.system.parameters), {name: each.value for name, each in gp.parameters_.items()}
     gradient = {"b": 1.0 / values["k"], "k": -values["b"] / values["k"] ** 2, "c": 0.0}
     slopes = np.array([gradient[name] for name in names])

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from lodekit.threads import one_thread
+from lodekit.support.threads import single_threaded_blas
 
 #: Without it there is no linear algebra to limit.
 MATRIX = np.eye(2) @ np.eye(2)
@@ -32,14 +32,14 @@ def test_threads_that_overlap_give_back_what_the_first_one_found() -> None:
         seen: list[set[int]] = []
 
         def first() -> None:
-            with one_thread():
+            with single_threaded_blas():
                 first_in.set()
                 second_in.wait(10)
             first_out.set()
 
         def second() -> None:
             first_in.wait(10)
-            with one_thread():
+            with single_threaded_blas():
                 second_in.set()
                 first_out.wait(10)
                 seen.append(count())
@@ -61,7 +61,7 @@ def test_an_error_inside_gives_them_back_as_well() -> None:
     with threadpool_limits(2, user_api="blas"):
         before = count()
         try:
-            with one_thread():
+            with single_threaded_blas():
                 assert count() == {1}
                 raise KeyError
         except KeyError:

@@ -14,12 +14,12 @@ from scipy import signal
 
 import lodekit as lk
 from lodekit.data.inputs import InputSignal
-from lodekit.inference.turns import Lead
-from lodekit.learning.bands.unsteadiness import find_spread
-from lodekit.learning.diagnosis.held_out import Errors, find_misses
-from lodekit.learning.diagnosis.whiteness import Whiteness, judge_whiteness
-from lodekit.spreads import find_bands
-from lodekit.validated import ChannelValidation, Validation
+from lodekit.diagnostics.residual_tests import WhitenessTest, assess_whiteness
+from lodekit.diagnostics.validation_tests import ValidationErrors, find_validation_failures
+from lodekit.inference.innovations import Horizon
+from lodekit.results.forecast import calibrate_bands
+from lodekit.results.validation import ChannelValidation, Validation
+from lodekit.uncertainty.prediction_bands import calibrate_error_scale
 from tests.cli.command import run
 
 Array = NDArray[np.float64]
@@ -96,41 +96,50 @@ def test_records_without_measurements_and_steps_that_are_none_are_refused(gp: lk
 def test_bands_ahead_count_what_is_unknown_of_the_parameters(gp: lk.LODEGP) -> None:
     """Predictions at moved parameters as a witness, by formulas; the rest is the band of the model, and its scale."""
     data, fit = record(1, 0.5)[1], gp.fit_
-    band, lead = find_bands(fit, ["y"], [Lead(7)])["y"][0], 7
+    band, lead = calibrate_bands(fit, ["y"], [Horizon(7)])["y"][0], 7
 
     def predicted(x: Array) -> Array:
         hyper = fit.layout.unpack(x)
         tau, gain = (float(hyper.theta[fit.layout.names.index(name)]) for name in ("tau", "K"))
-        decay, noise = np.exp(-STEP / tau), float(hyper.noise[0])
+        decay, noise = np.exp(-STEP / tau), float(hyper.noise_std[0])
         forced = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.0], gain * (1 - decay) * data["u"][:-1]]))
         free = decay ** np.arange(ROWS)
         told = np.cumsum(free * (data["y"] - forced))[:-lead] / (np.cumsum(free**2)[:-lead] + noise**2 * 1e-12)
         return np.asarray((forced[lead:] + free[lead:] * told)[10:])
 
-    moved = fit.uncertainty.moved
-    slopes = [(predicted(moved(0.1 * root)) - predicted(moved(-0.1 * root))) / 0.2 for root in fit.uncertainty.roots.T]
+    moved = fit.parameter_uncertainty.shifted_point
+    slopes = [
+        (predicted(moved(0.1 * root)) - predicted(moved(-0.1 * root))) / 0.2
+        for root in fit.parameter_uncertainty.covariance_root.T
+    ]
     fixed, given = (
         gp.predict(observable="y", ahead=lead, return_std=True, parameters=kind)[1][lead + 10 :] ** 2
         + gp.noise_["y"] ** 2
         for kind in ("fixed", "uncertain")
     )
     parameters = np.sum(np.square(slopes), axis=0)
-    assert given == pytest.approx(band.spread.scale**2 * (fixed / fit.share_left + parameters), rel=1e-4)
+    assert given == pytest.approx(
+        band.error_scale.scale**2 * (fixed / fit.residual_dof_fraction + parameters), rel=1e-4
+    )
     assert parameters.max() > 1e-3 * fixed.min()
     # The scale comes from errors of the same predictions, from which parameters have taken as much.
-    variances = fixed / fit.share_left
+    variances = fixed / fit.residual_dof_fraction
     errors = (data["y"][lead + 10 :] - predicted(fit.optimum.x)) / np.sqrt(variances)
     ones = np.ones(len(errors))
-    scales = [find_spread([errors], [ones], [taken], lead).scale for taken in (parameters / variances, 0.0 * ones)]
-    assert band.spread.scale == pytest.approx(scales[0], rel=1e-4)
+    scales = [
+        calibrate_error_scale([errors], [ones], [taken], lead).scale for taken in (parameters / variances, 0.0 * ones)
+    ]
+    assert band.error_scale.scale == pytest.approx(scales[0], rel=1e-4)
     assert scales[0] - scales[1] > 5e-4
-    assert band.spread.scale != pytest.approx(find_spread([errors], [ones], [parameters / variances]).scale, rel=1e-4)
+    assert band.error_scale.scale != pytest.approx(
+        calibrate_error_scale([errors], [ones], [parameters / variances]).scale, rel=1e-4
+    )
 
 
 def test_predictions_ahead_of_long_records_come_in_pieces(gp: lk.LODEGP, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gp.predict(observable="y", ahead=3)
-    monkeypatch.setattr("lodekit.ahead._WHOLE", 100)
-    monkeypatch.setattr("lodekit.ahead._PIECE", 50)
+    monkeypatch.setattr("lodekit.results.forecast._MAX_UNSPLIT_ROWS", 100)
+    monkeypatch.setattr("lodekit.results.forecast._CHUNK_ROWS", 50)
     pieces = gp.predict(observable="y", ahead=3)
     assert pieces.shape == whole.shape
     assert pieces == pytest.approx(whole, abs=0.02)
@@ -189,24 +198,24 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     assert wide.to_dict()["holds"] is False
     assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)
     doubtful = replace(gp.fit_.diagnosis.checks[0], whiteness=wide_whiteness())
-    assert doubtful.is_doubtful
+    assert doubtful.is_suspicious
     fit = replace(gp.fit_, diagnosis=replace(gp.fit_.diagnosis, checks=(doubtful,)))
     carried = lk.LODEGP.from_fit(fit).validate(times, data, ahead=())
     assert carried.sentences[-1].startswith("the fit itself said: residuals of y are correlated (lag 1: 0.9")
 
 
-def wide_whiteness() -> Whiteness | None:
+def wide_whiteness() -> WhitenessTest | None:
     times = np.arange(200.0)
-    return judge_whiteness(times, np.sin(times / 9))
+    return assess_whiteness(times, np.sin(times / 9))
 
 
 @pytest.mark.parametrize(("held", "shares"), [(1799, ("89.95 %", "90.00 %")), (1700, ("85.0 %", "90.0 %"))])
 def test_a_share_that_is_too_small_is_not_rounded_up_to_the_least(held: int, shares: tuple[str, str]) -> None:
     values = np.where(np.arange(2000) < held, 0.0, 9.0)
-    errors = Errors("y", np.arange(2000.0), values, np.ones(2000), np.zeros((0, 2000)))
-    assert errors.least == pytest.approx(0.9)
+    errors = ValidationErrors("y", np.arange(2000.0), values, np.ones(2000), np.zeros((0, 2000)))
+    assert errors.min_coverage == pytest.approx(0.9)
     assert errors.coverage == held / 2000
-    first, *_ = find_misses([errors], {})["y"]
+    first, *_ = find_validation_failures([errors], {})["y"]
     assert first.startswith(f"its 95 % band holds {shares[0]}, where {shares[1]} is the least")
     wave = 20.0 * np.sin(errors.times)
     free = Validation((ChannelValidation("y", errors.times, wave, wave + values, np.ones(2000)),), "", ())
@@ -221,15 +230,22 @@ def test_what_is_unknown_of_parameters_is_no_miss() -> None:
     inputs = {"u": InputSignal(times, steps, "hold")}
 
     def misses(slopes: Array) -> tuple[str, ...]:
-        return find_misses([Errors("y", times, noise + slope, np.ones(400), slopes)], inputs)["y"]
+        return find_validation_failures([ValidationErrors("y", times, noise + slope, np.ones(400), slopes)], inputs)[
+            "y"
+        ]
 
     assert misses(slope[None, :]) == ()
     told = misses(0.01 * slope[None, :])
     assert "surer than it should be" in told[0]
     assert any("errors go with u (" in text and "delay(u, T)" in text for text in told)
     # Errors of the parameters leave the band in a body: few rows are told apart by them.
-    body = Errors("y", times, noise + slope, np.ones(400), slope[None, :])
-    assert 1.0 < body.effective < 20.0 < Errors("y", times, noise, np.ones(400), np.zeros((1, 400))).effective
+    body = ValidationErrors("y", times, noise + slope, np.ones(400), slope[None, :])
+    assert (
+        1.0
+        < body.effective_sample_size
+        < 20.0
+        < ValidationErrors("y", times, noise, np.ones(400), np.zeros((1, 400))).effective_sample_size
+    )
 
 
 def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit import workflow
-from lodekit.columns import predict_columns, sample_columns
-from lodekit.rereading import recall_columns
-from lodekit.workflow import Product
+from lodekit.workflow import pipeline
+from lodekit.workflow.new_data import columns_of_fit
+from lodekit.workflow.pipeline import FitRun, prediction_table, sample_table
 
 SYSTEM = """
 title = "A room"
@@ -43,71 +42,71 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def product(folder: Path) -> Product:
+def product(folder: Path) -> FitRun:
     """A fit of that."""
-    return workflow.fit_file(lk.read_system_file(folder / "room.toml"), folder / "log.csv", random_state=0)
+    return pipeline.fit_file(lk.read_system_file(folder / "room.toml"), folder / "log.csv", random_state=0)
 
 
-def test_a_system_file_says_how_data_are_read_and_called(product: Product, folder: Path) -> None:
+def test_a_system_file_says_how_data_are_read_and_called(product: FitRun, folder: Path) -> None:
     assert product.source == "log.csv"
     assert product.notes == ("separator ';', decimal comma", "T is in column temp", "columns not used: other")
     labels = {"title": "A room", "units": {"T": "K"}, "origin": "", "columns": {"T": "temp"}}
     assert product.gp.labels_ == labels
     assert product.gp.label(title="A room", units={"T": "K"}).labels_ == labels
     # Another file of the same layout needs no mapping; one that looks different is read by its own names.
-    assert recall_columns(product.gp, folder / "log.csv") == {"T": "temp"}
+    assert columns_of_fit(product.gp, folder / "log.csv") == {"T": "temp"}
     (folder / "other.csv").write_text("t,T\n0,1\n1,2\n")
-    assert recall_columns(product.gp, folder / "other.csv") == {}
+    assert columns_of_fit(product.gp, folder / "other.csv") == {}
     assert product.gp.fit_.measurements.series[0].std.tolist() == [0.05] * 25
     file = lk.read_system_file(folder / "room.toml")
-    _, other = workflow.open_data(file, folder / "log.csv", columns={"T": "other"})
+    _, other = pipeline.prepare_fit(file, folder / "log.csv", columns={"T": "other"})
     assert other.measurements.series[0].values[-1] == 24
 
 
 def test_names_that_make_no_sense_are_told_before_data_are_read(folder: Path) -> None:
     file = lk.read_system_file(folder / "room.toml")
     with pytest.raises(lk.LodekitError, match="T9"):
-        workflow.fit_file(file, folder / "log.csv", columns={"T9": "other"})
+        pipeline.fit_file(file, folder / "log.csv", columns={"T9": "other"})
 
 
 def test_results_are_computed_first_and_written_whole(
-    product: Product, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    product: FitRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    results = workflow.compute_results(product, figures=False, data={"t": [0.0], "T": [25.0]})
+    results = pipeline.compute_results(product, figures=False, data={"t": [0.0], "T": [25.0]})
     assert set(results.contents) == {"report.html", "predictions.csv", "data.csv"}
     assert results.contents["data.csv"] == "t,T\n0.0,25.0\n"
     (tmp_path / "modes.png").write_text("of an earlier fit")
     (tmp_path / "mine.txt").write_text("mine")
-    paths = workflow.write_results(product, results, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {*results.contents, workflow.MODEL, "mine.txt"}
-    plain = workflow.describe_fit(product, paths)
+    paths = pipeline.write_results(product, results, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*results.contents, pipeline.MODEL_FILE, "mine.txt"}
+    plain = pipeline.fit_to_dict(product, paths)
     assert json.loads(json.dumps(plain)) == plain
     assert plain["observations"] == 25
     assert plain["files"]["data.csv"] == str(tmp_path / "data.csv")
-    again = workflow.read_model(tmp_path)
+    again = pipeline.read_model(tmp_path)
     assert again.parameters_["tau"].value == product.gp.parameters_["tau"].value
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_matplotlib_a_remark_says_so(product: Product, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_a_remark_says_so(product: FitRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    results = workflow.compute_results(product)
+    results = pipeline.compute_results(product)
     assert not any(name.endswith(".png") for name in results.contents)
     assert "matplotlib is missing" in results.remarks[0]
 
 
-def test_predictions_and_samples_are_columns(product: Product) -> None:
+def test_predictions_and_samples_are_columns(product: FitRun) -> None:
     times = np.linspace(0.0, 24.0, 5)
-    table = predict_columns(product.gp, times, ["T", "T'"])
+    table = prediction_table(product.gp, times, ["T", "T'"])
     assert list(table) == ["t", "T", "std(T)", "T'", "std(T')"]
     np.testing.assert_allclose(table["T"], product.gp.predict(times, "T").ravel())
-    drawn = sample_columns(product.gp, times, size=2, seed=1)
-    learned = [product.gp.fit_.layout.names[number] for number in product.gp.fit_.layout.learned]
+    drawn = sample_table(product.gp, times, size=2, seed=1)
+    learned = [product.gp.fit_.layout.names[number] for number in product.gp.fit_.layout.free_parameters]
     assert list(drawn) == ["sample", "t", "T", *learned]
     assert len(set(drawn[learned[0]][:5])) == 1 < len(set(drawn[learned[0]]))
     assert drawn["sample"] == [1] * 5 + [2] * 5
     with pytest.raises(lk.LodekitError, match="two columns would be called 'T'"):
-        predict_columns(product.gp, times, ["T", "T"])
+        prediction_table(product.gp, times, ["T", "T"])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_parameters_are_set_or_refused(
 ) -> None:
     file = lk.read_system_file(folder / "room.toml")
     with pytest.raises(lk.LodekitError, match=message):
-        workflow.set_parameters(file, known, starts)
-    assert workflow.set_parameters(file, {}, {}) is file
-    changed = workflow.set_parameters(file, {"Ta": 19.0}, {"tau": 7.0}).system.parameters
+        pipeline.with_parameter_values(file, known, starts)
+    assert pipeline.with_parameter_values(file, {}, {}) is file
+    changed = pipeline.with_parameter_values(file, {"Ta": 19.0}, {"tau": 7.0}).system.parameters
     assert (changed["Ta"].fixed, changed["tau"].start) == (19.0, 7.0)

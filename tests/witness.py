@@ -15,10 +15,9 @@ from flint import ctx as flint_context
 from numpy.typing import NDArray
 
 from lodekit.algebra.scalars import Scalar
-from lodekit.data.measurements import Measurements
-from lodekit.data.noise import EXACT
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.prior import Prior
+from lodekit.data.noise import EXACT_NOISE_RATIO
+from lodekit.data.records import Measurements
+from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.system.system import System
 
 Number = Any
@@ -58,8 +57,8 @@ class Witness:
         noises, means = [], self._means(theta)
         for k, (o, _, _, std) in enumerate(rows):
             learned, exact = np.isnan(std), std == 0
-            level = float(hyper.noise[self.prior.noise.groups[o]]) if learned else std
-            noises.append((mpmath.mpf(EXACT) * scales[o]) ** 2 if exact else mpmath.mpf(level) ** 2)
+            level = float(hyper.noise_std[self.prior.noise.level_indices[o]]) if learned else std
+            noises.append((mpmath.mpf(EXACT_NOISE_RATIO) * scales[o]) ** 2 if exact else mpmath.mpf(level) ** 2)
             K[k, k] += noises[k]
         L = mpmath.cholesky(K)
         rest = mpmath.matrix([value - means(o, time) for o, time, value, _ in rows])
@@ -89,11 +88,11 @@ class Witness:
     def _covariance(self, hyper: Hyperparameters, theta: list[Number], points: list[tuple[int, Number]]) -> Any:
         parametrization, names = self.system.parametrization, self.prior.noise.observables
         places = [self.system.channels.index(name) for name in names]
-        span = mpmath.mpf(float(self.prior.units.span))
+        span = mpmath.mpf(float(self.prior.units.time_scale))
         free = [
             [
                 [self._number(c, theta) for c in parametrization.free.coefficients(i, q)]
-                for q in range(len(self.prior.latents))
+                for q in range(len(self.prior.kernels))
             ]
             for i in places
         ]
@@ -102,7 +101,7 @@ class Witness:
         for a, (i, t1) in enumerate(points):
             for b, (j, t2) in enumerate(points[: a + 1]):
                 total = sum((x * y for x, y in zip(basis[a], basis[b], strict=True)), mpmath.mpf(0))
-                for q in range(len(self.prior.latents)):
+                for q in range(len(self.prior.kernels)):
                     first, second = free[i][q], free[j][q]
                     if first and second:
                         ell = mpmath.mpf(float(hyper.lengthscales[q])) * span
@@ -112,7 +111,7 @@ class Witness:
                             for m, c in enumerate(first)
                             for n, d in enumerate(second)
                         )
-                        total += mpmath.mpf(float(hyper.deviations[q])) ** 2 * own
+                        total += mpmath.mpf(float(hyper.amplitudes[q])) ** 2 * own
                 K[a, b] = K[b, a] = total
         return K
 
@@ -121,14 +120,14 @@ class Witness:
     ) -> list[list[Number]]:
         """Return the basis functions of the modes at every measurement, times their deviations, in the user's units."""
         compiled, ring = self.prior.observables.compiled, self.system.operator.ring
-        start, span = mpmath.mpf(float(self.prior.units.start)), mpmath.mpf(float(self.prior.units.span))
+        start, span = mpmath.mpf(float(self.prior.units.start)), mpmath.mpf(float(self.prior.units.time_scale))
         columns = [
             [[self._number(c, theta) for c in mode.column.coefficients(i, 0)] for i in places]
             for mode in self.system.parametrization.modes
         ]
         basis: list[list[Number]] = [[] for _ in points]
         for g, group in enumerate(self.prior.groups):
-            factor, deviation = compiled.factors[group.factor], mpmath.mpf(float(hyper.mode_deviations[g]))
+            factor, deviation = compiled.factors[group.factor], mpmath.mpf(float(hyper.mode_amplitudes[g]))
             polynomial = self.system.modes[group.factor].polynomial
             monic = [self._number(Scalar(ring, c, polynomial[-1]), theta) for c in polynomial]
             scaled = [c * span ** (len(monic) - 1 - k) for k, c in enumerate(monic)]

@@ -12,7 +12,7 @@ from lodekit.version import __version__
 
 _LAZY = {
     "LODEGP": "lodekit.model",
-    "plan_experiment": "lodekit.plans",
+    "plan_experiment": "lodekit.results.experiment_design",
     "Observations": "lodekit.data.observations",
     "Statistics": "lodekit.data.statistics",
 }
@@ -49,4 +49,4 @@ if TYPE_CHECKING:
     from lodekit.data.observations import Observations
     from lodekit.data.statistics import Statistics
     from lodekit.model import LODEGP
-    from lodekit.plans import plan_experiment
+    from lodekit.results.experiment_design import plan_experiment

@@ -1,31 +1,152 @@
-"""LODEGP, the estimator: a Gaussian process whose every realization satisfies a linear ODE system."""
+"""The manners of an estimator: methods that are functions over its fit, and what scikit-learn expects of one.
+
+That is arguments by name, and tags; scikit-learn itself is not needed.
+
+LODEGP, the estimator: a Gaussian process whose every realization satisfies a linear ODE system.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from lodekit import answers, figures, leftover, plans, plant, storage
-from lodekit.certificate.certify import Certificate, certificate
-from lodekit.data.sources import Source, read_source
+from lodekit.data.sources import LoadedData, load_data
 from lodekit.errors import DataError, LodekitError, NotFittedError
-from lodekit.estimator import get_params, method_of_fit, set_params, show_arguments, sklearn_tags
-from lodekit.fitted import Fit
-from lodekit.fitting import extend, fit_record
-from lodekit.labels import Labels
-from lodekit.learning.estimates import Estimate
-from lodekit.learning.needs import Disturbance
-from lodekit.online import stream
-from lodekit.reading import column_checks
-from lodekit.scenarios import simulate_inputs
-from lodekit.settings import Arguments
-from lodekit.summary import bse, conf_int, cov_params, describe, intervals, show_fit, summary
+from lodekit.fitting.settings import FitSettings
+from lodekit.prior.observables import table_checks
+from lodekit.results import (
+    experiment_design,
+    figures,
+    prediction,
+    storage,
+)
+from lodekit.results import (
+    residuals as residuals_module,
+)
+from lodekit.results import (
+    state_space as state_space_module,
+)
+from lodekit.results.certificate import Certificate, compute_certificate
+from lodekit.results.fit import Fit, fit_with_hold_selection, update_fit
+from lodekit.results.simulation import simulate_response
+from lodekit.results.stream.stream import start_stream
+from lodekit.results.summary import bse, conf_int, cov_params, format_fit_html, format_one_line, intervals, summary
+from lodekit.results.validation import validate
+from lodekit.support.labels import Labels
 from lodekit.system.system import System
-from lodekit.validation import validate
+from lodekit.uncertainty.estimates import Estimate
+from lodekit.uncertainty.variance_tests import Disturbance
 
-__all__ = ["LODEGP", "Certificate", "NotFittedError"]
+__all__ = [
+    "LODEGP",
+    "Certificate",
+    "NotFittedError",
+    "as_estimator_method",
+    "format_arguments",
+    "get_params",
+    "set_params",
+    "sklearn_tags",
+]
+
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a function over a fit as a method of an estimator, with the same documentation and all other arguments.
+
+    Parameters
+    ----------
+    function : callable
+        Its first argument is a `lodekit.results.fit.Fit`; the method takes `fit_` for it, so no docstring need describe it.
+    """
+
+    @wraps(function)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self.fit_, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    first, *others = signature.parameters.values()
+    vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
+    return method
+
+
+def get_params(self: Any, deep: bool = True) -> dict[str, Any]:
+    """Return the arguments of the estimator, as scikit-learn does.
+
+    Parameters
+    ----------
+    deep : bool
+        Has no effect; scikit-learn passes it.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.LODEGP(lk.System("x' = v"), restarts=3).get_params()["restarts"]
+    3
+    """
+    names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+    return {name: getattr(self, name) for name in names}
+
+
+def format_arguments(self: Any) -> str:
+    """Return the arguments of the estimator as they would be written: those without a default, and those that differ.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> show_arguments(lk.LODEGP(lk.System("x' = v"), restarts=3, noise="channel"))
+    '<System of 1 equation in x, v>, restarts=3'
+    """
+    known = inspect.signature(type(self).__init__).parameters
+    shown = []
+    for name, value in get_params(self).items():
+        default = known[name].default
+        if default is inspect.Parameter.empty:
+            shown.append(repr(value))
+        elif type(value) is not type(default) or value != default:
+            shown.append(f"{name}={value!r}")
+    return ", ".join(shown)
+
+
+def set_params(self: T, **arguments: Any) -> T:
+    """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
+
+    Parameters
+    ----------
+    **arguments
+        By name, as the estimator is made with.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.LODEGP(lk.System("x' = v")).set_params(restarts=3).restarts
+    3
+    """
+    known = get_params(self)
+    for name, value in arguments.items():
+        if name not in known:
+            raise LodekitError(f"unknown argument {name!r}; expected one of {', '.join(known)}")
+        setattr(self, name, value)
+    return self
+
+
+def sklearn_tags(self: Any) -> Any:
+    """Return what scikit-learn wants to know of the estimator; only it asks, so it is there."""
+    from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+    return Tags(
+        estimator_type="regressor",
+        target_tags=TargetTags(required=True, multi_output=True),
+        regressor_tags=RegressorTags(),
+        input_tags=InputTags(one_d_array=True, two_d_array=False, allow_nan=False),
+    )
 
 
 class LODEGP:
@@ -131,16 +252,16 @@ class LODEGP:
         >>> lk.LODEGP.from_fit(gp.fit_).log_evidence_ == gp.log_evidence_
         True
         """
-        model = cls(fit.system, **fit.arguments.to_dict())
+        model = cls(fit.system, **fit.settings.to_dict())
         model.fit_ = fit
         return model
 
     def __repr__(self) -> str:
-        found = describe(self.fit_) if "fit_" in vars(self) else "not fitted; call fit(t, Y)"
-        return f"<LODEGP({show_arguments(self)}), {found}>"
+        found = format_one_line(self.fit_) if "fit_" in vars(self) else "not fitted; call fit(t, Y)"
+        return f"<LODEGP({format_arguments(self)}), {found}>"
 
     def _repr_html_(self) -> str | None:
-        return show_fit(self.fit_) if "fit_" in vars(self) else None
+        return format_fit_html(self.fit_) if "fit_" in vars(self) else None
 
     if not TYPE_CHECKING:
 
@@ -150,13 +271,13 @@ class LODEGP:
                 raise NotFittedError("this LODEGP has not been fitted yet; call fit(t, Y) first")
             return object.__getattribute__(self, name)
 
-    def _arguments(self) -> Arguments:
+    def _arguments(self) -> FitSettings:
         if not isinstance(self.system, System):
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
-        found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
+        found = FitSettings(**{item.name: getattr(self, item.name) for item in fields(FitSettings)})
         found.check()
-        found.known_inputs(self.system)
-        found.known_disturbances(self.system)
+        found.parse_inputs(self.system)
+        found.parse_disturbances(self.system)
         return found
 
     def fit(
@@ -214,7 +335,7 @@ class LODEGP:
         """
         arguments = self._arguments()
         source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt, records=records)
-        fit = fit_record(self.system, arguments, source.measurements, Labels.read(source.labels))
+        fit = fit_with_hold_selection(self.system, arguments, source.measurements, Labels.from_dict(source.labels))
         # Whoever has read a source has seen its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self
@@ -260,14 +381,14 @@ class LODEGP:
         if source.origin != since and source.origin is not None:
             expected = "times as numbers, like those of the fit" if since is None else f"dates counted from {since}"
             raise DataError(f"expected {expected}, got dates counted from {source.origin}")
-        self.fit_ = extend(fit, source.measurements, arguments, relearn=relearn, record=record)
+        self.fit_ = update_fit(fit, source.measurements, arguments, reestimate=relearn, record=record)
         return self
 
-    def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
+    def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> LoadedData:
         """Return what is read from anything that `fit` accepts."""
-        options |= column_checks(self.system)
+        options |= table_checks(self.system)
         options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()
-        return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
+        return load_data(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 
     @property
     def parameters_(self) -> dict[str, Estimate]:
@@ -282,7 +403,7 @@ class LODEGP:
     @property
     def hyperparameters_(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
-        return self.fit_.described
+        return self.fit_.described_hyperparameters
 
     @property
     def noise_(self) -> dict[str, float]:
@@ -302,12 +423,12 @@ class LODEGP:
     @property
     def engine_(self) -> str:
         """The engine that was used, and why."""
-        return str(self.fit_.choice)
+        return str(self.fit_.engine_choice)
 
     @property
     def records_(self) -> tuple[str, ...]:
         """The names of the records: of files, cells of a column, or numbers from zero; ``"0"`` where there is one."""
-        return self.fit_.records
+        return self.fit_.record_names
 
     @property
     def warnings_(self) -> list[str]:
@@ -338,7 +459,7 @@ class LODEGP:
         >>> gp.label(title="A walk", units={"t": "s", "x": "m"}).labels_["title"]
         'A walk'
         """
-        self.fit_ = replace(self.fit_, labels=self.fit_.labels.changed(title, units, origin))
+        self.fit_ = replace(self.fit_, labels=self.fit_.labels.updated(title, units, origin))
         return self
 
     @classmethod
@@ -365,32 +486,32 @@ class LODEGP:
     get_params = get_params
     set_params = set_params
     __sklearn_tags__ = sklearn_tags
-    save = method_of_fit(storage.save_fit)
-    predict = method_of_fit(answers.predict)
-    sample = method_of_fit(answers.sample)
-    residual = equation_residual = method_of_fit(leftover.residual)
-    residuals = method_of_fit(leftover.residuals)
-    validate = method_of_fit(validate)
-    diagnose = method_of_fit(leftover.diagnose)
-    state_space = method_of_fit(plant.state_space)
-    transfer_function = method_of_fit(plant.transfer_function)
-    certificate = method_of_fit(certificate)
-    log_evidence = method_of_fit(answers.log_evidence)
-    score = method_of_fit(answers.score)
-    simulate = method_of_fit(simulate_inputs)
-    plan_experiment = method_of_fit(plans.plan_next)
-    stream = method_of_fit(stream)
-    summary = method_of_fit(summary)
-    intervals = method_of_fit(intervals)
-    conf_int = method_of_fit(conf_int)
-    cov_params = method_of_fit(cov_params)
-    bse = property(method_of_fit(bse))
-    plot = method_of_fit(figures.plot)
-    plot_parameters = method_of_fit(figures.plot_parameters)
-    plot_residual = method_of_fit(figures.plot_residual)
-    plot_evidence = method_of_fit(figures.plot_evidence)
-    plot_modes = method_of_fit(figures.plot_modes)
-    plot_spectrum = method_of_fit(figures.plot_spectrum)
-    plot_residuals = method_of_fit(figures.plot_residuals)
-    plot_bode = method_of_fit(figures.plot_bode)
-    plot_step = method_of_fit(figures.plot_step)
+    save = as_estimator_method(storage.save_fit)
+    predict = as_estimator_method(prediction.predict)
+    sample = as_estimator_method(prediction.sample)
+    residual = equation_residual = as_estimator_method(residuals_module.equation_residual)
+    residuals = as_estimator_method(residuals_module.residuals)
+    validate = as_estimator_method(validate)
+    diagnose = as_estimator_method(residuals_module.diagnose)
+    state_space = as_estimator_method(state_space_module.state_space)
+    transfer_function = as_estimator_method(state_space_module.transfer_function)
+    certificate = as_estimator_method(compute_certificate)
+    log_evidence = as_estimator_method(prediction.log_evidence)
+    score = as_estimator_method(prediction.score)
+    simulate = as_estimator_method(simulate_response)
+    plan_experiment = as_estimator_method(experiment_design.plan_next_experiment)
+    stream = as_estimator_method(start_stream)
+    summary = as_estimator_method(summary)
+    intervals = as_estimator_method(intervals)
+    conf_int = as_estimator_method(conf_int)
+    cov_params = as_estimator_method(cov_params)
+    bse = property(as_estimator_method(bse))
+    plot = as_estimator_method(figures.plot)
+    plot_parameters = as_estimator_method(figures.plot_parameters)
+    plot_residual = as_estimator_method(figures.plot_residual)
+    plot_evidence = as_estimator_method(figures.plot_evidence)
+    plot_modes = as_estimator_method(figures.plot_modes)
+    plot_spectrum = as_estimator_method(figures.plot_spectrum)
+    plot_residuals = as_estimator_method(figures.plot_residuals)
+    plot_bode = as_estimator_method(figures.plot_bode)
+    plot_step = as_estimator_method(figures.plot_step)

@@ -10,19 +10,18 @@ import pytest
 from scipy.integrate import quad
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Series
-from lodekit.inference.dense.data import DenseData
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.fitting.starts.candidates import VarianceTargets, match_variances
+from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Engine
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.learning.searches.starts import Sizes, match_sizes
-from lodekit.prior.conditioned import Conditioned
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.lags import Lags
-from lodekit.prior.panels import make_panels
-from lodekit.prior.points import Point
-from lodekit.prior.prior import Prior
+from lodekit.prior.channel_prior.lag_covariance import TimeLags
+from lodekit.prior.channel_prior.quadrature import build_frequency_panels
+from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
+from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.prior.spectra import SpectralPoint
 from tests.inference.fitted import EXAMPLES, Array, gradient_vector, keep_model, make_case, prior_of, series_of, shifted
 
 CASES = [name for name, example in EXAMPLES.items() if example.system.free_functions]
@@ -35,17 +34,21 @@ def both_engines(
     reader, data, layout, hyper = make_case(name, count=20, lengthscale=lengthscale, missing=missing, noise="channel")
     measurements = Measurements(series_of(data))
     prior = prior_of(reader.system, measurements, channels=True, noise="channel")
-    dense = DenseEngine(DenseData.of(prior, measurements.series))
-    layout = replace(layout, processes=prior.processes)
-    own = match_sizes(dense, layout, Sizes.at(dense, hyper.theta), lengthscale, 0.1 * prior.noise.units)
+    dense = DenseEngine(DenseData.from_series(prior, measurements.series))
+    layout = replace(layout, n_processes=prior.n_processes)
+    own = match_variances(
+        dense, layout, VarianceTargets.evaluate_at(dense, hyper.theta), lengthscale, 0.1 * prior.noise.level_scales
+    )
     assert own is not None
-    own = replace(own, lengthscales=own.lengthscales * np.linspace(1.0, 1.3, prior.processes))
-    return dense, SpectralEngine.of(prior, measurements, 1e-10), own
+    own = replace(own, lengthscales=own.lengthscales * np.linspace(1.0, 1.3, prior.n_processes))
+    return dense, SpectralEngine.from_measurements(prior, measurements, 1e-10), own
 
 
-def point_of(prior: Prior, hyper: Hyperparameters) -> Point:
+def point_of(prior: Prior, hyper: Hyperparameters) -> SpectralPoint:
     assert prior.channels is not None
-    return Point.at(prior.observables.evaluate(hyper.theta), prior.channels.evaluate(hyper.theta), hyper)
+    return SpectralPoint.from_hyperparameters(
+        prior.observables.evaluate(hyper.theta), prior.channels.evaluate(hyper.theta), hyper
+    )
 
 
 @pytest.mark.parametrize("lengthscale", [0.3, 0.8])
@@ -54,7 +57,7 @@ def test_the_covariance_is_the_integral_of_the_density(name: str, lengthscale: f
     """Against adaptive quadrature of the density by its formula, for one free function, piece by piece."""
     dense, _, hyper = both_engines(name, lengthscale=lengthscale)
     point, times = point_of(dense.prior, hyper), np.array([0.0, 0.37, 1.0])
-    found = Lags(times).covariance(point, np.ones(len(point.free)))
+    found = TimeLags(times).covariance(point, np.ones(len(point.free)))
     assert found is not None
     count = len(point.free)
     blocks = found.blocks().reshape(count, count, 3, 3)
@@ -62,7 +65,7 @@ def test_the_covariance_is_the_integral_of_the_density(name: str, lengthscale: f
 
     def density(w: float, i: int, j: int, lag: float) -> float:
         b = [np.polyval(row[0][::-1], 1j * w) for row in point.channels]
-        S = hyper.deviations**2 * hyper.lengthscales * np.sqrt(2 * np.pi)
+        S = hyper.amplitudes**2 * hyper.lengthscales * np.sqrt(2 * np.pi)
         S *= np.exp(-0.5 * (w * hyper.lengthscales) ** 2)
         on = [np.polyval(row[0][::-1], 1j * w) for row in point.free]
         total = on[i] * np.conj(on[j]) / np.sum(np.abs(b) ** 2 / S) * np.exp(1j * w * lag)
@@ -81,12 +84,12 @@ def test_a_peak_far_narrower_than_the_panels_is_found(lengthscale: float) -> Non
     omega, prior_variance = 9.0, 4.0
     # x'' + 81 x = u in scaled time: B = (1, 81 - w^2) for x and u.
     channels = np.array([[[1.0, 0.0, 0.0]], [[omega**2, 0.0, 1.0]]])
-    point = Point(channels, channels, np.array([0.05, lengthscale]), np.array([np.sqrt(prior_variance), 1.0]))
-    panels = make_panels(point, 1.0)
+    point = SpectralPoint(channels, channels, np.array([0.05, lengthscale]), np.array([np.sqrt(prior_variance), 1.0]))
+    panels = build_frequency_panels(point, 1.0)
     assert panels is not None
-    own = Conditioned(panels.frequencies, point)
+    own = ConditionedDensity(panels.frequencies, point)
     near = np.abs(panels.frequencies - omega) < 0.5
-    found = float(own.powers[0][near] @ panels.weights[near])
+    found = float(own.observable_density[0][near] @ panels.weights[near])
     S_x = float(np.exp(own.log_density[0][near]).max())
     S_u = float(np.exp(-0.5 * (omega * lengthscale) ** 2) * lengthscale * np.sqrt(2 * np.pi))
     width = np.sqrt(S_u / S_x) / (2 * omega)
@@ -209,14 +212,14 @@ def test_series_at_different_times_and_repeated_ones() -> None:
     generator = np.random.default_rng(0)
     system = lk.System("x'' + x' + 4*x = u")
     series = [
-        Series("x", np.array([0.0, 0.5, 0.5, 2.0]), generator.standard_normal(4), np.full(4, np.nan)),
-        Series("x'", np.array([0.1, 2.0, 3.0]), generator.standard_normal(3), np.full(3, np.nan)),
+        TimeSeries("x", np.array([0.0, 0.5, 0.5, 2.0]), generator.standard_normal(4), np.full(4, np.nan)),
+        TimeSeries("x'", np.array([0.1, 2.0, 3.0]), generator.standard_normal(3), np.full(3, np.nan)),
     ]
     measurements = Measurements(series)
     prior = prior_of(system, measurements, channels=True)
     hyper = Hyperparameters(np.zeros(0), np.array([0.4, 0.2]), np.array([1.0, 3.0]), np.zeros(0), np.array([0.3]))
-    a = DenseEngine(DenseData.of(prior, series)).evaluate(hyper)
-    b = SpectralEngine.of(prior, measurements, 1e-10).evaluate(hyper)
+    a = DenseEngine(DenseData.from_series(prior, series)).evaluate(hyper)
+    b = SpectralEngine.from_measurements(prior, measurements, 1e-10).evaluate(hyper)
     assert a.value == pytest.approx(b.value, rel=1e-9)
     np.testing.assert_allclose(gradient_vector(a), gradient_vector(b), atol=1e-8 * np.abs(gradient_vector(b)).max())
 
@@ -224,8 +227,8 @@ def test_series_at_different_times_and_repeated_ones() -> None:
 def test_pieces_of_all_pairs_are_the_same_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     dense, _, hyper = both_engines("heating")
     whole = dense.evaluate(hyper)
-    monkeypatch.setattr("lodekit.prior.lags._KEPT", 500)
-    pieces = DenseEngine(DenseData.of(dense.prior, Measurements(series_of(dense.data)).series)).evaluate(hyper)
+    monkeypatch.setattr("lodekit.prior.channel_prior.lag_covariance.MAX_CACHED_BASIS_ENTRIES", 500)
+    pieces = DenseEngine(DenseData.from_series(dense.prior, Measurements(series_of(dense.data)).series)).evaluate(hyper)
     assert pieces.value == pytest.approx(whole.value, rel=1e-12)
     np.testing.assert_allclose(gradient_vector(pieces), gradient_vector(whole), rtol=1e-7)
 
@@ -246,25 +249,25 @@ def test_the_dense_engine_says_what_rounding_and_jitter_do_to_the_evidence() -> 
     dense, spectral, hyper = both_engines("bipendulum")
     added = []
     for power in (0, -2, -4, -6, -7):
-        moved = replace(hyper, noise=hyper.noise * 10.0**power)
-        value, error = dense.appraise(moved)
+        moved = replace(hyper, noise_std=hyper.noise_std * 10.0**power)
+        value, error = dense.value_with_error(moved)
         posterior = dense.posterior(moved)
         assert abs(value - spectral.value(moved)) < 3.0 * error + 1e-8 * abs(value)
-        added.append(posterior.state.added)
+        added.append(posterior.factor.jitter)
     assert added[0] == 0 < added[-1]
 
 
 def test_one_observable_alone_gets_jitter_as_several_do() -> None:
     """A second try begins with the covariance again, not with what the first one left of it."""
     times = np.linspace(0.0, 1.0, 12)
-    measurements = Measurements([Series("x", times, np.sin(3 * times), np.full(12, 1e-8))])
+    measurements = Measurements([TimeSeries("x", times, np.sin(3 * times), np.full(12, 1e-8))])
     prior = prior_of(lk.System("x' + x = u"), measurements, channels=True)
-    dense = DenseEngine(DenseData.of(prior, measurements.series))
+    dense = DenseEngine(DenseData.from_series(prior, measurements.series))
     none, two = np.zeros(0), np.ones(2)
     hyper = Hyperparameters(none, 1.5 * two, two, np.ones(len(prior.groups)), none)
     found = dense.posterior(hyper)
-    expected = SpectralEngine.of(prior, measurements, 1e-10).value(hyper)
-    assert found.state.added > 0
+    expected = SpectralEngine.from_measurements(prior, measurements, 1e-10).value(hyper)
+    assert found.factor.jitter > 0
     assert abs(found.value - expected) < 3.0 * found.error
 
 

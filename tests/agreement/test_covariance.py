@@ -10,9 +10,8 @@ import sympy
 
 import lodekit as lk
 from lodekit.prior.compile import compile_observables
-from lodekit.prior.covariance import free_block
-from lodekit.prior.families import read_latent
-from lodekit.prior.latents import Matern, SquaredExponential
+from lodekit.prior.covariance import free_function_covariance
+from lodekit.prior.kernels import Matern, SquaredExponential, parse_kernel
 
 EXAMPLES = {example.name: example for example in lk.catalog.examples()}
 s, t, ell = sympy.symbols("s t ell", positive=True)
@@ -24,7 +23,7 @@ def symbolic_kernel(name: str) -> sympy.Expr:
     u = (s - t) / ell
     if name == "se":
         return sympy.exp(-(u**2) / 2)
-    latent = read_latent(name)
+    latent = parse_kernel(name)
     assert isinstance(latent, Matern)
     p = latent.p
     r = sympy.sqrt(2 * p + 1) * u
@@ -60,9 +59,9 @@ def test_covariance_is_the_symbolic_derivative(name: str, latent: str) -> None:
     rows = lk.algebra.operators.OperatorMatrix.identity(system.operator.ring, len(system.channels))
     free = compile_observables(system, rows).evaluate(np.array([float(v) for v in example.values.values()])).free
     for q in range(B.cols):
-        ours = free_block(np, read_latent(latent), np.array([1.7]), np.array([0.9]), free[:, q], free[:, q], 1.5, 1.0)[
-            :, 0, :, 0
-        ]
+        ours = free_function_covariance(
+            np, parse_kernel(latent), np.array([1.7]), np.array([0.9]), free[:, q], free[:, q], 1.5, 1.0
+        )[:, 0, :, 0]
         for i in range(B.rows):
             for j in range(B.rows):
                 expected = sympy.S.Zero
@@ -75,7 +74,7 @@ def test_covariance_is_the_symbolic_derivative(name: str, latent: str) -> None:
 
 def test_matern_of_high_order_approaches_the_squared_exponential() -> None:
     u = np.linspace(-2, 2, 9)
-    smooth, rough = list(SquaredExponential().stack(np, u, 2)), list(Matern(60).stack(np, u, 2))
+    smooth, rough = list(SquaredExponential().derivatives(np, u, 2)), list(Matern(60).derivatives(np, u, 2))
     assert len(smooth) == 3
     for expected, part in zip(smooth, rough, strict=True):
         np.testing.assert_allclose(part, expected, atol=0.02)
@@ -93,9 +92,9 @@ def test_the_same_code_runs_in_a_strict_array_namespace(latent: SquaredExponenti
     generator = np.random.default_rng(0)
     first, second = generator.standard_normal((2, 3)), generator.standard_normal((3, 3))
     t1, t2 = generator.random(4), generator.random(5)
-    expected = free_block(np, latent, t1, t2, first, second, 0.7, 1.3)
+    expected = free_function_covariance(np, latent, t1, t2, first, second, 0.7, 1.3)
     a, b, c, d = (xp.asarray(array) for array in (t1, t2, first, second))
-    found = free_block(xp, latent, a, b, c, d, 0.7, 1.3)
+    found = free_function_covariance(xp, latent, a, b, c, d, 0.7, 1.3)
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-13)
 
 
@@ -105,11 +104,11 @@ def test_batches_are_many_single_covariances(latent: SquaredExponential | Matern
     first, second = generator.standard_normal((5, 2, 3)), generator.standard_normal((5, 3, 3))
     t1, t2 = generator.random((4, 1, 6)), generator.random((4, 1, 7))
     ells, deviations = generator.uniform(0.5, 1.0, 5), generator.uniform(0.5, 1.0, 5)
-    found = free_block(np, latent, t1, t2, first, second, ells, deviations)
+    found = free_function_covariance(np, latent, t1, t2, first, second, ells, deviations)
     assert found.shape == (4, 5, 2, 6, 3, 7)
     for i in range(4):
         for j in range(5):
-            alone = free_block(
+            alone = free_function_covariance(
                 np, latent, t1[i, 0], t2[i, 0], first[j], second[j], float(ells[j]), float(deviations[j])
             )
             np.testing.assert_allclose(found[i, j], alone, rtol=1e-12, atol=1e-13 * np.abs(alone).max())
@@ -123,15 +122,16 @@ def test_the_same_code_runs_on_torch_tensors_with_autograd(device: str) -> None:
     compat = pytest.importorskip("array_api_compat").array_namespace(torch.zeros(1))
     generator = np.random.default_rng(0)
     first, t1 = generator.standard_normal((2, 3)), generator.random(4)
-    expected = free_block(np, SquaredExponential(), t1, t1, first, first, 0.7, 1.3)
+    expected = free_function_covariance(np, SquaredExponential(), t1, t1, first, first, 0.7, 1.3)
     ell_tensor = torch.tensor(0.7, dtype=torch.float64, requires_grad=True, device=device)
     a, b = torch.asarray(t1, device=device), torch.asarray(first, device=device)
     sigma = torch.tensor(1.3, dtype=torch.float64, device=device)
-    found = free_block(compat, SquaredExponential(), a, a, b, b, ell_tensor, sigma)
+    found = free_function_covariance(compat, SquaredExponential(), a, a, b, b, ell_tensor, sigma)
     np.testing.assert_allclose(found.detach().cpu().numpy(), expected, rtol=1e-13)
     found.sum().backward()
     step = 1e-6
     above, below = (
-        free_block(np, SquaredExponential(), t1, t1, first, first, 0.7 + h, 1.3).sum() for h in (step, -step)
+        free_function_covariance(np, SquaredExponential(), t1, t1, first, first, 0.7 + h, 1.3).sum()
+        for h in (step, -step)
     )
     assert float(ell_tensor.grad) == pytest.approx((above - below) / (2 * step), rel=1e-6)

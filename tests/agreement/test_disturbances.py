@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader, Observables
-from lodekit.prior.prior import Prior
-from lodekit.settings import Arguments
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.prior.observables import ObservableCompiler, Observables
+from lodekit.prior.prior import Hyperparameters, Prior
 from tests.agreement.kalman import Driven
 from tests.inference.fitted import gradient_vector, shifted
 from tests.inference.textbook import prior_covariance, prior_mean
@@ -90,10 +89,10 @@ class Witness:
     def states(self, hyper: Hyperparameters) -> tuple[Array, Array, Array, Array]:
         """F, density, rows of x1, x2, w (zero for white noise) and the covariance at the start."""
         F, G, H = self.example.plant(hyper.theta)
-        s, d = len(F), float(hyper.disturbance_deviations[0])
+        s, d = len(F), float(hyper.disturbance_amplitudes[0])
         if self.kind == "white":
             return F, d**2 * G @ G.T, np.concatenate([H, np.zeros((1, s))]), np.zeros((s, s))
-        ell = float(hyper.disturbance_lengthscales[0]) * self.prior.units.span
+        ell = float(hyper.disturbance_lengthscales[0]) * self.prior.units.time_scale
         if self.kind == "matern-1/2":
             own, density, start = np.array([[-1.0 / ell]]), np.array([[2.0 * d**2 / ell]]), np.array([[d**2]])
         else:
@@ -145,8 +144,8 @@ class Witness:
         chosen = np.concatenate([o * len(times) + index for o, index in enumerate(places)])
         K = self.joint(hyper, times, times, self.prior.observables, names)[np.ix_(chosen, chosen)]
         levels = [
-            np.where(item.learned, hyper.noise[g], item.std) / scale
-            for item, g, scale in zip(series, self.prior.noise.groups, self.prior.units.scales, strict=True)
+            np.where(item.has_unknown_noise, hyper.noise_std[g], item.std) / scale
+            for item, g, scale in zip(series, self.prior.noise.level_indices, self.prior.units.scales, strict=True)
         ]
         K += np.diag(np.concatenate(levels) ** 2)
         values = np.concatenate([v.values / s for v, s in zip(series, self.prior.units.scales, strict=True)])
@@ -194,23 +193,23 @@ def measure(example: Example, *, regular: bool = False, count: int = 8) -> Measu
     for number, name in enumerate(example.measured):
         own = times if regular or not number else np.append(times[2::3], 1.234)
         data = data.add(own, name, generator.standard_normal(len(own)))
-    return Measurements.of(data)
+    return Measurements.from_observations(data)
 
 
 def case(
     example: Example, kind: str, measurements: Measurements, *, noise: float = 0.1, length: int | None = None
-) -> tuple[Witness, MarkovEngine, Hyperparameters]:
+) -> tuple[Witness, KalmanEngine, Hyperparameters]:
     names = sorted({"a", "b", "c", "k"} & set(example.equations))
     system = lk.System(example.equations, parameters=names)
-    setup = prepare(system, Arguments(disturbances={"w": kind}), measurements)
+    setup = build_setup(system, FitSettings(disturbances={"w": kind}), measurements)
     prior = setup.prior
     modes = np.linspace(0.7, 1.3, len(prior.groups))
     none = np.zeros(0)
     lengths = none if kind == "white" else np.array([0.23])
-    levels = noise * prior.noise.units[: prior.noise.count]
+    levels = noise * prior.noise.level_scales[: prior.noise.n_levels]
     hyper = Hyperparameters(np.array(example.theta), none, none, modes, levels, lengths, np.array([1.4]))
-    data = replace(MarkovData.of(prior, setup.measurements.series), length=length)
-    return Witness(example, prior, setup.measurements, kind), MarkovEngine(data), hyper
+    data = replace(KalmanData.from_series(prior, setup.measurements.series), block_length=length)
+    return Witness(example, prior, setup.measurements, kind), KalmanEngine(data), hyper
 
 
 @pytest.mark.parametrize("kind", ["white", "matern-1/2", "matern-3/2"])
@@ -227,7 +226,7 @@ def test_evidence_gradient_and_posterior_are_those_of_a_joint_normal(name: str, 
     assert slopes @ way == pytest.approx(witness.slope(hyper, way), rel=0, abs=1e-9 * np.abs(slopes).max())
     asked = ["x1", "x2"] if kind == "white" else ["x1", "x2", "w"]
     system = lk.System(example.equations, parameters=list(engine.prior.observables.compiled.parameters))
-    observables = ObservableReader(system, {}, {"w": kind}).compile_plain(asked, engine.prior.units)
+    observables = ObservableCompiler(system, {}, {"w": kind}).compile_unscaled(asked, engine.prior.units)
     at = np.array([witness.prior.units.start, 0.61, 0.6100001, 1.9, 3.3])
     mean, covariance = witness.posterior(hyper, observables, asked, at)
     posterior = engine.posterior(hyper)
@@ -249,9 +248,9 @@ def test_neither_blocks_nor_the_rest_of_the_clock_change_anything(kind: str) -> 
     assert other.value == pytest.approx(one.value, rel=1e-10)
     slopes = gradient_vector(one)
     np.testing.assert_allclose(gradient_vector(other), slopes, rtol=0, atol=1e-10 * np.abs(slopes).max())
-    later = replace(witness.prior, observables=witness.prior.observables.starting_at(-0.3, {}))
+    later = replace(witness.prior, observables=witness.prior.observables.with_time_origin(-0.3, {}))
     moved = replace(witness, prior=later)
-    engine = MarkovEngine(MarkovData.of(later, witness.measurements.series))
+    engine = KalmanEngine(KalmanData.from_series(later, witness.measurements.series))
     assert engine.value(hyper) == pytest.approx(moved.value(hyper), rel=1e-9)
     assert engine.value(hyper) != pytest.approx(one.value, rel=1e-6)
 
@@ -260,25 +259,25 @@ def test_two_disturbances_add() -> None:
     """White noise and a coloured disturbance at once, against the sum of their covariances."""
     system = lk.System("x1' = -a*x1 + w; x2' = -b*x2 + x1 + v", parameters=["a", "b"])
     example, none = EXAMPLES["two lags"], np.zeros(0)
-    setup = prepare(system, Arguments(disturbances={"w": "white", "v": "matern-1/2"}), measure(example))
+    setup = build_setup(system, FitSettings(disturbances={"w": "white", "v": "matern-1/2"}), measure(example))
     prior = setup.prior
-    levels = 0.1 * prior.noise.units[: prior.noise.count]
+    levels = 0.1 * prior.noise.level_scales[: prior.noise.n_levels]
     modes = np.array([0.7, 1.3])
     theta, both = np.array([0.9, 2.1]), np.array([1.4, 0.6])
     hyper = Hyperparameters(theta, none, none, modes, levels, np.array([0.23]), both)
     second = replace(example, plant=lambda theta: (lags(theta)[0], np.array([[0.0], [1.0]]), np.eye(2)))
     first = Witness(example, prior, setup.measurements, "white")
     other = Witness(second, prior, setup.measurements, "matern-1/2")
-    (K, rest, chosen, times), scales = first.normal(replace(hyper, disturbance_deviations=both[:1])), prior.units.scales
-    more = other.covariance(replace(hyper, disturbance_deviations=both[1:]), times, times)[:2, :, :2]
+    (K, rest, chosen, times), scales = first.normal(replace(hyper, disturbance_amplitudes=both[:1])), prior.units.scales
+    more = other.covariance(replace(hyper, disturbance_amplitudes=both[1:]), times, times)[:2, :, :2]
     more = (more / scales[:, None, None, None] / scales[:, None]).reshape(2 * len(times), -1)[np.ix_(chosen, chosen)]
     K = K + more
     value = -0.5 * (rest @ np.linalg.solve(K, rest) + np.linalg.slogdet(K)[1] + len(K) * np.log(2.0 * np.pi))
     value += prior.units.log_jacobian([len(item.times) for item in setup.measurements.series])
-    engine = MarkovEngine(MarkovData.of(prior, setup.measurements.series))
+    engine = KalmanEngine(KalmanData.from_series(prior, setup.measurements.series))
     found = engine.evaluate(hyper)
     assert found.value == pytest.approx(value, rel=1e-9)
-    for k in range(sum(map(len, hyper.parts))):
+    for k in range(sum(map(len, hyper.arrays))):
         ends = [engine.value(shifted(hyper, k, sign * 1e-5)) for sign in (1.0, -1.0)]
         assert gradient_vector(found)[k] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-6)
 
@@ -293,10 +292,12 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     x = np.random.default_rng(2).standard_normal((2, 7))
     data = Observations().add(times, "x1", x[0], noise).add(times[1::2], "x2", x[1, 1::2], noise)
     system = lk.System("x1' = -0.75*x1 + w; x2' = -2*x2 + x1")
-    setup = prepare(system, Arguments(disturbances={"w": "white"}), Measurements.of(data))
+    setup = build_setup(system, FitSettings(disturbances={"w": "white"}), Measurements.from_observations(data))
     prior, none = setup.prior, np.zeros(0)
     hyper = Hyperparameters(none, none, none, np.array([0.7, 1.3]), none, none, np.array([1.4]))
-    basis, _ = prior.observables.mode_basis(prior.observables.evaluate(none), prior.groups, np.zeros(1), slopes=False)
+    basis, _ = prior.observables.mode_basis(
+        prior.observables.evaluate(none), prior.groups, np.zeros(1), with_jacobian=False
+    )
     readings = np.concatenate(basis) * prior.units.scales[:, None]
     every = sorted([*times, *asked])
     seen = [
@@ -310,16 +311,16 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
             assert group.root is not None
             F[2 + k, 2 + k], start[2 + k, 2 + k] = (
                 mpmath.mpf(group.root.real),
-                mpmath.mpf(hyper.mode_deviations[k]) ** 2,
+                mpmath.mpf(hyper.mode_amplitudes[k]) ** 2,
             )
         rows = [mpmath.matrix([[1 - o, o, *map(mpmath.mpf, readings[o].tolist())]]) for o in (0, 1)]
         # A smoother needs covariances that can be inverted: at rest nothing is known worse than by this.
         start[0, 0] = start[1, 1] = mpmath.mpf(10) ** -40
         filtered = Driven(F, B, start).filter(every, rows, seen)
         value, (mean, deviations) = filtered.value, filtered.smooth()
-    posterior = MarkovEngine(MarkovData.of(prior, setup.measurements.series)).posterior(hyper)
+    posterior = KalmanEngine(KalmanData.from_series(prior, setup.measurements.series)).posterior(hyper)
     assert posterior.value == pytest.approx(float(value), rel=1e-10)
-    observables = setup.reader.compile_plain(["x1", "x2"], prior.units)
+    observables = setup.observable_compiler.compile_unscaled(["x1", "x2"], prior.units)
     found = posterior.mean(observables, np.array(every))
     np.testing.assert_allclose(found, mean, rtol=0, atol=1e-9 * np.abs(mean).max())
     found = posterior.variance(observables, np.array(every))

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.inference.choice import KINDS, check_engine, registered
-from lodekit.inference.engine import Case, Engine
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.data.records import Measurements
+from lodekit.inference.engine import Engine, EngineTask
+from lodekit.inference.selection import ENGINES, check_engine_name, register_engine
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector, make_case, series_of, shifted, witness_of
-from tests.inference.textbook import TextbookKind
+from tests.inference.textbook import TextbookFactory
 
-TOY = TextbookKind()
+TOY = TextbookFactory()
 #: Free functions; modes with and without parameters inside; forcing; a growing mode.
 CASES = ["heating", "free_decay", "two_room", "shaken_oscillator", "three_tank", "growth"]
 TIMES = np.linspace(0.2, 4.4, 9)
 
 
-@pytest.fixture(params=[*KINDS, TOY.name])
+@pytest.fixture(params=[*ENGINES, TOY.name])
 def kind(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of an engine; the toy is registered here and nowhere else."""
     if request.param == TOY.name:
-        with registered(TOY):
+        with register_engine(TOY):
             yield TOY.name
     else:
         yield request.param
@@ -34,10 +34,10 @@ def kind(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def make_engine(kind: str, name: str, count: int) -> tuple[Engine, Hyperparameters]:
     _, data, _, hyper = make_case(name, count=count, missing=count > 4)
-    case = Case(size=data.size, latents=data.latents)
-    if why := KINDS[kind].refuses(case):
+    case = EngineTask(size=data.size, latents=data.latents)
+    if why := ENGINES[kind].rejection_reason(case):
         pytest.skip(why)
-    return KINDS[kind].make(data.prior, Measurements(series_of(data)), case), hyper
+    return ENGINES[kind].create(data.prior, Measurements(series_of(data)), case), hyper
 
 
 @cache
@@ -69,11 +69,13 @@ def test_gradient_is_that_of_differences(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(ENGINES))
 def test_posterior_is_that_of_the_textbook(kind: str, name: str) -> None:
     """Tolerance: all lose the condition number of the covariance, below 1e6 here, against the size of the data."""
     engine, hyper = make_engine(kind, name, 8)
-    toy = TOY.make(engine.prior, Measurements(series_of(make_case(name, count=8, missing=True)[1])), Case(1, ()))
+    toy = TOY.create(
+        engine.prior, Measurements(series_of(make_case(name, count=8, missing=True)[1])), EngineTask(1, ())
+    )
     own, expected = engine.posterior(hyper), toy.posterior(hyper)
     observables = engine.prior.observables
     np.testing.assert_allclose(own.mean(observables, TIMES), expected.mean(observables, TIMES), rtol=0, atol=1e-6)
@@ -87,7 +89,7 @@ def test_posterior_is_that_of_the_textbook(kind: str, name: str) -> None:
     assert (error <= 0.09 * np.sqrt(variance) + 1e-6).all()
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(ENGINES))
 def test_no_times_are_no_values(kind: str) -> None:
     engine, hyper = make_engine(kind, "free_decay", 8)
     posterior, own, none = engine.posterior(hyper), engine.prior.observables, np.zeros(0)
@@ -105,8 +107,8 @@ def test_the_toy_takes_part_in_fits_and_messages() -> None:
     ):
         lk.LODEGP(system, engine="textbook").fit(times, table)
     with pytest.raises(lk.LodekitError, match="expected engine='auto'"):
-        check_engine(np.zeros(2))
-    with registered(TOY):
+        check_engine_name(np.zeros(2))
+    with register_engine(TOY):
         gp = lk.LODEGP(system, engine="textbook", restarts=1, random_state=0).fit(times, table, noise_std=0.05)
         dense = lk.LODEGP(system, engine="dense", restarts=1, random_state=0).fit(times, table, noise_std=0.05)
         assert gp.engine_ == "textbook: 14 measurements; asked for"
@@ -120,6 +122,6 @@ def test_the_toy_takes_part_in_fits_and_messages() -> None:
         many = np.linspace(0, 3, 60)
         with pytest.raises(lk.LodekitError, match="engine='textbook' cannot be used: a textbook has few pages"):
             lk.LODEGP(system, engine="textbook").fit(many, {"x": np.exp(-many), "u": np.zeros(60)})
-        with pytest.raises(lk.LodekitError, match="there already"), registered(TOY):
+        with pytest.raises(lk.LodekitError, match="there already"), register_engine(TOY):
             pass
-    assert "textbook" not in KINDS
+    assert "textbook" not in ENGINES

@@ -7,8 +7,8 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.inference.dense.evidence import factorize
-from lodekit.inference.dense.stacks import assemble
+from lodekit.inference.dense.covariance import assemble_covariance
+from lodekit.inference.dense.evidence import factorize_covariance
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, system_of
 
 t1, t2 = sympy.symbols("t1 t2")
@@ -26,17 +26,17 @@ def test_the_formula_is_the_prior(name: str, latent: str) -> None:
             system.covariance("x", latent=latent)
         return
     _, data, _, hyper = make_case(name, count=3, latent=latent)
-    state = factorize(data, hyper)
+    state = factorize_covariance(data, hyper)
     assert state is not None
-    K = assemble(data, state.stacks, state.prepared)
+    K = assemble_covariance(data, state.kernel_derivatives, state.terms)
     units, count, n = data.prior.units, len(data.index), len(data.times)
     scales = np.repeat(units.scales, n)
     K = ((np.tril(K) + np.tril(K, -1).T) * np.outer(scales, scales)).reshape(count, n, count, n)
     times = data.times
-    values = dict(zip(system.parameters, hyper.theta, strict=True)) | {"t_0": units.start, "T": units.span}
-    values |= {f"ell_{i}": ell * units.span for i, ell in enumerate(hyper.lengthscales, 1)}
-    values |= {f"sigma_{i}": sigma for i, sigma in enumerate(hyper.deviations, 1)}
-    values |= {f"sigma_p{i}": sigma for i, sigma in enumerate(hyper.mode_deviations, 1)}
+    values = dict(zip(system.parameters, hyper.theta, strict=True)) | {"t_0": units.start, "T": units.time_scale}
+    values |= {f"ell_{i}": ell * units.time_scale for i, ell in enumerate(hyper.lengthscales, 1)}
+    values |= {f"sigma_{i}": sigma for i, sigma in enumerate(hyper.amplitudes, 1)}
+    values |= {f"sigma_p{i}": sigma for i, sigma in enumerate(hyper.mode_amplitudes, 1)}
     symbols, numbers = [*map(sympy.Symbol, (*values, "t1", "t2"))], list(values.values())
     for i, j in {(0, 0), (0, count - 1), (count - 1, count // 2)}:
         formula = system.covariance(system.channels[i], system.channels[j], latent=latent)

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.choice import KINDS
-from lodekit.inference.engine import Case as EngineCase
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.engine import Engine
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
+from lodekit.inference.engine import EngineTask as EngineCase
+from lodekit.inference.selection import ENGINES
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector, shifted
 
 Array = NDArray[np.float64]
@@ -74,7 +73,7 @@ CASES = {
 }
 
 
-def make(case: Case, engine: str, count: int = 40) -> tuple[Setup, Hyperparameters]:
+def make(case: Case, engine: str, count: int = 40) -> tuple[FitSetup, Hyperparameters]:
     """Measurements that are noise, at irregular times, and inputs with times of their own."""
     generator = np.random.default_rng(3)
     data, times = Observations(), np.sort(generator.uniform(0.0, 10.0, count))
@@ -83,17 +82,17 @@ def make(case: Case, engine: str, count: int = 40) -> tuple[Setup, Hyperparamete
     for name in case.inputs:
         data = data.add(np.sort(generator.uniform(-1.0, 9.0, 15)), name, generator.normal(size=15))
     system = lk.System(case.equations, parameters=list(case.values))
-    arguments = Arguments(inputs=case.inputs, engine=engine, latent=case.latent)
-    setup = prepare(system, arguments, Measurements.of(data))
+    arguments = FitSettings(inputs=case.inputs, engine=engine, latent=case.latent)
+    setup = build_setup(system, arguments, Measurements.from_observations(data))
     theta = np.array([case.values[name] for name in setup.layout.names])
-    sizes = setup.prior.processes, len(setup.prior.groups), setup.prior.noise.count
+    sizes = setup.prior.n_processes, len(setup.prior.groups), setup.prior.noise.n_levels
     hyper = Hyperparameters(
         theta, np.full(sizes[0], 0.3), np.full(sizes[0], 0.7), np.linspace(0.5, 1.5, sizes[1]), np.full(sizes[2], 0.3)
     )
     return setup, hyper
 
 
-def engine_of(setup: Setup) -> Engine:
+def engine_of(setup: FitSetup) -> Engine:
     """The engine itself, and not the one that takes over where it loses digits."""
     return setup.engine.first  # type: ignore[attr-defined, no-any-return]
 
@@ -108,7 +107,7 @@ def test_engines_agree(name: str) -> None:
         evidence, posterior = engine_of(setup).evaluate(hyper), engine_of(setup).posterior(hyper)
         assert engine_of(setup).value(hyper) == pytest.approx(evidence.value, rel=1e-12)
         assert posterior.value == pytest.approx(evidence.value, rel=1e-12)
-        observables = setup.reader.compile_plain(
+        observables = setup.observable_compiler.compile_unscaled(
             [*setup.system.plain_channels, f"{case.outputs[0]}'"], setup.prior.units
         )
         times = np.linspace(-0.5, 11.0, 23)
@@ -121,11 +120,13 @@ def test_engines_agree(name: str) -> None:
 
 def test_waves_take_many_measurements_under_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over measurements would not see jumps, so these stay nodes of their own however many they are."""
-    monkeypatch.setattr("lodekit.inference.spectral.engine._RAW", 10)
+    monkeypatch.setattr("lodekit.inference.spectral.engine._MAX_POINT_MEASUREMENTS", 10)
     test_engines_agree("a free function beside the input")
-    kind = KINDS["spectral"]
-    assert kind.refuses(EngineCase(50_000, (), driven=True)) == ""
-    assert "the modal engine where no free function remains" in kind.refuses(EngineCase(200_000, (), driven=True))
+    kind = ENGINES["spectral"]
+    assert kind.rejection_reason(EngineCase(50_000, (), has_inputs=True)) == ""
+    assert "the modal engine where no free function remains" in kind.rejection_reason(
+        EngineCase(200_000, (), has_inputs=True)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

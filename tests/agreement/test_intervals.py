@@ -9,17 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.inference.spectral.evaluation import Evaluation
-from lodekit.intervals import read_interval
-from lodekit.preparing import prepare
-from lodekit.prior.channel_spectrum import GaussFrequencies
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
+from lodekit.inference.spectral.evidence import SpectralEvaluation
+from lodekit.prior.channel_prior.channel_spectrum import GaussFrequencies
+from lodekit.prior.prior import Hyperparameters
+from lodekit.support.interval_means import parse_interval
 from tests.inference.fitted import gradient_vector, shifted
 from tests.inference.textbook import prior_covariance, prior_mean
 
@@ -83,7 +82,7 @@ CASES = {
 }
 
 
-def make(case: Case, engine: str, *, latent: str = "se", prior: str = "latent") -> tuple[Setup, Hyperparameters]:
+def make(case: Case, engine: str, *, latent: str = "se", prior: str = "latent") -> tuple[FitSetup, Hyperparameters]:
     """Measurements that are noise, at irregular times, of which averages have fewer."""
     generator = np.random.default_rng(3)
     data = Observations()
@@ -93,10 +92,10 @@ def make(case: Case, engine: str, *, latent: str = "se", prior: str = "latent") 
     for name in case.inputs:
         data = data.add(np.sort(generator.uniform(-1.0, 9.0, 6)), name, generator.normal(size=6))
     system = lk.System(case.equations, parameters=list(case.values))
-    arguments = Arguments(inputs=case.inputs, engine=engine, latent=latent, prior=prior)
-    setup = prepare(system, arguments, Measurements.of(data))
+    arguments = FitSettings(inputs=case.inputs, engine=engine, latent=latent, prior=prior)
+    setup = build_setup(system, arguments, Measurements.from_observations(data))
     theta = np.array([case.values[name] for name in setup.layout.names])
-    sizes = setup.prior.processes, len(setup.prior.groups), setup.prior.noise.count
+    sizes = setup.prior.n_processes, len(setup.prior.groups), setup.prior.noise.n_levels
     lengthscales = np.full(sizes[0], case.lengthscale)
     hyper = Hyperparameters(
         theta, lengthscales, np.full(sizes[0], 0.7), np.linspace(0.5, 1.5, sizes[1]), np.full(sizes[2], 0.3)
@@ -104,13 +103,13 @@ def make(case: Case, engine: str, *, latent: str = "se", prior: str = "latent") 
     return setup, hyper
 
 
-def rule(setup: Setup, hyper: Hyperparameters, name: str, times: Array) -> tuple[str, Array, Array]:
+def rule(setup: FitSetup, hyper: Hyperparameters, name: str, times: Array) -> tuple[str, Array, Array]:
     """Return what is averaged, nodes, shape (m,), and weights, (n, m): broken where an input jumps or has a kink."""
-    found = read_interval(name)
+    found = parse_interval(name)
     if found is None:
         return name, times, np.eye(len(times))
-    driven, nodes, weights = setup.prior.observables.driven, [], []
-    breaks = np.zeros(0) if driven is None else driven.corners(hyper.theta)
+    driven, nodes, weights = setup.prior.observables.input_response, [], []
+    breaks = np.zeros(0) if driven is None else driven.breakpoints(hyper.theta)
     x, w = np.polynomial.legendre.leggauss(24 if driven is None else 12)
     for number, t in enumerate(times):
         inside = breaks[(breaks > t - found.length) & (breaks < t)]
@@ -123,12 +122,12 @@ def rule(setup: Setup, hyper: Hyperparameters, name: str, times: Array) -> tuple
     return found.expression, np.concatenate(nodes), np.concatenate(weights, axis=1)
 
 
-def joint(setup: Setup, hyper: Hyperparameters, asked: list[tuple[str, Array]]) -> tuple[Array, Array]:
+def joint(setup: FitSetup, hyper: Hyperparameters, asked: list[tuple[str, Array]]) -> tuple[Array, Array]:
     """Return the prior mean and covariance of averages in the user's units, from values at single times."""
     parts = []
     for name, times in asked:
         text, nodes, weights = rule(setup, hyper, name, times)
-        parts.append((setup.reader.compile_plain([text], setup.prior.units), nodes, weights))
+        parts.append((setup.observable_compiler.compile_unscaled([text], setup.prior.units), nodes, weights))
     means = [weights @ prior_mean(own, hyper, nodes)[:, 0] for own, nodes, weights in parts]
     rows = [
         [a @ prior_covariance(setup.prior, hyper, first, s, second, t) @ b.T for second, t, b in parts]
@@ -137,13 +136,13 @@ def joint(setup: Setup, hyper: Hyperparameters, asked: list[tuple[str, Array]]) 
     return np.concatenate(means), np.block(rows)
 
 
-def expected(setup: Setup, hyper: Hyperparameters, asked: list[tuple[str, Array]]) -> tuple[float, Array, Array]:
+def expected(setup: FitSetup, hyper: Hyperparameters, asked: list[tuple[str, Array]]) -> tuple[float, Array, Array]:
     """Return the log evidence, and the posterior mean and covariance of what is asked for, in the user's units."""
     series = list(setup.measurements.series)
     mean, K = joint(setup, hyper, [*((item.observable, item.times) for item in series), *asked])
     count = sum(len(item.times) for item in series)
     scales = np.repeat(setup.prior.units.scales, [len(item.times) for item in series])
-    noise = MeasurementNoise.of(setup.prior.noise, series).variance(hyper.noise) * scales**2
+    noise = MeasurementNoise.from_series(setup.prior.noise, series).variance(hyper.noise_std) * scales**2
     data, rest = K[:count, :count] + np.diag(noise), np.concatenate([i.values for i in series]) - mean[:count]
     value = -0.5 * (rest @ np.linalg.solve(data, rest) + np.linalg.slogdet(data)[1] + count * np.log(2 * np.pi))
     gain = np.linalg.solve(data, K[:count, count:]).T
@@ -161,7 +160,7 @@ def test_evidence_and_posterior_are_those_of_quadrature(name: str, engine: str) 
     names = [text.format(case.channel) for text in ASKED]
     value, mean, covariance = expected(setup, hyper, [(text, TIMES) for text in names])
     assert setup.engine.value(hyper) == pytest.approx(value, rel=1e-9)
-    observables = setup.reader.compile_plain(names, setup.prior.units)
+    observables = setup.observable_compiler.compile_unscaled(names, setup.prior.units)
     posterior = setup.engine.posterior(hyper)
     found = posterior.mean(observables, TIMES).T.ravel()
     np.testing.assert_allclose(found, mean, rtol=0, atol=1e-8 * np.abs(mean).max())
@@ -172,7 +171,7 @@ def test_evidence_and_posterior_are_those_of_quadrature(name: str, engine: str) 
     check_gradient(setup, hyper)
 
 
-def check_gradient(setup: Setup, hyper: Hyperparameters) -> None:
+def check_gradient(setup: FitSetup, hyper: Hyperparameters) -> None:
     """Tolerance: central differences with steps of 1e-5 err by about 1e-6 of the largest entry."""
     found = gradient_vector(setup.engine.evaluate(hyper))
     for k in range(len(found)):
@@ -185,7 +184,7 @@ def test_rough_covariances_have_the_gradient_of_differences(lengthscale: float) 
     """Windows that are short, and long, against the lengthscale."""
     case = CASES["free functions"]
     setup, hyper = make(case, "dense", latent="matern-7/2")
-    check_gradient(setup, Hyperparameters(hyper.theta, np.full(1, lengthscale), *hyper.parts[2:]))
+    check_gradient(setup, Hyperparameters(hyper.theta, np.full(1, lengthscale), *hyper.arrays[2:]))
 
 
 def test_the_channel_prior_averages_too() -> None:
@@ -197,9 +196,11 @@ def test_the_channel_prior_averages_too() -> None:
         value = setup.engine.value(hyper)
         posterior = setup.engine.posterior(hyper)
         names = [text.format("x") for text in ASKED]
-        observables = setup.reader.compile_plain(names, setup.prior.units)
+        observables = setup.observable_compiler.compile_unscaled(names, setup.prior.units)
         found.append((value, posterior.mean(observables, TIMES), posterior.variance(observables, TIMES)))
-        x = posterior.mean(setup.reader.compile_plain(["x"], setup.prior.units), np.concatenate([TIMES, TIMES - 2.5]))
+        x = posterior.mean(
+            setup.observable_compiler.compile_unscaled(["x"], setup.prior.units), np.concatenate([TIMES, TIMES - 2.5])
+        )
         np.testing.assert_allclose(found[-1][1][:, 2], (x[:7] - x[7:])[:, 0], rtol=0, atol=1e-8)
     check_gradient(setup, hyper)
     for first, second in zip(*found, strict=True):
@@ -212,8 +213,8 @@ def test_the_channel_prior_averages_at_narrow_peaks_too() -> None:
     setup, hyper = make(case, "dense", prior="channels")
     # The input hardly reaches the resonance, which x itself could follow: a narrow peak.
     hyper = replace(hyper, lengthscales=np.array([0.06, 0.25]))
-    spectral = SpectralEngine.of(setup.prior, setup.measurements, 1e-10)
-    assert isinstance(Evaluation(spectral.workspace, hyper).prepare()[0], GaussFrequencies)
+    spectral = SpectralEngine.from_measurements(setup.prior, setup.measurements, 1e-10)
+    assert isinstance(SpectralEvaluation(spectral.workspace, hyper).choose_resolution()[0], GaussFrequencies)
     assert spectral.value(hyper) == pytest.approx(setup.engine.value(hyper), abs=1e-7)
 
 
@@ -225,7 +226,7 @@ def test_samples_average_themselves(engine: str, latent: str) -> None:
     """
     setup, hyper = make(CASES["free functions"], engine, latent=latent)
     posterior = setup.engine.posterior(hyper)
-    observables = setup.reader.compile_plain(["x", "mean(x', 2.5)"], setup.prior.units)
+    observables = setup.observable_compiler.compile_unscaled(["x", "mean(x', 2.5)"], setup.prior.units)
     times = np.concatenate([TIMES, TIMES - 2.5])
     drawn = posterior.sample(observables, times, 3, np.random.default_rng(0))
     slope = (drawn[:, :7, 0] - drawn[:, 7:, 0]) / 2.5
@@ -239,7 +240,7 @@ def test_an_average_far_from_the_data_knows_them_where_its_interval_does(prior: 
     found = []
     for engine in ("dense", "spectral"):
         setup, hyper = make(replace(CASES["free functions"], lengthscale=0.08), engine, prior=prior)
-        observables = setup.reader.compile_plain(["mean(x, 20)", "x", "mean(u, 3)"], setup.prior.units)
+        observables = setup.observable_compiler.compile_unscaled(["mean(x, 20)", "x", "mean(u, 3)"], setup.prior.units)
         posterior = setup.engine.posterior(hyper)
         covariance = posterior.covariance(observables, times)
         found.append((posterior.mean(observables, times), posterior.variance(observables, times), covariance))
@@ -253,14 +254,14 @@ def test_intervals_that_exceed_the_record_by_far(prior: str) -> None:
     """Stamps within one unit of time, intervals of thirty: what was long before the first stamp is known a little."""
     system = lk.System("x' = -x + u")
     t, asked = np.linspace(0.0, 1.0, 5), np.array([-70.0, -25.0, -15.0, 0.5])
-    data = Measurements.of(Observations().add(t, "x", np.sin(t)).add(t, "mean(x, 30)", np.cos(t)))
+    data = Measurements.from_observations(Observations().add(t, "x", np.sin(t)).add(t, "mean(x, 30)", np.cos(t)))
     found = []
     for engine in ("dense", "spectral"):
-        setup = prepare(system, Arguments(engine=engine, prior=prior), data)
+        setup = build_setup(system, FitSettings(engine=engine, prior=prior), data)
         assert setup.prior.units.start == -30.0
-        count, modes = setup.prior.processes, np.ones(len(setup.prior.groups))
+        count, modes = setup.prior.n_processes, np.ones(len(setup.prior.groups))
         hyper = Hyperparameters(np.zeros(0), np.full(count, 0.03), np.full(count, 0.3), modes, np.full(2, 0.1))
-        observables = setup.reader.compile_plain(["x", "mean(x, 5)"], setup.prior.units)
+        observables = setup.observable_compiler.compile_unscaled(["x", "mean(x, 5)"], setup.prior.units)
         posterior = setup.engine.posterior(hyper)
         answers = posterior.mean(observables, asked), posterior.variance(observables, asked)
         found.append((np.array(setup.engine.value(hyper)), *answers))
@@ -276,12 +277,14 @@ def test_a_mode_that_dies_within_an_interval_is_in_its_mean(engine: str) -> None
     system = lk.System("x' = -a*x", parameters=["a"])
     first, later = np.array([0.0, 0.01, 0.05]), np.array([5.0, 5.02, 5.1])
     data = Observations().add(first, "x", np.exp(-20.0 * first)).add(later, "mean(x, 5)", np.full(3, 0.01))
-    setup = prepare(system, Arguments(engine=engine), Measurements.of(data))
+    setup = build_setup(system, FitSettings(engine=engine), Measurements.from_observations(data))
     for a in (20.0, 400.0):
         hyper = Hyperparameters(np.array([a]), np.zeros(0), np.zeros(0), np.ones(1), np.full(2, 0.05))
         basis = [np.exp(-a * first), np.exp(-a * (later - 5.0)) * -np.expm1(-5.0 * a) / (5.0 * a)]
         own = np.concatenate([part / scale for part, scale in zip(basis, setup.prior.units.scales, strict=True)])
-        noise = MeasurementNoise.of(setup.prior.noise, list(setup.measurements.series)).variance(hyper.noise)
+        noise = MeasurementNoise.from_series(setup.prior.noise, list(setup.measurements.series)).variance(
+            hyper.noise_std
+        )
         K = np.outer(own, own) + np.diag(noise)
         y = np.concatenate(
             [i.values / s for i, s in zip(setup.measurements.series, setup.prior.units.scales, strict=True)]

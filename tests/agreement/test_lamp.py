@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from disturbances import lamp_system, ljung_box, witness
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.innovations import take_turns
-from lodekit.learning.diagnosis.whiteness import judge_whiteness
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.data.records import Measurements
+from lodekit.diagnostics.residual_tests import assess_whiteness
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.innovations import compute_innovations
+from lodekit.prior.prior import Hyperparameters
 from tests.real_records import RECORDS, needs
 
 Array = NDArray[np.float64]
@@ -59,8 +59,10 @@ def test_a_white_disturbance_is_what_the_witness_says(record: tuple[Array, Array
     t, u, y = record
     value, expected, (gain, offset), level = witness(best, u, y, t[1] - t[0])
     system = lamp_system(len(best) - 1)
-    measurements = Measurements.of(Observations().add(t, "y", y).add(t, "u", u)).given({"u": "hold"})
-    setup = prepare(system, Arguments(inputs={"u": "hold"}, disturbances={"w": "white"}), measurements)
+    measurements = Measurements.from_observations(Observations().add(t, "y", y).add(t, "u", u)).with_known_inputs(
+        {"u": "hold"}
+    )
+    setup = build_setup(system, FitSettings(inputs={"u": "hold"}, disturbances={"w": "white"}), measurements)
     values = {"K": gain, "y0": offset, **dict(zip(("tau", "s"), np.exp(best[:-1]), strict=False))}
     hyper = Hyperparameters(
         np.array([values[name] for name in setup.layout.names]),
@@ -68,14 +70,14 @@ def test_a_white_disturbance_is_what_the_witness_says(record: tuple[Array, Array
         np.zeros(0),
         np.full(len(setup.prior.groups), 1e4),
         np.array([level * max(np.exp(best[-1]), 1e-5)]),
-        disturbance_deviations=np.array([level]),
+        disturbance_amplitudes=np.array([level]),
     )
-    turns = take_turns("markov", setup.prior, measurements.series, hyper)
+    turns = compute_innovations("markov", setup.prior, measurements.series, hyper)
     assert turns is not None
-    np.testing.assert_allclose(turns.innovations[2:], expected[2:], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(turns.standardized[2:], expected[2:], rtol=0, atol=1e-3)
     if len(best) == 2:
-        assert setup.engine.value(hyper) + np.log(turns.deviations[0]) == pytest.approx(value, abs=0.02)
-        told = judge_whiteness(t, turns.innovations, innovations=True)
+        assert setup.engine.value(hyper) + np.log(turns.std[0]) == pytest.approx(value, abs=0.02)
+        told = assess_whiteness(t, turns.standardized, innovations=True)
         assert told is not None
         assert told.is_correlated
         assert told.lags[0] == pytest.approx(0.64, abs=0.01)

@@ -55,7 +55,7 @@ def test_mean_and_deviation_against_sixty_digits() -> None:
     # Nothing is left of a Cholesky factor here.
     assert isinstance(gp.fit_.posterior, SpectralPosterior)
     hyper, units = gp.fit_.hyperparameters, gp.fit_.prior.units
-    mean, std = exact_posterior(float(hyper.lengthscales[0]) * units.span, float(hyper.deviations[0]))
+    mean, std = exact_posterior(float(hyper.lengthscales[0]) * units.time_scale, float(hyper.amplitudes[0]))
     found, deviation = gp.predict(NEW, "x", return_std=True, parameters="fixed")
     # Errors are small against the deviation, which itself is a ten-millionth of the prior's.
     assert np.abs(found - mean).max() < 1e-3 * std.min()

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
+from lodekit.data.records import Measurements
 from lodekit.errors import LodekitError
-from lodekit.inference.accurate import TRUSTED
-from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.fallback import MAX_EVIDENCE_ERROR
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.inference.spectral.evaluation import Evaluation
-from lodekit.prior import panels
-from lodekit.prior.channel_spectrum import ChannelSpectrum, GaussFrequencies
-from lodekit.prior.conditioned import Conditioned
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.points import Point
+from lodekit.inference.spectral.evidence import SpectralEvaluation
+from lodekit.prior.channel_prior import quadrature
+from lodekit.prior.channel_prior.channel_spectrum import ChannelSpectrum, GaussFrequencies
+from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
+from lodekit.prior.prior import Hyperparameters
+from lodekit.prior.spectra import SpectralPoint
 from tests.channel_witness import channel_evidence, has_extended_precision
 from tests.inference.fitted import EXAMPLES, gradient_vector, prior_of, shifted
 
@@ -37,7 +37,7 @@ def engines(name: str, count: int) -> tuple[DenseEngine, SpectralEngine, Measure
     observations = lk.Observations()
     for channel, column in zip(example.system.channels, table.T, strict=True):
         observations = observations.add(times, channel, column)
-    measurements = Measurements.of(observations)
+    measurements = Measurements.from_observations(observations)
     prior = prior_of(example.system, measurements, channels=True, noise="channel")
     own = len(example.system.channels)
     hyper = Hyperparameters(
@@ -46,10 +46,10 @@ def engines(name: str, count: int) -> tuple[DenseEngine, SpectralEngine, Measure
         np.geomspace(0.12, 0.6, own),
         np.ones(own),
         np.ones(len(prior.groups)),
-        0.02 * prior.noise.units,
+        0.02 * prior.noise.level_scales,
     )
-    dense = DenseEngine(DenseData.of(prior, measurements.series))
-    return dense, SpectralEngine.of(prior, measurements, 1e-10), measurements, hyper
+    dense = DenseEngine(DenseData.from_series(prior, measurements.series))
+    return dense, SpectralEngine.from_measurements(prior, measurements, 1e-10), measurements, hyper
 
 
 def drawn(hyper: Hyperparameters, seed: int) -> Hyperparameters:
@@ -57,9 +57,9 @@ def drawn(hyper: Hyperparameters, seed: int) -> Hyperparameters:
     return Hyperparameters(
         hyper.theta * np.exp(0.2 * generator.standard_normal(len(hyper.theta))),
         hyper.lengthscales * 10.0 ** generator.uniform(-0.3, 0.5, len(hyper.lengthscales)),
-        hyper.deviations * 10.0 ** generator.uniform(-1.0, 1.0, len(hyper.deviations)),
-        hyper.mode_deviations,
-        hyper.noise * 10.0 ** generator.uniform(-1.0, 0.5, len(hyper.noise)),
+        hyper.amplitudes * 10.0 ** generator.uniform(-1.0, 1.0, len(hyper.amplitudes)),
+        hyper.mode_amplitudes,
+        hyper.noise_std * 10.0 ** generator.uniform(-1.0, 0.5, len(hyper.noise_std)),
     )
 
 
@@ -71,11 +71,11 @@ def test_evidences_at_narrow_peaks_are_those_of_extended_precision(name: str) ->
     moved = drawn(hyper, 1)
     exact = channel_evidence(dense.prior, measurements, moved)
     scale = max(measurements.size, abs(exact))
-    value, error = spectral.appraise(moved)
-    assert error < TRUSTED * scale
-    assert abs(value - exact) < 0.1 * TRUSTED * scale
-    other, doubt = dense.appraise(moved)
-    assert abs(other - exact) < 3.0 * doubt + 0.1 * TRUSTED * scale
+    value, error = spectral.value_with_error(moved)
+    assert error < MAX_EVIDENCE_ERROR * scale
+    assert abs(value - exact) < 0.1 * MAX_EVIDENCE_ERROR * scale
+    other, doubt = dense.value_with_error(moved)
+    assert abs(other - exact) < 3.0 * doubt + 0.1 * MAX_EVIDENCE_ERROR * scale
 
 
 @pytest.mark.parametrize(("name", "count"), [("two_mass", 15), ("bipendulum", 20), ("two_mass", 150)])
@@ -84,9 +84,9 @@ def test_both_engines_agree_below_and_above_400_measurements(name: str, count: i
     assert (dense.size > 400) == (count > 100)
     for seed in range(1 if count > 100 else 3):
         moved = drawn(hyper, seed)
-        (a, first), (b, second) = dense.appraise(moved), spectral.appraise(moved)
+        (a, first), (b, second) = dense.value_with_error(moved), spectral.value_with_error(moved)
         assert abs(a - b) < 3.0 * (first + second) + 1e-9 * max(dense.size, abs(b))
-        assert second < TRUSTED * max(dense.size, abs(b))
+        assert second < MAX_EVIDENCE_ERROR * max(dense.size, abs(b))
 
 
 @pytest.mark.parametrize("name", ["two_mass", "three_tank"])
@@ -94,7 +94,7 @@ def test_the_gradient_on_a_gauss_rule_is_that_of_the_evidence(name: str) -> None
     """One and two free functions; against central differences, good to about 1e-7."""
     _, spectral, _, hyper = engines(name, 8)
     hyper = drawn(hyper, 2)
-    waves, _ = Evaluation(spectral.workspace, hyper).prepare()
+    waves, _ = SpectralEvaluation(spectral.workspace, hyper).choose_resolution()
     assert isinstance(waves, GaussFrequencies)
     gradient = gradient_vector(spectral.evaluate(hyper))
     for k in range(0, len(gradient), 3):
@@ -120,22 +120,22 @@ def test_far_beyond_the_data_waves_say_what_a_matrix_says(
         apart = second.mean(observables, np.array([time])) - first.mean(observables, np.array([time]))
         assert np.abs(apart / np.sqrt(expected)).max() < 1e-5
     if not is_forgotten:
-        monkeypatch.setattr("lodekit.prior.channel_spectrum._MOST_OF_RULE", 100)
+        monkeypatch.setattr("lodekit.prior.channel_prior.channel_spectrum.MAX_GAUSS_WAVES", 100)
         with pytest.raises(LodekitError, match="expected times closer to the data"):
             second.mean(observables, np.array([1e5]))
 
 
-def narrow(width: float) -> Point:
+def narrow(width: float) -> SpectralPoint:
     """An undamped oscillator over a background: the peak lies between the nodes of every panel of the first round."""
     channels = np.array([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], [[81.0, 0.0, 1.0], [0.0, 0.0, 0.0]]])
     channels = np.concatenate([channels, [[[0.0, 0.0, 0.0], [1.0, 0.3, 0.0]]]])
-    return Point(channels, channels, np.array([0.1, 0.1, 0.1]), np.array([1.0, width, 0.3]))
+    return SpectralPoint(channels, channels, np.array([0.1, 0.1, 0.1]), np.array([1.0, width, 0.3]))
 
 
 @pytest.mark.parametrize("width", [1e-2, 1e-5, 1e-8])
 def test_a_peak_on_a_background_is_found_by_the_determinant(width: float) -> None:
     """Its flanks are far below the background; the panels become as narrow as the peak all the same."""
-    found = panels.make_panels(narrow(width), 1.0)
+    found = quadrature.build_frequency_panels(narrow(width), 1.0)
     assert found is not None
     assert float(np.min(found.highs - found.lows)) < 10.0 * width
 
@@ -144,15 +144,21 @@ def test_a_peak_on_a_background_is_found_by_the_determinant(width: float) -> Non
 def test_a_channel_that_hardly_changes_keeps_its_variance(longest: float) -> None:
     """Its density is a peak at zero that no other frequency shows; against the same integral over the logarithm."""
     channels = np.array([[[14.0, 0.0, 0.0]], [[0.0, 0.6, 0.0]], [[13.0, 0.7, 0.015]]])
-    point = Point(channels, channels, np.array([0.1, 0.12, longest]), np.array([0.02, 9.0, 9.0]))
-    found = panels.make_panels(point, 1.0)
+    point = SpectralPoint(channels, channels, np.array([0.1, 0.12, longest]), np.array([0.02, 9.0, 9.0]))
+    found = quadrature.build_frequency_panels(point, 1.0)
     assert found is not None
     u = np.linspace(np.log(1e-10 / longest), np.log(300.0), 4001)
-    expected = np.sum(Conditioned(np.exp(u), point).powers * np.exp(u), axis=1) * (u[1] - u[0]) / np.pi
-    np.testing.assert_allclose(Conditioned(found.frequencies, point).powers @ found.weights, expected, rtol=1e-8)
-    before = panels.make_panels(replace(point, lengthscales=np.array([0.1, 0.12, 1.0])), 1.0)
+    expected = (
+        np.sum(ConditionedDensity(np.exp(u), point).observable_density * np.exp(u), axis=1) * (u[1] - u[0]) / np.pi
+    )
+    np.testing.assert_allclose(
+        ConditionedDensity(found.frequencies, point).observable_density @ found.weights, expected, rtol=1e-8
+    )
+    before = quadrature.build_frequency_panels(replace(point, lengthscales=np.array([0.1, 0.12, 1.0])), 1.0)
     assert before is not None
-    assert not before.serves(Conditioned(before.frequencies, point), panels.Allowed(np.ones(3)))
+    assert not before.is_accurate(
+        ConditionedDensity(before.frequencies, point), quadrature.QuadratureTolerance(np.ones(3))
+    )
 
 
 def test_coarser_panels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,10 +166,10 @@ def test_coarser_panels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     point, noise = narrow(1e-5), np.full(3, 1e-4)
     right = ChannelSpectrum().frequencies(point, noise, 1.0)
     assert isinstance(right, GaussFrequencies)
-    assert right.missed < 1e-9
-    monkeypatch.setattr(panels, "_NARROWEST", 1e-2)
+    assert right.truncation_error < 1e-9
+    monkeypatch.setattr(quadrature, "MIN_RELATIVE_PANEL_WIDTH", 1e-2)
     coarse = ChannelSpectrum().frequencies(point, noise, 1.0)
-    assert coarse.missed > 1e-6
+    assert coarse.truncation_error > 1e-6
 
 
 def test_a_rule_of_too_few_waves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +178,7 @@ def test_a_rule_of_too_few_waves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     hyper = drawn(hyper, 1)
     right = spectral.value(hyper)
     for name in ("_SLOPES", "_UNSEEN"):
-        monkeypatch.setattr(f"lodekit.prior.gauss.{name}", 1.0)
-    value, error = SpectralEngine.of(spectral.prior, measurements, 1e2).appraise(hyper)
+        monkeypatch.setattr(f"lodekit.prior.channel_prior.quadrature.{name}", 1.0)
+    value, error = SpectralEngine.from_measurements(spectral.prior, measurements, 1e2).value_with_error(hyper)
     assert abs(value - right) > 1e-3
-    assert error > TRUSTED * max(spectral.size, abs(value))
+    assert error > MAX_EVIDENCE_ERROR * max(spectral.size, abs(value))

@@ -14,12 +14,11 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import AccuracyError
-from lodekit.inference.accurate import TRUSTED
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
-from lodekit.simulation import simulate
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.inference.fallback import MAX_EVIDENCE_ERROR
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.simulation import simulate
 from tests.witness import Witness
 from trust_numerics import check_evidence, compare_engines, is_right, torture
 
@@ -34,7 +33,7 @@ def chain_data(seed: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def chain() -> tuple[Setup, Hyperparameters]:
+def chain() -> tuple[FitSetup, Hyperparameters]:
     """The dense engine on a few of these data, and where a fit has ended."""
     gp = lk.LODEGP(CHAIN.system, engine="dense", restarts=1, random_state=0).fit(TIMES[::2], chain_data(0)[::2])
     return gp.fit_.setup, gp.fit_.hyperparameters
@@ -75,11 +74,11 @@ def test_extreme_systems_and_data_are_right(name: str) -> None:
     assert torture(name) == "right"
 
 
-def test_a_point_that_nobody_can_evaluate_is_refused(chain: tuple[Setup, Hyperparameters]) -> None:
+def test_a_point_that_nobody_can_evaluate_is_refused(chain: tuple[FitSetup, Hyperparameters]) -> None:
     """Noise far below the last digit of the data."""
     setup, hyper = chain
-    wild = replace(hyper, noise=1e-18 * setup.prior.noise.units)
-    for engine in (setup.engine, prepare(CHAIN.system, Arguments(engine="spectral"), setup.measurements).engine):
+    wild = replace(hyper, noise_std=1e-18 * setup.prior.noise.level_scales)
+    for engine in (setup.engine, build_setup(CHAIN.system, FitSettings(engine="spectral"), setup.measurements).engine):
         assert engine.value(wild) == -np.inf
         assert engine.evaluate(wild).value == -np.inf
         with pytest.raises(AccuracyError, match="rounding leaves too few digits"):
@@ -88,14 +87,14 @@ def test_a_point_that_nobody_can_evaluate_is_refused(chain: tuple[Setup, Hyperpa
 
 
 @pytest.mark.parametrize("engine", ["dense", "spectral"])
-def test_the_stated_error_is_not_far_from_the_true_one(engine: str, chain: tuple[Setup, Hyperparameters]) -> None:
+def test_the_stated_error_is_not_far_from_the_true_one(engine: str, chain: tuple[FitSetup, Hyperparameters]) -> None:
     """The estimate may be pessimistic; an estimate of zero, or of a thousandth of the error, would trust anything."""
     setup, hyper = chain
-    own = setup if engine == "dense" else prepare(CHAIN.system, Arguments(engine="spectral"), setup.measurements)
+    own = setup if engine == "dense" else build_setup(CHAIN.system, FitSettings(engine="spectral"), setup.measurements)
     witness = Witness(CHAIN.system, setup.prior, setup.measurements)
     checked = 0
     for power in (0, -2, -4, -10):
-        moved = replace(hyper, noise=hyper.noise * 10.0**power)
+        moved = replace(hyper, noise_std=hyper.noise_std * 10.0**power)
         exact = witness.evidence(moved, 90)
         value, error = own.engine.first.appraise(moved)  # type: ignore[attr-defined]
         if not np.isfinite(value):
@@ -103,5 +102,5 @@ def test_the_stated_error_is_not_far_from_the_true_one(engine: str, chain: tuple
         checked += 1
         assert abs(value - exact) <= 3.0 * error + 1e-13 * abs(exact)
         assert own.engine.value(moved) == -np.inf or is_right(own.engine.value(moved), exact, setup.engine.size)
-        assert power < 0 or error < TRUSTED * setup.engine.size
+        assert power < 0 or error < MAX_EVIDENCE_ERROR * setup.engine.size
     assert checked >= (1 if engine == "dense" else 3)

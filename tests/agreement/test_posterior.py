@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.observations import Series
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.evidence import factorize
+from lodekit.data.observations import TimeSeries
+from lodekit.inference.dense.covariance import DenseData, assemble_covariance
+from lodekit.inference.dense.evidence import factorize_covariance
 from lodekit.inference.dense.posterior import DensePosterior
-from lodekit.inference.dense.stacks import assemble
 from tests.inference.fitted import EXAMPLES, EXTRA, keep_model, make_case, solution_table
 
 CASES = [*EXAMPLES, *EXTRA]
@@ -21,7 +20,7 @@ CASES = [*EXAMPLES, *EXTRA]
 def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Condition the joint normal distribution of data and predictions directly, with a general solver."""
     _, data, _, hyper = make_case(name, count=6)
-    state = factorize(data, hyper)
+    state = factorize_covariance(data, hyper)
     assert state is not None
     posterior = DensePosterior(data, hyper, state)
     observables = data.observables
@@ -32,16 +31,16 @@ def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     order = np.argsort(both)
     unknown = np.full(len(both), np.nan)
     names = data.prior.noise.observables
-    joint = DenseData.of(data.prior, [Series(name, both, np.zeros(len(both)), unknown) for name in names])
+    joint = DenseData.from_series(data.prior, [TimeSeries(name, both, np.zeros(len(both)), unknown) for name in names])
     joint = replace(joint, times=both[order], index=[np.argsort(order)] * len(names))
-    wide = factorize(joint, hyper)
+    wide = factorize_covariance(joint, hyper)
     assert wide is not None
-    K = assemble(joint, wide.stacks, wide.prepared)
+    K = assemble_covariance(joint, wide.kernel_derivatives, wide.terms)
     K = np.tril(K) + np.tril(K, -1).T
     n, total, count = len(data.times), len(both), len(data.index)
     old = np.concatenate([np.arange(n) + o * total for o in range(count)])
     fresh = np.concatenate([np.arange(n, total) + o * total for o in range(count)])
-    noise = data.noise.variance(hyper.noise)
+    noise = data.noise.variance(hyper.noise_std)
     gain = np.linalg.solve(K[np.ix_(old, old)] + np.diag(noise), K[np.ix_(old, fresh)]).T
     means, _ = observables.means(observables.evaluate(hyper.theta), new)
     expected_mean = (gain @ state.residual).reshape(count, -1).T + np.stack(means, axis=1)

@@ -12,12 +12,10 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.data.records import Pool, Record
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
+from lodekit.data.records import Measurements, Record, RecordSet
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
 FIRST, SECOND = np.linspace(0.0, 6.0, 14), np.linspace(2.5, 6.5, 11)
@@ -31,24 +29,24 @@ def measure(times: Array, names: str, seed: int) -> Measurements:
     for name in names:
         wave = np.sin((1.0 + 0.3 * seed) * times + seed) + (0.4 if name == "u" else 0.0)
         found = found.add(times, name, wave + 0.05 * generator.standard_normal(len(times)))
-    return Measurements.of(found)
+    return Measurements.from_observations(found)
 
 
-def make_pool(*parts: Measurements) -> Pool:
-    return Pool(records=tuple(Record(f"run {number}", part) for number, part in enumerate(parts)))
+def make_pool(*parts: Measurements) -> RecordSet:
+    return RecordSet(records=tuple(Record(f"run {number}", part) for number, part in enumerate(parts)))
 
 
-def some_point(setup: Setup, lengthscale: float = 0.2) -> Hyperparameters:
+def some_point(setup: FitSetup, lengthscale: float = 0.2) -> Hyperparameters:
     """Return hyperparameters that are typical of nothing."""
     layout = setup.layout
     hyper = layout.unpack(np.zeros(layout.size))
     return replace(
         hyper,
         theta=np.linspace(0.7, 2.1, len(hyper.theta)),
-        lengthscales=np.full(layout.processes, lengthscale),
-        deviations=np.full(layout.processes, 1.3),
-        mode_deviations=np.full(len(hyper.mode_deviations), 0.8),
-        noise=np.linspace(0.1, 0.2, layout.noise_levels),
+        lengthscales=np.full(layout.n_processes, lengthscale),
+        amplitudes=np.full(layout.n_processes, 1.3),
+        mode_amplitudes=np.full(len(hyper.mode_amplitudes), 0.8),
+        noise_std=np.linspace(0.1, 0.2, layout.n_noise_levels),
     )
 
 
@@ -56,16 +54,16 @@ def some_point(setup: Setup, lengthscale: float = 0.2) -> Hyperparameters:
 @pytest.mark.parametrize("names", ["xu", "x", "u"])
 def test_log_evidences_of_records_add(names: str, prior: str) -> None:
     parts = [measure(FIRST, "xu", 1), measure(SECOND + 100.0, names, 2)]
-    arguments = Arguments(prior=prior)
-    setup = prepare(RINGING, arguments, make_pool(*parts))
+    arguments = FitSettings(prior=prior)
+    setup = build_setup(RINGING, arguments, make_pool(*parts))
     units, hyper = setup.prior.units, some_point(setup)
     scales = dict(zip(setup.measurements.names, units.scales.tolist(), strict=True))
     alone = 0.0
     for part in parts:
         time = replace(units, start=part.window[0])
-        single = prepare(RINGING, arguments, part, time=time, scales=scales)
-        levels = dict(zip(setup.measurements.names, hyper.noise, strict=True))
-        alone += single.engine.value(replace(hyper, noise=np.array([levels[name] for name in part.names])))
+        single = build_setup(RINGING, arguments, part, time_units=time, scales=scales)
+        levels = dict(zip(setup.measurements.names, hyper.noise_std, strict=True))
+        alone += single.engine.value(replace(hyper, noise_std=np.array([levels[name] for name in part.names])))
     # The same operations in the same units, but for rows that are not there: equal to rounding.
     assert setup.engine.value(hyper) == pytest.approx(alone, abs=1e-9)
     assert setup.engine.posterior(hyper).value == pytest.approx(alone, abs=1e-9)
@@ -75,7 +73,7 @@ def test_log_evidences_of_records_add(names: str, prior: str) -> None:
 def test_the_gradient_of_several_records_is_that_of_the_sum(engine: str) -> None:
     pool = make_pool(measure(FIRST, "xu", 1), measure(SECOND - 40.0, "x", 2), measure(SECOND, "u", 3))
     latent = "matern-5/2" if engine == "markov" else "se"
-    setup = prepare(RINGING, Arguments(engine=engine, latent=latent), pool)
+    setup = build_setup(RINGING, FitSettings(engine=engine, latent=latent), pool)
     x = setup.layout.pack(some_point(setup))
     value, gradient = setup.objective.evaluate(x)
     assert value == pytest.approx(setup.objective.value(x), abs=1e-8)
@@ -88,17 +86,21 @@ def test_the_gradient_of_several_records_is_that_of_the_sum(engine: str) -> None
 
 def test_engines_agree_about_several_records() -> None:
     pool = make_pool(measure(FIRST, "xu", 1), measure(SECOND - 40.0, "x", 2))
-    dense, spectral = (prepare(RINGING, Arguments(engine=engine), pool) for engine in ("dense", "spectral"))
+    dense, spectral = (build_setup(RINGING, FitSettings(engine=engine), pool) for engine in ("dense", "spectral"))
     hyper = some_point(dense)
     assert spectral.engine.value(hyper) == pytest.approx(dense.engine.value(hyper), abs=1e-6)
     coefficients = dense.prior.observables.evaluate(hyper.theta)
     values = [
-        np.concatenate([item.values for part in pool.parts for item in part.series if item.observable == name])
+        np.concatenate(
+            [item.values for part in pool.all_measurements for item in part.series if item.observable == name]
+        )
         for name in pool.names
     ]
     sizes = [np.mean((own / scale) ** 2) for own, scale in zip(values, dense.prior.units.scales, strict=True)]
-    np.testing.assert_allclose(dense.engine.powers(coefficients)[0], sizes)
-    for first, second in zip(dense.engine.powers(coefficients), spectral.engine.powers(coefficients), strict=True):
+    np.testing.assert_allclose(dense.engine.mean_squares(coefficients)[0], sizes)
+    for first, second in zip(
+        dense.engine.mean_squares(coefficients), spectral.engine.mean_squares(coefficients), strict=True
+    ):
         # Means over all measurements of all records: a record without a channel says nothing about its size.
         np.testing.assert_allclose(first, second, rtol=1e-9)
 
@@ -165,9 +167,9 @@ def test_every_record_has_an_initial_state_of_its_own_at_its_own_start() -> None
 
 def test_a_record_with_a_wide_gap_is_as_good_as_two() -> None:
     parts = [measure(FIRST, "xu", 1), measure(SECOND + 500.0, "xu", 2)]
-    both, one = prepare(LAG, Arguments(), make_pool(*parts)), prepare(LAG, Arguments(), parts[0] + parts[1])
+    both, one = build_setup(LAG, FitSettings(), make_pool(*parts)), build_setup(LAG, FitSettings(), parts[0] + parts[1])
     hyper = some_point(both, lengthscale=0.2)
-    length = 0.2 * both.prior.units.span / one.prior.units.span
+    length = 0.2 * both.prior.units.time_scale / one.prior.units.time_scale
     # Without modes, what is hundreds of lengthscales apart is independent.
     assert one.engine.value(replace(hyper, lengthscales=np.array([length]))) == pytest.approx(
         both.engine.value(hyper), abs=1e-7

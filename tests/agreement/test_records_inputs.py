@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.preparing import prepare
+from lodekit.data.records import Measurements
+from lodekit.fitting.setup import build_setup
 
 Array = NDArray[np.float64]
 TRUTH = {"tau": 5.0, "K": 2.0}
@@ -56,7 +56,9 @@ def test_evidences_of_single_records_add(fitted: lk.LODEGP) -> None:
     for times, values in RECORDS:
         own = lk.Observations().add(times, "y", values["y"]).add(times, "u", values["u"])
         units = replace(fit.prior.units, start=float(times[0]))
-        setup = prepare(fit.system, fit.arguments, Measurements.of(own), time=units, scales=scales)
+        setup = build_setup(
+            fit.system, fit.settings, Measurements.from_observations(own), time_units=units, scales=scales
+        )
         total += setup.engine.value(fit.hyperparameters)
     assert fit.setup.engine.value(fit.hyperparameters) == pytest.approx(total, rel=1e-9)
 
@@ -108,7 +110,7 @@ def test_update_adds_to_the_inputs_of_one_record(fitted: lk.LODEGP) -> None:
     later = {name: column[60:] for name, column in values.items()}
     gp.update(times[60:], later, record=1, relearn=False)
     assert gp.predict(times[60:], observable="u", record=1) == pytest.approx(later["u"])
-    assert gp.fit_.part(0).measurements.size == fitted.fit_.part(0).measurements.size
+    assert gp.fit_.for_record(0).measurements.size == fitted.fit_.for_record(0).measurements.size
 
 
 def test_a_record_cut_in_two_is_two_records_with_the_state_carried() -> None:

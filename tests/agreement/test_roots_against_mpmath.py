@@ -6,7 +6,7 @@ import mpmath
 import pytest
 
 import lodekit as lk
-from lodekit.algebra.modes import enclose_roots
+from lodekit.algebra.modes import isolate_roots
 from lodekit.algebra.polynomials import factor
 from lodekit.algebra.scalars import ScalarRing
 
@@ -53,7 +53,7 @@ def test_clustered_roots_are_isolated_to_full_accuracy(name: str) -> None:
         (complex(float(re), sign * float(im)) for re, im in roots for sign in ((1, -1) if im else (1,))),
         key=lambda z: (z.real, z.imag),
     )
-    found = enclose_roots(RING, to_ring(polynomial_from_roots(roots)))
+    found = isolate_roots(RING, to_ring(polynomial_from_roots(roots)))
     assert all(count == 1 for _, count in found)
     assert [root for root, _ in found] == expected
 
@@ -66,7 +66,7 @@ def test_roots_of_random_polynomials_agree_with_mpmath_at_50_digits(seed: int) -
     coefficients = [generator.randint(-1000, 1000) for _ in range(9)] + [generator.randint(1, 9)]
     with mpmath.workdps(50):
         expected = mpmath.polyroots(list(reversed(coefficients)), maxsteps=500, extraprec=400)
-    found = enclose_roots(RING, [RING.integer(value) for value in coefficients])
+    found = isolate_roots(RING, [RING.integer(value) for value in coefficients])
     # Every root, and none twice.
     assert [count for _, count in found] == [1] * 9
     assert len({min(range(9), key=lambda k: abs(expected[k] - mpmath.mpc(root))) for root, _ in found}) == 9
@@ -79,7 +79,7 @@ def test_roots_of_random_polynomials_agree_with_mpmath_at_50_digits(seed: int) -
 
 def test_multiplicities_are_exact() -> None:
     pieces = [(Fraction(-1), Fraction(0))] * 3 + [(Fraction(0), Fraction(2))] * 2 + [(Fraction(1, 2), Fraction(0))]
-    found = enclose_roots(RING, to_ring(polynomial_from_roots(pieces)))
+    found = isolate_roots(RING, to_ring(polynomial_from_roots(pieces)))
     assert found == [((-1 + 0j), 3), (-2j, 2), (2j, 2), ((0.5 + 0j), 1)]
     parts = factor(RING, to_ring(polynomial_from_roots(pieces)))
     assert sorted((len(part) - 1, count) for part, count in parts) == [(1, 1), (1, 3), (2, 2)]

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from greybox_records import HOURS, school_system
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.innovations import take_turns
-from lodekit.inference.turns import Lead, errors_ahead
-from lodekit.learning.bands.unsteadiness import find_spread, find_unsteadiness
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.innovations import Horizon, compute_innovations, forecast_errors
+from lodekit.prior.prior import Hyperparameters
+from lodekit.uncertainty.prediction_bands import calibrate_error_scale, fit_garch
 
 RECORD = Path(__file__).parents[3] / "shared" / "data" / "school_heating.csv"
 pytestmark = pytest.mark.skipif(not RECORD.exists(), reason="the records of plants are not there")
@@ -32,27 +31,27 @@ def test_bands_of_the_next_hour_hold_what_they_say_on_days_that_were_not_fitted(
     t, observations = np.arange(float(len(rows))), Observations()
     for name in ("Ph", "Ta", "Ti"):
         observations = observations.add(t, name, np.array([float(row[name]) for row in rows]))
-    kept = Measurements.of(observations).given({"Ph": "hold", "Ta": "hold"})
-    arguments = Arguments(inputs={"Ph": "hold", "Ta": "hold"}, disturbances={"w": "matern-1/2", "v": "white"})
-    setup = prepare(school_system(disturbed=True), arguments, kept)
+    kept = Measurements.from_observations(observations).with_known_inputs({"Ph": "hold", "Ta": "hold"})
+    arguments = FitSettings(inputs={"Ph": "hold", "Ta": "hold"}, disturbances={"w": "matern-1/2", "v": "white"})
+    setup = build_setup(school_system(disturbed=True), arguments, kept)
     hyper = Hyperparameters(
         np.array([VALUES[name] for name in setup.layout.names]),
         np.zeros(0),
         np.zeros(0),
         np.full(len(setup.prior.groups), 1e4),
         np.array([NOISE]),
-        disturbance_lengthscales=np.array([LENGTH / setup.prior.units.span]),
-        disturbance_deviations=np.array(DEVIATIONS),
+        disturbance_lengthscales=np.array([LENGTH / setup.prior.units.time_scale]),
+        disturbance_amplitudes=np.array(DEVIATIONS),
     )
-    turns = take_turns("markov", setup.prior, kept.series, hyper)
+    turns = compute_innovations("markov", setup.prior, kept.series, hyper)
     assert turns is not None
     before, after = slice(10, len(t) - HOURS), slice(len(t) - HOURS, None)
-    found = find_unsteadiness([t[before]], [turns.innovations[before]])
-    assert found.gained > 50.0
-    errors, deviations = errors_ahead(turns, 0, Lead(1))
-    sizes = np.concatenate([np.ones(1), found.follow(t, turns.innovations)[:-1]])
-    spread = find_spread([(errors / deviations)[before]], [sizes[before]])
-    held = np.abs(errors) <= 1.96 * spread.deviations(sizes, deviations**2)
+    found = fit_garch([t[before]], [turns.standardized[before]])
+    assert found.log_likelihood_gain > 50.0
+    errors, deviations = forecast_errors(turns, 0, Horizon(1))
+    sizes = np.concatenate([np.ones(1), found.filter_variance(t, turns.standardized)[:-1]])
+    spread = calibrate_error_scale([(errors / deviations)[before]], [sizes[before]])
+    held = np.abs(errors) <= 1.96 * spread.forecast_std(sizes, deviations**2)
     assert np.mean((np.abs(errors) <= 1.96 * deviations)[after]) < 0.87
     assert 0.90 <= np.mean(held[after]) <= 0.98
     assert np.mean(held[before]) == pytest.approx(0.95, abs=0.01)

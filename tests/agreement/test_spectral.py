@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Series
-from lodekit.inference.dense.data import DenseData
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.fitting.starts.candidates import VarianceTargets, match_variances
+from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.learning.searches.starts import Sizes, match_sizes
-from lodekit.prior.covariance import free_variance
-from lodekit.prior.equations import equation_terms
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.covariance import free_function_variance
+from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import (
     EXAMPLES,
     EXTRA,
@@ -39,7 +39,7 @@ LENGTHSCALES = (0.02, 0.3, 10.0)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Data as nodes of their own, or as sums over them."""
     if request.param == "sums":
-        monkeypatch.setattr("lodekit.inference.spectral.engine._RAW", 0)
+        monkeypatch.setattr("lodekit.inference.spectral.engine._MAX_POINT_MEASUREMENTS", 0)
     return request.param  # type: ignore[no-any-return]
 
 
@@ -49,10 +49,10 @@ def both_engines(name: str, lengthscale: float, **options: Any) -> tuple[Any, De
     rows = data.observables.evaluate(hyper.theta)
     total = np.zeros(len(data.index))
     for number, latent in enumerate(data.latents):
-        total += free_variance(latent, rows.free[:, number], lengthscale, float(hyper.deviations[number]))
-    hyper = replace(hyper, deviations=hyper.deviations / np.sqrt(max(total.max(), 1e-300)))
+        total += free_function_variance(latent, rows.free[:, number], lengthscale, float(hyper.amplitudes[number]))
+    hyper = replace(hyper, amplitudes=hyper.amplitudes / np.sqrt(max(total.max(), 1e-300)))
     measurements = Measurements(series_of(data))
-    return reader, DenseEngine(data), SpectralEngine.of(data.prior, measurements, 1e-10), hyper
+    return reader, DenseEngine(data), SpectralEngine.from_measurements(data.prior, measurements, 1e-10), hyper
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -79,8 +79,8 @@ def test_the_root_of_the_design_agrees_with_the_dense_engine(
     name: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is precise enough for this: every regression is done by QR, never over the rows.
-    monkeypatch.setattr("lodekit.inference.spectral.workspace._LOSS", 0.0)
-    monkeypatch.setattr("lodekit.inference.spectral.evaluation._FEW_ROWS", 0.0)
+    monkeypatch.setattr("lodekit.inference.spectral.fourier._MAX_RELATIVE_EVIDENCE_ERROR", 0.0)
+    monkeypatch.setattr("lodekit.inference.spectral.evidence._MAX_DUAL_ROW_RATIO", 0.0)
     _, dense, engine, hyper = both_engines(name, 0.3)
     a, b = dense.evaluate(hyper), engine.evaluate(hyper)
     assert b.value == pytest.approx(a.value, rel=1e-8)
@@ -90,7 +90,7 @@ def test_the_root_of_the_design_agrees_with_the_dense_engine(
 @pytest.mark.parametrize("name", ["heating", "free_decay", "two_room", "growth"])
 def test_evidence_agrees_with_mpmath(name: str) -> None:
     _, data, _, hyper = make_case(name, count=6)
-    engine = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    engine = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
     assert engine.value(hyper) == pytest.approx(witness_of(name, data).evidence(hyper), rel=1e-9)
 
 
@@ -102,12 +102,12 @@ def test_known_noise_and_learned_noise_mix(name: str, form: str) -> None:
     for item in series_of(data):
         known = 10.0 ** generator.uniform(-2, 1, len(item.times)) * item.values.std()
         series.append(
-            Series(item.observable, item.times, item.values, np.where(generator.random(24) < 0.5, known, np.nan))
+            TimeSeries(item.observable, item.times, item.values, np.where(generator.random(24) < 0.5, known, np.nan))
         )
     measurements = Measurements(series)
     prior = prior_of(reader.system, measurements, noise="channel")
-    dense = DenseEngine(DenseData.of(prior, series))
-    engine = SpectralEngine.of(prior, measurements, 1e-10)
+    dense = DenseEngine(DenseData.from_series(prior, series))
+    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
     a, b = dense.evaluate(hyper), engine.evaluate(hyper)
     assert b.value == pytest.approx(a.value, rel=1e-8)
     assert np.abs(gradient_vector(a) - gradient_vector(b)).max() < 1e-6 * np.abs(gradient_vector(a)).max()
@@ -117,8 +117,8 @@ def test_known_noise_and_learned_noise_mix(name: str, form: str) -> None:
 def test_low_noise_keeps_its_digits(level: float) -> None:
     """Against mpmath: the dense engine itself loses digits here."""
     _, data, _, hyper = make_case("heating", count=14, lengthscale=0.2)
-    hyper = replace(hyper, noise=level * data.prior.noise.units)
-    engine = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    hyper = replace(hyper, noise_std=level * data.prior.noise.level_scales)
+    engine = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
     assert engine.value(hyper) == pytest.approx(witness_of("heating", data).evidence(hyper, 60), rel=1e-8)
 
 
@@ -129,14 +129,16 @@ def test_truncation_never_breaks_the_equations(name: str, channels: bool) -> Non
     reader, data, layout, hyper = make_case(name, count=25)
     measurements = Measurements(series_of(data))
     prior = prior_of(reader.system, measurements, channels=channels)
-    few, many = (SpectralEngine.of(prior, measurements, tolerance) for tolerance in (100.0, 1e-10))
-    sizes = Sizes.at(many, hyper.theta)
-    own = match_sizes(many, replace(layout, processes=prior.processes), sizes, 0.3, 0.1 * prior.noise.units)
+    few, many = (SpectralEngine.from_measurements(prior, measurements, tolerance) for tolerance in (100.0, 1e-10))
+    sizes = VarianceTargets.evaluate_at(many, hyper.theta)
+    own = match_variances(
+        many, replace(layout, n_processes=prior.n_processes), sizes, 0.3, 0.1 * prior.noise.level_scales
+    )
     assert own is not None
     assert abs(few.value(own) - many.value(own)) > 1e-3
     posterior, times = few.posterior(own), np.linspace(-3.0, 9.0, 60)
-    terms = equation_terms(reader.system)
-    observables = reader.compile_plain(terms.observables, prior.units)
+    terms = build_equation_residuals(reader.system)
+    observables = reader.compile_unscaled(terms.observables, prior.units)
     drawn = posterior.sample(observables, times, 3, np.random.default_rng(0))
     for curves in (posterior.mean(observables, times)[None], drawn):
         assert np.abs(terms.residual(own.theta, times, curves, relative=True)).max() < 1e-11
@@ -147,11 +149,13 @@ def test_gradient_of_the_channel_prior_is_that_of_differences(name: str, form: s
     reader, data, layout, hyper = make_case(name, count=20, lengthscale=0.3)
     measurements = Measurements(series_of(data))
     prior = prior_of(reader.system, measurements, channels=True)
-    engine = SpectralEngine.of(prior, measurements, 1e-10)
-    sizes = Sizes.at(engine, hyper.theta)
-    own = match_sizes(engine, replace(layout, processes=prior.processes), sizes, 0.3, 0.1 * prior.noise.units)
+    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
+    sizes = VarianceTargets.evaluate_at(engine, hyper.theta)
+    own = match_variances(
+        engine, replace(layout, n_processes=prior.n_processes), sizes, 0.3, 0.1 * prior.noise.level_scales
+    )
     assert own is not None
-    stretched = own.lengthscales * np.linspace(1.0, 1.3, prior.processes)
+    stretched = own.lengthscales * np.linspace(1.0, 1.3, prior.n_processes)
     own = replace(own, lengthscales=stretched)
     gradient = gradient_vector(engine.evaluate(own))
     for k in range(len(gradient)):
@@ -167,10 +171,10 @@ def channel_evidence(text: str, channels: list[str], order: list[int]) -> float:
     times = np.linspace(0.0, 3.0, 15)
     names = ["x", "y", "u"]
     data = {name: np.sin(times + k) + 0.1 * generator.standard_normal(15) for k, name in enumerate(names)}
-    series = [Series(name, times, data[name], np.full(15, np.nan)) for name in channels]
+    series = [TimeSeries(name, times, data[name], np.full(15, np.nan)) for name in channels]
     measurements = Measurements(series)
     prior = prior_of(system, measurements, channels=True)
-    engine = SpectralEngine.of(prior, measurements, 1e-10)
+    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
     lengthscales, deviations = np.array([0.3, 0.4, 0.5])[order], np.array([1.0, 2.0, 0.5])[order]
     hyper = Hyperparameters(np.zeros(0), lengthscales, deviations, np.zeros(0), np.array([0.1]))
     return engine.value(hyper)
@@ -189,9 +193,9 @@ def test_the_channel_prior_of_free_channels_is_that_of_independent_processes() -
     system = lk.System("v = w'", channels=["v", "w", "x"])
     times = np.linspace(0.0, 2.0, 12)
     values = np.cos(times)
-    measurements = Measurements([Series("x", times, values, np.full(12, np.nan))])
+    measurements = Measurements([TimeSeries("x", times, values, np.full(12, np.nan))])
     prior = prior_of(system, measurements, channels=True)
-    engine = SpectralEngine.of(prior, measurements, 1e-10)
+    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
     hyper = Hyperparameters(
         np.zeros(0), np.array([0.5, 0.5, 0.4]), np.array([1.0, 1.0, 0.7]), np.zeros(0), np.array([0.1])
     )

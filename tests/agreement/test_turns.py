@@ -10,44 +10,43 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements
 from lodekit.errors import LodekitError
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import take_in_turn
-from lodekit.inference.innovations import is_filtered
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.markov.turns import MarkovTurns
-from lodekit.inference.turns import Lead, errors_ahead
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import compute_dense_innovations
+from lodekit.inference.innovations import Horizon, forecast_errors, uses_kalman_filter
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.inference.kalman.innovations import KalmanInnovations
+from lodekit.prior.prior import Hyperparameters
 from tests.agreement.kalman import matern
 from tests.inference.fitted import make_case, prior_of, series_of
 
 Array = NDArray[np.float64]
-LEADS = [Lead(1), Lead(4), Lead(time=0.35), Lead(time=1e4)]
+LEADS = [Horizon(1), Horizon(4), Horizon(time=0.35), Horizon(time=1e4)]
 COUPLED = lk.System("x' = -a*x + u; y' = -b*y + x + v", parameters=["a", "b"])
 
 
-def filtered(data: DenseData | MarkovData, hyper: Hyperparameters, length: int | None = None) -> MarkovTurns:
-    own = data if isinstance(data, MarkovData) else MarkovData.of(data.prior, series_of(data))
-    found = MarkovEngine(replace(own, length=length)).turns(hyper)
+def filtered(data: DenseData | KalmanData, hyper: Hyperparameters, length: int | None = None) -> KalmanInnovations:
+    own = data if isinstance(data, KalmanData) else KalmanData.from_series(data.prior, series_of(data))
+    found = KalmanEngine(replace(own, block_length=length)).compute_innovations(hyper)
     assert found is not None
     return found
 
 
-def compare(data: DenseData, own: MarkovTurns, hyper: Hyperparameters, tolerance: float = 1e-9) -> None:
+def compare(data: DenseData, own: KalmanInnovations, hyper: Hyperparameters, tolerance: float = 1e-9) -> None:
     """Innovations, their deviations, and predictions some rows and times ahead."""
-    turns = take_in_turn(data, hyper)
+    turns = compute_dense_innovations(data, hyper)
     assert turns is not None
     np.testing.assert_array_equal(own.observables, turns.observables)
     np.testing.assert_allclose(own.times, turns.times)
-    np.testing.assert_allclose(own.innovations, turns.innovations, rtol=0, atol=tolerance)
-    np.testing.assert_allclose(own.deviations, np.diag(turns.root), rtol=tolerance)
+    np.testing.assert_allclose(own.standardized, turns.standardized, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(own.std, np.diag(turns.covariance_root), rtol=tolerance)
     for number in range(len(data.index)):
         for lead in LEADS:
-            expected, spread = errors_ahead(turns, number, lead)
-            errors, deviations = errors_ahead(own, number, lead)
+            expected, spread = forecast_errors(turns, number, lead)
+            errors, deviations = forecast_errors(own, number, lead)
             np.testing.assert_allclose(errors / spread, expected / spread, rtol=0, atol=tolerance)
             np.testing.assert_allclose(deviations, spread, rtol=tolerance)
 
@@ -56,18 +55,18 @@ def test_innovations_of_means_over_intervals() -> None:
     """Intervals that overlap; further ahead they are a matter of the matrix, and the filter says so."""
     times = 0.2 * np.arange(1, 25)
     data = Observations().add(times, "mean(x, 0.5)", np.sin(times)).add(times[::3], "y", np.cos(times[::3]))
-    measurements = Measurements.of(data)
+    measurements = Measurements.from_observations(data)
     prior = prior_of(COUPLED, measurements, latent="matern-5/2", noise="shared")
     groups = np.ones(len(prior.groups))
     hyper = Hyperparameters(np.array([1.0, 0.5]), np.full(2, 0.2), np.ones(2), groups, np.array([0.1]))
-    own = filtered(MarkovData.of(prior, measurements.series), hyper, 10)
-    turns = take_in_turn(DenseData.of(prior, measurements.series), hyper)
+    own = filtered(KalmanData.from_series(prior, measurements.series), hyper, 10)
+    turns = compute_dense_innovations(DenseData.from_series(prior, measurements.series), hyper)
     assert turns is not None
-    np.testing.assert_allclose(own.innovations, turns.innovations, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(own.deviations, np.diag(turns.root), rtol=1e-9)
-    assert not is_filtered("markov", prior)
+    np.testing.assert_allclose(own.standardized, turns.standardized, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(own.std, np.diag(turns.covariance_root), rtol=1e-9)
+    assert not uses_kalman_filter("markov", prior)
     with pytest.raises(LodekitError, match="intervals"):
-        errors_ahead(own, 0, Lead(4))
+        forecast_errors(own, 0, Horizon(4))
 
 
 @pytest.mark.parametrize("name", ["two_room", "double oscillation", "growth"])
@@ -85,11 +84,14 @@ def test_regular_blocks_and_repeated_values() -> None:
     some = Observations().add(times[::7] + 0.03, "x", generator.standard_normal(22)).add(times, "y", np.cos(times))
     some = some.add([times[30], times[30]], "y", [0.4, 0.5], 0.2).add([times[2]], "x'", [0.4], 0.05)
     for observations in (whole, some):
-        measurements = Measurements.of(observations)
+        measurements = Measurements.from_observations(observations)
         prior = prior_of(COUPLED, measurements, latent="matern-5/2", noise="shared")
         hyper = Hyperparameters(np.array([1.0, 0.5]), np.full(2, 0.05), np.ones(2), np.ones(2), np.array([0.1]))
-        hyper = replace(hyper, mode_deviations=np.ones(len(prior.groups)))
-        dense, data = DenseData.of(prior, measurements.series), MarkovData.of(prior, measurements.series)
+        hyper = replace(hyper, mode_amplitudes=np.ones(len(prior.groups)))
+        dense, data = (
+            DenseData.from_series(prior, measurements.series),
+            KalmanData.from_series(prior, measurements.series),
+        )
         compare(dense, filtered(data, hyper, 40), hyper)
 
 
@@ -99,19 +101,19 @@ def test_densities_of_innovations_multiply_to_the_evidence() -> None:
     for times in (0.01 * np.arange(3000), np.sort(generator.uniform(0.0, 30.0, 3000))):
         y = np.sin(times) + 0.1 * generator.standard_normal(3000)
         y[generator.random(3000) < 0.1] = np.nan
-        measurements = Measurements.of(Observations().add(times, "x", np.cos(times)).add(times, "y", y))
+        measurements = Measurements.from_observations(Observations().add(times, "x", np.cos(times)).add(times, "y", y))
         prior = prior_of(COUPLED, measurements, latent="matern-5/2", noise="shared")
-        lengths = np.full(2, 2.0) / prior.units.span
+        lengths = np.full(2, 2.0) / prior.units.time_scale
         hyper = Hyperparameters(np.array([1.0, 0.5]), lengths, np.ones(2), np.ones(0), np.array([0.1]))
-        engine = MarkovEngine(MarkovData.of(prior, measurements.series))
-        turns = engine.turns(hyper)
+        engine = KalmanEngine(KalmanData.from_series(prior, measurements.series))
+        turns = engine.compute_innovations(hyper)
         assert turns is not None
-        parts = -0.5 * turns.innovations**2 - np.log(turns.deviations) - 0.5 * np.log(2 * np.pi)
+        parts = -0.5 * turns.standardized**2 - np.log(turns.std) - 0.5 * np.log(2 * np.pi)
         assert float(parts.sum()) == pytest.approx(engine.value(hyper), rel=1e-11)
         rows = np.arange(len(turns.times))
         rows = rows[turns.observables == 0]
-        errors, deviations = turns.predict(rows, rows)
-        np.testing.assert_allclose(errors / deviations, turns.innovations[rows], rtol=0, atol=1e-9)
+        errors, deviations = turns.prediction_errors(rows, rows)
+        np.testing.assert_allclose(errors / deviations, turns.standardized[rows], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("noise", [0.1, 1e-6])
@@ -120,7 +122,7 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     times = [0.0, 0.07, 0.2, 0.21, 0.5, 0.77, 1.0]
     x = np.sin(3.0 * np.array(times))
     u = 3.0 * np.cos(3.0 * np.array(times)) + 2.0 * x
-    measurements = Measurements.of(Observations().add(times, "x", x).add(times, "u", u))
+    measurements = Measurements.from_observations(Observations().add(times, "x", x).add(times, "u", u))
     prior = prior_of(lk.System("x' = -2*x + u"), measurements, latent="matern-3/2")
     hyper = Hyperparameters(np.zeros(0), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([noise]))
     plain = replace(prior.observables, units=replace(prior.units, scales=np.ones(2)))
@@ -132,9 +134,9 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
         expected = matern(1, 0.4, 1.0).filter(times, rows, seen)
         ahead = [expected.ahead(i, mpmath.mpf(t) - mpmath.mpf(times[i]), 0, noise) for i, t in enumerate(times[2:])]
     for length in (None, 4):
-        own = filtered(MarkovData.of(prior, measurements.series), hyper, length)
-        np.testing.assert_allclose(own.innovations, expected.innovations, rtol=0, atol=1e-8 if noise < 0.1 else 1e-12)
-        np.testing.assert_allclose(own.deviations, expected.deviations, rtol=1e-9)
-        errors, deviations = errors_ahead(own, 0, Lead(2))
+        own = filtered(KalmanData.from_series(prior, measurements.series), hyper, length)
+        np.testing.assert_allclose(own.standardized, expected.innovations, rtol=0, atol=1e-8 if noise < 0.1 else 1e-12)
+        np.testing.assert_allclose(own.std, expected.deviations, rtol=1e-9)
+        errors, deviations = forecast_errors(own, 0, Horizon(2))
         np.testing.assert_allclose(x[2:] - errors[2:], [each[0] for each in ahead], rtol=0, atol=1e-9)
         np.testing.assert_allclose(deviations[2:], [each[1] for each in ahead], rtol=1e-9)

@@ -6,8 +6,8 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.algebra.degeneracy import exceptional_factors, unsuitable_factors
 from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.parametrization import exceptional_factors, singular_basis_factors
 from lodekit.algebra.scalars import ScalarRing
 
 
@@ -126,12 +126,12 @@ def columns_and_inverse() -> tuple[OperatorMatrix, OperatorMatrix]:
 def test_columns_with_a_common_factor_are_no_basis() -> None:
     """At a = 1 both entries are d + 1: the rank stays, but d + 1 cannot be undone."""
     column, inverse = columns_and_inverse()
-    assert [column.ring.format(factor) for factor in unsuitable_factors(column, [inverse])] == ["a - 1"]
+    assert [column.ring.format(factor) for factor in singular_basis_factors(column, [inverse])] == ["a - 1"]
 
 
 def test_a_factor_whose_zeros_are_not_found_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     column, inverse = columns_and_inverse()
     harmless = OperatorMatrix.identity(column.ring, 1)
-    assert unsuitable_factors(harmless, [inverse]) == []
-    monkeypatch.setattr("lodekit.algebra.degeneracy.zeros", lambda *_: iter(()))
-    assert [column.ring.format(factor) for factor in unsuitable_factors(harmless, [inverse])] == ["a - 1"]
+    assert singular_basis_factors(harmless, [inverse]) == []
+    monkeypatch.setattr("lodekit.algebra.parametrization.sample_zeros", lambda *_: iter(()))
+    assert [column.ring.format(factor) for factor in singular_basis_factors(harmless, [inverse])] == ["a - 1"]

@@ -4,14 +4,13 @@ from fractions import Fraction
 
 import pytest
 
-from lodekit.algebra.constants import Constant, format_rational
-from lodekit.algebra.sampling import random_points
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.polynomials import sample_points
+from lodekit.algebra.scalars import NamedConstant, Scalar, ScalarRing, format_rational
 from lodekit.errors import AlgebraError
 
-ROOT2 = Constant("sqrt", Fraction(2))
-ROOT3 = Constant("sqrt", Fraction(3))
-COS, SIN = Constant("cos", Fraction(1, 3)), Constant("sin", Fraction(1, 3))
+ROOT2 = NamedConstant("sqrt", Fraction(2))
+ROOT3 = NamedConstant("sqrt", Fraction(3))
+COS, SIN = NamedConstant("cos", Fraction(1, 3)), NamedConstant("sin", Fraction(1, 3))
 RING = ScalarRing(("a", "b"), (COS, SIN, ROOT2, ROOT3))
 
 
@@ -36,9 +35,9 @@ def test_sine_and_cosine_know_each_other() -> None:
 
 @pytest.mark.parametrize("times_pi", [False, True])
 def test_random_points_respect_the_squares_of_roots_and_sines(times_pi: bool) -> None:
-    sine = Constant("sin", Fraction(1, 5), times_pi)
+    sine = NamedConstant("sin", Fraction(1, 5), times_pi)
     ring = ScalarRing(("a",), (sine.cosine, sine, ROOT2))
-    field, (cosine, value, root, _) = next(random_points(ring))
+    field, (cosine, value, root, _) = next(sample_points(ring))
     assert value**2 + cosine**2 == field.one
     assert root**2 == field.integer(2)
 

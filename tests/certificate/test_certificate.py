@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.certificate.certify import measure_mean
-from lodekit.inference.accurate import ACCURATE, RefinedPosterior
+from lodekit.inference.fallback import NEGLIGIBLE_MEAN_ERROR, FallbackPosterior
+from lodekit.results.certificate import compute_mean_residuals
 from tests.inference.fitted import EXAMPLES, keep_model
 
 CATALOG = [example.name for example in lk.catalog.examples()]
@@ -38,28 +38,28 @@ def test_a_fit_to_data_without_noise_keeps_its_digits() -> None:
 
 def test_little_noise_is_answered_on_waves() -> None:
     gp = fit("bipendulum", 1e-4)
-    assert isinstance(gp.fit_.posterior, RefinedPosterior)
-    first, second = gp.fit_.posterior.first, gp.fit_.posterior.second
-    assert second.rounding < ACCURATE < first.rounding
+    assert isinstance(gp.fit_.posterior, FallbackPosterior)
+    first, second = gp.fit_.posterior.primary, gp.fit_.posterior.fallback
+    assert second.mean_rounding_error < NEGLIGIBLE_MEAN_ERROR < first.mean_rounding_error
     observables, times = gp.fit_.observables(["f1", "u"]), np.linspace(0.5, 6.5, 50)
     scale = np.abs(first.mean(observables, times)).max(axis=0)
     # The dense mean is the same up to the rounding that it expects of itself, more of it at the ends of the data.
     apart = np.abs(first.mean(observables, times) - second.mean(observables, times)) / scale
-    assert apart.max() < 1000 * first.rounding
-    assert np.median(apart) < 100 * first.rounding
+    assert apart.max() < 1000 * first.mean_rounding_error
+    assert np.median(apart) < 100 * first.mean_rounding_error
     assert gp.log_evidence_ in (first.value, second.value)
     # The dense evidence is off by what it says of itself.
     assert abs(first.value - second.value) < 10.0 * first.error + 1e-6 * abs(second.value)
-    assert not isinstance(fit("bipendulum", 0.3).fit_.posterior, RefinedPosterior)
+    assert not isinstance(fit("bipendulum", 0.3).fit_.posterior, FallbackPosterior)
 
 
 def test_where_waves_cannot_reach_the_matrix_answers() -> None:
     gp = keep_model(EXAMPLES["heating"], np.linspace(1.0, 6.0, 25), 0.0, level=1e-5)
     posterior, observables, far = gp.fit_.posterior, gp.fit_.observables(["f1"]), np.array([1.0, 3000.0])
-    assert isinstance(posterior, RefinedPosterior)
+    assert isinstance(posterior, FallbackPosterior)
     with pytest.raises(lk.LodekitError, match="more waves"):
-        posterior.second.sample(observables, far, 1, np.random.default_rng(0))
-    expected = posterior.first.sample(observables, far, 1, np.random.default_rng(0))
+        posterior.fallback.sample(observables, far, 1, np.random.default_rng(0))
+    expected = posterior.primary.sample(observables, far, 1, np.random.default_rng(0))
     np.testing.assert_allclose(gp.sample(far, 1, 0, ["f1"], parameters="fixed"), expected)
 
 
@@ -88,7 +88,7 @@ def test_any_times_in_any_order_and_number(heated: lk.LODEGP) -> None:
     assert heated.certificate([3.0], samples=1).is_strict
     assert heated.certificate(np.array([9.0, -2.0, 4.0]), samples=1).is_strict
     many = np.random.default_rng(0).uniform(0, 7, 5000)
-    assert len(measure_mean(heated.fit_, many).times) == 2000
+    assert len(compute_mean_residuals(heated.fit_, many).times) == 2000
     with pytest.raises(lk.LodekitError, match="samples"):
         heated.certificate(samples=-1)
     with pytest.raises(lk.LodekitError, match="at least one time"):

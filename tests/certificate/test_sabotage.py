@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.units import Units
-from lodekit.inference.spectral import waves
-from lodekit.prior.compile import ScalarTable
-from lodekit.prior.latents import Matern, SquaredExponential
+from lodekit.data.records import Scaling
+from lodekit.inference.spectral import fourier
+from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.kernels import Matern, SquaredExponential
 from lodekit.prior.observables import Observables
 from tests.inference.fitted import EXAMPLES, keep_model
 
@@ -71,7 +71,7 @@ def change_means(found: Any, *_: Any) -> Any:
     return [part * (1 + PART) for part in means], slopes
 
 
-def change_scales(found: Units, *_: Any) -> Units:
+def change_scales(found: Scaling, *_: Any) -> Scaling:
     scales = found.scales.copy()
     scales[0] *= 1 + PART
     return replace(found, scales=scales)
@@ -83,8 +83,8 @@ def change_scalars(found: Any, *_: Any) -> Any:
 
 
 def tune_waves(patch: pytest.MonkeyPatch) -> None:
-    original = waves.waves_at
-    patch.setattr("lodekit.inference.spectral.posterior.waves_at", lambda f, t: original(f * (1 + PART), t))
+    original = fourier.fourier_basis
+    patch.setattr("lodekit.inference.spectral.posterior.fourier_basis", lambda f, t: original(f * (1 + PART), t))
 
 
 WAVES, ROUGH = {"engine": "spectral"}, {"latent": "matern-13/2"}
@@ -97,8 +97,8 @@ SABOTAGES = [
     Sabotage("one channel of the modes", "oscillator", wrap(Observables, "mode_basis", change_first_basis), {}),
     Sabotage("exponents of the modes", "free_decay", wrap(Observables, "mode_basis", turn_basis), {}),
     Sabotage("the particular solution", "shaken_oscillator", wrap(Observables, "means", change_means), {}),
-    Sabotage("scales of channels", "heating", wrap(Units, "plain", change_scales), {}),
-    Sabotage("numbers behind exact scalars", "bipendulum", wrap(ScalarTable, "evaluate", change_scalars), {}),
+    Sabotage("scales of channels", "heating", wrap(Scaling, "plain", change_scales), {}),
+    Sabotage("numbers behind exact scalars", "bipendulum", wrap(ScalarFunctions, "evaluate", change_scalars), {}),
 ]
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.certificate.measure import measure_derivatives
-from lodekit.certificate.written import WrittenEquations
-from lodekit.prior.equations import equation_terms
+from lodekit.prior.observables import build_equation_residuals
+from lodekit.results.equation_residuals import EquationEvaluator, compute_derivative_residuals
 from lodekit.system.grammar import parse_equations
 
 TIMES = np.linspace(-1.0, 2.0, 7)
@@ -41,11 +40,11 @@ def waves(order: int, count: int) -> np.ndarray:
 def test_text_and_algebra_agree(text: str, order: int) -> None:
     system = lk.System(text, parameters=[name for name in ("c", "k") if re.search(rf"\b{name}\b", text)])
     values = {"c": 0.8, "k": 1.7}
-    written = WrittenEquations(system.written, system.channels, {n: values[n] for n in system.parameters})
+    written = EquationEvaluator(system.written, system.channels, {n: values[n] for n in system.parameters})
     assert written.order == order
     curves = waves(order, len(system.channels))
-    left, sizes = written.apply(TIMES, curves)
-    terms = equation_terms(system)
+    left, sizes = written.evaluate(TIMES, curves)
+    terms = build_equation_residuals(system)
     features = np.stack([curves[k][..., j] for j, k in terms.derivatives], axis=-1)
     theta = np.array([values[name] for name in system.operator.ring.parameters])
     expected = terms.residual(theta, TIMES, features, relative=False)
@@ -56,17 +55,17 @@ def test_text_and_algebra_agree(text: str, order: int) -> None:
 
 def test_sizes_add_where_terms_cancel() -> None:
     system = lk.System("2*(x - u) = 0")
-    written = WrittenEquations(system.written, system.channels, {})
+    written = EquationEvaluator(system.written, system.channels, {})
     curves = np.full((1, 1, 1, 2), 5.0)
-    left, sizes = written.apply(np.zeros(1), curves)
+    left, sizes = written.evaluate(np.zeros(1), curves)
     assert (left.item(), sizes.item()) == (0.0, 20.0)
 
 
 def test_an_equation_without_time_or_channels_in_a_term() -> None:
     system = lk.System("x' = 1; y' + 3 = x")
-    written = WrittenEquations(system.written, system.channels, {})
+    written = EquationEvaluator(system.written, system.channels, {})
     curves = np.zeros((2, 2, 3, 2))
-    left, _ = written.apply(np.zeros(3), curves)
+    left, _ = written.evaluate(np.zeros(3), curves)
     assert left.shape == (2, 2, 3)
     assert left[:, 0, 0].tolist() == [-1.0, 3.0]
 
@@ -76,10 +75,10 @@ def test_derivatives_that_are_known_are_put_into_the_equations() -> None:
     times = np.linspace(0.0, 3.0, 7)
     curves = np.stack([np.exp(-times), -np.exp(-times), np.full(7, np.nan)])[:, None, :, None]
     equations = parse_equations("x' = -a*x")
-    own, other = (WrittenEquations(equations, ["x"], {"a": value}) for value in (1.0, 1.2))
-    found = measure_derivatives([own], times, curves)
+    own, other = (EquationEvaluator(equations, ["x"], {"a": value}) for value in (1.0, 1.2))
+    found = compute_derivative_residuals([own], times, curves)
     assert found.residual < 1e-15
     assert found.uncertainty == 0.0
-    assert measure_derivatives([other], times, curves).residual == pytest.approx(0.2 / 2.2)
+    assert compute_derivative_residuals([other], times, curves).residual == pytest.approx(0.2 / 2.2)
     with pytest.raises(lk.LodekitError, match="no functions of time"):
-        measure_derivatives([own], times, curves * np.array([1.0, np.nan, 1.0])[:, None, None, None])
+        compute_derivative_residuals([own], times, curves * np.array([1.0, np.nan, 1.0])[:, None, None, None])

@@ -10,7 +10,7 @@ import pytest
 
 from lodekit.errors import EquationError
 from lodekit.system.files import read_system_file
-from lodekit.workflow import fit_file
+from lodekit.workflow.pipeline import fit_file
 from tests.cli.command import run
 
 
@@ -109,7 +109,7 @@ def test_without_inputs_the_equations_are_left_to_the_user(tmp_path: Path) -> No
 
 def test_a_terminal_is_asked(log: Path) -> None:
     with (
-        mock.patch("lodekit.cli.beginning.is_terminal", return_value=True),
+        mock.patch("lodekit.cli.init.is_terminal", return_value=True),
         mock.patch("typer.prompt", side_effect=["linear", "sometimes", "no"]) as prompt,
     ):
         done = run("init", "--data", "log.csv", cwd=log.parent)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from lodekit.system.files import read_system_file
-from lodekit.workflow import fit_file
+from lodekit.workflow.pipeline import fit_file
 from tests.cli.command import run
 from tests.real_records import RECORDS, needs
 

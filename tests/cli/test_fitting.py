@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.summary import plain_values
+from lodekit.results.summary import summary_dict
 from lodekit.system.files import read_system_file
-from lodekit.workflow import read_model
+from lodekit.workflow.pipeline import read_model
 from tests.cli.command import run, run_alone
 from tests.cli.conftest import Fitted
 
@@ -235,7 +235,7 @@ def test_a_fit_that_failed_exits_with_1_and_writes_everything(tmp_path: Path) ->
         "model.lodekit",
         "predictions.csv",
     }
-    content = plain_values(read_model(tmp_path / "data-fit").fit_)
+    content = summary_dict(read_model(tmp_path / "data-fit").fit_)
     assert content["converged"] is False
     assert content["explained"]["x"] < 0.5
     assert any("poor place" in text for text in content["warnings"])

@@ -11,9 +11,8 @@ import pytest
 
 from lodekit.errors import EquationError, SystemFileError
 from lodekit.report import make_report
-from lodekit.system.files import read_system_file
-from lodekit.system.templates import format_system_file
-from lodekit.workflow import read_model
+from lodekit.system.files import format_system_file, read_system_file
+from lodekit.workflow.pipeline import read_model
 from tests.cli.command import run
 
 SYSTEM = """

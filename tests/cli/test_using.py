@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.simulation import simulate
+from lodekit.results.simulation import simulate
 from tests.cli.command import HEATING, run, run_alone
 from tests.cli.conftest import Fitted
 

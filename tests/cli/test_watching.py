@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.following import follow_file
+from lodekit.data.follow import follow_file
 
 from .command import COMMAND, Done, run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lodekit.data.tables import Table, read_table
+from lodekit.data.tables import TableData, read_table
 from tests.data.table_files import Reader
 
 
@@ -21,7 +21,7 @@ def read(tmp_path: Path) -> Reader:
         mapping: dict[str, str] | None = None,
         time: str | None = None,
         header: bool | None = None,
-    ) -> Table:
+    ) -> TableData:
         path = tmp_path / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return read_table(path, channels or ("x", "y"), mapping=mapping, time=time, header=header)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lodekit.data.observations import Series
+from lodekit.data.observations import TimeSeries
 from lodekit.data.statistics import Statistics
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ def in_memory(table: Mapping[str, Array], noise: Mapping[str, Any] | None = None
         if name in table:
             kept = ~np.isnan(table[name])
             std = np.broadcast_to((noise or {}).get(name, np.nan), kept.shape).astype(float)
-            series.append(Series(name, table["t"][kept], table[name][kept], std[kept]))
+            series.append(TimeSeries(name, table["t"][kept], table[name][kept], std[kept]))
     return Statistics.of(float(table["t"].min()), float(table["t"].max()), series)
 
 
@@ -61,11 +61,11 @@ def assert_same(found: Statistics | None, expected: Statistics, tolerance: float
     assert (found.start, found.stop) == (expected.start, expected.stop)
     assert set(found.cells) == set(expected.cells)
     for key, cell in expected.cells.items():
-        other = found.cells[key].about(cell.reference)
+        other = found.cells[key].with_reference(cell.reference)
         assert other.count == cell.count
         # The transforms are exact to about 1e-14 of the weight of all measurements, whatever the pieces.
-        scale = tolerance * max(cell.count, float(cell.moments[0]))
-        np.testing.assert_allclose(other.moments, cell.moments, rtol=0, atol=scale)
-        np.testing.assert_allclose(other.products, cell.products, rtol=0, atol=scale)
+        scale = tolerance * max(cell.count, float(cell.weight_moments[0]))
+        np.testing.assert_allclose(other.weight_moments, cell.weight_moments, rtol=0, atol=scale)
+        np.testing.assert_allclose(other.value_moments, cell.value_moments, rtol=0, atol=scale)
         for name in ("log_weights", "square", "bins"):
             np.testing.assert_allclose(getattr(other, name), getattr(cell, name), rtol=tolerance, atol=scale)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lodekit.data.tables import Table
+from lodekit.data.tables import TableData
 
-Reader = Callable[..., Table]
+Reader = Callable[..., TableData]
 nan = math.nan
 PLAIN = "t,x,y\n0,1.5,2\n1,2.5,-3e-1\n"
 #: The same table, written in many ways.
@@ -47,7 +47,7 @@ DIALECTS = [
 ]
 
 
-def same(table: Table, times: list[float], **values: list[float]) -> None:
+def same(table: TableData, times: list[float], **values: list[float]) -> None:
     """Assert that a table holds these numbers, to the last digit."""
     np.testing.assert_array_equal(table.times, times)
     assert list(table.values) == list(values)

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lodekit.data.tables import text
-from lodekit.data.tables.lines import read_lines
-from lodekit.data.tables.text import TextFile
+from lodekit.data.tables.text import TextFile, read_lines
 from lodekit.errors import DataError
 
 QUOTED = 't;x;"a ""remark"", with\nline ends"\n' + "".join(
@@ -25,7 +24,7 @@ def read(file: TextFile, monkeypatch: pytest.MonkeyPatch, size: int | None) -> t
         monkeypatch.setattr(text, "BLOCK_BYTES", size)
     columns: list[list[str]] = [[] for _ in file.names]
     lines: list[int] = []
-    blocks = list(file.blocks(file.names, whole=size is None))
+    blocks = list(file.blocks(file.names, as_one_block=size is None))
     for block in blocks:
         content, places = block.read()
         for column, name in zip(columns, file.names, strict=True):
@@ -94,7 +93,7 @@ def test_lines_too_short_and_too_long_do_not_make_up_for_each_other(where: int, 
     file = TextFile.open(lambda: BytesIO("\n".join(["t,x,y", *rows]).encode()))
     for names in (["t", "x"], ["t", "x", "y"]):
         for direct in ((), names):
-            (block,) = file.blocks(names, whole=True)
+            (block,) = file.blocks(names, as_one_block=True)
             with pytest.raises(DataError, match=f"line {where + 2}: expected 3 cells"):
                 block.read(direct)
 
@@ -104,7 +103,7 @@ def test_numbers_that_are_parsed_at_once_are_those_of_the_texts() -> None:
     numbers = random.standard_normal(2000) * 10.0 ** random.integers(-200, 200, 2000)
     cells = [repr(float(number)) for number in numbers]
     file = TextFile.open(lambda: BytesIO("\n".join(["t,x", *(f"{k},{cell}" for k, cell in enumerate(cells))]).encode()))
-    (block,) = file.blocks(["t", "x"], whole=True)
+    (block,) = file.blocks(["t", "x"], as_one_block=True)
     assert block.read(["t", "x"])[0]["x"].tolist() == [float(cell) for cell in cells]
     assert block.read()[0]["x"].to_list() == cells
 
@@ -112,6 +111,6 @@ def test_numbers_that_are_parsed_at_once_are_those_of_the_texts() -> None:
 @pytest.mark.parametrize("gap", ["1 ", '"1"', "true", "1,5;"])
 def test_cells_that_are_no_plain_numbers_come_as_texts(gap: str) -> None:
     file = TextFile.open(lambda: BytesIO(f"t;x\n0;1\n1;{gap}\n2;3\n".encode()))
-    (block,) = file.blocks(["t", "x"], whole=True)
+    (block,) = file.blocks(["t", "x"], as_one_block=True)
     content, _ = block.read(["t", "x"])
     assert content["x"].to_list()[0] == "1"

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import lodekit as lk
-from lodekit.data.sources import read_source
-from lodekit.data.tables import lines, text
+from lodekit.data.sources import load_data
+from lodekit.data.tables import text
+from lodekit.data.tables import text as text_module
 from tests.limits import ask_bounded
 
 
@@ -57,18 +58,18 @@ def test_a_packed_log_of_long_lines_is_read_in_pieces_in_bounded_memory(tmp_path
 def test_long_lines_count_as_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.csv"
     path.write_text("t,x\n" + "".join(f"{i},{i % 7}.5\n" for i in range(100)))
-    assert read_source(path, channels=["x"]).measurements.sums is None
-    monkeypatch.setattr(text, "LARGE_BYTES", 200)
-    found = read_source(path, channels=["x"])
-    assert found.measurements.sums is not None
+    assert load_data(path, channels=["x"]).measurements.sufficient_statistics is None
+    monkeypatch.setattr(text, "MAX_BYTES_IN_MEMORY", 200)
+    found = load_data(path, channels=["x"])
+    assert found.measurements.sufficient_statistics is not None
     assert found.measurements.size == 100
 
 
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_PATIENCE", 0.05)
+    monkeypatch.setattr(text_module, "_PIPE_TIMEOUT_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(lk.LodekitError, match="nobody writes to it"):
-        read_source(tmp_path / "pipe", channels=["x"])
+        load_data(tmp_path / "pipe", channels=["x"])
 
 
 def feed(path: Path, content: bytes) -> threading.Thread:
@@ -87,17 +88,17 @@ def test_a_pipe_is_read_to_its_end_or_to_its_bound(tmp_path: Path, monkeypatch: 
     path = tmp_path / "pipe"
     os.mkfifo(path)
     rows = b"t,x\n" + b"".join(b"%d,%d.5\n" % (i, i % 7) for i in range(50_000))
-    monkeypatch.setattr(lines, "_PATIENCE", 60.0)
+    monkeypatch.setattr(text_module, "_PIPE_TIMEOUT_SECONDS", 60.0)
     thread = feed(path, rows)
-    assert read_source(path, channels=["x"]).measurements.size == 50_000
+    assert load_data(path, channels=["x"]).measurements.size == 50_000
     thread.join(60)
-    monkeypatch.setattr(lines, "_MOST_PIPED", 100_000)
+    monkeypatch.setattr(text_module, "_MAX_PIPE_BYTES", 100_000)
     thread = feed(path, rows)
     with pytest.raises(lk.LodekitError, match="from a pipe; save the data in a file"):
-        read_source(path, channels=["x"])
+        load_data(path, channels=["x"])
     thread.join(60)
 
 
 def test_a_folder_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(lk.LodekitError, match="folder"):
-        read_source(tmp_path, channels=["x"])
+        load_data(tmp_path, channels=["x"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lodekit.data.observations import read_observations
-from lodekit.data.tables import read_mapping
-from lodekit.data.tables.columns import find_all_columns
+from lodekit.data.observations import parse_observations
+from lodekit.data.tables import parse_mapping
+from lodekit.data.tables.columns import resolve_columns_of_tables
 from lodekit.errors import DataError
 from tests.data.table_files import Reader, nan, same
 
@@ -39,7 +39,7 @@ def test_a_mapping_names_columns_derivatives_and_noise(read: Reader) -> None:
     same(table, [0, 1], x=[2, 3], y=[1, 2], **derivative)
     np.testing.assert_array_equal(table.noise["x"], [0.1, nan])
     assert table.unused == ()
-    assert len(read_observations(("x", "y"), table.times, table.values, table.noise)) == 6
+    assert len(parse_observations(("x", "y"), table.times, table.values, table.noise)) == 6
     with pytest.raises(DataError, match="line 2, column c: expected a standard deviation of zero or more, got -3"):
         read(content.replace("3,0.1", "-3,0.1"), mapping={"t": "1", "x": "a", "std(x)": "c"})
     with pytest.raises(DataError, match="y itself has no column"):
@@ -86,32 +86,32 @@ def test_a_column_for_two_channels_is_refused(read: Reader) -> None:
 
 
 def test_options_of_the_command_line_name_a_channel_and_its_column() -> None:
-    assert read_mapping(["T1=temperature 1", " t = 1 ", "f1'=a=b"]) == {"T1": "temperature 1", "t": "1", "f1'": "a=b"}
-    assert read_mapping([]) == {}
+    assert parse_mapping(["T1=temperature 1", " t = 1 ", "f1'=a=b"]) == {"T1": "temperature 1", "t": "1", "f1'": "a=b"}
+    assert parse_mapping([]) == {}
     for wrong in ("T1", "T1=", "=a", "", "="):
         with pytest.raises(DataError, match="expected --map CHANNEL=COLUMN"):
-            read_mapping([wrong])
+            parse_mapping([wrong])
     with pytest.raises(DataError, match="names x twice, for a and b"):
-        read_mapping(["x=a", "x=b"])
+        parse_mapping(["x=a", "x=b"])
 
 
 def test_several_tables_may_measure_different_channels() -> None:
     tables = {"a": ["t", "x", "sx"], "b": ["t", "temp"]}
-    one, two = find_all_columns(tables, ["x", "y"], {"y": "temp", "std(x)": "sx"})
+    one, two = resolve_columns_of_tables(tables, ["x", "y"], {"y": "temp", "std(x)": "sx"})
     assert (one.values, one.noise) == ({"x": "x"}, {"x": "sx"})
     assert (two.values, two.noise) == ({"y": "temp"}, {})
     with pytest.raises(
         DataError, match=r"expected a column tmp \(for y\) in some table, got the columns t, x, sx, temp"
     ):
-        find_all_columns(tables, ["x", "y"], {"y": "tmp", "x": "x"})
+        resolve_columns_of_tables(tables, ["x", "y"], {"y": "tmp", "x": "x"})
     with pytest.raises(DataError, match="b: expected a column for at least one of x, got the columns t, temp"):
-        find_all_columns(tables, ["x"])
+        resolve_columns_of_tables(tables, ["x"])
     with pytest.raises(DataError, match=r"b: expected a column clock \(for t\)"):
-        find_all_columns({"a": ["clock", "x"], "b": ["t", "x"]}, ["x"], {"t": "clock"})
+        resolve_columns_of_tables({"a": ["clock", "x"], "b": ["t", "x"]}, ["x"], {"t": "clock"})
 
 
 def test_where_columns_are_called_by_numbers_each_table_is_asked_for_its_own() -> None:
     """The second column of a table that has none called 2 is something else."""
     names = {"a": ["0", "1", "2"], "b": ["0", "1"]}
-    one, two = find_all_columns(names, ["x", "y"], {"t": "0", "x": "1", "y": "2"}, by_number=False)
+    one, two = resolve_columns_of_tables(names, ["x", "y"], {"t": "0", "x": "1", "y": "2"}, allow_numbers=False)
     assert (one.values, two.values) == ({"x": "1", "y": "2"}, {"x": "1"})

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lodekit.data.sources import Source, read_source
+from lodekit.data.sources import LoadedData, load_data
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import is_dask
+from lodekit.data.streams import is_dask_dataframe
 from lodekit.errors import DataError
 from tests.data.sums import assert_same, in_memory
 
@@ -43,7 +43,7 @@ def make_frame(table: Mapping[str, Any], partitions: int) -> Any:
 
 
 def read_sums(frame: Any, **options: Any) -> Statistics:
-    found = read_source(frame, channels=CHANNELS, **options).measurements.sums
+    found = load_data(frame, channels=CHANNELS, **options).measurements.sufficient_statistics
     assert found is not None
     return found
 
@@ -60,9 +60,9 @@ def test_no_cluster_is_needed_and_empty_partitions_do_no_harm() -> None:
 
 def test_a_dask_frame_is_one_and_its_columns_are_not() -> None:
     frame = make_frame(make_table(10), 2)
-    assert is_dask(frame)
-    assert not is_dask(frame["x"])
-    assert not is_dask(frame.compute())
+    assert is_dask_dataframe(frame)
+    assert not is_dask_dataframe(frame["x"])
+    assert not is_dask_dataframe(frame.compute())
 
 
 def test_columns_dates_and_texts_are_read_by_the_rules_of_files() -> None:
@@ -71,10 +71,10 @@ def test_columns_dates_and_texts_are_read_by_the_rules_of_files() -> None:
     columns = {"Time": times, "X [m]": [str(number).replace(".", ",") for number in numbers], "other": numbers}
     for table in (columns, {**columns, "Time": times.strftime("%d.%m.%Y %H:%M:%S")}):
         with dask.config.set(scheduler="sync"):
-            found: Source = read_source(make_frame(table, 3), channels=CHANNELS, columns={"y": "other"})
-        assert found.measurements.sums is not None
+            found: LoadedData = load_data(make_frame(table, 3), channels=CHANNELS, columns={"y": "other"})
+        assert found.measurements.sufficient_statistics is not None
         plain = {"t": 90.0 * np.arange(40), "x": numbers, "y": numbers}
-        assert_same(found.measurements.sums, in_memory(plain))
+        assert_same(found.measurements.sufficient_statistics, in_memory(plain))
         assert found.labels["origin"] == "2026-03-01T12:00:00"
         assert "x is in column X [m]" in found.notes
 

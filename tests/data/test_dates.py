@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lodekit.data.tables import read_list
+from lodekit.data.tables import read_time_list
 from lodekit.errors import DataError
 from tests.data.table_files import Reader, same
 
@@ -73,4 +73,4 @@ def test_doubtful_dates_are_refused(read: Reader, first: str, second: str, match
 def test_a_wrong_date_of_a_list_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "at.txt").write_text("# when\ntime\n\n2024-02-28\n2024-02-30\n")
     with pytest.raises(DataError, match=r"at\.txt: line 5: .*'2024-02-30': there is no such day"):
-        read_list(tmp_path / "at.txt")
+        read_time_list(tmp_path / "at.txt")

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lodekit.data.tables import decimals
-from lodekit.data.tables.decimals import read_decimals
-from lodekit.data.tables.texts import Texts
+from lodekit.data.tables import strings
+from lodekit.data.tables.strings import StringColumn, parse_decimals
 
 #: What Python would take as well: underscores, words for no number, blanks, digits of other scripts.
 NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf|infinity))", re.ASCII)
@@ -38,7 +37,7 @@ CELLS = st.one_of(st.text("0159+-.eE", max_size=7), st.sampled_from(ODD), st.flo
 
 
 def read(cells: list[str]) -> tuple[list[float], list[bool]]:
-    numbers, valid = read_decimals(np.frombuffer("".join(f"{cell}\n" for cell in cells).encode(), dtype=np.uint8))
+    numbers, valid = parse_decimals(np.frombuffer("".join(f"{cell}\n" for cell in cells).encode(), dtype=np.uint8))
     return numbers.tolist(), valid.tolist()
 
 
@@ -48,7 +47,7 @@ def read(cells: list[str]) -> tuple[list[float], list[bool]]:
 def test_numbers_are_those_of_python_and_nothing_else_is_one(few: int, cells: list[str]) -> None:
     """By both parsers: that of SciPy alone would take 1.2.3 for 1.2."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decimals, "_FEW", few)
+        patch.setattr(strings, "_MIN_LINES_FOR_MMREAD", few)
         numbers, valid = read(cells)
     assert valid == [NUMBER.fullmatch(cell) is not None for cell in cells]
     for cell, number, is_number in zip(cells, numbers, valid, strict=True):
@@ -61,16 +60,16 @@ TEXTS = st.lists(st.text("a5,. \t\n\u00a0éN", max_size=6), max_size=20)
 @settings(deadline=None, max_examples=60)
 @given(cells=TEXTS)
 def test_texts_in_one_buffer_do_as_texts_of_python_do(cells: list[str]) -> None:
-    texts = Texts.of(cells)
+    texts = StringColumn.from_strings(cells)
     assert texts.to_list() == cells
     stripped = texts.strip()
     assert stripped.to_list() == [cell.strip() for cell in cells]
     assert stripped.contains(",").tolist() == ["," in cell.strip() for cell in cells]
     assert stripped.equals_any(("na", "")).tolist() == [cell.strip().lower() in ("na", "") for cell in cells]
-    lines = stripped.join().tobytes().decode().split("\n")
+    lines = stripped.join_lines().tobytes().decode().split("\n")
     assert lines == [*(cell.strip().replace("\n", "\v") for cell in cells), ""]
     chosen = np.array([len(cell) > 2 for cell in cells], dtype=bool)
-    assert texts.select(chosen).join().tobytes().count(b"\n") == chosen.sum()
+    assert texts.select(chosen).join_lines().tobytes().count(b"\n") == chosen.sum()
 
 
 def test_a_narrow_column_of_a_wide_table_is_joined_alike() -> None:
@@ -78,4 +77,4 @@ def test_a_narrow_column_of_a_wide_table_is_joined_alike() -> None:
     data = np.frombuffer(rows, dtype=np.uint8)
     commas = np.flatnonzero(data == ord(","))
     starts = np.concatenate(([0], np.flatnonzero(data == 10)[:-1] + 1))
-    assert Texts(data, starts, commas).join().tobytes() == "".join(f"{k}\n" for k in range(50)).encode()
+    assert StringColumn(data, starts, commas).join_lines().tobytes() == "".join(f"{k}\n" for k in range(50)).encode()

@@ -118,7 +118,7 @@ def test_what_is_written_is_read_back(
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     try:
         file = TextFile.open(lambda: BytesIO(data))
-        columns = [block.read() for block in file.blocks(file.names, whole=True)]
+        columns = [block.read() for block in file.blocks(file.names, as_one_block=True)]
     except LodekitError:
         return
     for content, places in columns:

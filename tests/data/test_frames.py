@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lodekit.data.sources import Source, read_source
+from lodekit.data.sources import LoadedData, load_data
 from lodekit.errors import DataError
 
 pandas = pytest.importorskip("pandas")
@@ -32,7 +32,7 @@ def make_frame(library: str, columns: dict[str, Any]) -> Any:
     return frame.convert_dtypes(dtype_backend="pyarrow") if library == "pandas of pyarrow" else frame
 
 
-def assert_same(found: Source, expected: Source) -> None:
+def assert_same(found: LoadedData, expected: LoadedData) -> None:
     assert found.origin == expected.origin
     assert found.labels == expected.labels
     assert found.measurements.names == expected.measurements.names
@@ -62,23 +62,23 @@ def test_dates_numbers_and_gaps_are_those_of_a_file(tmp_path: Path, library: str
     dates = [datetime(2026, 3, 1, 12, 0, 0, 250000, zone) + step for step in STEPS]
     columns = {"Date": dates, "X [m]": x, "error": [0.5] * COUNT}
     options: dict[str, Any] = {"channels": ["x", "y"], "noise_std": {"x": "error"}}
-    expected = read_source(write_csv(tmp_path / "a.csv", columns), **options)
+    expected = load_data(write_csv(tmp_path / "a.csv", columns), **options)
     assert len(expected.measurements.series[0].times) < COUNT
-    assert_same(read_source(make_frame(library, columns), **options), expected)
+    assert_same(load_data(make_frame(library, columns), **options), expected)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_columns_are_called_by_number_as_in_a_file(tmp_path: Path, library: str) -> None:
     columns = {"a": [float(k) / 7 for k in range(COUNT)], "b": [int(k) for k in range(COUNT)], "c": NUMBERS.tolist()}
     options: dict[str, Any] = {"channels": ["x"], "columns": {"t": 1, "x": "c", "x'": 2}}
-    expected = read_source(write_csv(tmp_path / "a.csv", columns), **options)
-    assert_same(read_source(make_frame(library, columns), **options), expected)
+    expected = load_data(write_csv(tmp_path / "a.csv", columns), **options)
+    assert_same(load_data(make_frame(library, columns), **options), expected)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_texts_are_read_as_cells_are(library: str) -> None:
     columns = {"t": ["0", "0,5", "1"], "x": ["1,5", None, "NA"], "y": [None, " 2,25", "-"]}
-    x, y = read_source(make_frame(library, columns), channels=["x", "y"]).measurements.series
+    x, y = load_data(make_frame(library, columns), channels=["x", "y"]).measurements.series
     assert (x.times.tolist(), x.values.tolist()) == ([0], [1.5])
     assert (y.times.tolist(), y.values.tolist()) == ([0.5], [2.25])
 
@@ -94,7 +94,7 @@ def test_lengths_truths_decimals_and_categories_are_numbers() -> None:
             "mixed": [1.5, "2.5", None],
         }
     )
-    found = read_source(frame, channels=list(frame.columns[1:])).measurements
+    found = load_data(frame, channels=list(frame.columns[1:])).measurements
     assert [item.times.tolist() for item in found.series][:2] == [[0, 1.5, 3], [0, 3]]
     values = {item.observable: item.values.tolist() for item in found.series}
     assert values == {
@@ -105,9 +105,9 @@ def test_lengths_truths_decimals_and_categories_are_numbers() -> None:
         "mixed": [1.5, 2.5],
     }
     days = arrow.table({"t": [date(2026, 3, 1), date(2026, 3, 3)], "x": [1, 2]})
-    assert read_source(days, channels=["x"]).measurements.series[0].times.tolist() == [0, 172800]
+    assert load_data(days, channels=["x"]).measurements.series[0].times.tolist() == [0, 172800]
     numbered = pandas.DataFrame(np.arange(6.0).reshape(3, 2))
-    assert read_source(numbered, channels=["x"], columns={"t": "0", "x": "1"}).measurements.size == 3
+    assert load_data(numbered, channels=["x"], columns={"t": "0", "x": "1"}).measurements.size == 3
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_lengths_truths_decimals_and_categories_are_numbers() -> None:
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_what_cannot_be_used_is_named(library: str, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_source(make_frame(library, columns), channels=["x"])
+        load_data(make_frame(library, columns), channels=["x"])
 
 
 def test_rows_as_dicts_are_told_how_to_become_columns() -> None:
@@ -132,9 +132,9 @@ def test_rows_as_dicts_are_told_how_to_become_columns() -> None:
     with pytest.raises(
         DataError, match=r"as 't', got one float64; a dict is a table: .* \{name: \[row\[name\]"
     ) as caught:
-        read_source(rows, channels=["x"])
+        load_data(rows, channels=["x"])
     assert "iterable" not in str(caught.value)
-    assert read_source({name: [row[name] for row in rows] for name in rows[0]}, channels=["x"]).measurements.size == 3
+    assert load_data({name: [row[name] for row in rows] for name in rows[0]}, channels=["x"]).measurements.size == 3
 
 
 def test_a_date_is_the_same_number_of_seconds_however_it_comes(tmp_path: Path) -> None:
@@ -142,12 +142,12 @@ def test_a_date_is_the_same_number_of_seconds_however_it_comes(tmp_path: Path) -
     ticks = np.sort(random.integers(-(10**15), 10**15, 1000))
     dates = pl.Series("t", ticks).cast(pl.Datetime("us"))
     columns = {"t": dates.to_list(), "x": [1.0] * 1000}
-    expected = read_source(write_csv(tmp_path / "a.csv", columns), channels=["x"])
+    expected = load_data(write_csv(tmp_path / "a.csv", columns), channels=["x"])
     for unit in ("us", "ns"):
         frame = pl.DataFrame({"t": dates.cast(pl.Datetime(unit)), "x": columns["x"]})
-        assert_same(read_source(frame, channels=["x"]), expected)
-        assert_same(read_source(frame.to_pandas(), channels=["x"]), expected)
+        assert_same(load_data(frame, channels=["x"]), expected)
+        assert_same(load_data(frame.to_pandas(), channels=["x"]), expected)
         frame.write_parquet(tmp_path / "a.parquet")
-        assert_same(read_source(tmp_path / "a.parquet", channels=["x"]), expected)
+        assert_same(load_data(tmp_path / "a.parquet", channels=["x"]), expected)
     # Two roundings, of the rest and of the sum: at most one unit in the last place.
     np.testing.assert_allclose(expected.measurements.series[0].times, (ticks - ticks[0]) / 1e6, rtol=2.3e-16)

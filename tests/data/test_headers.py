@@ -11,19 +11,19 @@ import polars as pl
 import pytest
 
 import lodekit as lk
-from lodekit import workflow
-from lodekit.columns import date_column
 from lodekit.data import sources
-from lodekit.data.sources import Source, read_source
-from lodekit.data.tables.headers import find_unit
+from lodekit.data.sources import LoadedData, load_data
+from lodekit.data.tables.columns import unit_from_name
 from lodekit.errors import DataError
-from lodekit.quantities import find_conversion, is_known
+from lodekit.support.units import find_unit_conversion, is_known_unit
+from lodekit.workflow import pipeline
+from lodekit.workflow.pipeline import date_column
 
 T = np.arange(10.0)
 
 
-def read(table: dict[str, Any], units: dict[str, str], **options: Any) -> Source:
-    return read_source(pl.DataFrame(table), channels=["x", "y"], units=units, **options)
+def read(table: dict[str, Any], units: dict[str, str], **options: Any) -> LoadedData:
+    return load_data(pl.DataFrame(table), channels=["x", "y"], units=units, **options)
 
 
 @pytest.mark.parametrize(
@@ -45,21 +45,21 @@ def read(table: dict[str, Any], units: dict[str, str], **options: Any) -> Source
     ],
 )
 def test_units_are_converted_and_back(unit: str, target: str, value: float, expected: float) -> None:
-    conversion = find_conversion(unit, target)
+    conversion = find_unit_conversion(unit, target)
     assert conversion is not None
-    assert conversion.apply(np.array([value]))[0] == pytest.approx(expected, rel=1e-14)
-    back = find_conversion(target, unit)
+    assert conversion.convert(np.array([value]))[0] == pytest.approx(expected, rel=1e-14)
+    back = find_unit_conversion(target, unit)
     assert back is not None
-    assert back.apply(conversion.apply(np.array([value])))[0] == pytest.approx(value, rel=1e-13)
+    assert back.convert(conversion.convert(np.array([value])))[0] == pytest.approx(value, rel=1e-13)
     # A difference has no zero.
-    assert conversion.stretch(np.zeros(1))[0] == 0.0
+    assert conversion.convert_difference(np.zeros(1))[0] == 0.0
 
 
 def test_other_quantities_and_words_are_not_converted() -> None:
     for pair in (("m", "s"), ("pigs", "m"), ("C", "degC"), ("rad/", "s"), ("10^999*m", "m"), ("m", "10^99999999999*m")):
-        assert find_conversion(*pair) is None
-    assert find_conversion("pigs", "pigs") is not None
-    assert [is_known(text) for text in ("m/s^2", "%", "filtered", "3", "", "a.u.")] == [True, True, *[False] * 4]
+        assert find_unit_conversion(*pair) is None
+    assert find_unit_conversion("pigs", "pigs") is not None
+    assert [is_known_unit(text) for text in ("m/s^2", "%", "filtered", "3", "", "a.u.")] == [True, True, *[False] * 4]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_other_quantities_and_words_are_not_converted() -> None:
     ],
 )
 def test_units_stand_in_brackets_and_other_words_are_none(column: str, unit: str) -> None:
-    assert find_unit(column) == unit
+    assert unit_from_name(column) == unit
 
 
 @pytest.mark.parametrize("column", ["time_ms", "t / ms", "Time, ms", "time in ms", "t (ms)", "Zeit [ms]"])
 def test_the_unit_of_a_time_needs_no_brackets(column: str) -> None:
-    assert find_unit(column, is_time=True) == "ms"
+    assert unit_from_name(column, is_time=True) == "ms"
     found = read({column: 1000 * T, "x": T}, {"t": "s"})
     assert found.measurements.series[0].times.tolist() == T.tolist()
     assert "t is converted from ms to s" in found.notes
@@ -98,11 +98,11 @@ def test_every_table_is_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         frame.write_parquet(source)
     else:
         source = frame
-    monkeypatch.setattr(sources, "LARGE", 0 if large else 10**6)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0 if large else 10**6)
     columns = {"x'": "slope", "std(x)": "err"}
-    found = read_source(source, channels=["x"], units={"t": "s", "x": "rad"}, columns=columns).measurements
+    found = load_data(source, channels=["x"], units={"t": "s", "x": "rad"}, columns=columns).measurements
     assert found.window == (0.0, 9.0)
-    by_name = {item.observable: item for item in found.summaries}
+    by_name = {item.observable: item for item in found.observable_statistics}
     assert by_name["x"].mean == pytest.approx(np.pi / 180 * 4.5)
     assert by_name["x"].known_noise == pytest.approx(np.pi / 90)
     assert by_name["x'"].mean == pytest.approx(1000 * np.pi / 180 * 4.5)
@@ -145,7 +145,7 @@ def test_without_declared_units_the_columns_tell_them(tmp_path: Path) -> None:
     # Of several files, the first tells.
     (tmp_path / "a.csv").write_text("t [s],x [m]\n0,1\n1,2\n")
     (tmp_path / "b.csv").write_text("t [ms],x [mm]\n2000,1500\n3000,2500\n")
-    (series,) = read_source(str(tmp_path / "*.csv"), channels=["x"]).measurements.series
+    (series,) = load_data(str(tmp_path / "*.csv"), channels=["x"]).measurements.series
     assert (series.times.tolist(), series.values.tolist()) == ([0, 1, 2, 3], [1, 2, 1.5, 2.5])
 
 
@@ -172,7 +172,7 @@ def test_a_pendulum_in_milliseconds_and_degrees_has_its_length(tmp_path: Path) -
     phi = 10 * np.cos(np.sqrt(9.81 / 0.8) * t) + 0.01 * np.cos(50 * t)
     rows = [f"{1000 * a:.0f};{b:.5f};{b:.1f}" for a, b in zip(t, phi, strict=True)]
     (tmp_path / "log.csv").write_text("\n".join(["time [ms];phi [deg];acc", *rows]))
-    product = workflow.fit_file(lk.read_system_file(tmp_path / "p.toml"), tmp_path / "log.csv", random_state=0)
+    product = pipeline.fit_file(lk.read_system_file(tmp_path / "p.toml"), tmp_path / "log.csv", random_state=0)
     assert product.gp.parameters_["L"].value == pytest.approx(0.8, rel=1e-3)
     assert product.gp.labels_["units"] == {"t": "s", "phi": "rad", "L": "m"}
     assert product.notes[-1] == "columns not used: acc"
@@ -190,7 +190,7 @@ def test_dates_are_counted_in_the_declared_unit(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text("equations = [\"T' = -k*T\"]\nparameters = ['k']\n[units]\nt = 'min'\n")
     rows = [f"2026-03-01 12:{m:02d},{5 * np.exp(-0.05 * m):.5f}" for m in range(0, 40, 2)]
     (tmp_path / "log.csv").write_text("\n".join(["date,T", *rows]))
-    gp = workflow.fit_file(lk.read_system_file(tmp_path / "p.toml"), tmp_path / "log.csv", random_state=0).gp
+    gp = pipeline.fit_file(lk.read_system_file(tmp_path / "p.toml"), tmp_path / "log.csv", random_state=0).gp
     assert gp.parameters_["k"].value == pytest.approx(0.05, rel=1e-2)
     assert gp.labels_ == {"title": "", "units": {"t": "min"}, "origin": "2026-03-01T12:00:00"}
     dates = np.array(["2026-03-01T12:30"], dtype="datetime64[m]")

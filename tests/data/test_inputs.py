@@ -18,8 +18,8 @@ def test_held_and_linear_signals_are_known_at_all_times() -> None:
     held, linear = InputSignal(times, values, "hold"), InputSignal(times, values, "linear")
     assert held.at(ASKED).tolist() == [4.0, 5.0, 5.0, 5.0, 7.0, 7.0, 4.0]
     assert linear.at(ASKED).tolist() == [4.0, 5.0, 5.0, 6.0, 7.0, 5.5, 4.0]
-    assert held.slopes_at(ASKED).tolist() == [0.0] * 7
-    assert linear.slopes_at(ASKED).tolist() == [0.0, 0.0, 2.0, 2.0, -3.0, -3.0, 0.0]
+    assert held.derivative_at(ASKED).tolist() == [0.0] * 7
+    assert linear.derivative_at(ASKED).tolist() == [0.0, 0.0, 2.0, 2.0, -3.0, -3.0, 0.0]
     for each in (held, linear):
         assert each.delayed(0.5).at(ASKED + 0.5).tolist() == each.at(ASKED).tolist()
 
@@ -38,7 +38,7 @@ def test_a_single_sample_is_a_constant_and_arrays_are_kept_from_changes() -> Non
     times[0] = 9.0
     assert found.times.tolist() == [2.0]
     assert found.at([0.0, 5.0]).tolist() == [3.0, 3.0]
-    assert found.slopes_at([0.0, 2.0, 5.0]).tolist() == [0.0, 0.0, 0.0]
+    assert found.derivative_at([0.0, 2.0, 5.0]).tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="read-only"):
         found.values[0] = 1.0
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from lodekit.data import sources
-from lodekit.data.sources import Source, read_source
+from lodekit.data.sources import LoadedData, load_data
 from lodekit.data.tables import text
 from lodekit.errors import DataError
 from tests.data.sums import assert_same
 from tests.data.table_files import DIALECTS
 
-Both = Callable[..., tuple[Any, Source]]
+Both = Callable[..., tuple[Any, LoadedData]]
 START = datetime(2026, 3, 1, 12)
 
 
@@ -26,23 +26,23 @@ START = datetime(2026, 3, 1, 12)
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
     """Read files in memory, unless that is not wanted, and in blocks of some bytes."""
 
-    def write_and_read(*contents: str | bytes, block: int = 64, **options: Any) -> tuple[Source | None, Source]:
+    def write_and_read(*contents: str | bytes, block: int = 64, **options: Any) -> tuple[LoadedData | None, LoadedData]:
         for number, content in enumerate(contents):
             data = content.encode() if isinstance(content, str) else content
             (tmp_path / f"{number}.csv").write_bytes(data)
         options = {"channels": ("x", "y"), **options}
-        small = None if options.pop("large_only", False) else read_source(str(tmp_path / "*.csv"), **options)
+        small = None if options.pop("large_only", False) else load_data(str(tmp_path / "*.csv"), **options)
         with monkeypatch.context() as patch:
-            patch.setattr(sources, "LARGE", 0)
+            patch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0)
             patch.setattr(text, "BLOCK_BYTES", block)
-            return small, read_source(str(tmp_path / "*.csv"), **options)
+            return small, load_data(str(tmp_path / "*.csv"), **options)
 
     return write_and_read
 
 
-def assert_agree(small: Source, large: Source) -> None:
-    assert small.measurements.sums is None
-    assert_same(large.measurements.sums, small.measurements.statistics)
+def assert_agree(small: LoadedData, large: LoadedData) -> None:
+    assert small.measurements.sufficient_statistics is None
+    assert_same(large.measurements.sufficient_statistics, small.measurements.statistics)
     assert large.origin == small.origin
     assert large.notes == ("read in pieces, as there are too many rows to keep all of them in memory", *small.notes)
 
@@ -106,8 +106,8 @@ def test_rows_on_disk_have_the_noise_that_is_known_of_every_file(both: Both) -> 
     rows = make_rows(40)
     first = "\n".join(["t,x", *(row.rpartition(",")[0] for row in rows[:20])])
     _, large = both(first, "\n".join(["t,x,y", *rows[20:]]), noise_std={"x": 0.5, "y": 0.25})
-    assert large.measurements.spooled is not None
-    x, y = large.measurements.spooled.spool.read(0, 40)
+    assert large.measurements.stored_rows is not None
+    x, y = large.measurements.stored_rows.store.read_series(0, 40)
     assert (set(x.std.tolist()), set(y.std.tolist())) == ({0.5}, {0.25})
 
 
@@ -161,14 +161,14 @@ def test_thousands_are_never_misread_wherever_they_are(
     mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.csv"
-    monkeypatch.setattr(sources, "LARGE", 0)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0)
     monkeypatch.setattr(text, "BLOCK_BYTES", 64)
     rows = ["t;x", *(f"{k};{k}" for k in range(100)), f"100;1{mark}234", *(f"{k};{k}" for k in range(101, 200))]
     path.write_text("\n".join(rows))
     with pytest.raises(DataError, match=r"a\.csv: column x: '1.234' may be 1234 or 1.234"):
-        read_source(path, channels=("x",))
+        load_data(path, channels=("x",))
     path.write_text("\n".join([*rows, f"200;1{mark}5"]))
-    found = read_source(path, channels=("x",)).measurements.sums
+    found = load_data(path, channels=("x",)).measurements.sufficient_statistics
     assert found is not None
     assert found.cells["x", False].bins[2].sum() == pytest.approx(sum(range(200)) - 100 + 1.234 + 1.5)
 

@@ -17,8 +17,7 @@ import polars as pl
 import pytest
 
 from lodekit.data.tables import frames, read_table
-from lodekit.data.tables.arrow import Hint, read_hints
-from lodekit.data.tables.parquet import ParquetFile
+from lodekit.data.tables.parquet import ArrowFieldMetadata, ParquetFile, read_arrow_metadata
 from lodekit.errors import DataError
 from tests.data.table_files import nan, same
 
@@ -108,7 +107,7 @@ def test_names_that_only_their_case_tells_apart_and_names_like_patterns(tmp_path
 def test_a_column_called_like_the_number_of_a_row_is_one_like_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "BLOCK_RECORDS", 2)
+    monkeypatch.setattr(frames, "TABLE_BLOCK_ROWS", 2)
     frame = pl.DataFrame({"t": [0.0, 1.0, 2.0, 3.0, 4.0], "file_row_number": [5, 6, 7, 8, 9]})
     frame.write_parquet(tmp_path / "a.parquet")
     frame.rename({"file_row_number": "x"}).write_parquet(tmp_path / "b.parquet")
@@ -134,8 +133,8 @@ def test_a_damaged_note_of_arrow_is_no_note() -> None:
     pl.DataFrame({"since": [timedelta(1)], "x": [1.0]}).write_parquet(path)
     (packed,) = re.findall(rb"ARROW:schema.{2,4}?([A-Za-z0-9+/=]{40,})", path.getvalue(), re.DOTALL)
     content = base64.b64decode(packed)
-    assert read_hints(packed) == {"since": Hint("length", "us")}
+    assert read_arrow_metadata(packed) == {"since": ArrowFieldMetadata("length", "us")}
     for place in range(len(content)):
         for value in (0, 127, 255):
-            read_hints(base64.b64encode(content[:place] + bytes([value]) + content[place + 1 :]))
-        read_hints(base64.b64encode(content[:place]))
+            read_arrow_metadata(base64.b64encode(content[:place] + bytes([value]) + content[place + 1 :]))
+        read_arrow_metadata(base64.b64encode(content[:place]))

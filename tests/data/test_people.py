@@ -13,8 +13,8 @@ import pytest
 
 from lodekit.data import sources
 from lodekit.data.observations import Observations
-from lodekit.data.sources import Source, read_source
-from lodekit.data.tables.order import Order
+from lodekit.data.sources import LoadedData, load_data
+from lodekit.data.tables.reader import TimeOrder
 from lodekit.errors import DataError, LodekitError
 
 pandas = pytest.importorskip("pandas")
@@ -25,11 +25,11 @@ DAY = datetime(2026, 3, 1, 12)
 DATES = [DAY + timedelta(seconds=30 * k) for k in range(12)]
 
 
-def read(*data: Any, **options: Any) -> Source:
-    return read_source(*data, **{"channels": ["x"], **options})
+def read(*data: Any, **options: Any) -> LoadedData:
+    return load_data(*data, **{"channels": ["x"], **options})
 
 
-def values(found: Source) -> tuple[list[float], list[float]]:
+def values(found: LoadedData) -> tuple[list[float], list[float]]:
     (series,) = found.measurements.series
     return series.times.tolist(), series.values.tolist()
 
@@ -41,9 +41,9 @@ def test_masked_means_missing() -> None:
     assert values(read(T, masked)) == expected
     assert values(read(T, {"x": masked})) == expected
     assert values(read({"t": T, "x": masked})) == expected
-    assert values(Source(read(Observations().add(T, "x", masked)).measurements)) == expected
+    assert values(LoadedData(read(Observations().add(T, "x", masked)).measurements)) == expected
     noise = np.ma.array(np.full((12, 1), 0.5), mask=(T == 2)[:, None])
-    assert np.flatnonzero(read(T, X, noise_std=noise).measurements.series[0].learned).tolist() == [2]
+    assert np.flatnonzero(read(T, X, noise_std=noise).measurements.series[0].has_unknown_noise).tolist() == [2]
     with pytest.raises(DataError, match="expected finite times, got nan"):
         read(np.ma.array(T, mask=T == 3), X)
 
@@ -177,7 +177,7 @@ def test_dates_as_arrays_are_those_of_tables(zone: Any) -> None:
 def test_times_are_nearly_in_order_and_more_than_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr(sources, "LARGE", 0 if large else 10**6)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0 if large else 10**6)
     step, wave, packets = np.repeat([0.0, 1.0], 20), np.sin(np.arange(40.0)), np.arange(40.0)
     packets[[20, 21]] = packets[[21, 20]]
 
@@ -201,7 +201,7 @@ def test_times_are_nearly_in_order_and_more_than_two(
 def test_files_that_overlap_are_no_pieces_of_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr(sources, "LARGE", 0 if large else 10**6)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0 if large else 10**6)
 
     def write(name: str, header: str, first: int) -> None:
         (tmp_path / name).write_text("\n".join([header, *(f"{first + k},{k % 5}" for k in range(10))]))
@@ -246,7 +246,7 @@ def test_rows_without_a_time_are_a_step_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("large", [False, True])
 def test_a_window_leaves_other_rows_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    monkeypatch.setattr(sources, "LARGE", 0 if large else 10**6)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0 if large else 10**6)
     frame = pl.DataFrame({"t": T, "x": X})
     frame.write_parquet(tmp_path / "a.parquet")
     frame.write_csv(tmp_path / "a.csv")
@@ -275,6 +275,10 @@ def test_the_order_of_parts_is_the_order_of_the_whole() -> None:
         pairs = [(t[i], t[j]) for i in range(len(t)) for j in range(i, len(t))]
         drop, rise = max(a - b for a, b in pairs), max(b - a for a, b in pairs)
         cut = int(draw.integers(0, len(t) + 1))
-        for found in (Order.of(t), Order.of(t[:cut]) + Order.of(t[cut:])):
+        for found in (TimeOrder.from_times(t), TimeOrder.from_times(t[:cut]) + TimeOrder.from_times(t[cut:])):
             assert (found.count, found.low, found.high) == (len(t), t.min(), t.max())
-            assert (found.drop, found.rise, len(found.values)) == (drop, rise, min(len(set(t.tolist())), 3))
+            assert (found.max_drop, found.max_rise, len(found.distinct_times)) == (
+                drop,
+                rise,
+                min(len(set(t.tolist())), 3),
+            )

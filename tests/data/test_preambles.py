@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from lodekit.data import sources
-from lodekit.data.sources import read_source
-from lodekit.data.tables import lines, text
+from lodekit.data.sources import load_data
+from lodekit.data.tables import text
+from lodekit.data.tables import text as text_module
 from lodekit.errors import DataError
 from tests.data.sums import assert_same
 from tests.data.table_files import Reader, same
@@ -60,7 +61,7 @@ def test_text_among_the_rows_is_no_header(read: Reader) -> None:
 @pytest.mark.parametrize("units", ["ms,mm", "[ms],[mm]", "(ms),(mm)", "ms,mm,", "ms,"])
 def test_a_line_of_units_belongs_to_the_names(tmp_path: Path, units: str) -> None:
     (tmp_path / "a.csv").write_text(f"time,x\n{units}\n0,1000\n500,1500\n")
-    found = read_source(tmp_path / "a.csv", channels=["x"], units={"t": "s", "x": "m"})
+    found = load_data(tmp_path / "a.csv", channels=["x"], units={"t": "s", "x": "m"})
     (series,) = found.measurements.series
     factor = 1000 if "mm" in units else 1
     assert (series.times.tolist(), series.values.tolist()) == ([0, 0.5], [1000 / factor, 1500 / factor])
@@ -101,8 +102,8 @@ def test_the_line_of_an_error_is_right_in_files_of_any_size(
     for seed in range(6):
         draw = random.Random(f"{style} {kind} {seed}")
         monkeypatch.setattr(text, "BLOCK_BYTES", draw.choice([64, 200, 1000]))
-        monkeypatch.setattr(sources, "LARGE", draw.choice([5, 10**6]))
-        for module in (lines, text):
+        monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", draw.choice([5, 10**6]))
+        for module in (text_module, text):
             monkeypatch.setattr(module, "SAMPLE", draw.choice([300, 1 << 18]))
         count, dated, found = draw.randint(20, 80), draw.random() < 0.5, ["t,x,remark"]
         wrong = draw.randint(8, count - 1)
@@ -121,18 +122,18 @@ def test_the_line_of_an_error_is_right_in_files_of_any_size(
         end = "\r\n" if style == "crlf" else "\n"
         (tmp_path / "a.csv").write_bytes(end.join("\n".join(found).split("\n")).encode())
         with pytest.raises(DataError) as caught:
-            read_source(tmp_path / "a.csv", channels=["x"])
+            load_data(tmp_path / "a.csv", channels=["x"])
         named = re.search(r"lines? (\d+)", str(caught.value))
         assert named is not None
         assert int(named[1]) == expected
 
 
 def test_a_missing_line_end_changes_nothing_in_the_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LARGE", 0)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0)
     rows = "t,x\n" + "\n".join(f"{k / 7},{(k * k) % 13}" for k in range(200))
     found = []
     for end in ("", "\n"):
         (tmp_path / "a.csv").write_text(rows + end)
-        found.append(read_source(tmp_path / "a.csv", channels=["x"]).measurements.statistics)
+        found.append(load_data(tmp_path / "a.csv", channels=["x"]).measurements.statistics)
     assert found[0].size == 200
     assert_same(found[0], found[1])

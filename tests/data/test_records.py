@@ -14,21 +14,20 @@ import pytest
 import lodekit as lk
 from lodekit.data import sources
 from lodekit.data.inputs import InputSignal
-from lodekit.data.measurements import Measurements
-from lodekit.data.records import Pool, Record, find_record, padded
-from lodekit.data.sources import Source, read_source
+from lodekit.data.records import Measurements, Record, RecordSet, find_record_index, with_empty_series
+from lodekit.data.sources import LoadedData, load_data
 from lodekit.errors import DataError
 
 pd = pytest.importorskip("pandas")
 T, X = np.arange(6.0), np.array([1.0, 2.0, 4.0, 3.0, 5.0, 6.0])
 
 
-def read(source: Any, channels: tuple[str, ...] = ("x", "u"), **how: Any) -> Source:
-    return read_source(source, channels=channels, **how)
+def read(source: Any, channels: tuple[str, ...] = ("x", "u"), **how: Any) -> LoadedData:
+    return load_data(source, channels=channels, **how)
 
 
-def records_of(source: Source) -> dict[str, Measurements]:
-    assert isinstance(source.measurements, Pool)
+def records_of(source: LoadedData) -> dict[str, Measurements]:
+    assert isinstance(source.measurements, RecordSet)
     return {record.name: record.measurements for record in source.measurements.records}
 
 
@@ -56,10 +55,10 @@ def test_a_list_holds_records_called_by_numbers(form: str) -> None:
 
 def test_the_noise_of_records_is_that_of_all_or_their_own() -> None:
     both = records_of(read([(T, {"x": X}), (T, {"x": X})], noise_std={"x": 0.5}))
-    assert [part.summaries[0].known_noise for part in both.values()] == [0.5, 0.5]
+    assert [part.observable_statistics[0].known_noise for part in both.values()] == [0.5, 0.5]
     own = records_of(read([(T, {"x": X}, 0.1), (T, {"x": X})]))
-    assert own["0"].summaries[0].known_noise == pytest.approx(0.1)
-    assert own["1"].summaries[0].learned
+    assert own["0"].observable_statistics[0].known_noise == pytest.approx(0.1)
+    assert own["1"].observable_statistics[0].n_unknown_noise
 
 
 def test_each_of_several_files_is_a_record_and_a_pattern_is_one(tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ def test_each_of_several_files_is_a_record_and_a_pattern_is_one(tmp_path: Path) 
     assert found.notes[0] == "2 records, each with functions and an initial state of its own: b.csv, a.csv"
     assert "no column for u: not measured (a.csv)" in found.notes
     for one in (str(tmp_path / "*.csv"), [[first, second]], [str(tmp_path / "*.csv")]):
-        assert not isinstance(read(one).measurements, Pool)
+        assert not isinstance(read(one).measurements, RecordSet)
         assert read(one).measurements.size == 18
     third = write(tmp_path / "c.txt", "t,x", zip(T, X, strict=True))
     pieces = records_of(read([[first, second], third]))
@@ -92,7 +91,7 @@ def test_files_of_one_name_are_called_by_their_paths(tmp_path: Path) -> None:
 def test_files_that_measure_different_channels_are_one_record(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{name}.csv", f"t,{name}", zip(T, X, strict=True)) for name in "xu"]
     found = read(paths)
-    assert not isinstance(found.measurements, Pool)
+    assert not isinstance(found.measurements, RecordSet)
     assert found.measurements.names == ("x", "u")
     assert found.notes[0] == "one record: x.csv, u.csv measure different channels"
 
@@ -149,7 +148,7 @@ def test_every_line_belongs_to_a_record(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected a record in every row, column run has none in line 3"):
         read(path, records="run")
     with pytest.raises(DataError, match="records= is about columns"):
-        read_source(T, {"x": X}, ["x"], records="run")
+        load_data(T, {"x": X}, ["x"], records="run")
     dated = pl.DataFrame({"run": [datetime(2026, 3, 1)] * 6, "t": T, "x": X})
     with pytest.raises(DataError, match="in column run, got dates"):
         read(dated, records="run")
@@ -160,15 +159,17 @@ def test_records_that_are_read_in_pieces_keep_sums_of_their_own(
 ) -> None:
     paths = [write(tmp_path / f"{k}.csv", "t,x", zip(T + k, X, strict=True)) for k in range(2)]
     kept = read(paths)
-    monkeypatch.setattr(sources, "LARGE", 5)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 5)
     summed = read(paths)
     assert summed.notes[1] == "read in pieces, as there are too many rows to keep all of them in memory"
     for name, part in records_of(summed).items():
-        assert part.sums is not None
+        assert part.sufficient_statistics is not None
         assert part.window == records_of(kept)[name].window
         assert part.size == 6
-    for one, two in zip(summed.measurements.summaries, kept.measurements.summaries, strict=True):
-        assert one.spread == pytest.approx(two.spread, rel=1e-6)
+    for one, two in zip(
+        summed.measurements.observable_statistics, kept.measurements.observable_statistics, strict=True
+    ):
+        assert one.std == pytest.approx(two.std, rel=1e-6)
         assert one.count == two.count
         assert one.mean == pytest.approx(two.mean)
     with pytest.raises(DataError, match="write a file for each record"):
@@ -192,28 +193,30 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
     generator = np.random.default_rng(0)
     values = [generator.standard_normal(9) + 3.0, 2.0 * generator.standard_normal(12)]
     parts = [
-        Measurements.of(lk.Observations().add(np.arange(9.0), "x", values[0]).add([0.0], "u", [4.0], 0.5)),
-        Measurements.of(lk.Observations().add(np.arange(12.0) - 50.0, "x", values[1], 0.1)),
+        Measurements.from_observations(
+            lk.Observations().add(np.arange(9.0), "x", values[0]).add([0.0], "u", [4.0], 0.5)
+        ),
+        Measurements.from_observations(lk.Observations().add(np.arange(12.0) - 50.0, "x", values[1], 0.1)),
     ]
-    pool = Pool.together([Record("a", parts[0]), Record("b", parts[1])])
-    assert isinstance(pool, Pool)
+    pool = RecordSet.from_records([Record("a", parts[0]), Record("b", parts[1])])
+    assert isinstance(pool, RecordSet)
     joined = np.concatenate(values)
-    x, u = pool.summaries
-    assert (x.count, x.scale, x.learned) == (21, x.spread, 9)
-    assert [x.mean, x.spread, x.known_noise] == pytest.approx([joined.mean(), joined.std(), 0.1])
+    x, u = pool.observable_statistics
+    assert (x.count, x.scale, x.n_unknown_noise) == (21, x.std, 9)
+    assert [x.mean, x.std, x.known_noise] == pytest.approx([joined.mean(), joined.std(), 0.1])
     assert (u.count, u.scale, u.known_noise) == (1, 4.0, 0.5)
-    assert (pool.size, pool.distinct, pool.names) == (22, 22, ("x", "u"))
+    assert (pool.size, pool.n_distinct, pool.names) == (22, 22, ("x", "u"))
     assert pool.window == (0.0, 11.0)
-    assert pool.counts.tolist() == [[9, 1], [12, 0]]
+    assert pool.counts_by_record.tolist() == [[9, 1], [12, 0]]
     scatter = [np.mean(np.diff(part, 3) ** 2) / 20.0 for part in values]
-    only = Pool.together([Record("a", Measurements(parts[0].series[:1])), Record("b", parts[1])])
-    assert only.scatter() == pytest.approx([np.sqrt((9 * scatter[0] + 12 * scatter[1]) / 21)])
-    assert pool.scatter() is None
-    empty = padded(parts[1], ("x", "u"))
+    only = RecordSet.from_records([Record("a", Measurements(parts[0].series[:1])), Record("b", parts[1])])
+    assert only.difference_noise_std() == pytest.approx([np.sqrt((9 * scatter[0] + 12 * scatter[1]) / 21)])
+    assert pool.difference_noise_std() is None
+    empty = with_empty_series(parts[1], ("x", "u"))
     assert (empty.names, empty.size, empty.window) == (("x", "u"), 12, (-50.0, -39.0))
     with pytest.raises(DataError, match="say which"):
         _ = pool + parts[0]
-    for ask in (pool.times, pool.thumbnail, lambda: pool.shown, lambda: pool.statistics):
+    for ask in (pool.time_grid, pool.decimated_series, lambda: pool.plotted_series, lambda: pool.statistics):
         with pytest.raises(DataError, match="one record"):
             ask()
 
@@ -221,9 +224,9 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
 def test_inputs_are_joined_by_name_whatever_their_order() -> None:
     signals = {"u": InputSignal([0.0, 1.0], [1.0, 3.0], "hold"), "v": InputSignal([0.0], [50.0], "hold")}
     both = [signals, dict(reversed(signals.items()))]
-    parts = [replace(Measurements.of(lk.Observations().add(T, "x", X)), inputs=own) for own in both]
-    pool = Pool.together([Record(str(k), part) for k, part in enumerate(parts)])
-    assert [(item.observable, item.mean) for item in pool.input_summaries] == [("u", 2.0), ("v", 50.0)]
+    parts = [replace(Measurements.from_observations(lk.Observations().add(T, "x", X)), inputs=own) for own in both]
+    pool = RecordSet.from_records([Record(str(k), part) for k, part in enumerate(parts)])
+    assert [(item.observable, item.mean) for item in pool.input_statistics] == [("u", 2.0), ("v", 50.0)]
 
 
 @pytest.mark.parametrize(
@@ -237,15 +240,15 @@ def test_inputs_are_joined_by_name_whatever_their_order() -> None:
     ],
 )
 def test_records_are_found_by_name_or_number(names: list[str], record: Any, place: int) -> None:
-    assert find_record(names, record) == place
+    assert find_record_index(names, record) == place
 
 
 @pytest.mark.parametrize("record", [None, "c", 2, -1, True, 1.5])
 def test_records_that_are_not_there_are_refused(record: Any) -> None:
     with pytest.raises(DataError, match="a, b"):
-        find_record(["a", "b"], record)
+        find_record_index(["a", "b"], record)
 
 
 def test_a_number_is_no_position_where_names_are_numbers() -> None:
     with pytest.raises(DataError, match="expected one of the records 3, 7, got 1"):
-        find_record(["3", "7"], 1)
+        find_record_index(["3", "7"], 1)

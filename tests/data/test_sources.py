@@ -13,7 +13,7 @@ import pytest
 
 from lodekit.data import sources
 from lodekit.data.observations import Observations
-from lodekit.data.sources import Source, read_source
+from lodekit.data.sources import LoadedData, load_data
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from tests.data.sums import CHANNELS, assert_same, in_memory, make_table, write
@@ -22,11 +22,11 @@ TIMES = np.arange(5.0)
 
 
 def is_sums(source: Any) -> bool:
-    return read_source(source, channels=CHANNELS).measurements.sums is not None
+    return load_data(source, channels=CHANNELS).measurements.sufficient_statistics is not None
 
 
 def test_size_decides_and_files_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LARGE", 100)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 100)
     table = make_table(100)
     for ending in ("csv", "parquet"):
         path = write(tmp_path / f"hundred.{ending}", table)
@@ -39,7 +39,7 @@ def test_size_decides_and_files_count_together(tmp_path: Path, monkeypatch: pyte
 
 
 def test_lines_of_header_and_comments_above_it_are_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LARGE", 2)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 2)
     (tmp_path / "a.csv").write_text("# one\n# two\nt,x\n0,1\n1,2\n")
     assert not is_sums(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("# one\n# two\nt,x\n0,1\n1,2\n2,3")
@@ -49,7 +49,7 @@ def test_lines_of_header_and_comments_above_it_are_no_records(tmp_path: Path, mo
 def test_several_small_files_are_one_set_of_measurements(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("t,x\n0,1\n1,4\n")
     (tmp_path / "b.csv").write_text("time;X [m];y\n1;2,5;7\n2;3;\n")
-    found = read_source(str(tmp_path / "?.csv"), channels=CHANNELS)
+    found = load_data(str(tmp_path / "?.csv"), channels=CHANNELS)
     x, y = found.measurements.series
     assert (x.times.tolist(), x.values.tolist()) == ([0, 1, 1, 2], [1, 2.5, 4, 3])
     assert (y.times.tolist(), y.values.tolist()) == ([1], [7])
@@ -61,12 +61,12 @@ def test_dates_of_several_files_have_one_origin(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("date,x\n2026-03-01 12:00,1\n2026-03-01 12:01,2\n")
     (tmp_path / "b.csv").write_text("date;x\n01.03.2026 12:02;3\n")
     pl.DataFrame({"date": [datetime(2026, 3, 1, 12, 3)], "x": [4.0]}).write_parquet(tmp_path / "c.parquet")
-    found = read_source(str(tmp_path / "*"), channels=("x",))
+    found = load_data(str(tmp_path / "*"), channels=("x",))
     assert found.measurements.series[0].times.tolist() == [0, 60, 120, 180]
     assert found.origin == datetime(2026, 3, 1, 12)
     assert found.labels == {"title": "", "units": {"t": "s"}, "origin": "2026-03-01T12:00:00"}
     assert "times are seconds since 2026-03-01 12:00:00" in found.notes
-    later = read_source(str(tmp_path / "b.csv"), channels=("x",), since=datetime(2026, 3, 1))
+    later = load_data(str(tmp_path / "b.csv"), channels=("x",), since=datetime(2026, 3, 1))
     assert later.measurements.series[0].times.tolist() == [43320]
 
 
@@ -77,44 +77,44 @@ def test_files_with_different_clocks_are_refused(tmp_path: Path, second: str, go
     (tmp_path / "a.csv").write_text("t,x\n2026-03-01 12:00,1\n")
     (tmp_path / "b.csv").write_text(f"t,x\n{second},1\n")
     with pytest.raises(DataError, match=rf"b\.csv: expected dates without a time zone in column t.*got {got}"):
-        read_source(str(tmp_path / "*.csv"), channels=("x",))
+        load_data(str(tmp_path / "*.csv"), channels=("x",))
 
 
 def test_values_are_taken_as_they_are() -> None:
     sums = in_memory(make_table(50))
-    assert read_source(sums).measurements.sums is sums
+    assert load_data(sums).measurements.sufficient_statistics is sums
     data = Observations().add(TIMES, "x'", TIMES)
-    assert read_source(data).measurements.names == ("x'",)
-    found = read_source(TIMES, {"x": TIMES}, noise_std=0.5)
+    assert load_data(data).measurements.names == ("x'",)
+    found = load_data(TIMES, {"x": TIMES}, noise_std=0.5)
     assert found.measurements.series[0].std.tolist() == [0.5] * 5
-    assert read_source(found) is found
+    assert load_data(found) is found
     assert found.labels == {}
 
 
 def test_names_are_checked_before_anything_large_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", make_table(10))
     seen: list[str] = []
-    read_source(path, channels=CHANNELS, columns={"x'": "y"}, check=seen.extend)
+    load_data(path, channels=CHANNELS, columns={"x'": "y"}, check=seen.extend)
     assert set(seen) == {"x", "u", "x'"}
     seen.clear()
-    read_source(TIMES, {"x": TIMES, "misspelt": np.full(5, np.nan)}, check=seen.extend)
+    load_data(TIMES, {"x": TIMES, "misspelt": np.full(5, np.nan)}, check=seen.extend)
     assert seen == ["x", "misspelt"]
 
 
 def test_known_noise_is_a_number_or_a_column_and_never_both(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", {"t": TIMES, "x": TIMES, "y": TIMES, "sx": TIMES})
-    x, y = read_source(path, channels=CHANNELS, noise_std={"x": "sx", "y": 0, "u": 1}).measurements.series
+    x, y = load_data(path, channels=CHANNELS, noise_std={"x": "sx", "y": 0, "u": 1}).measurements.series
     assert x.std.tolist() == TIMES.tolist()
-    assert y.exact.all()
-    x, y = read_source(path, channels=CHANNELS, noise_std={"y": 1}, columns={"std(x)": "sx"}).measurements.series
+    assert y.is_exact.all()
+    x, y = load_data(path, channels=CHANNELS, noise_std={"y": 1}, columns={"std(x)": "sx"}).measurements.series
     assert x.std.tolist() == TIMES.tolist()
     assert y.std.tolist() == [1] * 5
     for both in (0.5, {"x": 1}):
         with pytest.raises(DataError, match=r"the noise of x is said to be .*, and to be in column sx; leave out one"):
-            read_source(path, channels=CHANNELS, noise_std=both, columns={"std(x)": "sx"})
+            load_data(path, channels=CHANNELS, noise_std=both, columns={"std(x)": "sx"})
     with pytest.raises(DataError, match=r"std\(x\) is said to be in column sx and in column y; choose one"):
-        read_source(path, channels=CHANNELS, noise_std={"x": "sx"}, columns={"std(x)": "y"})
-    assert read_source(path, channels=CHANNELS, noise_std=0.5).measurements.series[0].std.tolist() == [0.5] * 5
+        load_data(path, channels=CHANNELS, noise_std={"x": "sx"}, columns={"std(x)": "y"})
+    assert load_data(path, channels=CHANNELS, noise_std=0.5).measurements.series[0].std.tolist() == [0.5] * 5
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_known_noise_is_a_number_or_a_column_and_never_both(tmp_path: Path) -> N
         (pl.DataFrame({"t": TIMES, "z": TIMES}), None, {}, "the DataFrame: expected a column for at least one of"),
         (Statistics.empty(0, 1), None, {}, "the sums are empty"),
         (Statistics.empty(0, 1), TIMES, {}, "expected Statistics alone"),
-        (Source(read_source(TIMES, {"x": TIMES}).measurements), None, {"noise_std": 1}, "expected a Source alone"),
+        (LoadedData(load_data(TIMES, {"x": TIMES}).measurements), None, {"noise_std": 1}, "expected a Source alone"),
         (pl.LazyFrame({"t": TIMES, "x": TIMES}), None, {}, "expected a DataFrame with named columns"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(source: Any, Y: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_source(source, Y, CHANNELS, **options)
+        load_data(source, Y, CHANNELS, **options)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_what_does_not_belong_together_is_refused(source: Any, Y: Any, options: 
 )
 def test_no_files_is_an_error(source: str | Sequence[str], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_source(source, channels=CHANNELS)
+        load_data(source, channels=CHANNELS)
 
 
 def test_a_name_with_brackets_is_no_pattern_where_there_is_such_a_file(tmp_path: Path) -> None:
     table = make_table(20)
     path = write(tmp_path / "log[1].csv", table)
-    assert_same(read_source(path, channels=CHANNELS).measurements.statistics, in_memory(table))
+    assert_same(load_data(path, channels=CHANNELS).measurements.statistics, in_memory(table))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lodekit.data.looking import look_at
-from lodekit.data.stepped import find_rest, find_steps, is_stepped
+from lodekit.data.preview import describe_off_periods, describe_steps, looks_like_input, preview_table
 from tests.real_records import RECORDS, needs
 
 TIMES = np.linspace(0, 10, 200)
@@ -44,7 +43,7 @@ def respond(u: np.ndarray, tau: float) -> np.ndarray:
     ],
 )
 def test_steps_are_seen(values: np.ndarray) -> None:
-    assert is_stepped(values)
+    assert looks_like_input(values)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +70,13 @@ def test_steps_are_seen(values: np.ndarray) -> None:
     ],
 )
 def test_what_sensors_show_is_not_called_stepped(values: np.ndarray) -> None:
-    assert not is_stepped(values)
+    assert not looks_like_input(values)
 
 
 def test_what_is_often_off_is_told_from_what_comes_to_rest() -> None:
     power = np.where(np.sin(TIMES) > 0.3, np.random.default_rng(1).uniform(10, 80, 200), 0.0)
-    assert "exactly zero in 50 %" in find_rest(power)
-    assert not find_steps(power)
+    assert "exactly zero in 50 %" in describe_off_periods(power)
+    assert not describe_steps(power)
     for other in (
         SMOOTH,
         np.zeros(200),
@@ -85,7 +84,7 @@ def test_what_is_often_off_is_told_from_what_comes_to_rest() -> None:
         np.exp(-TIMES) * (TIMES > 8),
         np.where(power > 0, NOISE, 0),
     ):
-        assert not find_rest(other)
+        assert not describe_off_periods(other)
 
 
 REAL = {
@@ -99,8 +98,8 @@ REAL = {
 @pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in REAL])
 def test_inputs_of_real_records_are_told_from_quantised_temperatures(name: str) -> None:
     set_by_somebody, measured = REAL[name]
-    look = look_at(RECORDS / name)
-    assert [column.name for column in look.columns if column.stepped] == set_by_somebody
-    assert [column.name for column in look.columns if not column.stepped] == measured
+    look = preview_table(RECORDS / name)
+    assert [column.name for column in look.columns if column.input_evidence] == set_by_somebody
+    assert [column.name for column in look.columns if not column.input_evidence] == measured
     assert look.time is not None
     assert look.time.number == 1

@@ -11,25 +11,25 @@ import polars as pl
 import pytest
 
 from lodekit.data import sources, streams
-from lodekit.data.sources import read_source
+from lodekit.data.sources import load_data
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables import frames, text
-from lodekit.data.tables.cells import Numerals
+from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.parquet import ParquetFile
-from lodekit.data.tables.table import Records
+from lodekit.data.tables.reader import ParsedBlock
 from lodekit.errors import DataError
 from tests.data.sums import CHANNELS, assert_same, in_memory, make_missing, make_table, write
 
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LARGE", 0)
-    monkeypatch.setattr(frames, "BLOCK_RECORDS", 1000)
+    monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(frames, "TABLE_BLOCK_ROWS", 1000)
     monkeypatch.setattr(text, "BLOCK_BYTES", 20_000)
 
 
 def read_sums(source: Any, channels: tuple[str, ...] = CHANNELS, **options: Any) -> Statistics:
-    found = read_source(source, channels=channels, **options).measurements.sums
+    found = load_data(source, channels=channels, **options).measurements.sufficient_statistics
     assert found is not None
     return found
 
@@ -60,8 +60,8 @@ def test_files_may_measure_different_channels(tmp_path: Path) -> None:
     table = make_table(1200)
     write(tmp_path / "a.parquet", {name: table[name] for name in ("t", "x")})
     write(tmp_path / "b.parquet", {name: table[name] for name in ("t", "y", "u")})
-    found = read_source(str(tmp_path / "*.parquet"), channels=CHANNELS)
-    assert_same(found.measurements.sums, in_memory(table))
+    found = load_data(str(tmp_path / "*.parquet"), channels=CHANNELS)
+    assert_same(found.measurements.sufficient_statistics, in_memory(table))
     assert found.notes == (
         "read in pieces, as there are too many rows to keep all of them in memory",
         "no column for y, u: not measured (a.parquet)",
@@ -80,9 +80,11 @@ def test_null_and_nan_are_missing(tmp_path: Path, ending: str) -> None:
 
 def test_a_column_of_nulls_and_words_for_missing_are_no_measurements(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("t,x,y\n0,NA,1\n1,,2\n2,null,nan\n")
-    found = read_source(tmp_path / "a.csv", channels=CHANNELS)
-    assert found.measurements.sums is not None
-    assert {key: cell.count for key, cell in found.measurements.sums.cells.items()} == {("y", False): 2}
+    found = load_data(tmp_path / "a.csv", channels=CHANNELS)
+    assert found.measurements.sufficient_statistics is not None
+    assert {key: cell.count for key, cell in found.measurements.sufficient_statistics.cells.items()} == {
+        ("y", False): 2
+    }
     assert "column x has no values" in found.notes
     pl.DataFrame({"t": [0, 1], "x": [None, None], "y": [1, 2]}).write_parquet(tmp_path / "a.parquet")
     assert read_sums(tmp_path / "a.parquet").observables == ("y",)
@@ -114,7 +116,7 @@ def test_the_window_comes_from_the_footer_where_there_is_one(tmp_path: Path, sta
     path = tmp_path / "a.parquet"
     pl.DataFrame(table).write_parquet(path, statistics=statistics, row_group_size=600)
     expected = (table["t"].min(), table["t"].max(), 2500) if statistics else None
-    assert ParquetFile.open(str(path)).span("t") == expected
+    assert ParquetFile.open(str(path)).column_range("t") == expected
     assert_same(read_sums(path), in_memory(table))
 
 
@@ -122,25 +124,25 @@ def test_the_window_comes_from_the_footer_where_there_is_one(tmp_path: Path, sta
 def test_the_sums_do_not_depend_on_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     path = write(tmp_path / f"a.{ending}", make_table(20000))
     first = read_sums(path)
-    monkeypatch.setattr(streams, "_MOST_WORKERS", 1)
+    monkeypatch.setattr(streams, "_MAX_WORKERS", 1)
     second = read_sums(path)
     assert len(first.cells) > 0
     assert first.cells.keys() == second.cells.keys()
     for key, cell in first.cells.items():
         # Threads of a transform may add in another order; pieces of the file are added in theirs.
-        np.testing.assert_allclose(cell.products, second.cells[key].products, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(cell.moments, second.cells[key].moments, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(cell.value_moments, second.cells[key].value_moments, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(cell.weight_moments, second.cells[key].weight_moments, rtol=0, atol=1e-9)
 
 
 def test_channels_measured_together_share_their_times() -> None:
     table = make_missing(make_table(100), "x")
     table["u"] = np.where(np.isnan(table["x"]), np.nan, table["u"])
-    records = Records(table["t"], {name: table[name] for name in ("x", "u", "y")}, {}, Numerals())
-    x, u, y = streams.series_of(records, {})
+    records = ParsedBlock(table["t"], {name: table[name] for name in ("x", "u", "y")}, {}, NumberFormat())
+    x, u, y = streams.to_series(records, {})
     assert x.times is u.times
     assert x.std is u.std
     assert y.times is not x.times
-    x, u, y = streams.series_of(records, {"x": 0.5})
+    x, u, y = streams.to_series(records, {"x": 0.5})
     assert x.std is not u.std
 
 

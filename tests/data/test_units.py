@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.data.units import Units
+from lodekit.data.records import Measurements, Scaling
 
 Array = NDArray[np.float64]
 TIMES = np.linspace(10.0, 30.0, 5)
@@ -18,36 +17,38 @@ SWINGING = np.array([4.0, -4.0, 4.0, -4.0, 0.0])
 
 
 def measured(values: Array = SWINGING) -> Measurements:
-    return Measurements.of(Observations().add(TIMES, "x", values).add(TIMES[:3], "y", 0.1 * values[:3]))
+    return Measurements.from_observations(Observations().add(TIMES, "x", values).add(TIMES[:3], "y", 0.1 * values[:3]))
 
 
 def test_times_and_lengths_come_back() -> None:
-    units = Units.of(measured())
-    scaled = units.scaled_times(TIMES)
-    assert (units.start, units.span) == (10.0, 20.0)
+    units = Scaling.from_measurements(measured())
+    scaled = units.scale_times(TIMES)
+    assert (units.start, units.time_scale) == (10.0, 20.0)
     np.testing.assert_allclose(scaled, np.linspace(0.0, 1.0, 5), atol=1e-15)
-    np.testing.assert_allclose(units.user_times(scaled), TIMES, rtol=1e-15)
+    np.testing.assert_allclose(units.unscale_times(scaled), TIMES, rtol=1e-15)
     # A length is a difference of times, wherever it stands.
-    assert units.user_lengths(0.25) == pytest.approx(units.user_times(np.array(0.75)) - units.user_times(np.array(0.5)))
+    assert units.unscale_durations(0.25) == pytest.approx(
+        units.unscale_times(np.array(0.75)) - units.unscale_times(np.array(0.5))
+    )
 
 
 def test_units_of_an_earlier_fit_are_kept() -> None:
-    own, earlier = Units.of(measured()), Units(0.0, 3.0, np.ones(7))
-    kept = Units.of(measured(), time=earlier, scales={"y": 5.0})
-    assert (kept.start, kept.span) == (0.0, 3.0)
+    own, earlier = Scaling.from_measurements(measured()), Scaling(0.0, 3.0, np.ones(7))
+    kept = Scaling.from_measurements(measured(), time=earlier, scales={"y": 5.0})
+    assert (kept.start, kept.time_scale) == (0.0, 3.0)
     assert kept.scales.tolist() == [own.scales[0], 5.0]
-    assert earlier.plain(2).scales.tolist() == [1.0, 1.0]
-    assert earlier.plain(2).span == 3.0
+    assert earlier.unscaled(2).scales.tolist() == [1.0, 1.0]
+    assert earlier.unscaled(2).time_scale == 3.0
 
 
 def test_a_single_time_has_a_unit_too() -> None:
-    one = Measurements.of(Observations().add(np.array([3.0]), "x", np.array([2.0])))
-    assert Units.of(one).span == 1.0
+    one = Measurements.from_observations(Observations().add(np.array([3.0]), "x", np.array([2.0])))
+    assert Scaling.from_measurements(one).time_scale == 1.0
 
 
 def test_the_log_jacobian_is_that_of_a_change_of_variables() -> None:
     generator = np.random.default_rng(0)
-    units, counts = Units(0.0, 1.0, np.array([2.0, 0.3])), [3, 2]
+    units, counts = Scaling(0.0, 1.0, np.array([2.0, 0.3])), [3, 2]
     half = generator.standard_normal((5, 5))
     covariance, values = half @ half.T + np.eye(5), generator.standard_normal(5)
     size = np.repeat(units.scales, counts)
@@ -59,4 +60,4 @@ def test_the_log_jacobian_is_that_of_a_change_of_variables() -> None:
 @pytest.mark.parametrize("size", [1e-140, 1e140])
 def test_sizes_that_cannot_be_squared_are_refused(size: float) -> None:
     with pytest.raises(lk.LodekitError, match="change their units"):
-        Units.of(measured(size * np.array([1.0, 2.0, 3.0, 4.0, 5.0])))
+        Scaling.from_measurements(measured(size * np.array([1.0, 2.0, 3.0, 4.0, 5.0])))

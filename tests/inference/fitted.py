@@ -10,19 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Observations, Series
-from lodekit.fitting import keep_point
-from lodekit.inference.dense.data import DenseData
+from lodekit.data.observations import Observations, TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.fitting.starts.candidates import VarianceTargets, match_variances
+from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Evidence
-from lodekit.learning.searches.starts import Sizes, match_sizes
-from lodekit.learning.transforms import Layout, parameter_transforms
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader
-from lodekit.prior.prior import Prior, make_prior
-from lodekit.settings import Arguments
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Hyperparameters, Prior, build_prior
+from lodekit.results.fit import fit_at_point
 from tests.witness import Witness
 
 Array = NDArray[np.float64]
@@ -66,7 +65,7 @@ def make_case(
     noise: str = "shared",
     lengthscale: float = 0.6,
     level: float = 0.2,
-) -> tuple[ObservableReader, DenseData, Layout, Hyperparameters]:
+) -> tuple[ObservableCompiler, DenseData, ParameterLayout, Hyperparameters]:
     """Return random data of moderate size on a system, and hyperparameters near the truth."""
     system, values = system_of(name)
     generator = np.random.default_rng(seed)
@@ -81,17 +80,19 @@ def make_case(
     observations = Observations()
     for channel, column in zip(system.channels, table.T, strict=True):
         observations = observations.add(times, channel, column)
-    measurements = Measurements.of(observations)
+    measurements = Measurements.from_observations(observations)
     prior = prior_of(system, measurements, latent=latent, noise=noise)
-    data = DenseData.of(prior, measurements.series)
+    data = DenseData.from_series(prior, measurements.series)
     names = prior.observables.compiled.parameters
-    fixed, transforms = parameter_transforms(names, system.parameters)
-    layout = Layout(names, fixed, transforms, prior.processes, len(prior.groups), prior.noise.count)
+    fixed, transforms = build_transforms(names, system.parameters)
+    layout = ParameterLayout(names, fixed, transforms, prior.n_processes, len(prior.groups), prior.noise.n_levels)
     theta = np.array(values) * (1.0 + 0.1 * generator.standard_normal(len(values)))
     engine = DenseEngine(data)
-    hyper = match_sizes(engine, layout, Sizes.at(engine, theta), lengthscale, level * prior.noise.units)
+    hyper = match_variances(
+        engine, layout, VarianceTargets.evaluate_at(engine, theta), lengthscale, level * prior.noise.level_scales
+    )
     assert hyper is not None
-    return ObservableReader(system), data, layout, hyper
+    return ObservableCompiler(system), data, layout, hyper
 
 
 def keep_model(
@@ -116,32 +117,34 @@ def keep_model(
     observations = Observations()
     for channel, column in zip(example.system.channels, table.T, strict=True):
         observations = observations.add(times, channel, column)
-    setup = prepare(example.system, Arguments(random_state=0, **options), Measurements.of(observations))
+    setup = build_setup(
+        example.system, FitSettings(random_state=0, **options), Measurements.from_observations(observations)
+    )
     theta = np.array([float(example.values[name]) for name in setup.layout.names])
-    sizes, levels = Sizes.at(setup.engine, theta), level * setup.prior.noise.units
-    hyper = match_sizes(setup.engine, setup.layout, sizes, 0.3, levels)
+    sizes, levels = VarianceTargets.evaluate_at(setup.engine, theta), level * setup.prior.noise.level_scales
+    hyper = match_variances(setup.engine, setup.layout, sizes, 0.3, levels)
     assert hyper is not None
-    return lk.LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper)))
+    return lk.LODEGP.from_fit(fit_at_point(setup, setup.layout.pack(hyper)))
 
 
 def prior_of(
     system: lk.System, measurements: Measurements, *, latent: str = "se", noise: str = "shared", channels: bool = False
 ) -> Prior:
     """Return the prior of measurements of a system."""
-    latents = Arguments(latent=latent).latents(system)
-    return make_prior(measurements, ObservableReader(system), latents, noise, on_channels=channels)
+    latents = FitSettings(latent=latent).parse_kernels(system)
+    return build_prior(measurements, ObservableCompiler(system), latents, noise, channel_prior=channels)
 
 
-def series_of(data: DenseData) -> list[Series]:
+def series_of(data: DenseData) -> list[TimeSeries]:
     """Return the data as measurements whose noise is learned."""
     names = data.prior.noise.observables
     parts = zip(names, data.index, values_of(data), strict=True)
-    return [Series(name, data.times[i], v, np.full(len(v), np.nan)) for name, i, v in parts]
+    return [TimeSeries(name, data.times[i], v, np.full(len(v), np.nan)) for name, i, v in parts]
 
 
 def values_of(data: DenseData) -> list[Array]:
     """Return the measurements of each observable in the user's units."""
-    parts = np.split(data.values, data.edges[1:-1])
+    parts = np.split(data.values, data.offsets[1:-1])
     return [part * scale for part, scale in zip(parts, data.prior.units.scales, strict=True)]
 
 
@@ -151,12 +154,12 @@ def witness_of(name: str, data: DenseData) -> Witness:
 
 
 def gradient_vector(evidence: Evidence) -> Array:
-    return np.concatenate(evidence.gradient.parts)
+    return np.concatenate(evidence.gradient.arrays)
 
 
 def shifted(hyper: Hyperparameters, index: int, step: float) -> Hyperparameters:
     """Return hyperparameters with one entry of the gradient's vector moved: parameters plainly, others in logarithm."""
-    moved = [part.copy() for part in hyper.parts]
+    moved = [part.copy() for part in hyper.arrays]
     for number, part in enumerate(moved):
         if index < len(part):
             part[index] = part[index] + step if number == 0 else part[index] * np.exp(step)

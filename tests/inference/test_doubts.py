@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lodekit.errors import LodekitError
-from lodekit.inference.accurate import AccurateEngine
-from lodekit.inference.engine import Case
+from lodekit.inference.engine import EngineTask
+from lodekit.inference.fallback import FallbackEngine
 
 
 def make(value: float, other: float, name: str = "spectral", size: int = 10, error: float = 1e-9) -> Any:
@@ -19,7 +19,7 @@ def make(value: float, other: float, name: str = "spectral", size: int = 10, err
     first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size)
     choice: Any = SimpleNamespace(kind=SimpleNamespace(name=name))
     measurements: Any = None
-    engine = AccurateEngine(first, choice, measurements, Case(size, (), on_channels=True))
+    engine = FallbackEngine(first, choice, measurements, EngineTask(size, (), channel_prior=True))
     engine.__dict__["second"] = SimpleNamespace(appraise=lambda _: (other, error), posterior=lambda _: beside)
     return engine.posterior(SimpleNamespace())  # type: ignore[arg-type]
 

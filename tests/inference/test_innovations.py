@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.fitting import keep_point
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import DenseTurns, take_in_turn
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import DenseInnovations, compute_dense_innovations
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.fit import fit_at_point
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,11 @@ def gp() -> lk.LODEGP:
     return lk.LODEGP(system, random_state=0).fit(times, data)
 
 
-def turns_of(gp: lk.LODEGP, first: frozenset[int] = frozenset()) -> DenseTurns:
+def turns_of(gp: lk.LODEGP, first: frozenset[int] = frozenset()) -> DenseInnovations:
     fit = gp.fit_
-    found = take_in_turn(DenseData.of(fit.prior, fit.measurements.series), fit.hyperparameters, first)
+    found = compute_dense_innovations(
+        DenseData.from_series(fit.prior, fit.measurements.series), fit.hyperparameters, first
+    )
     assert found is not None
     return found
 
@@ -38,7 +40,7 @@ def turns_of(gp: lk.LODEGP, first: frozenset[int] = frozenset()) -> DenseTurns:
 @pytest.mark.parametrize("first", [frozenset(), frozenset({1})])
 def test_densities_of_innovations_multiply_to_the_evidence(gp: lk.LODEGP, first: frozenset[int]) -> None:
     turns = turns_of(gp, first)
-    parts = -0.5 * turns.innovations**2 - np.log(np.diag(turns.root)) - 0.5 * np.log(2 * np.pi)
+    parts = -0.5 * turns.standardized**2 - np.log(np.diag(turns.covariance_root)) - 0.5 * np.log(2 * np.pi)
     assert float(parts.sum()) == pytest.approx(gp.log_evidence_, rel=1e-8)
     assert np.isin(turns.observables[:50], [1]).all() == bool(first)
 
@@ -46,19 +48,19 @@ def test_densities_of_innovations_multiply_to_the_evidence(gp: lk.LODEGP, first:
 def test_a_prediction_ahead_is_that_of_a_posterior_from_the_measurements_before(gp: lk.LODEGP) -> None:
     fit, turns = gp.fit_, turns_of(gp)
     cut, row = 60, 66  # thirty rows of both channels are known, and y three rows later is asked for
-    known = Measurements([item.take(slice(0, 30)) for item in fit.measurements.series])
+    known = Measurements([item.select(slice(0, 30)) for item in fit.measurements.series])
     units = fit.prior.units
     scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
-    setup = prepare(fit.system, fit.arguments, known, time=units, scales=scales)
+    setup = build_setup(fit.system, fit.settings, known, time_units=units, scales=scales)
     hyper = replace(
-        fit.hyperparameters, noise=setup.prior.noise.carried_over(fit.prior.noise, fit.hyperparameters.noise)
+        fit.hyperparameters, noise_std=setup.prior.noise.transfer_levels(fit.prior.noise, fit.hyperparameters.noise_std)
     )
-    early = lk.LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper)))
+    early = lk.LODEGP.from_fit(fit_at_point(setup, setup.layout.pack(hyper)))
     number, time = turns.observables[row], turns.times[row]
     name = fit.measurements.names[number]
     mean, std = early.predict([time], name, return_std=True, parameters="fixed")
     series = fit.measurements.series[number]
-    error, spread = turns.ahead(row, cut)
+    error, spread = turns._prediction_error(row, cut)
     assert error == pytest.approx(float(series.values[33] - mean[0]), rel=1e-6)
     assert spread == pytest.approx(float(np.hypot(std[0], gp.noise_[name])), rel=1e-6)
 
@@ -68,7 +70,7 @@ def test_innovations_are_as_large_as_expected_where_residuals_of_a_bending_curve
     assert check.whiteness is not None
     assert check.whiteness.innovations
     turns = turns_of(gp)
-    assert float(np.mean(turns.innovations**2)) == pytest.approx(1.0, abs=0.35)
+    assert float(np.mean(turns.standardized**2)) == pytest.approx(1.0, abs=0.35)
     assert check.size < 1.0
 
 
@@ -77,23 +79,23 @@ def kept(engine: str) -> lk.LODEGP:
     generator, times = np.random.default_rng(0), 0.1 * np.arange(90)
     data = Observations().add(times, "y", np.sin(times) + 0.05 * generator.standard_normal(90), 0.05)
     data = data.add(times[:1], "y'", [1.0], 0.0)
-    arguments = Arguments(engine=engine, latent="matern-5/2", noise="shared")
-    setup = prepare(lk.System("y' = u"), arguments, Measurements.of(data))
-    span, count = setup.prior.units.span, setup.prior.processes
+    arguments = FitSettings(engine=engine, latent="matern-5/2", noise="shared")
+    setup = build_setup(lk.System("y' = u"), arguments, Measurements.from_observations(data))
+    span, count = setup.prior.units.time_scale, setup.prior.n_processes
     hyper = Hyperparameters(np.zeros(0), np.full(count, 2.0 / span), np.full(count, 1.0), np.zeros(0), np.zeros(0))
-    hyper = replace(hyper, noise=np.full(setup.prior.noise.count, 0.05))
-    return lk.LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper))).label(units={"t": "s"})
+    hyper = replace(hyper, noise_std=np.full(setup.prior.noise.n_levels, 0.05))
+    return lk.LODEGP.from_fit(fit_at_point(setup, setup.layout.pack(hyper))).label(units={"t": "s"})
 
 
 def test_the_markov_engine_looks_at_the_whole_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than one run of a matrix; an exact value has no innovation; predictions ahead are those of a matrix."""
-    monkeypatch.setattr("lodekit.inference.innovations._RUN", 10)
+    monkeypatch.setattr("lodekit.inference.innovations._SEGMENT_ROWS", 10)
     gp, dense = kept("markov"), kept("dense")
     check = next(check for check in gp.fit_.diagnosis.checks if check.name == "y")
     assert check.whiteness is not None
     assert check.whiteness.innovations
-    assert (check.looked, gp.fit_.choice.name) == (90, "markov")
-    derivative = gp.fit_.examined.innovations
+    assert (check.looked, gp.fit_.engine_choice.name) == (90, "markov")
+    derivative = gp.fit_.diagnostic_data.innovation_sample
     assert derivative is not None
     assert not len(derivative.times["y'"])
     # Sizes of errors of the dense engine come from runs, here from the whole record as well.

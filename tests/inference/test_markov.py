@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Series
-from lodekit.inference.markov import layout as blocks
-from lodekit.inference.markov.lanes import empty, fill_up
-from lodekit.inference.markov.layout import MarkovData, cut, shorter_length
-from lodekit.inference.markov.states import make_space
-from lodekit.inference.markov.steps import NoisySteps
-from lodekit.inference.markov.whitening import Alone, basis_of
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.inference.kalman import blocks
+from lodekit.inference.kalman.block_reduction import ReducedIrregularBlocks, orthonormalize
+from lodekit.inference.kalman.blocks import KalmanData, partition_times, reduce_block_length
+from lodekit.inference.kalman.discretize import ProcessDiscretization
+from lodekit.inference.kalman.irregular import aligned_empty, pad_to_cache_line
+from lodekit.inference.kalman.state_space import build_state_space_model
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import prior_of
 
 #: A fast and a slow state that are coupled, an integrator driven by both, complex roots.
@@ -41,13 +41,13 @@ def exact(length: float) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("length", [1e-6, 0.003, 0.7, 12.0])
 def test_steps_are_those_of_many_digits(length: float) -> None:
     """Tolerance: every entry by itself for short steps, where the noise of an integrator begins with their cube."""
-    steps = NoisySteps(F, B, np.array([0.0, length]))
+    steps = ProcessDiscretization(F, B, np.array([0.0, length]))
     Phi, Q = exact(length)
     sizes = np.sqrt(np.outer(np.diag(Q), np.diag(Q)))
-    np.testing.assert_allclose(steps.transitions[1], Phi, rtol=1e-12, atol=1e-14)
-    assert (np.abs(steps.noises[1] - Q) <= 3e-14 * sizes).all()
-    np.testing.assert_array_equal(steps.transitions[0], np.eye(4))
-    assert not steps.noises[0].any()
+    np.testing.assert_allclose(steps.Phi[1], Phi, rtol=1e-12, atol=1e-14)
+    assert (np.abs(steps.Q[1] - Q) <= 3e-14 * sizes).all()
+    np.testing.assert_array_equal(steps.Phi[0], np.eye(4))
+    assert not steps.Q[0].any()
 
 
 def test_derivatives_of_steps_are_those_of_differences() -> None:
@@ -57,10 +57,10 @@ def test_derivatives_of_steps_are_those_of_differences() -> None:
     others = others + others.swapaxes(-1, -2)
 
     def value(matrix: np.ndarray, density: np.ndarray) -> float:
-        found = NoisySteps(matrix, density, lengths)
-        return float(np.sum(weights * found.transitions) + np.sum(others * found.noises))
+        found = ProcessDiscretization(matrix, density, lengths)
+        return float(np.sum(weights * found.Phi) + np.sum(others * found.Q))
 
-    in_F, in_B = NoisySteps(F, B, lengths).pull(weights, others)
+    in_F, in_B = ProcessDiscretization(F, B, lengths).vjp(weights, others)
     direction = generator.standard_normal((4, 4))
     symmetric = direction + direction.T
     by_F = (value(F + 1e-6 * direction, B) - value(F - 1e-6 * direction, B)) / 2e-6
@@ -75,33 +75,33 @@ def test_blocks_that_are_alike_have_one_pattern() -> None:
     observed = np.zeros((100, 1), dtype=np.intp)
     rows, kinds = np.arange(100)[:, None], np.zeros((100, 1), dtype=np.intp)
     observed[52], rows[52], kinds[71] = -1, -1, 1
-    layout = cut(times, observed, rows, kinds, 10, 1e-15)
+    layout = partition_times(times, observed, rows, kinds, 10, 1e-15)
     shared = np.bincount(layout.patterns).max()
     # Blocks 3, 5 and 7 are special, and the last one ends nowhere.
-    assert (layout.blocks, shared, len(np.unique(layout.patterns))) == (10, 6, 5)
-    assert layout.counts.tolist() == [10, 10, 10, 10, 10, 9, 10, 10, 10, 10]
+    assert (layout.n_blocks, shared, len(np.unique(layout.patterns))) == (10, 6, 5)
+    assert layout.measurement_counts.tolist() == [10, 10, 10, 10, 10, 9, 10, 10, 10, 10]
     values = np.random.default_rng(0).standard_normal(100)
     values[52] = 0.0
-    np.testing.assert_array_equal(layout.gather(layout.spread(values[:, None], 0.0), 100)[:, 0], values)
+    np.testing.assert_array_equal(layout.from_blocks(layout.to_blocks(values[:, None], 0.0), 100)[:, 0], values)
 
 
 def test_shorter_blocks_are_shorter_where_usual_ones_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where blocks share nothing they are some times as long; a fourth of that is no name for them."""
-    monkeypatch.setattr(blocks, "_MANY", 2)
-    monkeypatch.setattr(blocks, "_LONGER", 4)
+    monkeypatch.setattr(blocks, "_MIN_IRREGULAR_BLOCKS", 2)
+    monkeypatch.setattr(blocks, "_MAX_BLOCK_LENGTHENING", 4)
     times = np.sort(np.random.default_rng(0).uniform(0.0, 1.0, 400))
-    series = [Series(name, times, np.sin(times), np.full(400, 0.1)) for name in "xu"]
-    data = MarkovData.of(prior_of(lk.System("x' + x = u"), Measurements(series), latent="matern-5/2"), series)
+    series = [TimeSeries(name, times, np.sin(times), np.full(400, 0.1)) for name in "xu"]
+    data = KalmanData.from_series(prior_of(lk.System("x' + x = u"), Measurements(series), latent="matern-5/2"), series)
     own, places = data.layout(), []
     for _ in range(4):
-        places.append(own.places)
-        own = data.layout(shorter_length(own, data.size, 1.0, 1.0))
+        places.append(own.rows_per_block)
+        own = data.layout(reduce_block_length(own, data.size, 1.0, 1.0))
     assert places == [48, 12, 3, 1]
 
 
 def test_blocks_side_by_side_begin_with_lines_of_the_cache() -> None:
     """Whatever else is in memory: 64 bytes, and so does each row, as there are so many blocks."""
-    found = [empty(3, len(fill_up(np.zeros(count)))) for count in (1, 8, 13, 781)]
+    found = [aligned_empty(3, len(pad_to_cache_line(np.zeros(count)))) for count in (1, 8, 13, 781)]
     assert [part.shape[1] for part in found] == [8, 8, 16, 784]
     addresses = [row.__array_interface__["data"][0] for part in found for row in part]
     assert not any(address % 64 for address in addresses)
@@ -118,18 +118,18 @@ def test_what_rounding_does_to_values_is_known_without_a_basis(exact_at: int | N
     noise = np.full(1600, 0.1)
     if exact_at is not None:
         noise[exact_at] = 1e-7
-    series = [Series("x", times, values, noise)]
+    series = [TimeSeries("x", times, values, noise)]
     prior = prior_of(lk.System("x' = u"), Measurements(series), latent="matern-3/2")
     hyper = Hyperparameters(
-        np.zeros(0), np.full(1, 0.3), np.ones(1), np.ones(len(prior.groups)), np.zeros(prior.noise.count)
+        np.zeros(0), np.full(1, 0.3), np.ones(1), np.ones(len(prior.groups)), np.zeros(prior.noise.n_levels)
     )
-    data = MarkovData.of(prior, series)
-    space, layout = make_space(prior, hyper, prior.observables.evaluate(hyper.theta)), data.layout(20)
-    y = layout.spread(data.values, 0.0)[:, :, None]
-    alone = Alone.of(space, layout, 0, data.noise.variance(hyper.noise), y)
-    estimate, rest = alone.lost, alone.rest[:, 0]
-    z = alone.swept.design[:, :, -1].reshape(-1, len(rest)).T
-    left = (alone.Q[:, :, -1] * alone.R[:, -1:, -1])[:, : z.shape[1]]
+    data = KalmanData.from_series(prior, series)
+    space, layout = build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta)), data.layout(20)
+    y = layout.to_blocks(data.values, 0.0)[:, :, None]
+    alone = ReducedIrregularBlocks.of(space, layout, 0, data.noise.variance(hyper.noise_std), y)
+    estimate, rest = alone.residual_error, alone.residual_ss[:, 0]
+    z = alone.irregular_blocks.whitened_H_and_z[:, :, -1].reshape(-1, len(rest)).T
+    left = (alone.Q_factor[:, :, -1] * alone.R_factor[:, -1:, -1])[:, : z.shape[1]]
     np.testing.assert_allclose(np.sum(left**2, axis=1), rest, rtol=1e-12)
     assert 0.3 < estimate / np.sum((left * z) ** 2) < 4.5
 
@@ -142,6 +142,6 @@ def test_a_large_row_takes_no_digits_from_small_ones(place: int) -> None:
     """
     design = np.random.default_rng(place).standard_normal((1, 30, 4))
     design[0, place] *= 1e9
-    basis, told = basis_of(design)
+    basis, told = orthonormalize(design)
     errors = np.abs(basis @ told - design)[0].max(axis=1) / np.abs(design)[0].max(axis=1)
     assert errors.max() < 1e-13

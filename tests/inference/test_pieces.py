@@ -17,22 +17,21 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data import sources
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Observations, Series
-from lodekit.data.spool import Spool
-from lodekit.data.tables.cells import Numerals
-from lodekit.data.tables.table import Records
+from lodekit.data.observations import Observations, TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.data.row_store import RowStore
+from lodekit.data.tables.cells import NumberFormat
+from lodekit.data.tables.reader import ParsedBlock
 from lodekit.errors import DataError, LodekitError
-from lodekit.inference.markov import pieces, piecewise
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.evaluation import Solved, solve
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.markov.pieces import PiecesEngine
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.inference.kalman import out_of_core
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.inference.kalman.evidence import FilterSolution, solve_filter
+from lodekit.inference.kalman.out_of_core import OutOfCoreEngine
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector
 
 Array = NDArray[np.float64]
@@ -59,7 +58,7 @@ EXAMPLES = {
 }
 
 
-def make(example: Example, count: int = 50) -> tuple[Setup, Hyperparameters, list[Records]]:
+def make(example: Example, count: int = 50) -> tuple[FitSetup, Hyperparameters, list[ParsedBlock]]:
     """Return all that is settled before a fit, hyperparameters, and the rows in blocks as tables have them."""
     generator = np.random.default_rng(5)
     times = 0.25 * np.arange(count) if example.regular else np.sort(generator.uniform(0.0, 0.25 * count, count))
@@ -76,28 +75,28 @@ def make(example: Example, count: int = 50) -> tuple[Setup, Hyperparameters, lis
     observations = Observations()
     for number, (name, row) in enumerate(zip(names, values, strict=True)):
         observations = observations.add(times, name, row, None if number else std)
-    arguments = Arguments(latent="matern-5/2", disturbances=example.disturbances or None, engine="markov")
-    setup = prepare(system, arguments, Measurements.of(observations))
+    arguments = FitSettings(latent="matern-5/2", disturbances=example.disturbances or None, engine="markov")
+    setup = build_setup(system, arguments, Measurements.from_observations(observations))
     layout, layers = setup.layout, setup.prior
     theta = np.array([example.parameters[name] for name in layers.observables.compiled.parameters])
-    disturbed = layers.observables.disturbed
-    more = (0, 0) if disturbed is None else (len(disturbed.coloured), len(disturbed.names))
+    disturbed = layers.observables.disturbances
+    more = (0, 0) if disturbed is None else (len(disturbed.coloured_index), len(disturbed.names))
     hyper = Hyperparameters(
         theta,
-        np.full(layers.processes, 0.1),
-        np.full(layers.processes, 0.8),
+        np.full(layers.n_processes, 0.1),
+        np.full(layers.n_processes, 0.8),
         np.full(len(layers.groups), 0.9),
-        np.full(layers.noise.count, example.noise),
+        np.full(layers.noise.n_levels, example.noise),
         np.full(more[0], 0.05),
         np.full(more[1], 1.3),
     )
     assert layout.pack(hyper).size == layout.size
     blocks = [
-        Records(
+        ParsedBlock(
             np.asarray(times[part], dtype=float),
             dict(zip(names, values[:, part], strict=True)),
             {names[0]: std[part]},
-            Numerals(),
+            NumberFormat(),
         )
         for part in (slice(0, 25), slice(25, 25), slice(25, None))
     ]
@@ -109,21 +108,21 @@ def test_pieces_say_what_the_whole_record_says(name: str) -> None:
     """Evidence and gradient to 1e-10; means and deviations at, between, before and after the data."""
     setup, hyper, blocks = make(EXAMPLES[name])
     prior, names = setup.prior, setup.prior.noise.observables
-    whole = MarkovEngine(MarkovData.of(prior, setup.measurements.series))
+    whole = KalmanEngine(KalmanData.from_series(prior, setup.measurements.series))
     expected = whole.evaluate(hyper)
     assert np.isfinite(expected.value)
     first, last = setup.measurements.window
     early = first if EXAMPLES[name].disturbances else first - 0.3
     times = np.concatenate([np.linspace(early, last + 0.4, 23), setup.measurements.series[0].times[3:30]])
-    observables = ObservableReader(setup.system, {}, prior.disturbances).compile_plain(
+    observables = ObservableCompiler(setup.system, {}, prior.disturbances).compile_unscaled(
         [names[0], f"{names[0]} + 2*{names[1]}"], prior.units
     )
     curve = whole.posterior(hyper)
     gradient = gradient_vector(expected)
-    spool = Spool.write(names, blocks, noisy=names[:1])
+    spool = RowStore.write(names, blocks, noise_columns=names[:1])
     for rows in (7, 16):
-        engine = PiecesEngine(prior, spool, rows)
-        assert len(engine.starts) > 2
+        engine = OutOfCoreEngine(prior, spool, rows)
+        assert len(engine.batch_starts) > 2
         found = engine.evaluate(hyper)
         assert engine.size == whole.size
         assert found.value == pytest.approx(expected.value, rel=1e-10)
@@ -133,7 +132,7 @@ def test_pieces_say_what_the_whole_record_says(name: str) -> None:
     mean, variance = curve.mean(observables, times), curve.variance(observables, times)
     np.testing.assert_allclose(posterior.mean(observables, times), mean, atol=1e-9 * np.abs(mean).max())
     np.testing.assert_allclose(posterior.variance(observables, times), variance, atol=1e-9 * variance.max())
-    some = times[(times >= engine.starts[1]) & (times < engine.starts[2])]
+    some = times[(times >= engine.batch_starts[1]) & (times < engine.batch_starts[2])]
     joint = curve.covariance(observables, some)
     np.testing.assert_allclose(posterior.covariance(observables, some), joint, atol=1e-9 * joint.max())
 
@@ -141,13 +140,13 @@ def test_pieces_say_what_the_whole_record_says(name: str) -> None:
 def test_half_a_way_back_is_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, hyper, blocks = make(EXAMPLES["white disturbance"])
     names = setup.prior.noise.observables
-    engine = PiecesEngine(setup.prior, Spool.write(names, blocks, noisy=names[:1]), 16)
+    engine = OutOfCoreEngine(setup.prior, RowStore.write(names, blocks, noise_columns=names[:1]), 16)
 
-    def stop(*args: Any, keep: bool) -> Solved | None:
+    def stop(*args: Any, keep: bool) -> FilterSolution | None:
         """Nothing is finite from where the last piece has told something."""
-        return solve(*args, keep=keep) if args[-1].score is None else None
+        return solve_filter(*args, keep_blocks=keep) if args[-1].score is None else None
 
-    monkeypatch.setattr(pieces, "solve", stop)
+    monkeypatch.setattr(out_of_core, "solve_filter", stop)
     assert np.isfinite(engine.value(hyper))
     assert engine.evaluate(hyper).value == -np.inf
     with pytest.raises(LodekitError, match="not finite"):
@@ -157,12 +156,12 @@ def test_half_a_way_back_is_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("name", ["rough disturbance", "modes and a known function"])
 def test_draws_have_the_moments_of_the_posterior(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values of one function in several pieces, whitened: means and covariances of 2000 draws within five errors."""
-    monkeypatch.setattr(piecewise, "_DRAWS", 1500)
+    monkeypatch.setattr(out_of_core, "_DRAWS_PER_PASS", 1500)
     setup, hyper, blocks = make(EXAMPLES[name], 36)
     prior, names, count = setup.prior, setup.prior.noise.observables, 2000
-    observables = ObservableReader(setup.system, {}, prior.disturbances).compile_plain(["y"], prior.units)
-    posterior = PiecesEngine(prior, Spool.write(names, blocks, noisy=names[:1]), 10).posterior(hyper)
-    curve = MarkovEngine(MarkovData.of(prior, setup.measurements.series)).posterior(hyper)
+    observables = ObservableCompiler(setup.system, {}, prior.disturbances).compile_unscaled(["y"], prior.units)
+    posterior = OutOfCoreEngine(prior, RowStore.write(names, blocks, noise_columns=names[:1]), 10).posterior(hyper)
+    curve = KalmanEngine(KalmanData.from_series(prior, setup.measurements.series)).posterior(hyper)
     times = np.array([7.4, 2.1, 2.6, 0.9, 4.2])
     drawn = posterior.sample(observables, times, count, np.random.default_rng(1))[:, :, 0]
     root = np.linalg.cholesky(curve.covariance(observables, times)[:, 0, :, 0])
@@ -173,18 +172,18 @@ def test_draws_have_the_moments_of_the_posterior(name: str, monkeypatch: pytest.
 
 def test_memory_does_not_grow_with_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six times as many rows: what an evaluation needs at its peak grows by less than half of these rows."""
-    plain = Spool.read
+    plain = RowStore.read_series
     peaks, sizes, read = [], (1000, 6000), []
 
-    def watched(own: Spool, first: int, last: int) -> list[Series]:
+    def watched(own: RowStore, first: int, last: int) -> list[TimeSeries]:
         read.append(last - first)
         return plain(own, first, last)
 
-    monkeypatch.setattr(Spool, "read", watched)
+    monkeypatch.setattr(RowStore, "read", watched)
     for count in sizes:
         setup, hyper, blocks = make(EXAMPLES["free function, regular"], count)
         names = setup.prior.noise.observables
-        engine = PiecesEngine(setup.prior, Spool.write(names, blocks, noisy=names[:1]), 500)
+        engine = OutOfCoreEngine(setup.prior, RowStore.write(names, blocks, noise_columns=names[:1]), 500)
         del blocks
         # What is made once, and stays.
         assert engine.value(hyper) < 0.0
@@ -224,9 +223,9 @@ def fits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[lk.LODEGP, 
     path = write_file(tmp_path_factory.mktemp("pieces"), 150)
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE", 40)
+        patch.setattr(out_of_core, "ROWS_IN_MEMORY", 40)
         for most in (1000, 100):
-            patch.setattr(sources, "LARGE", most)
+            patch.setattr(sources, "MAX_ROWS_IN_MEMORY", most)
             gp = lk.LODEGP(driven(), latent="matern-5/2", random_state=0, restarts=1)
             found.append(gp.fit(path, noise_std=0.05))
         yield found[0], found[1]
@@ -234,8 +233,8 @@ def fits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[lk.LODEGP, 
 
 def test_a_file_too_large_for_memory_is_fitted_as_in_memory(fits: tuple[lk.LODEGP, lk.LODEGP]) -> None:
     small, large = fits
-    assert large.fit_.measurements.is_summed
-    assert not small.fit_.measurements.is_summed
+    assert large.fit_.measurements.has_only_statistics
+    assert not small.fit_.measurements.has_only_statistics
     assert large.engine_.startswith("markov")
     assert large.log_evidence_ == pytest.approx(small.log_evidence_, abs=1e-3)
     one, other = (gp.parameters_["a"] for gp in fits)
@@ -257,16 +256,16 @@ def test_what_rows_on_disk_do_not_allow_is_refused_in_words(fits: tuple[lk.LODEG
 
 def test_the_temporary_file_goes_with_its_owner() -> None:
     _, _, blocks = make(EXAMPLES["free function, regular"])
-    spool = Spool.write(("x",), blocks)
+    spool = RowStore.write(("x",), blocks)
     folder = Path(spool.folder)
     assert folder.is_dir()
     copy = deepcopy(spool)
-    assert copy.time(3) == spool.time(3)
+    assert copy.time_of_row(3) == spool.time_of_row(3)
     del spool
     gc.collect()
     assert not folder.exists()
     with pytest.raises(DataError, match="are gone"):
-        copy.time(3)
+        copy.time_of_row(3)
 
 
 @pytest.mark.parametrize("length", [1, 7, 100])
@@ -276,26 +275,26 @@ def test_rows_of_one_time_are_as_few_as_hold_all_values(length: int) -> None:
     times = np.sort(generator.integers(0, 30, 100)).astype(float)
     x, y = (np.where(generator.random(100) < 0.5, np.nan, np.arange(100.0)) for _ in range(2))
     blocks = [
-        Records(times[part], {"x": x[part], "y": y[part]}, {"y": 1.0 + y[part]}, Numerals())
+        ParsedBlock(times[part], {"x": x[part], "y": y[part]}, {"y": 1.0 + y[part]}, NumberFormat())
         for part in (slice(first, first + length) for first in range(0, 100, length))
     ]
-    spool = Spool.write(("x", "y"), blocks, noisy=("y",))
-    for item, values in zip(spool.read(0, 100), (x, y), strict=True):
+    spool = RowStore.write(("x", "y"), blocks, noise_columns=("y",))
+    for item, values in zip(spool.read_series(0, 100), (x, y), strict=True):
         there = ~np.isnan(values)
         np.testing.assert_array_equal(item.times, times[there])
         np.testing.assert_array_equal(item.values, values[there])
         np.testing.assert_array_equal(item.std, 1.0 + values[there] if item.observable == "y" else np.nan)
     most = [max(int((~np.isnan(own[times == t])).sum()) for own in (x, y)) for t in np.unique(times)]
-    assert spool.count == sum(most) < 100
+    assert spool.n_rows == sum(most) < 100
 
 
 def test_rows_that_are_not_in_order_are_refused() -> None:
     _, _, blocks = make(EXAMPLES["free function, regular"])
     with pytest.raises(DataError, match="sort the rows by time"):
-        Spool.write(("x",), blocks[::-1])
-    nothing = Records(np.arange(3.0), {"x": np.full(3, np.nan)}, {}, Numerals())
+        RowStore.write(("x",), blocks[::-1])
+    nothing = ParsedBlock(np.arange(3.0), {"x": np.full(3, np.nan)}, {}, NumberFormat())
     with pytest.raises(DataError, match="every cell is missing"):
-        Spool.write(("x",), [nothing])
+        RowStore.write(("x",), [nothing])
 
 
 def test_text_files_with_columns_of_noise_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,10 +303,10 @@ def test_text_files_with_columns_of_noise_are_read_again(tmp_path: Path, monkeyp
     path.write_text("t,x,u,s\n" + "".join(f"{0.5 * k},{k % 3},{'' if k % 4 else k},{0.1 + k}\n" for k in range(30)))
     found = []
     for most in (100, 10):
-        monkeypatch.setattr(sources, "LARGE", most)
-        source = sources.read_source(path, channels=["x", "u"], columns={"std(x)": "s"}, noise_std={"u": 0.3})
+        monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", most)
+        source = sources.load_data(path, channels=["x", "u"], columns={"std(x)": "s"}, noise_std={"u": 0.3})
         found.append(source.measurements)
-    assert found[1].spooled is not None
-    for item, again in zip(found[0].series, found[1].spooled.spool.read(0, 30), strict=True):
+    assert found[1].stored_rows is not None
+    for item, again in zip(found[0].series, found[1].stored_rows.store.read_series(0, 30), strict=True):
         for name in ("times", "values", "std"):
             np.testing.assert_array_equal(getattr(again, name), getattr(item, name))

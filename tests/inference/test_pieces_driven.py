@@ -10,21 +10,20 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.data.sampled import take_inputs
-from lodekit.data.spool import Spooled
+from lodekit.data.records import Measurements
+from lodekit.data.row_store import OutOfCoreRows, extract_inputs
 from lodekit.data.statistics import Statistics
-from lodekit.data.tables.cells import Numerals
-from lodekit.data.tables.table import Records
+from lodekit.data.tables.cells import NumberFormat
+from lodekit.data.tables.reader import ParsedBlock
 from lodekit.errors import DataError
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.markov.pieces import PiecesEngine
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader
-from lodekit.settings import Arguments
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.inference.kalman.out_of_core import OutOfCoreEngine
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector
 
 Array = NDArray[np.float64]
@@ -87,18 +86,20 @@ def both(example: Example, count: int = 50, *, tall: bool = False) -> tuple[Meas
     observations = Observations()
     for name, values in columns.items():
         observations = observations.add(times, name, values)
-    kept = Measurements.of(observations)
+    kept = Measurements.from_observations(observations)
     sums = Statistics.of(times[0], times[-1], kept.series, 8)
     if tall:
         is_y = np.arange(2 * count) % 2 == 1
         times = np.repeat(times, 2)
         columns = {name: np.where(is_y == (name == "y"), np.repeat(own, 2), np.nan) for name, own in columns.items()}
     blocks = [
-        Records(times[part], {name: own[part] for name, own in columns.items()}, {}, Numerals())
+        ParsedBlock(times[part], {name: own[part] for name, own in columns.items()}, {}, NumberFormat())
         for part in (slice(0, 23), slice(23, None))
     ]
-    summed = Measurements(sums=sums, spooled=Spooled(tuple(columns), {}, (), lambda: iter(blocks)))
-    return kept.given(example.inputs), summed.given(example.inputs)
+    summed = Measurements(
+        sufficient_statistics=sums, stored_rows=OutOfCoreRows(tuple(columns), {}, (), lambda: iter(blocks))
+    )
+    return kept.with_known_inputs(example.inputs), summed.with_known_inputs(example.inputs)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -107,34 +108,34 @@ def test_driven_pieces_say_what_the_whole_record_says(name: str) -> None:
     example = EXAMPLES[name]
     kept, summed = both(example)
     system = lk.System(example.equations, parameters=list(example.parameters))
-    arguments = Arguments(
+    arguments = FitSettings(
         latent="matern-5/2", inputs=example.inputs, disturbances=example.disturbances or None, engine="markov"
     )
-    setup, own = prepare(system, arguments, kept), prepare(system, arguments, summed)
+    setup, own = build_setup(system, arguments, kept), build_setup(system, arguments, summed)
     prior = setup.prior
     hyper = setup.layout.unpack(np.zeros(setup.layout.size))
     theta = np.array([example.parameters[name] for name in prior.observables.compiled.parameters])
     parts = {name: np.full(getattr(hyper, name).shape, size) for name, size in SIZES.items()}
-    hyper = Hyperparameters(theta, mode_deviations=hyper.mode_deviations, **parts)
+    hyper = Hyperparameters(theta, mode_amplitudes=hyper.mode_amplitudes, **parts)
     # Modes that are left open follow the parameters, and the times of the record.
     hyper, same = (each.layout.unpack(each.layout.pack(hyper)) for each in (setup, own))
-    np.testing.assert_allclose(same.mode_deviations, hyper.mode_deviations, rtol=1e-12)
+    np.testing.assert_allclose(same.mode_amplitudes, hyper.mode_amplitudes, rtol=1e-12)
     assert summed.window == kept.window
-    whole = MarkovEngine(MarkovData.of(prior, kept.series))
+    whole = KalmanEngine(KalmanData.from_series(prior, kept.series))
     expected = whole.evaluate(hyper)
     gradient = gradient_vector(expected)
     assert np.abs(gradient[: len(theta)]).min() > 0.1
-    assert summed.spooled is not None
+    assert summed.stored_rows is not None
     for most in (7, 16):
-        engine = PiecesEngine(prior, summed.spooled.spool, most)
+        engine = OutOfCoreEngine(prior, summed.stored_rows.store, most)
         found = engine.evaluate(hyper)
-        assert len(engine.starts) > 2
+        assert len(engine.batch_starts) > 2
         assert engine.size == whole.size
         assert found.value == pytest.approx(expected.value, rel=1e-10)
         np.testing.assert_allclose(gradient_vector(found), gradient, rtol=1e-10, atol=1e-10 * np.abs(gradient).max())
     first, last = kept.window
-    times = np.concatenate([np.linspace(first, last + 2.0, 8), engine.starts])
-    observables = ObservableReader(system, kept.inputs, prior.disturbances).compile_plain(["x", "y"], prior.units)
+    times = np.concatenate([np.linspace(first, last + 2.0, 8), engine.batch_starts])
+    observables = ObservableCompiler(system, kept.inputs, prior.disturbances).compile_unscaled(["x", "y"], prior.units)
     posterior, curve = engine.posterior(hyper), whole.posterior(hyper)
     for question in ("mean", "variance"):
         known = getattr(curve, question)(observables, times)
@@ -147,10 +148,10 @@ def test_driven_pieces_say_what_the_whole_record_says(name: str) -> None:
 def test_channels_in_rows_of_their_own_are_one_row_in_memory_as_on_disk(name: str) -> None:
     """What stands for infinity in open modes follows the number of rows: so does the evidence."""
     example = EXAMPLES[name]
-    arguments = Arguments(inputs=example.inputs, disturbances=example.disturbances or None, engine="markov")
+    arguments = FitSettings(inputs=example.inputs, disturbances=example.disturbances or None, engine="markov")
     system = lk.System(example.equations, parameters=list(example.parameters))
-    found = [prepare(system, arguments, own).layout for own in both(example, tall=True)]
-    expected, other = (layout.unpack(np.zeros(layout.size)).mode_deviations for layout in found)
+    found = [build_setup(system, arguments, own).layout for own in both(example, tall=True)]
+    expected, other = (layout.unpack(np.zeros(layout.size)).mode_amplitudes for layout in found)
     assert len(expected)
     np.testing.assert_allclose(other, expected, rtol=1e-12)
 
@@ -163,21 +164,21 @@ def test_samples_of_inputs_are_those_of_memory_wherever_something_changes() -> N
         np.testing.assert_allclose(own.at(times), signal.at(times), rtol=1e-14)
         assert own.missing == signal.missing == 3
         assert len(own.times) < len(signal.times)
-    for one, other in zip(kept.input_summaries, summed.input_summaries, strict=True):
+    for one, other in zip(kept.input_statistics, summed.input_statistics, strict=True):
         assert (other.observable, other.count) == (one.observable, one.count)
-        assert (other.mean, other.spread, other.scale) == pytest.approx((one.mean, one.spread, one.scale))
+        assert (other.mean, other.std, other.scale) == pytest.approx((one.mean, one.std, one.scale))
 
 
 def test_inputs_that_contradict_themselves_or_are_missing_are_told_in_words() -> None:
-    def spooled(u: list[float]) -> Spooled:
+    def spooled(u: list[float]) -> OutOfCoreRows:
         values = {"x": np.arange(4.0), "u": np.array(u)}
-        block = Records(np.array([0.0, 1.0, 1.0, 2.0]), values, {}, Numerals())
-        return Spooled(("x", "u"), {}, (), lambda: iter([block]))
+        block = ParsedBlock(np.array([0.0, 1.0, 1.0, 2.0]), values, {}, NumberFormat())
+        return OutOfCoreRows(("x", "u"), {}, (), lambda: iter([block]))
 
     with pytest.raises(DataError, match="u has two different values at t = 1"):
-        take_inputs(spooled([0.0, 1.0, 2.0, 3.0]), {"u": "hold"})
+        extract_inputs(spooled([0.0, 1.0, 2.0, 3.0]), {"u": "hold"})
     with pytest.raises(DataError, match="samples of the input u, every cell is missing"):
-        take_inputs(spooled([np.nan] * 4), {"u": "hold"})
-    assert take_inputs(spooled([0.0, 1.0, 1.0, 3.0]), {"u": "linear"})[1]["u"].times.tolist() == [0.0, 1.0, 2.0]
+        extract_inputs(spooled([np.nan] * 4), {"u": "hold"})
+    assert extract_inputs(spooled([0.0, 1.0, 1.0, 3.0]), {"u": "linear"})[1]["u"].times.tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(DataError, match="the inputs alone"):
-        take_inputs(spooled([0.0] * 4), {"u": "hold", "x": "hold"})
+        extract_inputs(spooled([0.0] * 4), {"u": "hold", "x": "hold"})

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from lodekit.inference.spectral.grams import make_grams
-from lodekit.inference.spectral.nodes import NodeSums
-from lodekit.inference.spectral.waves import turn_back, turn_columns, turn_from_left
-from lodekit.prior.spectra import Frequencies
+from lodekit.inference.spectral.fourier import (
+    apply_operator_to_columns,
+    apply_operator_to_rows,
+    compute_gram_matrices,
+    to_fourier_amplitudes,
+)
+from lodekit.inference.spectral.nodes import NodeStatistics
+from lodekit.prior.spectra import FourierFrequencies
 from tests.inference.fitted import make_case
 
 
@@ -19,9 +23,15 @@ def test_waves_are_turned_by_complex_numbers() -> None:
     b[0] = 0.0
     turned, back = ((a + sign * 1j * b)[:, None] * (C + 1j * S) for sign in (1.0, -1.0))
     rows = np.concatenate([C, S])
-    np.testing.assert_allclose(turn_from_left(np, rows, a, b), np.concatenate([turned.real, turned.imag]), rtol=1e-14)
-    np.testing.assert_allclose(turn_columns(np, rows.T, a, b).T, turn_from_left(np, rows, a, b), rtol=1e-14)
-    np.testing.assert_allclose(turn_back(np, rows, a, b), np.concatenate([back.real, back.imag]), rtol=1e-14)
+    np.testing.assert_allclose(
+        apply_operator_to_rows(np, rows, a, b), np.concatenate([turned.real, turned.imag]), rtol=1e-14
+    )
+    np.testing.assert_allclose(
+        apply_operator_to_columns(np, rows.T, a, b).T, apply_operator_to_rows(np, rows, a, b), rtol=1e-14
+    )
+    np.testing.assert_allclose(
+        to_fourier_amplitudes(np, rows, a, b), np.concatenate([back.real, back.imag]), rtol=1e-14
+    )
 
 
 def test_sums_share_waves_on_the_same_nodes_and_products_with_the_same_weights() -> None:
@@ -30,28 +40,30 @@ def test_sums_share_waves_on_the_same_nodes_and_products_with_the_same_weights()
     data = generator.standard_normal((4, 5))
     # Other nodes with the same weights, then the first ones again, written anew; and with other weights.
     parts = [(early, weights), (1.0 + late, weights), (early.copy(), weights.copy()), (early, 2.0 * weights)]
-    sums = [NodeSums(i, True, 5, 0.0, 1.0, nodes, w, data[i]) for i, (nodes, w) in enumerate(parts)]
-    grams = make_grams(Frequencies((0.7,), (3,), (1.0,)), sums)
-    assert (len(grams.nodes), len(grams.on_nodes), len(grams.products)) == (2, 2, 3)
-    assert (grams.node_set, grams.product_of) == ([0, 1, 0, 0], [0, 1, 0, 2])
-    for item, place, product, on_waves in zip(sums, grams.node_set, grams.product_of, grams.on_waves, strict=True):
+    sums = [NodeStatistics(i, True, 5, 0.0, 1.0, nodes, w, data[i]) for i, (nodes, w) in enumerate(parts)]
+    grams = compute_gram_matrices(FourierFrequencies((0.7,), (3,), (1.0,)), sums)
+    assert (len(grams.nodes), len(grams.basis_on_nodes), len(grams.products)) == (2, 2, 3)
+    assert (grams.node_set_index, grams.product_index) == ([0, 1, 0, 0], [0, 1, 0, 2])
+    for item, place, product, on_waves in zip(
+        sums, grams.node_set_index, grams.product_index, grams.basis_times_data, strict=True
+    ):
         angles = [[0.7 * k * t for k in range(3)] for t in item.nodes]
         waves = np.array([[*np.cos(row), *np.sin(row)] for row in angles])
-        np.testing.assert_allclose(grams.on_nodes[place], waves, rtol=1e-13)
+        np.testing.assert_allclose(grams.basis_on_nodes[place], waves, rtol=1e-13)
         expected = sum(w * np.outer(row, row) for w, row in zip(item.weights, waves, strict=True))
         np.testing.assert_allclose(grams.products[product], expected, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(
-            on_waves, sum(y * row for y, row in zip(item.values, waves, strict=True)), rtol=1e-12
+            on_waves, sum(y * row for y, row in zip(item.weighted_values, waves, strict=True)), rtol=1e-12
         )
 
 
 def test_the_last_design_is_kept() -> None:
     _, data, _, hyper = make_case("three_tank", count=4)
-    first = data.design(hyper.theta, slopes=False)
-    assert data.design(hyper.theta.copy(), slopes=False) is first
-    assert data.design(hyper.theta, slopes=True) is not first
+    first = data.evaluate_design(hyper.theta, with_gradient=False)
+    assert data.evaluate_design(hyper.theta.copy(), with_gradient=False) is first
+    assert data.evaluate_design(hyper.theta, with_gradient=True) is not first
     _, data, _, hyper = make_case("heating", count=4)
-    first = data.design(hyper.theta, slopes=False)
-    moved = data.design(2.0 * hyper.theta, slopes=False)
+    first = data.evaluate_design(hyper.theta, with_gradient=False)
+    moved = data.evaluate_design(2.0 * hyper.theta, with_gradient=False)
     np.testing.assert_array_equal(moved[0].free, data.observables.evaluate(2.0 * hyper.theta).free)
     assert (moved[0].free != first[0].free).any()

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from lodekit.inference.engine import Evidence
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.records import RecordsEngine
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.inference.records import MultiRecordEngine
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector, make_case, series_of
 
 
 @dataclass(frozen=True)
-class Watched(MarkovEngine):
+class Watched(KalmanEngine):
     """Remembers the threads that it was evaluated in."""
 
     threads: list[str] = field(default_factory=list)
@@ -30,8 +30,8 @@ class Watched(MarkovEngine):
 
 def test_records_are_evaluated_in_parallel_where_joblib_is_told_to() -> None:
     _, data, _, hyper = make_case("heating", count=9, latent="matern-5/2")
-    engines = tuple(Watched(MarkovData.of(data.prior, series_of(data))) for _ in range(3))
-    records = RecordsEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
+    engines = tuple(Watched(KalmanData.from_series(data.prior, series_of(data))) for _ in range(3))
+    records = MultiRecordEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
     alone = records.evaluate(hyper)
     with joblib.parallel_config(backend="threading", n_jobs=2):
         together = records.evaluate(hyper)
@@ -50,8 +50,8 @@ def test_records_are_evaluated_on_a_cluster() -> None:
     """As ``joblib.parallel_config(backend="dask")`` says; one task for each record and question."""
     distributed = pytest.importorskip("distributed")
     _, data, _, hyper = make_case("heating", count=9, latent="matern-5/2")
-    engines = tuple(MarkovEngine(MarkovData.of(data.prior, series_of(data))) for _ in range(3))
-    records = RecordsEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
+    engines = tuple(KalmanEngine(KalmanData.from_series(data.prior, series_of(data))) for _ in range(3))
+    records = MultiRecordEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
     alone = records.evaluate(hyper)
     with (
         distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.stretches import Plan, Stretches
+from lodekit.inference.kalman.block_model import SegmentModels, SegmentPlan
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -40,22 +40,22 @@ def slowly(steps: Numbers, observed: Numbers, rows: Array, transitions: Array, n
     return reading @ np.concatenate(states), reading @ covariance @ reading.T
 
 
-def joined(values: tuple[Array, Array, Array]) -> tuple[Plan, Stretches]:
-    plan = Plan.of(np.arange(4), STEPS, OBSERVED)
+def joined(values: tuple[Array, Array, Array]) -> tuple[SegmentPlan, SegmentModels]:
+    plan = SegmentPlan.of(np.arange(4), STEPS, OBSERVED)
     rows, transitions, noises = values
-    numbers = plan.lengths[plan.steps]
-    return plan, Stretches(plan, rows[plan.observed], transitions[numbers], noises[numbers])
+    numbers = plan.step_index[plan.segment_steps]
+    return plan, SegmentModels(plan, rows[plan.observable_index], transitions[numbers], noises[numbers])
 
 
 def test_joined_as_carried_from_place_to_place() -> None:
     values = parts(np.random.default_rng(0))
     plan, found = joined(values)
-    assert plan.which[0] == plan.which[1]
-    assert len(set(plan.which.tolist())) == 3
-    there = np.r_[0:10, found.means.shape[1] - 3 : found.means.shape[1]]
+    assert plan.block_segments[0] == plan.block_segments[1]
+    assert len(set(plan.block_segments.tolist())) == 3
+    there = np.r_[0:10, found.mean_maps.shape[1] - 3 : found.mean_maps.shape[1]]
     for number, (steps, observed) in enumerate(zip(STEPS, OBSERVED, strict=True)):
         means, covariance = slowly(steps, observed, *values)
-        np.testing.assert_allclose(found.means[number][there], means, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(found.mean_maps[number][there], means, rtol=1e-13, atol=1e-13)
         own = found.covariances[number][np.ix_(there, there)]
         np.testing.assert_allclose(np.tril(own), np.tril(covariance), rtol=1e-13, atol=1e-13)
 
@@ -64,17 +64,17 @@ def test_slopes_as_differences() -> None:
     generator = np.random.default_rng(1)
     values = parts(generator)
     plan, found = joined(values)
-    in_means = generator.standard_normal(found.means.shape)
+    in_means = generator.standard_normal(found.mean_maps.shape)
     half = generator.standard_normal(found.covariances.shape)
     in_covariances = half + half.swapaxes(-1, -2)
 
     def total(*moved: Array) -> float:
         _, other = joined((moved[0], moved[1], moved[2]))
         whole = np.tril(other.covariances) + np.tril(other.covariances, -1).swapaxes(-1, -2)
-        return float(np.sum(in_means * other.means) + np.sum(in_covariances * whole))
+        return float(np.sum(in_means * other.mean_maps) + np.sum(in_covariances * whole))
 
-    slopes = found.pull(in_means, in_covariances)
-    numbers = (plan.observed, plan.lengths[plan.steps], plan.lengths[plan.steps])
+    slopes = found.vjp(in_means, in_covariances)
+    numbers = (plan.observable_index, plan.step_index[plan.segment_steps], plan.step_index[plan.segment_steps])
     for which, (slope, chosen) in enumerate(zip(slopes, numbers, strict=True)):
         change = generator.standard_normal(values[which].shape)
         if which == 2:

@@ -1,7 +1,7 @@
 """An engine straight from the textbook: one covariance matrix and ``numpy.linalg.solve``, gradients by differences.
 
 It is slow and loses digits early, and it knows nothing of the other engines: a witness, and a proof that one more
-engine needs one more `Kind` and nothing else.
+engine needs one more `EngineFactory` and nothing else.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements
 from lodekit.data.noise import MeasurementNoise
-from lodekit.data.observations import Series
-from lodekit.inference.engine import Case, Evidence, SearchLimits
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.inference.engine import EngineTask, Evidence, SearchLimits
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.covariance import free_block
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.covariance import free_function_covariance
 from lodekit.prior.observables import Observables
-from lodekit.prior.prior import Prior
+from lodekit.prior.prior import Hyperparameters, Prior
 from tests.inference.fitted import shifted
 
 Array = NDArray[np.float64]
@@ -31,15 +30,15 @@ def prior_covariance(
     prior: Prior, hyper: Hyperparameters, first: Observables, times1: Array, second: Observables, times2: Array
 ) -> Array:
     """Return the prior covariance of observables at times, shape (o1 n1, o2 n2)."""
-    s1, s2 = first.units.scaled_times(times1), second.units.scaled_times(times2)
+    s1, s2 = first.units.scale_times(times1), second.units.scale_times(times2)
     a, b = first.evaluate(hyper.theta), second.evaluate(hyper.theta)
     total = np.zeros((first.count, len(s1), second.count, len(s2)))
-    for k, latent in enumerate(prior.latents):
-        ell, deviation = hyper.lengthscales[k], hyper.deviations[k]
-        total += free_block(np, latent, s1, s2, a.free[:, k], b.free[:, k], ell, deviation)
-    left, _ = first.mode_basis(a, prior.groups, s1, slopes=False)
-    right, _ = second.mode_basis(b, prior.groups, s2, slopes=False)
-    variance = prior.mode_variance(hyper.mode_deviations)
+    for k, latent in enumerate(prior.kernels):
+        ell, deviation = hyper.lengthscales[k], hyper.amplitudes[k]
+        total += free_function_covariance(np, latent, s1, s2, a.free[:, k], b.free[:, k], ell, deviation)
+    left, _ = first.mode_basis(a, prior.groups, s1, with_jacobian=False)
+    right, _ = second.mode_basis(b, prior.groups, s2, with_jacobian=False)
+    variance = prior.mode_variance(hyper.mode_amplitudes)
     total += np.einsum("air,r,bjr->aibj", np.stack(left), variance, np.stack(right))
     return total.reshape(first.count * len(s1), -1)
 
@@ -54,18 +53,18 @@ class TextbookEngine:
     """All measurements in one normal distribution."""
 
     prior: Prior
-    series: list[Series]
+    series: list[TimeSeries]
 
     @property
     def size(self) -> int:
         return sum(len(item.times) for item in self.series)
 
     @property
-    def limits(self) -> SearchLimits:
+    def search_limits(self) -> SearchLimits:
         return SearchLimits(1e-2)
 
     @property
-    def is_threaded(self) -> bool:
+    def benefits_from_threads(self) -> bool:
         return False
 
     @cached_property
@@ -82,7 +81,7 @@ class TextbookEngine:
         """Return the covariance of the measurements, noise included, and what they have beside their prior mean."""
         own = self.prior.observables
         K = prior_covariance(self.prior, hyper, own, self.times, own, self.times)[np.ix_(self.chosen, self.chosen)]
-        K += np.diag(MeasurementNoise.of(self.prior.noise, self.series).variance(hyper.noise))
+        K += np.diag(MeasurementNoise.from_series(self.prior.noise, self.series).variance(hyper.noise_std))
         values = np.concatenate([item.values / s for item, s in zip(self.series, own.units.scales, strict=True)])
         return K, values - prior_mean(own, hyper, self.times).T.ravel()[self.chosen]
 
@@ -96,7 +95,7 @@ class TextbookEngine:
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         slopes, offset = [], 0
-        for number, part in enumerate(hyper.parts):
+        for number, part in enumerate(hyper.arrays):
             own = np.zeros(len(part))
             for k in range(len(part)):
                 step = STEP * (max(1.0, abs(part[k])) if number == 0 else 1.0)
@@ -106,18 +105,18 @@ class TextbookEngine:
             offset += len(part)
         return Evidence(self.value(hyper), Hyperparameters(*slopes))
 
-    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+    def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         return self.value(hyper), 0.0
 
     def posterior(self, hyper: Hyperparameters) -> TextbookPosterior:
         return TextbookPosterior(self, hyper)
 
-    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         scales = self.prior.units.scales
         target = np.array([np.mean((item.values / s) ** 2) for item, s in zip(self.series, scales, strict=True)])
         return target, np.ones(sum(group.size for group in self.prior.groups))
 
-    def trouble(self, hyper: Hyperparameters) -> str:
+    def explain_failure(self, hyper: Hyperparameters) -> str:
         return ""
 
 
@@ -137,7 +136,7 @@ class TextbookPosterior:
         return 0.0
 
     @property
-    def rounding(self) -> float:
+    def mean_rounding_error(self) -> float:
         return 0.0
 
     def warnings(self) -> list[str]:
@@ -174,20 +173,20 @@ class TextbookPosterior:
 
 
 @dataclass(frozen=True)
-class TextbookKind:
+class TextbookFactory:
     """The toy, for those who ask for it."""
 
     name: str = "textbook"
     uses_device: bool = False
 
-    def refuses(self, case: Case) -> str:
-        return "a textbook has few pages" if case.size > 100 or case.on_channels else ""
+    def rejection_reason(self, task: EngineTask) -> str:
+        return "a textbook has few pages" if task.size > 100 or task.channel_prior else ""
 
-    def cost(self, case: Case) -> float:
+    def cost(self, task: EngineTask) -> float:
         return np.inf
 
-    def reason(self, case: Case) -> str:
+    def selection_reason(self, task: EngineTask) -> str:
         return "nothing speaks for it"
 
-    def make(self, prior: Prior, measurements: Measurements, case: Case) -> TextbookEngine:
+    def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> TextbookEngine:
         return TextbookEngine(prior, list(measurements.series))

@@ -8,20 +8,14 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.inference.dense.evidence import evaluate, factorize
-from lodekit.inference.dense.stacks import assemble
+from lodekit.inference.dense.covariance import assemble_covariance
+from lodekit.inference.dense.evidence import evaluate_dense, factorize_covariance
 from tests.inference.fitted import EXAMPLES, EXTRA, solution_table, values_of
 
 torch = pytest.importorskip("torch")
 gpytorch = pytest.importorskip("gpytorch")
 
-from lodekit.integrations.gpytorch import (  # noqa: E402
-    LODEExactGP,
-    LODEKernel,
-    LODEMean,
-    from_gpytorch,
-    to_gpytorch,
-)
+from lodekit.integrations.gpytorch import LODEExactGP, LODEKernel, LODEMean, from_gpytorch, to_gpytorch  # noqa: E402
 from tests.integrations.kernels import make_kernel  # noqa: E402
 
 CASES = [*EXAMPLES, *EXTRA]
@@ -31,9 +25,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 def native_covariance(data: Any, hyper: Any) -> Any:
     """The covariance of the data in the user's units, ordered by time, then by observable."""
-    state = factorize(data, hyper)
+    state = factorize_covariance(data, hyper)
     assert state is not None
-    K = assemble(data, state.stacks, state.prepared)
+    K = assemble_covariance(data, state.kernel_derivatives, state.terms)
     K = np.tril(K) + np.tril(K, -1).T
     count, n = len(data.index), len(data.times)
     scales = np.repeat(data.prior.units.scales, n)
@@ -65,10 +59,10 @@ def test_evidence_and_gradient_are_those_of_the_native_engine(name: str) -> None
     likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
         num_tasks=len(data.index), rank=0, has_task_noise=False
     ).double()
-    likelihood.noise = torch.tensor(float(hyper.noise[0]) ** 2, dtype=torch.float64)
+    likelihood.noise = torch.tensor(float(hyper.noise_std[0]) ** 2, dtype=torch.float64)
     units = data.prior.units
     model = LODEExactGP(
-        times, table, likelihood, kernel.system, window=(units.start, units.start + units.span)
+        times, table, likelihood, kernel.system, window=(units.start, units.start + units.time_scale)
     ).double()
     model.covar_module.load_state_dict(kernel.state_dict())
     model.train()
@@ -76,7 +70,7 @@ def test_evidence_and_gradient_are_those_of_the_native_engine(name: str) -> None
     with gpytorch.settings.max_cholesky_size(10_000):
         loss = -gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)(model(times), table) * table.numel()
         loss.backward()
-    native = evaluate(data, hyper)
+    native = evaluate_dense(data, hyper)
     assert -loss.item() == pytest.approx(native.value, rel=1e-9)
     own = model.covar_module
     for number, parameter in enumerate(own.parameter_names):
@@ -158,7 +152,7 @@ def test_a_single_observable_with_known_noise() -> None:
     for name, value in zip(kernel.parameter_names, hyper.theta, strict=True):
         kernel.set_value(name, value)
     kernel.set_value("lengthscales", hyper.lengthscales * 10.0)
-    kernel.set_value("deviations", hyper.deviations)
+    kernel.set_value("deviations", hyper.amplitudes)
     model.train()
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     loss = mll(model(*model.train_inputs), model.train_targets) * 15

@@ -10,20 +10,20 @@ from scipy.linalg import toeplitz
 from scipy.signal import lfilter
 
 import lodekit as lk
-from lodekit.learning.bands.correlated_errors import autocorrelation, inflate, select_autoregression
-from lodekit.summary import plain_values
+from lodekit.results.summary import summary_dict
+from lodekit.uncertainty.sandwich import ar_autocorrelation, fit_autoregression, sandwich_covariance
 
 
 def test_correlations_of_an_autoregression_satisfy_its_recursion_and_those_of_its_process() -> None:
     coefficients = np.array([1.2, -0.5])
-    found = autocorrelation(coefficients, 30)
+    found = ar_autocorrelation(coefficients, 30)
     assert found[1] == pytest.approx(1.2 / 1.5)  # phi1 / (1 - phi2)
     assert found[2:] == pytest.approx(1.2 * found[1:-1] - 0.5 * found[:-2])
     impulse = lfilter([1.0], [1.0, -1.2, 0.5], np.eye(1, 400)[0])
     power = np.array([impulse[k:] @ impulse[: 400 - k] for k in range(30)])
     assert found == pytest.approx(power / power[0], abs=1e-9)
-    assert select_autoregression(found[:9], 500) == pytest.approx(coefficients)
-    assert len(select_autoregression(np.eye(1, 9)[0], 500)) == 0
+    assert fit_autoregression(found[:9], 500) == pytest.approx(coefficients)
+    assert len(fit_autoregression(np.eye(1, 9)[0], 500)) == 0
 
 
 def test_the_sandwich_is_that_of_the_true_correlations_on_average() -> None:
@@ -34,7 +34,7 @@ def test_the_sandwich_is_that_of_the_true_correlations_on_average() -> None:
     found = np.zeros((12, 3))
     for row in found:
         errors = lfilter([0.6], [1.0, -0.8], generator.standard_normal(size + 200))[200:]
-        correlated, plain = inflate([basis], [errors - basis @ (basis.T @ errors)])
+        correlated, plain = sandwich_covariance([basis], [errors - basis @ (basis.T @ errors)])
         row[:] = np.diag(correlated)
         assert plain == pytest.approx(np.eye(3), abs=1e-12)
     assert found.mean(axis=0) == pytest.approx(np.diag(expected), rel=0.15)
@@ -53,7 +53,7 @@ def test_widened_intervals_of_a_regression_cover_and_plain_ones_do_not() -> None
         estimate = basis.T @ errors
         left = errors - basis @ estimate
         level = np.sqrt(left @ left / (size - 2))
-        correlated, plain = inflate([basis], [left / level])
+        correlated, plain = sandwich_covariance([basis], [left / level])
         wide = np.sqrt(np.diag(correlated) / np.diag(plain))
         for row, factor in enumerate((1.0, wide)):
             inside[row] += np.abs(estimate) < 1.98 * level * factor
@@ -72,7 +72,7 @@ def test_a_fit_widens_its_intervals_where_residuals_are_correlated_and_only_ther
     assert plain.diagnose().is_independent
     wide = lk.LODEGP(system, random_state=0).fit(times, curve + 0.02 * slow)
     assert all(factor > 1.5 for factor in wide.fit_.diagnosis.widening.values())
-    told = plain_values(wide.fit_)
+    told = summary_dict(wide.fit_)
     assert told["residuals"]["x"]["correlated"]
     assert told["widening"] == pytest.approx(wide.fit_.diagnosis.widening)
     [sentence] = wide.diagnose().sentences
@@ -93,8 +93,8 @@ def test_a_fit_widens_its_intervals_where_residuals_are_correlated_and_only_ther
 def test_one_residual_beside_a_series_counts_as_independent() -> None:
     generator = np.random.default_rng(0)
     slopes, residuals = generator.standard_normal((60, 2)), generator.standard_normal(60)
-    alone = inflate([slopes], [residuals])
-    both = inflate([slopes, np.array([[1.0, 2.0]])], [residuals, np.array([0.7])])
+    alone = sandwich_covariance([slopes], [residuals])
+    both = sandwich_covariance([slopes, np.array([[1.0, 2.0]])], [residuals, np.array([0.7])])
     more = np.array([[1.0, 2.0], [2.0, 4.0]])
     for one, two in zip(alone, both, strict=True):
         np.testing.assert_allclose(two, one + more)

@@ -7,9 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.learning.curvature import covariance_from_curvature, curvature_across_kinks, curvature_at
-from lodekit.learning.guesses.delays import delay_grid
-from lodekit.learning.guesses.weak import bump_integrals, step_integrals
+from lodekit.fitting.hessian import invert_information, observed_information, observed_information_across_kinks
+from lodekit.fitting.starts.weak_form import build_delay_grid, bump_quadrature, held_bump_quadrature
 
 Array = NDArray[np.float64]
 
@@ -46,10 +45,10 @@ def test_a_dead_time_between_samples_is_found_without_a_start(seed: int) -> None
 
 
 def test_scans_reach_from_half_a_step_to_a_good_share_of_the_record() -> None:
-    grid = delay_grid(np.linspace(0.0, 50.0, 501))
+    grid = build_delay_grid(np.linspace(0.0, 50.0, 501))
     assert grid[0] == pytest.approx(0.05)
     assert 10.0 < grid[-1] <= 15.0
-    assert len(delay_grid(np.zeros(4))) == 0
+    assert len(build_delay_grid(np.zeros(4))) == 0
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
@@ -57,10 +56,10 @@ def test_held_inputs_are_integrated_exactly(order: int) -> None:
     """Against straight lines between many more samples, whose corners are what differs: 1e-4 of a step wide."""
     times, values = np.array([-0.3, 0.1, 0.35, 0.8]), np.array([1.0, -2.0, 0.5, 3.0])
     centres = np.array([0.2, 0.5])
-    found = step_integrals(times, centres, 0.4, 4, order) @ values
+    found = held_bump_quadrature(times, centres, 0.4, 4, order) @ values
     fine = np.unique(np.concatenate([np.linspace(-1.0, 2.0, 1001), times, times - 1e-5]))
     held = values[np.maximum(np.searchsorted(times, fine, side="right") - 1, 0)]
-    expected = bump_integrals(fine, centres, 0.4, 4, order) @ held
+    expected = bump_quadrature(fine, centres, 0.4, 4, order) @ held
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
 
 
@@ -80,19 +79,19 @@ class Roof:
 def test_errors_at_a_kink_are_those_of_how_far_the_evidence_falls() -> None:
     """The profile is known in closed form: both ends of 95 % together are as far apart, to a tenth."""
     roof, keep, x = Roof(), np.ones(2, dtype=bool), np.array([-1e-9, 0.0])
-    narrow = curvature_at(roof, x)  # type: ignore[arg-type]
-    found = curvature_across_kinks(roof, x, narrow, keep, [0])  # type: ignore[arg-type]
+    narrow = observed_information(roof, x)  # type: ignore[arg-type]
+    found = observed_information_across_kinks(roof, x, narrow, keep, [0])  # type: ignore[arg-type]
     inner = 9000.0 - 2000.0**2 / 1000.0
     ends = [(-slope + np.sqrt(slope**2 + 2.0 * inner * 1.9207)) / inner for slope in (roof.up, roof.down)]
-    error = np.sqrt(covariance_from_curvature(found, keep)[0, 0])
+    error = np.sqrt(invert_information(found, keep)[0, 0])
     assert 2.0 * 1.96 * error == pytest.approx(sum(ends), rel=0.1)
     # What steps across the kink have measured may as well be far too flat.
-    flat = curvature_across_kinks(roof, x, 0.03 * roof.parabola, keep, [0])  # type: ignore[arg-type]
+    flat = observed_information_across_kinks(roof, x, 0.03 * roof.parabola, keep, [0])  # type: ignore[arg-type]
     np.testing.assert_allclose(flat, found, rtol=0.1)
     # Without a kink nothing changes, nor where it is no delay.
-    assert curvature_across_kinks(roof, x, narrow, keep, []) is narrow  # type: ignore[arg-type]
+    assert observed_information_across_kinks(roof, x, narrow, keep, []) is narrow  # type: ignore[arg-type]
     roof.up, roof.down = 0.0, 0.0
-    assert curvature_across_kinks(roof, x, roof.parabola, keep, [0]) is roof.parabola  # type: ignore[arg-type]
+    assert observed_information_across_kinks(roof, x, roof.parabola, keep, [0]) is roof.parabola  # type: ignore[arg-type]
 
 
 def test_a_dead_time_that_is_best_at_a_multiple_of_the_sampling_time_has_an_error() -> None:
@@ -112,7 +111,7 @@ def test_a_dead_time_that_is_best_at_a_multiple_of_the_sampling_time_has_an_erro
     assert found.value == pytest.approx(3.0, abs=1e-4)
     assert found.interval[0] < 2.98 < found.interval[1]
     assert 0.01 < found.std_error < 0.1
-    place, falls = fit.layout.position("T"), []
+    place, falls = fit.layout.index_of("T"), []
     for edge in found.interval:
         x = fit.optimum.x.copy()
         x[place] = np.log(edge)

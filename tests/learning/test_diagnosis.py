@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.archive import pack, unpack
-from lodekit.learning.diagnosis.diagnosis import Diagnosis
-from lodekit.learning.identifiability.verdicts import Verdict
+from lodekit.diagnostics.diagnosis import Diagnosis
+from lodekit.diagnostics.identifiability import IdentifiabilityResult
 from lodekit.report import make_report
-from lodekit.simulation import simulate
-from lodekit.summary import plain_values
+from lodekit.results.simulation import simulate
+from lodekit.results.summary import summary_dict
+from lodekit.support.files import read_archive, write_archive
 
 GENERATOR_SEED = 5
 
@@ -42,7 +42,7 @@ def drawn(name: str, last: float, noise: float = 0.01, count: int = 40) -> tuple
 
 def opened(gp: lk.LODEGP) -> dict[str, str]:
     """Parameters that are not identified, each with the reason."""
-    return {n: each.reason for n, each in gp.fit_.diagnosis.verdicts.items() if not gp.parameters_[n].identified}
+    return {n: each.reason for n, each in gp.fit_.diagnosis.identifiability.items() if not gp.parameters_[n].identified}
 
 
 @pytest.mark.parametrize(("name", "last"), [("spring_mass_damper", 10.0), ("rlc_circuit", 5.0)])
@@ -82,7 +82,7 @@ def test_a_channel_that_was_not_measured_is_named_and_more_data_at_kept_values_c
     assert any("measure u, or fix" in text for text in gp.warnings_)
     gp.update(times[-4:], late, relearn=False)
     assert opened(gp) == {"a": "structure"}
-    assert set(gp.fit_.diagnosis.explained) == {"f1", "f2"}
+    assert set(gp.fit_.diagnosis.explained_variance) == {"f1", "f2"}
 
 
 def test_data_with_next_to_no_known_noise_determine_what_they_determine() -> None:
@@ -104,7 +104,7 @@ def test_the_gain_of_an_input_that_does_nothing_is_open_though_algebra_alone_can
     data = {"y": np.exp(-0.7 * times) + 0.003 * generator.standard_normal(15), "u": np.zeros(15)}
     gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data, {"u": 1e-9})
     assert "b" in opened(gp)
-    assert gp.fit_.setup.structure.undetermined == []
+    assert gp.fit_.setup.structural_identifiability.unidentifiable == []
     # Once the input does something, it is told.
     data["y"] = data["y"] + 0.5 * np.sin(times)
     moved = {"y": data["y"], "u": 0.35 * np.sin(times) + 0.5 * np.cos(times)}
@@ -137,7 +137,7 @@ def test_a_search_that_failed_says_so_everywhere(lost: lk.LODEGP) -> None:
     assert "try start values" in lost.warnings_[0]
     assert said in lost.summary()
     assert "Converged:                          no" in lost.summary()
-    result = plain_values(lost.fit_)
+    result = summary_dict(lost.fit_)
     assert result["converged"] is False
     assert any(text.startswith(said) for text in result["warnings"])
     page = make_report(lost)
@@ -151,7 +151,7 @@ def test_a_search_that_failed_says_so_everywhere(lost: lk.LODEGP) -> None:
 def test_a_good_fit_of_the_same_data_beats_curves_that_obey_no_equation() -> None:
     gp = fit_ringing(lk.Parameter(start=0.02), lk.Parameter(start=39.5))
     assert gp.converged_
-    assert gp.fit_.diagnosis.trouble == ()
+    assert gp.fit_.diagnosis.failures == ()
     assert gp.warnings_ == []
 
 
@@ -159,7 +159,7 @@ def test_noise_alone_is_no_failure_of_the_search_but_little_is_explained() -> No
     times = np.linspace(0.0, 10.0, 60)
     noise = np.random.default_rng(4).standard_normal(60)
     gp = lk.LODEGP(lk.System("x' = -a*x", parameters=["a"]), random_state=0).fit(times, noise)
-    assert gp.fit_.diagnosis.explained["x"] < 0.3
+    assert gp.fit_.diagnosis.explained_variance["x"] < 0.3
     assert any("explain little of the variance" in text for text in gp.warnings_)
     assert not any("poor place" in text for text in gp.warnings_)
 
@@ -170,9 +170,9 @@ def test_the_share_explained_is_one_less_the_variance_left_over() -> None:
     mean = gp.predict(times)
     for number, name in enumerate(system.channels):
         expected = 1 - np.mean((data[name] - mean[:, number]) ** 2) / np.var(data[name])
-        assert gp.fit_.diagnosis.explained[name] == pytest.approx(expected, rel=1e-9)
+        assert gp.fit_.diagnosis.explained_variance[name] == pytest.approx(expected, rel=1e-9)
         assert f"explained of {name}" in gp.summary()
-        assert plain_values(gp.fit_)["explained"][name] == pytest.approx(expected, rel=1e-9)
+        assert summary_dict(gp.fit_)["explained"][name] == pytest.approx(expected, rel=1e-9)
     assert "Of the variance of the data the curves explain" in make_report(gp)
 
 
@@ -183,7 +183,7 @@ def test_residuals_with_a_memory_are_told_by_all_not_by_the_report_alone() -> No
     gp = lk.LODEGP(lk.System("x'' + k*x = 0", parameters=["k"]), random_state=0).fit(times, x)
     [text] = [text for text in gp.warnings_ if "residuals of x are correlated (lag 1: " in text]
     assert text in gp.summary()
-    assert text in plain_values(gp.fit_)["warnings"]
+    assert text in summary_dict(gp.fit_)["warnings"]
     assert text[1:] in make_report(gp)
 
 
@@ -221,7 +221,7 @@ def test_of_two_signs_the_positive_one_is_reported(unsigned: lk.LODEGP) -> None:
     [note] = gp.fit_.diagnosis.notes
     assert note.startswith("the data do not tell the signs of z and w: both can change together")
     assert f"Note: {note}" in gp.summary()
-    assert note in plain_values(gp.fit_)["remarks"]
+    assert note in summary_dict(gp.fit_)["remarks"]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -239,9 +239,9 @@ def test_a_diagnosis_is_saved_and_a_file_without_one_gets_it_back(lost: lk.LODEG
     assert loaded.warnings_ == lost.warnings_
     assert not loaded.converged_
     assert loaded.fit_.diagnosis == lost.fit_.diagnosis
-    state, arrays, _ = unpack(tmp_path / "lost.lodekit")
+    state, arrays, _ = read_archive(tmp_path / "lost.lodekit")
     del state["diagnosis"]
-    pack(tmp_path / "old.lodekit", state, arrays)
+    write_archive(tmp_path / "old.lodekit", state, arrays)
     old = lk.LODEGP.load(tmp_path / "old.lodekit")
     assert not old.converged_
     assert len(old.warnings_) == len(lost.warnings_)
@@ -249,9 +249,9 @@ def test_a_diagnosis_is_saved_and_a_file_without_one_gets_it_back(lost: lk.LODEG
 
 def test_a_diagnosis_survives_json() -> None:
     verdicts = {
-        "a": Verdict(False, "at most 3 (95 %)", "side", (-np.inf, 3.0)),
-        "b": Verdict(True, "", "profile", (1.0, 2.0)),
-        "c": Verdict(False, "not identified by these data", "structure"),
+        "a": IdentifiabilityResult(False, "at most 3 (95 %)", "side", (-np.inf, 3.0)),
+        "b": IdentifiabilityResult(True, "", "profile", (1.0, 2.0)),
+        "c": IdentifiabilityResult(False, "not identified by these data", "structure"),
     }
     found = Diagnosis(("a sentence",), verdicts, ("k/m",), (("z", "w"),), (), 3.0)
     assert Diagnosis.from_dict(json.loads(json.dumps(found.to_dict()))) == found

@@ -9,8 +9,8 @@ from scipy.linalg import expm
 import greybox_records
 from greybox_plants import NOISE, SAME, run_kind, run_plant
 from greybox_speed import DELAYED, by_least_squares, driven_record, fit_long
-from lodekit import searching
-from lodekit.prior.flows import flow_of_weights, pull_flow
+from lodekit.fitting import search
+from lodekit.prior.expm import expm_action, expm_action_vjp
 from tests.real_records import RECORDS, needs
 
 
@@ -18,7 +18,7 @@ def test_rows_of_flows_and_their_derivatives_against_matrix_exponentials() -> No
     generator = np.random.default_rng(0)
     M, dM = generator.standard_normal((3, 3)) - 2.0 * np.eye(3), generator.standard_normal((2, 3, 3))
     w, dw, times = generator.standard_normal((2, 3)), generator.standard_normal((2, 2, 3)), generator.uniform(0, 9, 40)
-    found = flow_of_weights(w, dw, M, dM, times)
+    found = expm_action(w, dw, M, dM, times)
     assert found is not None
     values, slopes = found
     for k, s in enumerate(times):
@@ -28,7 +28,7 @@ def test_rows_of_flows_and_their_derivatives_against_matrix_exponentials() -> No
             expected = dw[p] @ expm(s * M) + w @ expm(s * block)[:3, 3:]
             np.testing.assert_allclose(slopes[p, :, k], expected, atol=1e-10)
     weights = generator.standard_normal(values.shape)
-    pulled = pull_flow(w, M, times, weights)
+    pulled = expm_action_vjp(w, M, times, weights)
     assert pulled is not None
     found_slopes = np.tensordot(dw, pulled[0], 2) + np.tensordot(dM, pulled[1], 2)
     np.testing.assert_allclose(found_slopes, np.tensordot(slopes, weights, 3), rtol=1e-10)
@@ -44,8 +44,8 @@ def test_a_random_plant_with_a_hidden_state_is_found_from_nothing(seed: int) -> 
 
 def test_a_long_record_is_learned_from_a_piece_of_it_and_ends_at_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     """What short records are for long ones, shorter ones are for this: the last steps are on all rows."""
-    monkeypatch.setattr(searching, "_LONG", 2000)
-    monkeypatch.setattr(searching, "_SHORT", 500)
+    monkeypatch.setattr(search, "_LONG_RECORD_ROWS", 2000)
+    monkeypatch.setattr(search, "_SUBSAMPLE_ROWS", 500)
     record = driven_record(3000)
     line = fit_long(DELAYED, record)
     found, errors = (np.array([line[key][name] for name in DELAYED[1]]) for key in ("values", "errors"))

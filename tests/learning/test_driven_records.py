@@ -9,13 +9,11 @@ from scipy.linalg import expm
 
 import lodekit as lk
 from greybox_plants import SAME, steps
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.data.records import Pool, Record
-from lodekit.preparing import prepare
-from lodekit.searching import soften
-from lodekit.settings import Arguments
-from lodekit.setup import Setup
+from lodekit.data.records import Measurements, Record, RecordSet
+from lodekit.fitting.search import build_noise_continuation
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
 
 Array = NDArray[np.float64]
 STEP, FINE, NOISE = 0.4, 20, 0.03
@@ -100,21 +98,23 @@ def test_the_evidence_of_all_records_tells_held_from_straight() -> None:
     generator = np.random.default_rng(0)
     gp = fit(LAG, [make_lag(generator, rows, held=False) for rows in (40, 30)], inputs={"u": "auto"})
     assert gp.fit_.measurements.inputs["u"].kind == "linear"
-    assert gp.fit_.preference["u"] > 10.0
+    assert gp.fit_.hold_preference["u"] > 10.0
     assert gp.parameters_["a"].value == pytest.approx(0.5, rel=0.1)
 
 
 def test_little_known_noise_of_several_records_is_approached_from_more() -> None:
     """The first search sees a hundredth of the scale of each observable as its noise."""
 
-    def settle(noise: float) -> Setup:
+    def settle(noise: float) -> FitSetup:
         made = [make_lag(np.random.default_rng(seed), 12, held=True) for seed in (0, 1)]
         series = [Observations().add(t, "y", data["y"], noise).add(t, "u", data["u"]) for t, data in made]
-        pool = Pool.together([Record(str(k), Measurements.of(each)) for k, each in enumerate(series)])
-        return prepare(LAG, Arguments(inputs={"u": "hold"}), pool)
+        pool = RecordSet.from_records(
+            [Record(str(k), Measurements.from_observations(each)) for k, each in enumerate(series)]
+        )
+        return build_setup(LAG, FitSettings(inputs={"u": "hold"}), pool)
 
     tight = settle(1e-9)
-    first, *others = soften(tight)
+    first, *others = build_noise_continuation(tight)
     x = np.zeros(tight.layout.size)
     same = settle(1e-2 * float(tight.prior.noise.scales[0])).objective.value(x)
     assert first.value(x) == pytest.approx(same, abs=1e-8)

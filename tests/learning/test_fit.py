@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.transforms import Transform
+from lodekit.fitting.parameter_vector import ParameterTransform
 
 LIMITS = [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)]
 
 
 @pytest.mark.parametrize(("low", "high"), LIMITS)
 def test_transforms_have_inverses_and_slopes(low: float, high: float) -> None:
-    transform = Transform(low, high, 0.01)
+    transform = ParameterTransform(low, high, 0.01)
     for x in (-3.0, -0.2, 0.0, 1.5):
         value = transform.forward(x)
         assert low < value < high
         assert transform.inverse(value) == pytest.approx(x, abs=1e-9)
         difference = (transform.forward(x + 1e-6) - transform.forward(x - 1e-6)) / 2e-6
-        assert transform.slope(x) == pytest.approx(difference, rel=1e-6)
+        assert transform.derivative(x) == pytest.approx(difference, rel=1e-6)
 
 
 @pytest.mark.parametrize("prior", [lk.Normal(2.0, 0.5), lk.LogNormal(2.0, 0.7)])

@@ -6,27 +6,27 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data import moves, sampled
-from lodekit.data.inputs import InputKind
-from lodekit.data.measurements import Measurements
-from lodekit.data.spool import Spooled
+from lodekit.data import inputs, row_store
+from lodekit.data.inputs import HoldType
+from lodekit.data.records import Measurements
+from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
-from lodekit.data.tables.cells import Numerals
-from lodekit.data.tables.table import Records
-from lodekit.learning.messages.scarcity import warn_of_holes
+from lodekit.data.tables.cells import NumberFormat
+from lodekit.data.tables.reader import ParsedBlock
+from lodekit.diagnostics.messages import warn_input_gaps
 
 _T = np.arange(0.0, 100.0)
 
 
-def _warned(kind: InputKind, missing: object) -> list[str]:
+def _warned(kind: HoldType, missing: object) -> list[str]:
     u = np.sin(_T)
     u[missing] = np.nan
     observations = lk.Observations().add(_T, "y", np.cos(_T)).add(_T, "u", u)
-    return warn_of_holes(Measurements.of(observations).given({"u": kind}), "s")
+    return warn_input_gaps(Measurements.from_observations(observations).with_known_inputs({"u": kind}), "s")
 
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
-def test_a_hole_at_the_beginning_and_a_long_one_are_told(kind: InputKind) -> None:
+def test_a_hole_at_the_beginning_and_a_long_one_are_told(kind: HoldType) -> None:
     """Which times, and what is done about it."""
     (text,) = _warned(kind, slice(0, 3))
     assert text.startswith("u has no value before t = 3 s,")
@@ -38,7 +38,7 @@ def test_a_hole_at_the_beginning_and_a_long_one_are_told(kind: InputKind) -> Non
     ("kind", "missing"),
     [("hold", slice(0, 0)), ("linear", slice(40, 44)), ("linear", _T % 4 != 0), ("hold", ~np.isin(_T, [0, 1, 2, 50]))],
 )
-def test_short_holes_and_slower_clocks_are_not_told(kind: InputKind, missing: object) -> None:
+def test_short_holes_and_slower_clocks_are_not_told(kind: HoldType, missing: object) -> None:
     """Short ones, those of a slower clock, and inputs that are written where they change only."""
     assert not _warned(kind, missing)
 
@@ -46,30 +46,32 @@ def test_short_holes_and_slower_clocks_are_not_told(kind: InputKind, missing: ob
 _STEPS = np.repeat([80.0, 80.0, 50.0, 50.0, 20.0], 20)
 
 
-def _of_rows(kind: InputKind, t: np.ndarray, u: np.ndarray, y: np.ndarray | None = None) -> list[str]:
+def _of_rows(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray | None = None) -> list[str]:
     """Return what is said of rows in memory, and see that as much is said of rows on disk, however these are cut."""
     y = t if y is None else y
-    kept = Measurements.of(lk.Observations().add(t, "y", y).add(t, "u", u))
-    said = warn_of_holes(kept.given({"u": kind}), "s")
+    kept = Measurements.from_observations(lk.Observations().add(t, "y", y).add(t, "u", u))
+    said = warn_input_gaps(kept.with_known_inputs({"u": kind}), "s")
     for length in (3, 40, 1000):
         assert _of_rows_on_disk(kind, t, u, y, length) == said
     return said
 
 
-def _of_rows_on_disk(kind: InputKind, t: np.ndarray, u: np.ndarray, y: np.ndarray, length: int) -> list[str]:
+def _of_rows_on_disk(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray, length: int) -> list[str]:
     """Return what is said where rows are on disk, and so many are read at a time."""
-    block = Records(t, {"y": y, "u": u}, {}, Numerals())
-    kept = Measurements.of(lk.Observations().add(t, "y", y).add(t, "u", u))
+    block = ParsedBlock(t, {"y": y, "u": u}, {}, NumberFormat())
+    kept = Measurements.from_observations(lk.Observations().add(t, "y", y).add(t, "u", u))
     sums = Statistics.of(t[0], t[-1], kept.series, 8)
-    summed = Measurements(sums=sums, spooled=Spooled(("y", "u"), {}, (), lambda: iter([block])))
+    summed = Measurements(
+        sufficient_statistics=sums, stored_rows=OutOfCoreRows(("y", "u"), {}, (), lambda: iter([block]))
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampled, "_ROWS", length)
-        return warn_of_holes(summed.given({"u": kind}), "s")
+        patch.setattr(row_store, "_CHUNK_ROWS", length)
+        return warn_input_gaps(summed.with_known_inputs({"u": kind}), "s")
 
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
 @pytest.mark.parametrize("way", ["absent rows", "empty rows", "empty cells"])
-def test_an_input_that_moved_in_a_gap_is_told(kind: InputKind, way: str) -> None:
+def test_an_input_that_moved_in_a_gap_is_told(kind: HoldType, way: str) -> None:
     """Whether rows are absent, or empty, or the input alone is not there: who knows when it moved?"""
     gap = (_T >= 36) & (_T < 44)
     u, y = np.where(gap, np.nan, _STEPS), np.where(gap & (way == "empty rows"), np.nan, _T)
@@ -105,7 +107,7 @@ def test_inputs_that_are_written_where_they_change_have_no_gaps() -> None:
     times = np.append(np.arange(0.0, 40.0, 2.0), 70.0)
     for measured in (_T, _T[(_T < 40) | (_T > 60)] + 0.5):
         changes = lk.Observations().add(measured, "y", measured).add(times, "u", np.arange(21.0) % 2 + times / 50)
-        assert not warn_of_holes(Measurements.of(changes).given({"u": "hold"}), "s")
+        assert not warn_input_gaps(Measurements.from_observations(changes).with_known_inputs({"u": "hold"}), "s")
         # On disk, each in a row of its own.
         every = np.concatenate([measured, times])
         order, is_input = np.argsort(every, kind="stable"), np.arange(len(every)) >= len(measured)
@@ -125,16 +127,16 @@ def test_an_input_on_disk_may_stand_in_rows_of_its_own() -> None:
 
 def test_of_more_gaps_than_are_kept_the_longest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory does not grow with the number of gaps, and what is said of the largest is right."""
-    monkeypatch.setattr(moves, "_MOST", 2)
-    watch = moves.GapWatch("hold")
+    monkeypatch.setattr(inputs, "_MAX_GAPS", 2)
+    watch = inputs.InputGapDetector("hold")
     lengths = np.ones(400)
     lengths[50::50] = 20.0 + np.arange(7.0)
     times, values = np.concatenate([[0.0], np.cumsum(lengths)]), np.cumsum(np.append(0.0, lengths > 1))
     for first in range(0, 401, 30):
-        watch.take(times[first : first + 30], values[first : first + 30])
-    assert watch.moved is not None
-    assert watch.moved.gaps == 2
-    assert watch.moved.last - watch.moved.first >= 25.0
+        watch.update(times[first : first + 30], values[first : first + 30])
+    assert watch.largest_gap is not None
+    assert watch.largest_gap.n_gaps == 2
+    assert watch.largest_gap.stop - watch.largest_gap.start >= 25.0
 
 
 def test_a_hole_is_the_first_warning_of_a_fit() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.report import make_report
-from lodekit.system.dimensions import tell_intensity
+from lodekit.system.dimensions import white_noise_unit
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +69,10 @@ def test_units_are_those_of_channels_that_the_equations_tie(
     equations: str, units: dict[str, str], short: str, words: str
 ) -> None:
     system = lk.System(equations, parameters=["tau"] if "tau" in equations else [])
-    assert tell_intensity(system, "w", units) == (short, words)
+    assert white_noise_unit(system, "w", units) == (short, words)
 
 
 def test_what_was_measured_is_spoken_of() -> None:
     system = lk.System("tau*x' = -x; y = x + v; v' = w", parameters=["tau"])
-    assert tell_intensity(system, "w", {}, ["y"])[1].startswith("the unit of y")
-    assert tell_intensity(None, "w", {})[1] == "the unit of w times the root of time"
+    assert white_noise_unit(system, "w", {}, ["y"])[1].startswith("the unit of y")
+    assert white_noise_unit(None, "w", {})[1] == "the unit of w times the root of time"

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.fitted import Fit
-from lodekit.learning.bands.widening import find_missed, widen_all
-from lodekit.learning.diagnosis.residuals import Check
-from lodekit.learning.diagnosis.whiteness import judge_whiteness
+from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness
+from lodekit.results.fit import Fit
+from lodekit.uncertainty.sandwich import estimate_unexplained_std, inflate_all
 
 T = np.arange(30.0)
 
 
-def check(values: np.ndarray) -> Check:
+def check(values: np.ndarray) -> ResidualCheck:
     """Return what would be said of some innovations of y."""
-    whiteness = judge_whiteness(T, values, innovations=True)
+    whiteness = assess_whiteness(T, values, innovations=True)
     assert whiteness is not None
-    return Check("y", 30, 30, 1.0, whiteness.lags[0], 0.8, whiteness=whiteness)
+    return ResidualCheck("y", 30, 30, 1.0, whiteness.lags[0], 0.8, whiteness=whiteness)
 
 
 WAVE, NOISE = np.sqrt(2.0) * np.sin(0.7 * T), np.random.default_rng(0).standard_normal(30)
@@ -34,28 +33,28 @@ def fit() -> Fit:
     system = lk.System("x' = v; y = k*x", parameters=["k"])
     found = lk.LODEGP(system, random_state=0).fit(T, data).fit_
     checks = (check(WAVE),)
-    return replace(found, diagnosis=replace(found.diagnosis, checks=checks, widening=widen_all(found.layout, checks)))
+    return replace(found, diagnosis=replace(found.diagnosis, checks=checks, widening=inflate_all(found.layout, checks)))
 
 
 def test_what_is_left_is_what_neighbours_do_not_differ_by() -> None:
     wave, noise = check(WAVE), check(NOISE)
-    assert wave.has_memory
-    assert not noise.has_memory
-    assert find_missed([wave], lambda _: 0.5, {"y": 0.3}) == {"y": pytest.approx(0.4)}
-    assert find_missed([noise], lambda _: 0.5, {"y": 0.3}) == {}
+    assert wave.is_autocorrelated
+    assert not noise.is_autocorrelated
+    assert estimate_unexplained_std([wave], lambda _: 0.5, {"y": 0.3}) == {"y": pytest.approx(0.4)}
+    assert estimate_unexplained_std([noise], lambda _: 0.5, {"y": 0.3}) == {}
     # Where neighbours differ by all of it, nothing is left; where they are not known, their correlation tells.
-    assert find_missed([wave], lambda _: 0.5, {"y": 0.7}) == {}
-    assert find_missed([wave], lambda _: 0.5, {}) == {"y": pytest.approx(0.5 * np.sqrt(wave.memory))}
+    assert estimate_unexplained_std([wave], lambda _: 0.5, {"y": 0.7}) == {}
+    assert estimate_unexplained_std([wave], lambda _: 0.5, {}) == {"y": pytest.approx(0.5 * np.sqrt(wave.memory))}
 
 
 def test_slow_waves_do_not_swing() -> None:
     """Half a period later their correlation is far below zero, and stronger than that of neighbours."""
     wave = check(np.sqrt(2.0) * np.sin(2.0 * np.pi * T / 6.0 + 0.3))
     assert min(wave.whiteness.lags) < -wave.memory - 0.1  # type: ignore[union-attr]
-    assert wave.has_memory
+    assert wave.is_autocorrelated
     swinging = check(np.where(T % 2 == 0, 1.0, -1.0) + 0.3 * NOISE)
     assert swinging.is_correlated
-    assert not swinging.has_memory
+    assert not swinging.is_autocorrelated
 
 
 def test_bands_of_that_observable_and_of_no_other_are_wider(fit: Fit) -> None:

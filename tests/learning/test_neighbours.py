@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
 import lodekit as lk
-from lodekit.fitted import Fit
+from lodekit.results.fit import Fit
 
 T = np.linspace(0.0, 4.0, 25)
 

@@ -10,13 +10,13 @@ import pytest
 from scipy.integrate import quad
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import read_observations
-from lodekit.learning.curvature import curvature_at
-from lodekit.learning.objective import Objective
-from lodekit.learning.transforms import Transform
-from lodekit.preparing import prepare
-from lodekit.settings import Arguments
+from lodekit.data.observations import parse_observations
+from lodekit.data.records import Measurements
+from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterTransform
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
 
 TIMES = np.linspace(0, 4, 15)
 VALUES = np.exp(-0.3 * TIMES) * np.cos(1.4 * TIMES) + 0.05 * np.random.default_rng(0).standard_normal(15)
@@ -78,7 +78,7 @@ def test_priors_are_normalised_over_their_bounds(name: str) -> None:
 def test_the_density_of_the_vector_integrates_the_prior(fitted: lk.LODEGP, objective: Objective) -> None:
     """On the scale of the search, prior times slope has mass one: what a sampler of the prior alone would see."""
     x = fitted.fit_.optimum.x
-    position = objective.layout.position("c")
+    position = objective.layout.index_of("c")
 
     def density(point: float) -> float:
         moved = x.copy()
@@ -88,30 +88,30 @@ def test_the_density_of_the_vector_integrates_the_prior(fitted: lk.LODEGP, objec
         # Of the two parameters with priors the other one stays where it is.
         return math.exp(alone + added - slope_of_other)
 
-    transform = objective.layout.transform("k")
+    transform = objective.layout.transform_of("k")
     assert transform is not None
-    where = float(x[objective.layout.position("k")])
+    where = float(x[objective.layout.index_of("k")])
     prior = PARAMETERS["k"].prior
     assert prior is not None
     other = prior.log_density(transform.forward(where))[0] - prior.log_mass(*PARAMETERS["k"].interval)
-    slope_of_other = transform.log_slope(where)
+    slope_of_other = transform.log_jacobian(where)
     mass, _ = quad(density, -30.0, 5.0, limit=200)
     assert mass == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("limits", [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)])
 def test_the_slope_of_a_transform_has_a_slope(limits: tuple[float, float]) -> None:
-    transform = Transform(*limits, 0.01)
+    transform = ParameterTransform(*limits, 0.01)
     for x in (-2.0, 0.1, 1.7):
-        assert transform.log_slope(x) == pytest.approx(math.log(transform.slope(x)))
-        difference = (transform.log_slope(x + 1e-6) - transform.log_slope(x - 1e-6)) / 2e-6
-        assert transform.bend(x) == pytest.approx(difference, abs=1e-8)
+        assert transform.log_jacobian(x) == pytest.approx(math.log(transform.derivative(x)))
+        difference = (transform.log_jacobian(x + 1e-6) - transform.log_jacobian(x - 1e-6)) / 2e-6
+        assert transform.log_jacobian_gradient(x) == pytest.approx(difference, abs=1e-8)
 
 
 def test_curvature_is_minus_the_second_difference(fitted: lk.LODEGP, objective: Objective) -> None:
     """Tolerance: second differences of values with steps of 1e-3 err by about 1e-5 of the largest curvature."""
     x = fitted.fit_.optimum.x
-    found = curvature_at(objective, x)
+    found = observed_information(objective, x)
     for k in range(len(x)):
         step = 1e-3 * np.eye(len(x))[k]
         second = (objective.value(x + step) - 2 * objective.value(x) + objective.value(x - step)) / 1e-6
@@ -124,8 +124,8 @@ DRIVEN_TABLE = np.stack([np.sin(DRIVEN_TIMES), np.cos(DRIVEN_TIMES) + np.sin(DRI
 
 def settle(units: Any = 1.0, noise: str = "channel", noise_std: Any = None) -> Objective:
     """Return the objective that a fit of a driven lag would search; nothing is learned."""
-    data = read_observations(DRIVEN.channels, DRIVEN_TIMES, DRIVEN_TABLE * units, noise_std)
-    return prepare(DRIVEN, Arguments(noise=noise), Measurements.of(data)).objective
+    data = parse_observations(DRIVEN.channels, DRIVEN_TIMES, DRIVEN_TABLE * units, noise_std)
+    return build_setup(DRIVEN, FitSettings(noise=noise), Measurements.from_observations(data)).objective
 
 
 def test_levels_of_noise_have_a_weak_prior_that_knows_no_units() -> None:
@@ -133,29 +133,29 @@ def test_levels_of_noise_have_a_weak_prior_that_knows_no_units() -> None:
     objectives = [settle(), settle(np.array([1e3, 1e-3]))]
     found = []
     for objective in objectives:
-        units = objective.engine.prior.noise.units
+        units = objective.engine.prior.noise.level_scales
         x = np.zeros(objective.layout.size)
-        x[objective.layout.blocks.noise] = np.log(units * np.array([0.1, 0.4]))
+        x[objective.layout.slices.noise] = np.log(units * np.array([0.1, 0.4]))
         value, gradient = objective.log_prior(x)
         found.append(value)
         half = 0.5 * math.log(4.0)
         assert value == pytest.approx(math.log(0.1 * 0.4) - half**2, rel=1e-12)
-        assert gradient[objective.layout.blocks.noise] == pytest.approx([1.0 + half, 1.0 - half], rel=1e-12)
+        assert gradient[objective.layout.slices.noise] == pytest.approx([1.0 + half, 1.0 - half], rel=1e-12)
     assert found[0] == pytest.approx(found[1], rel=1e-12)
 
 
 def test_an_objective_says_which_priors_it_contains() -> None:
     several, shared = settle(), settle(noise="shared")
     assert (several.name, shared.name) == ("log evidence + log prior", "log evidence")
-    assert several.described == "the evidence times a weak prior of the levels of noise"
-    assert shared.described == "the evidence"
+    assert several.description == "the evidence times a weak prior of the levels of noise"
+    assert shared.description == "the evidence"
     assert shared.log_prior(np.ones(shared.layout.size))[0] == 0.0
 
 
 def test_noise_that_is_known_is_not_pooled_with_what_is_learned() -> None:
     objective = settle(noise_std={"u": 1e-3})
     _, gradient = objective.log_prior(np.ones(objective.layout.size))
-    assert gradient[objective.layout.blocks.noise].tolist() == [1.0, 0.0]
+    assert gradient[objective.layout.slices.noise].tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.diagnosis.diagnosis import Diagnosis
-from lodekit.learning.diagnosis.outliers import find_outliers, warn_of_outliers
+from lodekit.diagnostics.diagnosis import Diagnosis
+from lodekit.diagnostics.residual_tests import find_outliers, warn_outliers
 
 T = np.arange(60.0)
 U = np.repeat([0.0, 2.0, 1.0, 3.0, 0.0, 2.0], 10)
@@ -95,6 +95,6 @@ def test_residuals_that_are_all_zero_but_one_have_no_scale() -> None:
 
 def test_many_are_counted_and_not_all_named() -> None:
     far = [(4.0, 90.0), (9.0, 80.0), (1.0, 70.0), (2.0, 60.0), (3.0, 50.0)]
-    (text,) = warn_of_outliers({"x": (), "y": far}, "s")
+    (text,) = warn_outliers({"x": (), "y": far}, "s")
     assert text.startswith("y at t = 1, 4, 9 s and 2 more times lies 50 to 90 deviations")
     assert "leave them out" in text

@@ -10,16 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
+from lodekit.data.records import Measurements
+from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
+from lodekit.fitting.newton import LinearCoordinates, LogCoordinates, refine_newton
+from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
 from lodekit.inference.engine import SearchLimits
-from lodekit.learning.curvature import curvature_at
-from lodekit.learning.freedom import degrees_of_freedom
-from lodekit.learning.searches.charts import Linear, Logarithmic
-from lodekit.learning.searches.polish import polish
-from lodekit.learning.searches.search import Optimum, search
-from lodekit.learning.transforms import Layout, Transform
-from lodekit.preparing import prepare
-from lodekit.settings import Arguments
+from lodekit.uncertainty.estimates import satterthwaite_dof
 
 Array = NDArray[np.float64]
 TANKS, DECAY = lk.catalog.coupled_tanks(), lk.catalog.free_decay()
@@ -57,9 +56,9 @@ def fit_one_rhythm(name: str, factor: float = 1.0) -> lk.LODEGP:
     return lk.LODEGP(example.system, noise="channel", random_state=0).fit(times, noisy(example, times, 0.002) * factor)
 
 
-@pytest.mark.parametrize("kind", [Linear, Logarithmic])
+@pytest.mark.parametrize("kind", [LinearCoordinates, LogCoordinates])
 def test_scales_have_the_gradients_and_curvatures_of_the_objective(
-    driven: lk.LODEGP, kind: type[Linear] | type[Logarithmic]
+    driven: lk.LODEGP, kind: type[LinearCoordinates] | type[LogCoordinates]
 ) -> None:
     """Away from the optimum, where gradients count: by the chain rule, and by differences of gradients."""
     objective = driven.fit_.setup.objective
@@ -75,15 +74,15 @@ def test_scales_have_the_gradients_and_curvatures_of_the_objective(
     np.testing.assert_allclose(slope, jacobian @ gradient, rtol=1e-6, atol=1e-8 * np.abs(gradient).max())
     steps = 1e-4 * np.eye(size)
     own = np.array([(chart.evaluate(y - step)[1] - chart.evaluate(y + step)[1]) / 2e-4 for step in steps])
-    of_search = curvature_at(objective, chart.point(y))
+    of_search = observed_information(objective, chart.point(y))
     # After scaling, all entries are of order one; differences of gradients leave some thousandths.
     scale = 1.0 / np.sqrt(np.outer(np.abs(np.diag(own)), np.abs(np.diag(own))))
-    np.testing.assert_allclose(chart.from_search(of_search, y, slope) * scale, own * scale, atol=0.01)
-    np.testing.assert_allclose(chart.to_search(own, y, slope) * scale, of_search * scale, atol=0.01)
+    np.testing.assert_allclose(chart.information_from_search(of_search, y, slope) * scale, own * scale, atol=0.01)
+    np.testing.assert_allclose(chart.information_to_search(own, y, slope) * scale, of_search * scale, atol=0.01)
 
 
 def test_moves_are_those_of_the_search_to_first_order(driven: lk.LODEGP) -> None:
-    chart = Linear(driven.fit_.setup.objective, driven.fit_.optimum.x)
+    chart = LinearCoordinates(driven.fit_.setup.objective, driven.fit_.optimum.x)
     np.testing.assert_array_equal(chart.point(np.zeros(len(chart.x))), chart.x)
     for step in 1e-6 * np.eye(len(chart.x)):
         np.testing.assert_allclose(chart.point(step) - chart.x, step, rtol=1e-4, atol=1e-9)
@@ -92,16 +91,16 @@ def test_moves_are_those_of_the_search_to_first_order(driven: lk.LODEGP) -> None
 def test_steps_lead_to_the_same_end_of_a_valley_from_either_side() -> None:
     """The solution of the catalog lets mass, damping and stiffness move together; the best damping is zero."""
     fit = fit_one_rhythm("spring_mass_damper").fit_
-    objective, place = fit.setup.objective, fit.layout.position
+    objective, place = fit.setup.objective, fit.layout.index_of
     assert fit.optimum.at_bound[place("c")]
     assert fit.estimates["c"].note == "at its bound"
     # On the way there, m = 0.02 to 0.004 and c = 0.4 m + 0.0002 to 0.01 fit about as well.
     for m, c in ((0.02, 0.008), (0.004, 0.002)):
         x = fit.optimum.x.copy()
         x[place("m")], x[place("c")] = np.log(m), np.log(c)
-        coarse = search(objective, x, tolerance=1e-2)
+        coarse = maximize_lbfgs(objective, x, tolerance=1e-2)
         start = Optimum(coarse.x, coarse.value, True, "", 0, np.zeros(len(x), dtype=bool))
-        found, _ = polish(objective, start, curvature_at(objective, coarse.x))
+        found, _ = refine_newton(objective, start, observed_information(objective, coarse.x))
         assert found.value == pytest.approx(fit.optimum.value, abs=1e-6)
         assert np.exp(found.x[place("k")]) == pytest.approx(fit.estimates["k"].value, rel=1e-6)
 
@@ -147,10 +146,10 @@ def test_one_level_of_noise_has_the_textbook_degrees_of_freedom() -> None:
     """Thirty measurements; two numbers are modes, of which the evidence knows, and three bend the curve beside them."""
     times = np.linspace(0.0, 8.0, 30)
     fit = lk.LODEGP(DECAY.system, random_state=0).fit(times, noisy(DECAY, times, 0.05)).fit_
-    found = degrees_of_freedom(fit.setup.objective, fit.optimum.x, fit.covariance)
+    found = satterthwaite_dof(fit.setup.objective, fit.optimum.x, fit.covariance)
     np.testing.assert_allclose(found, 28 * 27 / 30, rtol=0.05)
     known = lk.LODEGP(DECAY.system, random_state=0).fit(times, noisy(DECAY, times, 0.05), noise_std=0.03).fit_
-    many = degrees_of_freedom(known.setup.objective, known.optimum.x, known.covariance)
+    many = satterthwaite_dof(known.setup.objective, known.optimum.x, known.covariance)
     # The deviation of the modes is still an estimate, but matters next to nothing.
     assert (many > 1e3).all()
 
@@ -172,18 +171,18 @@ def test_a_factor_that_a_deviation_makes_up_for_costs_no_degrees_of_freedom() ->
     covariance = np.diag([1.0, 0.125, 0.125]) / count + 1e4 * np.outer(open_way, open_way)
     covariance[1, 2] += 0.125 / count
     covariance[2, 1] += 0.125 / count
-    assert degrees_of_freedom(objective, np.zeros(3), covariance)[0] == pytest.approx(count, rel=0.05)
+    assert satterthwaite_dof(objective, np.zeros(3), covariance)[0] == pytest.approx(count, rel=0.05)
 
 
 def test_degrees_of_freedom_follow_from_how_variances_move(rooms: lk.LODEGP) -> None:
     """Another way to the same, with many more evaluations: the inverse curvature at neighbouring hyperparameters."""
     fit = rooms.fit_
-    objective, x, count = fit.setup.objective, fit.optimum.x, len(fit.layout.learned)
-    found = degrees_of_freedom(objective, x, fit.covariance)
+    objective, x, count = fit.setup.objective, fit.optimum.x, len(fit.layout.free_parameters)
+    found = satterthwaite_dof(objective, x, fit.covariance)
     slopes = np.zeros((len(x), count))
     for k in range(count, len(x)):
         step = 0.02 * np.eye(len(x))[k]
-        above, below = (np.diag(np.linalg.inv(curvature_at(objective, x + sign * step))) for sign in (1, -1))
+        above, below = (np.diag(np.linalg.inv(observed_information(objective, x + sign * step))) for sign in (1, -1))
         slopes[k] = (np.log(above) - np.log(below))[:count] / 0.04
     expected = 2.0 / np.einsum("kp,kl,lp->p", slopes, fit.covariance, slopes)
     # Half a standard error to either side is no derivative: third derivatives change a little on the way.
@@ -196,10 +195,10 @@ def test_a_gradient_that_is_not_finite_ends_the_steps_where_they_began(
     """Next to what an engine refuses, only the objective may be finite; axes must not be sought then."""
     fit = driven.fit_
     nowhere = np.full(fit.layout.size, np.nan)
-    monkeypatch.setattr(Linear, "evaluate", lambda self, y: (fit.optimum.value, nowhere))
-    found, curvature = polish(fit.setup.objective, fit.optimum, fit.curvature)
+    monkeypatch.setattr(LinearCoordinates, "evaluate", lambda self, y: (fit.optimum.value, nowhere))
+    found, curvature = refine_newton(fit.setup.objective, fit.optimum, fit.observed_information)
     np.testing.assert_array_equal(found.x, fit.optimum.x)
-    np.testing.assert_array_equal(curvature, fit.curvature)
+    np.testing.assert_array_equal(curvature, fit.observed_information)
 
 
 def test_an_optimum_that_is_flat_to_the_third_order_is_reached() -> None:
@@ -209,10 +208,10 @@ def test_an_optimum_that_is_flat_to_the_third_order_is_reached() -> None:
     observations = lk.Observations()
     for name, column in zip(example.system.channels, data.T, strict=True):
         observations = observations.add(times, name, column)
-    objective = prepare(example.system, Arguments(), Measurements.of(observations)).objective
+    objective = build_setup(example.system, FitSettings(), Measurements.from_observations(observations)).objective
     x = np.array([-4.42, -2.11, -2.80, 0.0, -0.693, -1.44, 2.68, -5.29, -5.07, -5.93])
     start = Optimum(x, objective.value(x), True, "", 0, np.zeros(10, dtype=bool))
-    found, curvature = polish(objective, start, curvature_at(objective, x))
+    found, curvature = refine_newton(objective, start, observed_information(objective, x))
     slope = objective.evaluate(found.x)[1]
     # What another step promises: a ten millionth is left where a slow one is the last.
     assert 0.5 * slope @ np.linalg.solve(curvature, slope) < 1e-10
@@ -222,8 +221,8 @@ class Plain:
     """An objective that grows for ever along a positive parameter, beside another one and a disturbance."""
 
     def __init__(self) -> None:
-        anything = {number: Transform(0.0, np.inf, 1.0) for number in (0, 1)}
-        self.layout = Layout(("a", "R"), np.full(2, np.nan), anything, 0, 0, 0, disturbances=1)
+        anything = {number: ParameterTransform(0.0, np.inf, 1.0) for number in (0, 1)}
+        self.layout = ParameterLayout(("a", "R"), np.full(2, np.nan), anything, 0, 0, 0, n_disturbances=1)
         noise = SimpleNamespace(floors=np.full(1, 1e-9), units=np.ones(1))
         self.engine = SimpleNamespace(size=100, limits=SearchLimits(1e-3), prior=SimpleNamespace(noise=noise))
         self.calls, self.name = 0, "a slope"
@@ -244,10 +243,10 @@ def test_what_runs_away_beside_disturbances_is_at_its_end_at_once() -> None:
     objective: Any = Plain()
     x = np.array([0.5, 0.2, -0.8])
     start = Optimum(x, objective.value(x), True, "", 0, np.zeros(3, dtype=bool))
-    found, _ = polish(objective, start, curvature_at(objective, x))
+    found, _ = refine_newton(objective, start, observed_information(objective, x))
     assert found.value > -1e-4
     assert found.x == pytest.approx([0.3, found.x[1], -1.0], abs=1e-3)
     objective.layout = replace(objective.layout, disturbances=0, noise_levels=1)
     used, objective.calls = objective.calls, 0
-    polish(objective, start, curvature_at(objective, x))
+    refine_newton(objective, start, observed_information(objective, x))
     assert objective.calls > 3 * used

@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from lodekit.learning.identifiability.profiles import Side, grade, profile
-from lodekit.learning.identifiability.verdicts import Verdict
-from lodekit.learning.objective import Objective
-from lodekit.learning.searches.search import Optimum
-from lodekit.learning.transforms import Layout, Transform
+from lodekit.diagnostics.identifiability import IdentifiabilityResult
+from lodekit.diagnostics.profile_likelihood import ProfileSide, profile_interval, profile_likelihood
+from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
 from lodekit.model import LODEGP
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
@@ -22,10 +22,10 @@ from lodekit.system.system import System
 class Made:
     """An objective that is a formula of the vector that is searched."""
 
-    def __init__(self, value: Callable[[np.ndarray], float], transforms: list[Transform]) -> None:
+    def __init__(self, value: Callable[[np.ndarray], float], transforms: list[ParameterTransform]) -> None:
         self.formula = value
         names = tuple("abc"[: len(transforms)])
-        self.layout = Layout(names, np.full(len(names), np.nan), dict(enumerate(transforms)), 0, 0, 0)
+        self.layout = ParameterLayout(names, np.full(len(names), np.nan), dict(enumerate(transforms)), 0, 0, 0)
 
     def value(self, x: np.ndarray) -> float:
         return self.formula(x)
@@ -36,15 +36,17 @@ class Made:
         return self.formula(x), np.array(slope)
 
 
-def look(value: Callable[[np.ndarray], float], transforms: list[Transform], x: list[float], curvature: Any) -> Any:
+def look(
+    value: Callable[[np.ndarray], float], transforms: list[ParameterTransform], x: list[float], curvature: Any
+) -> Any:
     made = Made(value, transforms)
     point = np.array(x)
     optimum = Optimum(point, value(point), True, "", 1, np.zeros(len(x), dtype=bool))
-    return profile(cast(Objective, made), optimum, np.array(curvature, dtype=float), 0)
+    return profile_likelihood(cast(Objective, made), optimum, np.array(curvature, dtype=float), 0)
 
 
-POSITIVE = Transform(0.0, math.inf, 0.01)
-EITHER = Transform(-math.inf, math.inf, 0.01)
+POSITIVE = ParameterTransform(0.0, math.inf, 0.01)
+EITHER = ParameterTransform(-math.inf, math.inf, 0.01)
 
 
 def test_of_a_product_neither_factor_is_told() -> None:
@@ -102,7 +104,7 @@ def test_a_second_optimum_with_another_sign_makes_nothing_flat() -> None:
 
 
 def test_wide_intervals_at_other_levels_end_at_infinity_and_not_in_an_error() -> None:
-    wide = Verdict(True, "", "profile", (1e-250, 1e250))
+    wide = IdentifiabilityResult(True, "", "profile", (1e-250, 1e250))
     low, high = wide.interval_at(1.0, 0.99) or (1.0, 1.0)
     assert 0.0 <= low < 1e-300
     assert high == math.inf
@@ -113,13 +115,13 @@ def test_wide_intervals_at_other_levels_end_at_infinity_and_not_in_an_error() ->
 
 def graded(
     value: Callable[[np.ndarray], float], x: list[float], curvature: Any, position: int = 0, root: float = 2.0
-) -> tuple[Side, Side]:
+) -> tuple[ProfileSide, ProfileSide]:
     """Both sides of a profile of positive parameters."""
     point, matrix = np.array(x), np.array(curvature, dtype=float)
     optimum = Optimum(point, value(point), True, "", 1, np.zeros(len(x), dtype=bool))
     made = cast(Objective, Made(value, [POSITIVE] * len(x)))
     pace = math.sqrt(np.linalg.inv(matrix)[position, position])
-    return grade(made, optimum, matrix, position, pace, root)
+    return profile_interval(made, optimum, matrix, position, pace, root)
 
 
 def test_a_profile_gives_intervals_that_do_not_depend_on_the_scale_of_the_search() -> None:
@@ -128,11 +130,11 @@ def test_a_profile_gives_intervals_that_do_not_depend_on_the_scale_of_the_search
 
     # Normal in the parameter: so is its interval, though the search has its logarithm.
     below, above = graded(value, [0.0], [[1.0 / 0.4**2]])
-    assert not below.is_open
-    assert not above.is_open
+    assert not below.is_unbounded
+    assert not above.is_unbounded
     for root in (0.7, 1.6, 2.0):
-        assert below.end(root) == pytest.approx(1.0 - 0.4 * root, abs=0.03)
-        assert above.end(root) == pytest.approx(1.0 + 0.4 * root, abs=0.03)
+        assert below.endpoint(root) == pytest.approx(1.0 - 0.4 * root, abs=0.03)
+        assert above.endpoint(root) == pytest.approx(1.0 + 0.4 * root, abs=0.03)
 
 
 def test_what_is_compatible_with_nothing_is_open_below() -> None:
@@ -140,10 +142,10 @@ def test_what_is_compatible_with_nothing_is_open_below() -> None:
         return -0.5 * ((math.exp(float(x[0])) - 1.0) / 0.6) ** 2
 
     below, above = graded(value, [0.0], [[1.0 / 0.6**2]])
-    assert below.is_open
-    assert below.end(2.0) == 0.0
-    assert below.end(0.7) == pytest.approx(1.0 - 0.7 * 0.6, abs=0.03)
-    assert above.end(2.0) == pytest.approx(2.2, abs=0.05)
+    assert below.is_unbounded
+    assert below.endpoint(2.0) == 0.0
+    assert below.endpoint(0.7) == pytest.approx(1.0 - 0.7 * 0.6, abs=0.03)
+    assert above.endpoint(2.0) == pytest.approx(2.2, abs=0.05)
 
 
 def test_of_a_sum_that_is_known_both_parts_have_the_interval_that_the_other_leaves() -> None:
@@ -162,12 +164,12 @@ def test_of_a_sum_that_is_known_both_parts_have_the_interval_that_the_other_leav
     curvature = [-(made.evaluate(point + h)[1] - made.evaluate(point - h)[1]) / 2e-4 for h in steps]
     below, above = graded(value, point, curvature, 1, 1.96)
     # share^2 = 0.25 -+ 1.96 * 0.12
-    assert below.end(1.96) == pytest.approx(1.4 * math.sqrt(0.25 - 1.96 * 0.12), rel=0.06)
-    assert above.end(1.96) == pytest.approx(1.4 * math.sqrt(0.25 + 1.96 * 0.12), rel=0.06)
+    assert below.endpoint(1.96) == pytest.approx(1.4 * math.sqrt(0.25 - 1.96 * 0.12), rel=0.06)
+    assert above.endpoint(1.96) == pytest.approx(1.4 * math.sqrt(0.25 + 1.96 * 0.12), rel=0.06)
     # The large one has what is left: there is a wall where the small one is nothing.
     below, above = graded(value, point, curvature, 0, 1.96)
-    assert above.end(1.96) == pytest.approx(1.4 * (1.0 - math.sqrt(0.25 - 1.96 * 0.12)), rel=0.06)
-    assert below.end(1.96) == pytest.approx(1.4 * (1.0 - math.sqrt(0.25 + 1.96 * 0.12)), rel=0.06)
+    assert above.endpoint(1.96) == pytest.approx(1.4 * (1.0 - math.sqrt(0.25 - 1.96 * 0.12)), rel=0.06)
+    assert below.endpoint(1.96) == pytest.approx(1.4 * (1.0 - math.sqrt(0.25 + 1.96 * 0.12)), rel=0.06)
 
 
 def fit_line(ratio: float) -> tuple[LODEGP, float, float]:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.diagnosis.resolution import is_unresolved, parameters_between
-from lodekit.learning.guesses.delays import delay_grid
-from lodekit.learning.identifiability.rivals import common_step, find_rivals
+from lodekit.diagnostics.diagnosis import find_undersampled_parameters, is_undersampled
+from lodekit.diagnostics.equivalent_parameters import find_alternative_optima, find_common_sampling_step
+from lodekit.fitting.starts.weak_form import build_delay_grid
 
 STEP, SPEED = 1.0, 2.3
 
@@ -30,7 +30,7 @@ def coarse() -> lk.LODEGP:
 
 
 def test_an_oscillation_that_is_a_turn_faster_in_each_step_is_told(coarse: lk.LODEGP) -> None:
-    (rival,) = coarse.fit_.diagnosis.rivals
+    (rival,) = coarse.fit_.diagnosis.alternatives
     estimate = coarse.parameters_["k"]
     # At multiples of the step both oscillations have the same values: their speeds add up to a whole turn.
     assert np.sqrt(estimate.value) + np.sqrt(rival.values["k"]) == pytest.approx(2 * np.pi / STEP, abs=0.05)
@@ -49,13 +49,13 @@ def test_times_that_differ_by_rounding_are_one() -> None:
     counted = 0.1 * np.arange(30.0)
     every = np.concatenate([counted, np.cumsum(np.full(30, 0.1)) - 0.1, np.linspace(0.0, 2.9, 30)])
     assert np.median(np.diff(np.unique(every))) < 1e-9
-    assert common_step([every]) == pytest.approx(0.1)
-    np.testing.assert_allclose(delay_grid(every), delay_grid(counted))
-    assert is_unresolved(np.array([0.14]), [every])
+    assert find_common_sampling_step([every]) == pytest.approx(0.1)
+    np.testing.assert_allclose(build_delay_grid(every), build_delay_grid(counted))
+    assert is_undersampled(np.array([0.14]), [every])
 
 
 def test_bands_hold_the_curve_of_the_rival_where_it_is_another(coarse: lk.LODEGP) -> None:
-    (rival,) = coarse.fit_.diagnosis.rivals
+    (rival,) = coarse.fit_.diagnosis.alternatives
     times = np.array([0.0, 0.5, 1.5])
     mean, std = coarse.predict(times, "x", return_std=True)
     posterior = coarse.fit_.setup.posterior(coarse.fit_.layout.unpack(np.array(rival.point)))
@@ -72,20 +72,22 @@ def test_rivals_are_kept_in_a_file(coarse: lk.LODEGP, tmp_path_factory: pytest.T
     path = tmp_path_factory.mktemp("kept") / "fit.lodegp"
     coarse.save(path)
     again = lk.LODEGP.load(path)
-    assert again.fit_.diagnosis.rivals == coarse.fit_.diagnosis.rivals
+    assert again.fit_.diagnosis.alternatives == coarse.fit_.diagnosis.alternatives
     assert again.parameters_["k"] == coarse.parameters_["k"]
     assert again.warnings_ == coarse.warnings_
 
 
 def test_where_a_search_has_ended_elsewhere_and_as_high_is_a_rival(coarse: lk.LODEGP) -> None:
     fit = coarse.fit_
-    (alias,) = fit.diagnosis.rivals
+    (alias,) = fit.diagnosis.alternatives
     met = (fit.optimum.value - alias.below, np.array(alias.point))
     here = (fit.optimum.value, fit.optimum.x + 1e-3)
     low = (fit.optimum.value - 30.0, np.array(alias.point))
     for others, count in (((met, here), 1), ((here,), 0), ((low,), 0), ((met, met), 1)):
         # Without times there are no aliases.
-        found = find_rivals(fit.setup.objective, replace(fit.optimum, others=others), fit.information, [])
+        found = find_alternative_optima(
+            fit.setup.objective, replace(fit.optimum, other_optima=others), fit.corrected_information, []
+        )
         assert len(found) == count
         assert not any(rival.is_alias for rival in found)
 
@@ -93,28 +95,28 @@ def test_where_a_search_has_ended_elsewhere_and_as_high_is_a_rival(coarse: lk.LO
 def test_with_more_measurements_in_a_period_nobody_hears_of_faster_ones() -> None:
     dense = ringing(12, 0.7)
     assert dense.parameters_["k"].identified
-    assert not dense.fit_.diagnosis.rivals
+    assert not dense.fit_.diagnosis.alternatives
     assert abs(np.sqrt(dense.parameters_["k"].value) - SPEED) < 0.05
 
 
 def test_data_are_exact_and_unresolved_where_both_noise_and_lengthscale_are_small() -> None:
     t = np.arange(8.0)
-    examined = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_.examined
-    place = examined.objective.layout.blocks.lengthscales
+    examined = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_.diagnostic_data
+    place = examined.objective.layout.slices.lengthscales
     for length, level, expected in ((1.0, 1e-9, True), (1.0, 1e-2, False), (2.0, 1e-9, False)):
         x = examined.optimum.x.copy()
         x[place] = np.log(length / 7.0)
-        moved = replace(examined, optimum=replace(examined.optimum, x=x), level={"x": level}.__getitem__)
-        assert moved.is_exact is expected
+        moved = replace(examined, optimum=replace(examined.optimum, x=x), noise_std_of={"x": level}.__getitem__)
+        assert moved.is_noise_free is expected
 
 
 def test_what_is_unresolved_depends_on_the_longest_lengthscale_and_on_what_is_measured() -> None:
     t = np.arange(10.0)
-    assert is_unresolved(np.array([1.4, 0.1]), [t])
-    assert not is_unresolved(np.array([1.4, 1.6]), [t])
-    assert not is_unresolved(np.zeros(0), [t])
-    assert not is_unresolved(np.array([0.1]), [])
+    assert is_undersampled(np.array([1.4, 0.1]), [t])
+    assert not is_undersampled(np.array([1.4, 1.6]), [t])
+    assert not is_undersampled(np.zeros(0), [t])
+    assert not is_undersampled(np.array([0.1]), [])
     system = lk.System("x' = -a*x; y = b*x", parameters=["a", "b"])
-    assert parameters_between(system, ["x", "y"]) == ["a"]
-    assert parameters_between(system, ["x", "x'", "y"]) == []
-    assert parameters_between(system, ["x"]) == ["a", "b"]
+    assert find_undersampled_parameters(system, ["x", "y"]) == ["a"]
+    assert find_undersampled_parameters(system, ["x", "x'", "y"]) == []
+    assert find_undersampled_parameters(system, ["x"]) == ["a", "b"]

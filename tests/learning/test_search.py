@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-import lodekit.learning.searches.learn as learning
+import lodekit.fitting.multistart as learning
 import plants
-from lodekit.learning.guesses.gather import Guess
-from lodekit.learning.searches.search import search
-from lodekit.learning.searches.second_look import look_again
+from lodekit.fitting.lbfgs import maximize_lbfgs
+from lodekit.fitting.multistart import escape_local_optimum
+from lodekit.fitting.starts.candidates import ParameterGuess
 
 #: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.
 PLANTS = [
@@ -53,21 +53,21 @@ def test_a_second_look_finds_the_lengthscale_that_a_search_beside_it_misses() ->
     """The steps of a square wave make several optima along the lengthscale, close to each other."""
     plant = plants.make("rlc", 75)
     fit = lk.LODEGP(plant.system(told=True), random_state=0).fit(plant.observations()).fit_
-    objective, blocks, best = fit.setup.objective, fit.layout.blocks, fit.optimum.value
+    objective, blocks, best = fit.setup.objective, fit.layout.slices, fit.optimum.value
     x = fit.optimum.x.copy()
     x[blocks.lengthscales] += np.log(1.26)
     x[blocks.noise] += 0.5 * np.log(1.26)
-    beside = search(objective, x, tolerance=1e-3)
+    beside = maximize_lbfgs(objective, x, tolerance=1e-3)
     assert beside.value < best - 1.0
-    assert look_again(objective, beside, tolerance=1e-3, fine=1e-6).value > best - 0.01
+    assert escape_local_optimum(objective, beside, tolerance=1e-3, fine_tolerance=1e-6).value > best - 0.01
 
 
 def test_without_guesses_from_the_data_a_long_decay_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def blind(system: lk.System, objective: Any, *_: Any) -> list[Guess]:
-        return [Guess("blind", np.full(len(objective.layout.names), np.nan))]
+    def blind(system: lk.System, objective: Any, *_: Any) -> list[ParameterGuess]:
+        return [ParameterGuess("blind", np.full(len(objective.layout.names), np.nan))]
 
     best = end_from_truth("decay", 5)
-    monkeypatch.setattr(learning, "gather_guesses", blind)
+    monkeypatch.setattr(learning, "collect_guesses", blind)
     assert end(plants.make("decay", 5), told=False) < best - 100.0
 
 

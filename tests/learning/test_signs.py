@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.curvature import curvature_at
-from lodekit.learning.searches.signs import choose_signs
+from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.multistart import canonicalize_signs
 
 
 def test_the_negative_branch_is_turned_into_the_positive_one() -> None:
@@ -22,10 +22,17 @@ def test_the_negative_branch_is_turned_into_the_positive_one() -> None:
     flip[:2] = -1.0
     bad = replace(good, x=flip * good.x)
     assert objective.value(bad.x) == pytest.approx(good.value, rel=1e-9)
-    found, curvature = choose_signs(objective, bad, fit.curvature * np.outer(flip, flip), [frozenset("zw")])
+    found, curvature = canonicalize_signs(
+        objective, bad, fit.observed_information * np.outer(flip, flip), [frozenset("zw")]
+    )
     assert np.array_equal(found.x, good.x)
     # Differences of gradients are right to a few digits.
-    assert np.allclose(curvature, curvature_at(objective, good.x), rtol=1e-3, atol=1e-3 * np.abs(fit.curvature).max())
+    assert np.allclose(
+        curvature,
+        observed_information(objective, good.x),
+        rtol=1e-3,
+        atol=1e-3 * np.abs(fit.observed_information).max(),
+    )
     # What is no symmetry is not believed: the evidence decides.
-    kept, _ = choose_signs(objective, bad, fit.curvature, [frozenset("z")])
+    kept, _ = canonicalize_signs(objective, bad, fit.observed_information, [frozenset("z")])
     assert np.array_equal(kept.x, bad.x)

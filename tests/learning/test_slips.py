@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.messages.slips import find_slips
+from lodekit.fitting.setup import find_unmeasured_names
 
 _CIRCUIT = "L*i' = V - R*i - {}\nC*v' = i - v/100"
 
@@ -25,7 +25,7 @@ def _system(equations: str) -> lk.System:
 def test_a_slip_is_a_warning(equations: str, known: list[str], alike: str) -> None:
     """Whether it is differentiated or not; a note does not say it again."""
     system = _system(equations)
-    (text,), notes = find_slips(system, known)
+    (text,), notes = find_unmeasured_names(system, known)
     assert f"Is {alike} meant?" in text
     assert not notes
 
@@ -42,7 +42,7 @@ def test_a_slip_is_a_warning(equations: str, known: list[str], alike: str) -> No
 )
 def test_a_name_that_may_be_meant_is_no_slip(equations: str, known: list[str]) -> None:
     """What stands twice, is defined, or has another number than what was measured."""
-    warnings, _ = find_slips(_system(equations), known)
+    warnings, _ = find_unmeasured_names(_system(equations), known)
     assert not warnings
 
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.inputs import InputSignal
-from lodekit.learning.diagnosis.held_out import Errors, find_misses
-from lodekit.learning.diagnosis.residuals import Check
-from lodekit.learning.diagnosis.whiteness import judge_whiteness
+from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness
+from lodekit.diagnostics.validation_tests import ValidationErrors, find_validation_failures
 from tests.cli.command import run
 
 Array = NDArray[np.float64]
@@ -58,10 +57,10 @@ def autoregression(carried: float, seed: int = 0, count: int = 300) -> Array:
     return values
 
 
-def check(values: Array, inputs: dict[str, InputSignal] | None = None) -> Check:
-    found = judge_whiteness(np.arange(float(len(values))), values, innovations=True, inputs=inputs or {})
+def check(values: Array, inputs: dict[str, InputSignal] | None = None) -> ResidualCheck:
+    found = assess_whiteness(np.arange(float(len(values))), values, innovations=True, inputs=inputs or {})
     assert found is not None
-    return Check("y", len(values), len(values), 1.0, found.lags[0], 0.8, whiteness=found, white=("w",))
+    return ResidualCheck("y", len(values), len(values), 1.0, found.lags[0], 0.8, whiteness=found, white=("w",))
 
 
 def test_what_is_tried_is_better_and_leaves_nothing(slow: dict[str, Array], white: lk.LODEGP) -> None:
@@ -115,14 +114,14 @@ def test_saved_models_and_other_records_say_it_too(white: lk.LODEGP, tmp_path: P
 @pytest.mark.parametrize(("carried", "is_told"), [(0.5, True), (-0.5, False), (0.0, False)])
 def test_only_what_stays_on_one_side_lasts(carried: float, is_told: bool) -> None:
     found = check(autoregression(carried))
-    assert bool(found.slower) == (ADVICE in found.sentence()) == is_told
+    assert bool(found.coloured_noise_hint) == (ADVICE in found.message()) == is_told
 
 
 def test_a_late_correlation_is_nothing_that_lasts() -> None:
     """A wave of seven rows has neighbours on either side, and is no reason for a slower disturbance."""
     values = autoregression(0.0) + 0.7 * np.cos(2 * np.pi * np.arange(300) / 7)
-    assert check(values).has_memory
-    assert not check(values).slower
+    assert check(values).is_autocorrelated
+    assert not check(values).coloured_noise_hint
 
 
 def test_what_lasts_is_not_called_fast() -> None:
@@ -131,39 +130,39 @@ def test_what_lasts_is_not_called_fast() -> None:
     assert found.whiteness is not None
     odd = replace(found.whiteness, excursion=-0.15, periodogram_p_value=2e-3, period=3.6)
     found = replace(found, whiteness=odd)
-    assert "miss something that lasts longer than a step" in found.sentence()
-    assert "miss something faster than 3.6" in replace(found, white=()).sentence()
+    assert "miss something that lasts longer than a step" in found.message()
+    assert "miss something faster than 3.6" in replace(found, white=()).message()
 
 
 def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> None:
     values = autoregression(0.0)
     values[5:] += 0.6 * values[:-5]
     found = replace(check(values), memory=0.01, white=())
-    assert (found.has_memory, found.inflation < 1.05) == (True, True)
-    assert "; intervals of parameters may be too narrow" in found.sentence("", 1.02)
+    assert (found.is_autocorrelated, found.std_error_inflation < 1.05) == (True, True)
+    assert "; intervals of parameters may be too narrow" in found.message("", 1.02)
     assert found.whiteness is not None
     curve = replace(found, whiteness=replace(found.whiteness, innovations=False))
-    assert "; that does not touch the intervals of parameters" in curve.sentence("", 1.02)
+    assert "; that does not touch the intervals of parameters" in curve.message("", 1.02)
 
 
 def test_without_white_noise_or_with_an_input_to_blame_nothing_is_said() -> None:
     found = check(autoregression(0.5))
-    assert not replace(found, white=()).slower
-    assert not replace(found, copied=True).slower
+    assert not replace(found, white=()).coloured_noise_hint
+    assert not replace(found, copied=True).coloured_noise_hint
     both = replace(found, white=("w", "v"))
-    assert 'try w or v as "matern-1/2"' in both.sentence()
+    assert 'try w or v as "matern-1/2"' in both.message()
     u = np.repeat(np.random.default_rng(1).standard_normal(30), 10)
     linked = check(autoregression(0.5) + 2 * u, {"u": InputSignal(np.arange(300.0), u, "hold")})
     assert linked.whiteness is not None
-    assert linked.whiteness.linked
-    assert not linked.slower
-    assert "try a dead time" in linked.sentence()
+    assert linked.whiteness.correlated_inputs
+    assert not linked.coloured_noise_hint
+    assert "try a dead time" in linked.message()
 
 
 def test_without_a_disturbance_one_is_proposed() -> None:
     values, times = autoregression(0.5), np.arange(300.0)
-    errors = [Errors("y", times, values, np.ones(300), np.zeros((0, 300)))]
-    (said,) = find_misses(errors, {})["y"]
+    errors = [ValidationErrors("y", times, values, np.ones(300), np.zeros((0, 300)))]
+    (said,) = find_validation_failures(errors, {})["y"]
     assert said.endswith("not independent; try a disturbance, or another lag")
-    (said,) = find_misses(errors, {}, white=["w"])["y"]
+    (said,) = find_validation_failures(errors, {}, white_disturbances=["w"])["y"]
     assert said.endswith(f"not independent; {ADVICE}, or another lag")

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.learning.diagnosis.diagnosis import Diagnosis
-from lodekit.learning.identifiability.verdicts import Verdict
-from lodekit.learning.messages.scarcity import warn_of_still_inputs
+from lodekit.data.records import Measurements
+from lodekit.diagnostics.diagnosis import Diagnosis
+from lodekit.diagnostics.identifiability import IdentifiabilityResult
+from lodekit.diagnostics.messages import warn_constant_inputs
 
 _T = np.arange(0.0, 40.0)
 
 
 def _said(u: np.ndarray) -> list[str]:
     observations = lk.Observations().add(_T, "y", np.cos(_T)).add(_T, "u", u)
-    return warn_of_still_inputs(Measurements.of(observations).given({"u": "hold"}))
+    return warn_constant_inputs(Measurements.from_observations(observations).with_known_inputs({"u": "hold"}))
 
 
 def _fit(y: np.ndarray, level: float) -> lk.LODEGP:
@@ -53,4 +53,4 @@ def test_a_step_just_before_the_record_is_a_record_like_others() -> None:
 
 @pytest.mark.parametrize(("reason", "expected"), [("structure", False), ("size", False), ("flat", True)])
 def test_what_the_equations_leave_open_is_not_for_want_of_data(reason: str, expected: bool) -> None:
-    assert Diagnosis(verdicts={"K": Verdict(False, "", reason)}).is_short_of_data is expected
+    assert Diagnosis(identifiability={"K": IdentifiabilityResult(False, "", reason)}).needs_more_data is expected

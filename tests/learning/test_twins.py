@@ -13,11 +13,14 @@ import sympy
 from scipy.linalg import expm
 
 import lodekit as lk
-from lodekit.learning.curvature import covariance_from_curvature, curvature_at
-from lodekit.learning.identifiability.rivals import Rival, find_rivals
-from lodekit.learning.identifiability.structure import Structure
-from lodekit.learning.identifiability.twins import find_twins
-from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.diagnostics.equivalent_parameters import (
+    AlternativeOptimum,
+    find_alternative_optima,
+    find_equivalent_parameters,
+)
+from lodekit.fitting.hessian import invert_information, observed_information
+from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
+from lodekit.fitting.structural import StructuralIdentifiability
 
 HEATER = "H' = a*(T - H) + c*u; T' = a*(H - T) - b*(T - Ta)"
 TRUE = {"a": 0.1, "b": 0.04, "c": 0.5, "Ta": 5.0}
@@ -32,9 +35,11 @@ def twins_of(equations: str, measured: tuple[str, ...], values: dict[str, float]
 def twins_in(system: lk.System, measured: tuple[str, ...], values: Mapping[str, float | Fraction]) -> np.ndarray:
     """Return the twins of some values of the parameters of a system, shape (n, p)."""
     names = tuple(system.parameters)
-    layout = Layout(names, *parameter_transforms(names, system.parameters), 0, 0, 1)
+    layout = ParameterLayout(names, *build_transforms(names, system.parameters), 0, 0, 1)
     theta = np.array([float(values[name]) for name in names])
-    found = find_twins(Structure(system, (*measured, *system.delayed_channels)), layout, theta)
+    found = find_equivalent_parameters(
+        StructuralIdentifiability(system, (*measured, *system.delayed_channels)), layout, theta
+    )
     return np.array([twin.theta for twin in found]).reshape(len(found), len(names))
 
 
@@ -145,7 +150,7 @@ def other_values(a: float, b: float, c: float) -> tuple[float, float, float]:
 
 
 def test_a_twin_is_told_and_intervals_hold_both(heater: lk.LODEGP) -> None:
-    (rival,) = heater.fit_.diagnosis.rivals
+    (rival,) = heater.fit_.diagnosis.alternatives
     estimates = heater.parameters_
     expected = other_values(*(estimates[name].value for name in "abc"))
     assert rival.is_twin
@@ -164,7 +169,7 @@ def test_a_twin_is_told_and_intervals_hold_both(heater: lk.LODEGP) -> None:
 
 def test_bands_of_hidden_states_count_twins_and_those_of_measured_ones_need_not(heater: lk.LODEGP) -> None:
     fit, times = heater.fit_, np.array([30.0, 90.0])
-    (rival,) = fit.diagnosis.rivals
+    (rival,) = fit.diagnosis.alternatives
     there = fit.setup.posterior(fit.layout.unpack(np.array(rival.point)))
     for name, is_hidden in (("H", True), ("T", False)):
         mean, std = heater.predict(times, name, return_std=True)
@@ -176,19 +181,19 @@ def test_bands_of_hidden_states_count_twins_and_those_of_measured_ones_need_not(
 
 def test_errors_at_a_twin_are_those_of_the_curvature_there(heater: lk.LODEGP) -> None:
     fit = heater.fit_
-    (rival,) = fit.diagnosis.rivals
+    (rival,) = fit.diagnosis.alternatives
     point = np.array(rival.point)
-    covariance = covariance_from_curvature(curvature_at(fit.setup.objective, point), ~fit.optimum.at_bound)
+    covariance = invert_information(observed_information(fit.setup.objective, point), ~fit.optimum.at_bound)
     for name, error in rival.errors.items():
-        assert error == pytest.approx(np.sqrt(covariance[(fit.layout.position(name),) * 2]), rel=0.1)
+        assert error == pytest.approx(np.sqrt(covariance[(fit.layout.index_of(name),) * 2]), rel=0.1)
 
 
 def test_errors_at_a_twin_do_not_depend_on_what_the_data_do_not_tell(heater: lk.LODEGP) -> None:
-    examined, structure = heater.fit_.examined, heater.fit_.setup.structure
-    curvature = examined.curvature.copy()
-    place = heater.fit_.layout.position("c")
+    examined, structure = heater.fit_.diagnostic_data, heater.fit_.setup.structural_identifiability
+    curvature = examined.information.copy()
+    place = heater.fit_.layout.index_of("c")
     curvature[place], curvature[:, place] = 0.0, 0.0
-    (rival,) = find_rivals(examined.objective, examined.optimum, curvature, examined.times, structure)
+    (rival,) = find_alternative_optima(examined.objective, examined.optimum, curvature, examined.times, structure)
     assert list(rival.values) == ["a", "b"]
     assert 0.0 < max(rival.errors.values()) < 0.1
 
@@ -196,9 +201,9 @@ def test_errors_at_a_twin_do_not_depend_on_what_the_data_do_not_tell(heater: lk.
 def test_twins_are_kept_in_a_file_and_older_files_have_none(heater: lk.LODEGP, tmp_path: Path) -> None:
     path = tmp_path / "heater.lodegp"
     heater.save(path)
-    assert lk.LODEGP.load(path).fit_.diagnosis.rivals == heater.fit_.diagnosis.rivals
+    assert lk.LODEGP.load(path).fit_.diagnosis.alternatives == heater.fit_.diagnosis.alternatives
     state = {"point": [1.0], "below": 0.0, "is_alias": False, "values": {}, "errors": {}}
-    assert not Rival.from_dict(state).is_twin
+    assert not AlternativeOptimum.from_dict(state).is_twin
 
 
 def test_a_prior_decides_and_the_likelier_twin_is_taken() -> None:
@@ -206,4 +211,4 @@ def test_a_prior_decides_and_the_likelier_twin_is_taken() -> None:
     gp = fit_heater(c=lk.Parameter(positive=True, start=0.52, prior=lk.Normal(2.5, 0.3)))
     assert gp.parameters_["c"].value == pytest.approx(2.5, rel=0.1)
     assert gp.parameters_["a"].value == pytest.approx(0.02, rel=0.15)
-    assert not gp.fit_.diagnosis.rivals
+    assert not gp.fit_.diagnosis.alternatives

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.learning.searches.charts import put_at_walls
-from lodekit.learning.sizes import parameter_sizes
-from lodekit.learning.transforms import Layout, Transform
+from lodekit.data.records import Measurements
+from lodekit.fitting.newton import snap_to_bounds
+from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
+from lodekit.fitting.scaling import estimate_parameter_magnitudes
 
 
 @cache
@@ -57,8 +57,8 @@ def test_sizes_follow_from_equations_and_data() -> None:
     system = lk.System("y'' = K*u + c", parameters=["K", "c"])
     times = np.linspace(0, 80, 50)
     data = lk.Observations().add(times, "y", 1e3 * np.sin(times)).add(times, "u", 5.0 + 1e-2 * np.cos(times))
-    summaries = Measurements.of(data).summaries
-    K, c = parameter_sizes(system, summaries, 80.0)
+    summaries = Measurements.from_observations(data).observable_statistics
+    K, c = estimate_parameter_magnitudes(system, summaries, 80.0)
     y, u = (item.scale for item in summaries)
     assert pytest.approx(y / u / 100.0) == K
     # A constant balances the mean of the input, 5, and not its changes.
@@ -69,7 +69,7 @@ def test_hidden_channels_get_the_size_that_the_equations_give_them() -> None:
     system = lk.System("x' = v; m*v' = F - c*v", parameters={"m": lk.Parameter(fixed=1e6), "c": lk.Parameter()})
     times = np.linspace(0, 8, 30)
     data = lk.Observations().add(times, "x", np.sin(times)).add(times, "F", 1e6 * np.cos(times))
-    m, c = parameter_sizes(system, Measurements.of(data).summaries, 8.0)
+    m, c = estimate_parameter_magnitudes(system, Measurements.from_observations(data).observable_statistics, 8.0)
     # Sine and cosine differ a little in their spread here.
     assert m == pytest.approx(1e6)
     assert c == pytest.approx(1e6, rel=0.1)
@@ -77,9 +77,9 @@ def test_hidden_channels_get_the_size_that_the_equations_give_them() -> None:
 
 def test_guesses_lie_around_the_size_to_expect() -> None:
     generator = np.random.default_rng(0)
-    for transform in (Transform(0.0, np.inf, 1e-9), Transform(-np.inf, np.inf, 1e-9)):
-        layout = Layout(("a",), np.array([np.nan]), {0: transform}, 0, 0, 0)
-        found = [abs(layout.guess(0, attempt, generator)) for attempt in range(20)]
+    for transform in (ParameterTransform(0.0, np.inf, 1e-9), ParameterTransform(-np.inf, np.inf, 1e-9)):
+        layout = ParameterLayout(("a",), np.array([np.nan]), {0: transform}, 0, 0, 0)
+        found = [abs(layout.draw_start(0, attempt, generator)) for attempt in range(20)]
         assert 1e-8 < min(found) < max(found) < 1e-6
 
 
@@ -142,20 +142,20 @@ def test_what_is_best_at_its_bound_is_put_there_however_close_a_search_came() ->
     x = np.cos(2.0 * t) * np.exp(0.01 * t) + 0.01 * np.random.default_rng(0).standard_normal(40)
     positive = {"c": lk.Parameter(positive=True), "k": lk.Parameter(positive=True)}
     fit = lk.LODEGP(lk.System("x'' + c*x' + k*x = 0", parameters=positive), random_state=0).fit(t, {"x": x}).fit_
-    objective, place = fit.setup.objective, fit.layout.position("c")
-    size = fit.layout.transforms[0].size
+    objective, place = fit.setup.objective, fit.layout.index_of("c")
+    size = fit.layout.transforms[0].expected_magnitude
     ends = []
     for share in (1e-15, 3e-11, 2e-8):
         point = fit.optimum.x.copy()
         point[place] = np.log(share * size)
         free = replace(fit.optimum, x=point, value=objective.value(point), at_bound=np.zeros(len(point), dtype=bool))
-        ends.append(put_at_walls(objective, free))
+        ends.append(snap_to_bounds(objective, free))
     assert all(end.at_bound.tolist() == [k == place for k in range(len(end.x))] for end in ends)
     assert ends[0].x == pytest.approx(ends[1].x)
     assert ends[0].x == pytest.approx(ends[2].x)
     # The stiffness is needed: next to zero is no place for it, and nothing pretends that it is one.
-    needed = fit.layout.position("k")
+    needed = fit.layout.index_of("k")
     point = fit.optimum.x.copy()
-    point[needed] = np.log(1e-8 * fit.layout.transforms[1].size)
+    point[needed] = np.log(1e-8 * fit.layout.transforms[1].expected_magnitude)
     steep = replace(fit.optimum, x=point, value=fit.optimum.value, at_bound=np.zeros(len(point), dtype=bool))
-    assert not put_at_walls(objective, steep).at_bound[needed]
+    assert not snap_to_bounds(objective, steep).at_bound[needed]

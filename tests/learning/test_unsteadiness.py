@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from lodekit.learning.bands.unsteadiness import STEADY, Unsteadiness, find_spread, find_unsteadiness
+from lodekit.uncertainty.prediction_bands import CONSTANT_VARIANCE, GarchVariance, calibrate_error_scale, fit_garch
 
 Array = NDArray[np.float64]
 T = np.arange(300.0)
@@ -20,24 +20,24 @@ def draw(seed: int) -> Array:
 
 
 @pytest.fixture(scope="module")
-def by_day() -> tuple[Array, Unsteadiness]:
+def by_day() -> tuple[Array, GarchVariance]:
     z = draw(1) * np.where(LOUD, 1.35, 0.42)
-    return z, find_unsteadiness([T], [z])
+    return z, fit_garch([T], [z])
 
 
 def test_steady_errors_are_called_steady_even_with_heavy_tails() -> None:
     """At most one of a hundred is expected: three of forty are most unlikely."""
     heavy = np.random.default_rng(0).standard_t(6, (25, len(T)))
-    found = [find_unsteadiness([T], [z]) is STEADY for z in (*heavy, *(draw(seed) for seed in range(15)))]
+    found = [fit_garch([T], [z]) is CONSTANT_VARIANCE for z in (*heavy, *(draw(seed) for seed in range(15)))]
     assert sum(found) > 37
-    assert find_unsteadiness([T[:20]], [5.0 * draw(0)[:20]]) is STEADY
+    assert fit_garch([T[:20]], [5.0 * draw(0)[:20]]) is CONSTANT_VARIANCE
 
 
-def test_days_and_nights_are_followed(by_day: tuple[Array, Unsteadiness]) -> None:
+def test_days_and_nights_are_followed(by_day: tuple[Array, GarchVariance]) -> None:
     z, found = by_day
-    assert found.gained > 20.0
-    assert found.memory < 50.0
-    before = np.concatenate([[1.0], found.follow(T, z)[:-1]])
+    assert found.log_likelihood_gain > 20.0
+    assert found.memory_time < 50.0
+    before = np.concatenate([[1.0], found.filter_variance(T, z)[:-1]])
     # In the middle of a day the size is that of days, in the middle of a night that of nights.
     middle = (T % 12 > 6) & (T % 12 < 11)
     assert np.median(before[LOUD & middle]) > 2.0 * np.median(before[~LOUD & middle])
@@ -45,7 +45,7 @@ def test_days_and_nights_are_followed(by_day: tuple[Array, Unsteadiness]) -> Non
 
 def test_sizes_follow_by_the_formula_at_any_times() -> None:
     t, z = np.array([0.0, 0.5, 3.0]), np.array([2.0, 0.0, 1.0])
-    found = Unsteadiness(gain=0.4, memory=2.0, level=4.0).follow(t, z)
+    found = GarchVariance(gain=0.4, memory_time=2.0, mean_square=4.0).filter_variance(t, z)
     first = 1.0 + 0.4 * (1.0 - 1.0)
     second = (1.0 - 0.4) * (1.0 + np.exp(-0.25) * (first - 1.0))
     expected = 1.0 + np.exp(-1.25) * (second - 1.0)
@@ -53,17 +53,17 @@ def test_sizes_follow_by_the_formula_at_any_times() -> None:
     assert found.tolist() == pytest.approx([first, second, expected])
 
 
-def test_bands_that_follow_hold_what_they_say_by_day(by_day: tuple[Array, Unsteadiness]) -> None:
+def test_bands_that_follow_hold_what_they_say_by_day(by_day: tuple[Array, GarchVariance]) -> None:
     """Learned from one record, tried on the next ones: by day a band of one size holds far too few."""
     z, found = by_day
 
     def sizes(values: Array) -> Array:
-        return np.concatenate([[1.0], found.follow(T, values)[:-1]])
+        return np.concatenate([[1.0], found.filter_variance(T, values)[:-1]])
 
-    spread = find_spread([z], [sizes(z)])
-    assert spread.carried > 0.5
+    spread = calibrate_error_scale([z], [sizes(z)])
+    assert spread.persistence > 0.5
     later = [draw(seed) * np.where(LOUD, 1.35, 0.42) for seed in range(10, 20)]
-    inside = np.array([np.abs(own) <= 1.96 * spread.deviations(sizes(own), np.ones(len(T))) for own in later])
+    inside = np.array([np.abs(own) <= 1.96 * spread.forecast_std(sizes(own), np.ones(len(T))) for own in later])
     fixed = np.array([np.abs(own) <= 1.96 for own in later])
     assert 0.92 < inside.mean() < 0.98
     assert inside[:, LOUD].mean() > fixed[:, LOUD].mean() + 0.02
@@ -71,8 +71,8 @@ def test_bands_that_follow_hold_what_they_say_by_day(by_day: tuple[Array, Unstea
 
 def scale(errors: Array, ahead: int = 1) -> float:
     """Return by how much bands are scaled after errors of one size."""
-    spread = find_spread([errors], [np.ones(len(errors))], ahead=ahead)
-    assert spread.carried == 0.0
+    spread = calibrate_error_scale([errors], [np.ones(len(errors))], horizon_rows=ahead)
+    assert spread.persistence == 0.0
     return spread.scale
 
 
@@ -110,7 +110,7 @@ def test_errors_of_predictions_that_overlap_tell_less() -> None:
         size = records * len(sums)
         log = np.log(np.sort(np.abs(np.tile(sums, records)))[int(np.ceil(0.95 * (size + 1))) - 1] / 1.96)
         shrunk = np.exp(log**3 / (log**2 + 0.905 / (records * told)))
-        found = find_spread([sums] * records, [np.ones(len(sums))] * records, ahead=30)
+        found = calibrate_error_scale([sums] * records, [np.ones(len(sums))] * records, horizon_rows=30)
         assert found.scale == pytest.approx(shrunk * stats.t.ppf(0.975, records * told) / 1.96, rel=1e-3)
 
 
@@ -123,13 +123,18 @@ def test_what_parameters_have_taken_from_fitted_errors_is_given_back() -> None:
     moved = np.sum(basis**2, axis=1)
     inside = {}
     for name, taken in (("counted", moved), ("left out", np.zeros(len(t)))):
-        found = [find_spread([each], [np.ones(len(t))], [taken]) for each in own - fitted]
-        bands = np.array([each.deviations(np.ones(len(t)), np.ones(len(t)), moved) for each in found])
+        found = [calibrate_error_scale([each], [np.ones(len(t))], [taken]) for each in own - fitted]
+        bands = np.array([each.forecast_std(np.ones(len(t)), np.ones(len(t)), moved) for each in found])
         inside[name] = float(np.mean(np.abs(later - fitted) <= 1.96 * bands))
     assert inside["counted"] == pytest.approx(0.95, abs=0.012)
     assert inside["left out"] < inside["counted"] - 0.015
 
 
-def test_far_ahead_the_size_of_today_says_nothing(by_day: tuple[Array, Unsteadiness]) -> None:
+def test_far_ahead_the_size_of_today_says_nothing(by_day: tuple[Array, GarchVariance]) -> None:
     z, found = by_day
-    assert find_spread([draw(3)], [np.random.default_rng(4).permutation(found.follow(T, z))]).carried < 0.3
+    assert (
+        calibrate_error_scale(
+            [draw(3)], [np.random.default_rng(4).permutation(found.filter_variance(T, z))]
+        ).persistence
+        < 0.3
+    )

@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.stats import chi2
 
-from lodekit.data.inputs import InputKind, InputSignal
-from lodekit.learning.diagnosis.residuals import Check
-from lodekit.learning.diagnosis.whiteness import (
-    Whiteness,
-    cumulated_periodogram,
-    judge_whiteness,
-    lag_correlations,
-    periodogram_band,
+from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.diagnostics.residual_tests import (
+    ResidualCheck,
+    WhitenessTest,
+    assess_whiteness,
+    autocorrelation_at_lags,
+    cumulative_periodogram,
+    cumulative_periodogram_band,
 )
 
 Array = NDArray[np.float64]
 
 
-def judged(times: Array, values: Array, **options: object) -> Whiteness:
-    found = judge_whiteness(times, values, **options)  # type: ignore[arg-type]
+def judged(times: Array, values: Array, **options: object) -> WhitenessTest:
+    found = assess_whiteness(times, values, **options)  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -66,9 +66,9 @@ def test_the_statistic_is_that_of_ljung_and_box() -> None:
 def test_the_band_of_the_cumulated_periodogram_holds_95_of_100_independent_series() -> None:
     generator, inside = np.random.default_rng(4), 0
     for _ in range(1000):
-        _, share = cumulated_periodogram(generator.standard_normal(101))
+        _, share = cumulative_periodogram(generator.standard_normal(101))
         line = np.arange(1, len(share) + 1) / len(share)
-        inside += np.abs(share - line).max() <= periodogram_band(len(share))
+        inside += np.abs(share - line).max() <= cumulative_periodogram_band(len(share))
     assert 930 <= inside <= 985
 
 
@@ -82,7 +82,7 @@ def test_a_wave_below_the_noise_is_told_with_its_period() -> None:
 
 def test_pairs_across_a_gap_do_not_count() -> None:
     times = np.concatenate([np.arange(20.0), 100.0 + np.arange(20.0)])
-    _, pairs = lag_correlations(times, np.ones(40), 3)
+    _, pairs = autocorrelation_at_lags(times, np.ones(40), 3)
     assert pairs.tolist() == [38, 36, 34]
 
 
@@ -90,30 +90,32 @@ def test_an_input_that_acts_later_than_the_equations_say_is_found() -> None:
     generator, times = np.random.default_rng(6), np.arange(300.0)
     u = InputSignal(times, generator.integers(0, 2, 300).astype(float), "hold")
     late = judged(times, 1.5 * (u.at(times - 3.0) - 0.5) + generator.standard_normal(300), inputs={"u": u})
-    assert late.linked == ["u"]
+    assert late.correlated_inputs == ["u"]
     assert late.links["u"].delay == 3.0
     assert late.links["u"].correlation == pytest.approx(0.6, abs=0.1)
-    found = sum(bool(judged(times, generator.standard_normal(300), inputs={"u": u}).linked) for _ in range(100))
+    found = sum(
+        bool(judged(times, generator.standard_normal(300), inputs={"u": u}).correlated_inputs) for _ in range(100)
+    )
     assert found <= 10
 
 
 @pytest.mark.parametrize(("kind", "each", "is_told"), [("hold", 1, True), ("linear", 1, False), ("hold", 10, False)])
-def test_what_to_try_with_an_input_is_told(kind: InputKind, each: int, is_told: bool) -> None:
+def test_what_to_try_with_an_input_is_told(kind: HoldType, each: int, is_told: bool) -> None:
     """Straight lines are no cure for what is held for a while, or has them already."""
     generator, times = np.random.default_rng(6), np.arange(300.0)
     u = InputSignal(times, generator.standard_normal(300 // each).repeat(each), kind)
     late = judged(times, u.at(times - 3.0) + generator.standard_normal(300), inputs={"u": u})
-    text = Check("y", 300, 300, 1.0, late.lags[0], 0.5, whiteness=late).sentence()
+    text = ResidualCheck("y", 300, 300, 1.0, late.lags[0], 0.5, whiteness=late).message()
     assert "try a dead time, delay(u, T)," in text
     assert ("inputs={'u': 'auto'}" in text) is is_told
 
 
 def test_few_residuals_say_nothing() -> None:
-    assert judge_whiteness(np.arange(9.0), np.ones(9)) is None
-    assert judge_whiteness(np.arange(30.0), np.zeros(30)) is None
+    assert assess_whiteness(np.arange(9.0), np.ones(9)) is None
+    assert assess_whiteness(np.arange(30.0), np.zeros(30)) is None
 
 
 def test_residuals_that_nobody_saw_are_not_called_few() -> None:
     """Of sums there are no residuals, however many measurements there were."""
-    assert "measurements were summed" in Check("y", 3000, 0, math.nan, math.nan, math.nan).sentence()
-    assert "too few" in Check("y", 3, 3, 1.0, 0.0, 0.9).sentence()
+    assert "measurements were summed" in ResidualCheck("y", 3000, 0, math.nan, math.nan, math.nan).message()
+    assert "too few" in ResidualCheck("y", 3, 3, 1.0, 0.0, 0.9).message()

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 import lodekit as lk
-from lodekit.learning.bands.uncertainty import REACH, roots_of_covariance
+from lodekit.uncertainty.laplace import UNIDENTIFIED_STD, regularized_covariance_root
 from tests.inference.fitted import EXAMPLES, solution_table
 
 DECAY = EXAMPLES["free_decay"]
@@ -58,7 +58,7 @@ def test_bands_are_those_of_nonlinear_least_squares(decay: lk.LODEGP) -> None:
 def test_the_added_variance_is_that_of_means_at_drawn_parameters(decay: lk.LODEGP) -> None:
     fit = decay.fit_
     generator = np.random.default_rng(1)
-    points = generator.multivariate_normal(fit.optimum.x, np.linalg.inv(fit.curvature), 400)
+    points = generator.multivariate_normal(fit.optimum.x, np.linalg.inv(fit.observed_information), 400)
     observables = fit.observables(["x", "x'"])
     means = [fit.setup.posterior(fit.layout.unpack(point)).mean(observables, GRID) for point in points]
     _, wide = decay.predict(GRID, ["x", "x'"], return_std=True)
@@ -170,7 +170,9 @@ def test_hyperparameters_count_without_parameters_too(tmp_path: Path) -> None:
     assert (std > alone).all()
     assert (std < 3 * alone).all()
     # Files of earlier versions have no curvature there.
-    lk.LODEGP.from_fit(replace(gp.fit_, curvature=np.zeros_like(gp.fit_.curvature))).save(tmp_path / "old.lodekit")
+    lk.LODEGP.from_fit(replace(gp.fit_, observed_information=np.zeros_like(gp.fit_.observed_information))).save(
+        tmp_path / "old.lodekit"
+    )
     loaded = lk.LODEGP.load(tmp_path / "old.lodekit")
     # It is measured again, along other directions: its differences agree to some 1e-5.
     np.testing.assert_allclose(loaded.predict([3.0, 9.0], return_std=True)[1], std, rtol=1e-4)
@@ -210,19 +212,19 @@ def test_errors_count_that_noise_was_learned_from_the_same_data(decay: lk.LODEGP
     """Three numbers bend the curve to 30 measurements: c, k and the deviation of the modes."""
     fit = learned.fit_
     assert fit.layout.size == 4
-    np.testing.assert_allclose(fit.information, fit.curvature * 27 / 30)
-    spread = np.sqrt(np.linalg.inv(fit.curvature)[0, 0] * 30 / 27)
+    np.testing.assert_allclose(fit.corrected_information, fit.observed_information * 27 / 30)
+    spread = np.sqrt(np.linalg.inv(fit.observed_information)[0, 0] * 30 / 27)
     assert fit.estimates["c"].std_error == pytest.approx(fit.estimates["c"].value * spread, rel=1e-6)
-    np.testing.assert_array_equal(decay.fit_.information, decay.fit_.curvature)
+    np.testing.assert_array_equal(decay.fit_.corrected_information, decay.fit_.observed_information)
 
 
 def test_roots_of_covariances_are_finite_whatever_the_curvature() -> None:
     inside = np.ones(3, dtype=bool)
     curvature = np.array([[1e12, 0.0, 0.0], [0.0, 50.0, 10.0], [0.0, 10.0, 4.0]])
-    root = roots_of_covariance(curvature, inside, np.full(3, 1e6))
+    root = regularized_covariance_root(curvature, inside, np.full(3, 1e6))
     np.testing.assert_allclose(root @ root.T, np.linalg.inv(curvature), rtol=1e-6, atol=1e-18)
     # A saddle, a bound and something that is not finite.
     saddle = np.diag([1.0, -4.0, np.nan])
-    root = roots_of_covariance(saddle, np.array([False, True, True]), np.full(3, REACH))
-    np.testing.assert_allclose(root @ root.T, np.diag([0.0, REACH**2, 0.0]), atol=1e-12)
-    assert roots_of_covariance(saddle, ~inside, np.full(3, REACH)).shape == (3, 0)
+    root = regularized_covariance_root(saddle, np.array([False, True, True]), np.full(3, UNIDENTIFIED_STD))
+    np.testing.assert_allclose(root @ root.T, np.diag([0.0, UNIDENTIFIED_STD**2, 0.0]), atol=1e-12)
+    assert regularized_covariance_root(saddle, ~inside, np.full(3, UNIDENTIFIED_STD)).shape == (3, 0)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.dense.data import DenseData
+from lodekit.data.records import Measurements
+from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Evidence
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector, prior_of, shifted
 
 TANKS = lk.catalog.three_tank()
@@ -27,26 +27,26 @@ def measure(example: lk.catalog.Example) -> Measurements:
     data = Observations()
     for name, column in zip(example.system.channels, table.T, strict=True):
         data = data.add(TIMES, name, column + 0.01 * np.random.default_rng(len(name)).standard_normal(len(column)))
-    return Measurements.of(data)
+    return Measurements.from_observations(data)
 
 
 def evidence(example: lk.catalog.Example, basis: list[str] | None, *, channels: bool, shift: int = -1) -> Evidence:
     """Return the evidence at the same hyperparameters, whatever the basis; one of them moved by a little."""
     system, measurements = example.system.with_basis(basis), measure(example)
     prior = prior_of(system, measurements, channels=channels)
-    count = prior.processes
+    count = prior.n_processes
     hyper = Hyperparameters(
         np.array([float(value) for value in example.values.values()]),
         np.linspace(0.5, 0.9, count),
         np.linspace(1.0, 2.0, count),
         np.ones(len(prior.groups)),
-        0.05 * np.ones(prior.noise.count),
+        0.05 * np.ones(prior.noise.n_levels),
     )
     hyper = hyper if shift < 0 else shifted(hyper, shift, 1e-5)
     if channels:
-        engine: DenseEngine | SpectralEngine = SpectralEngine.of(prior, measurements, 1e-10)
+        engine: DenseEngine | SpectralEngine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
     else:
-        engine = DenseEngine(DenseData.of(prior, measurements.series))
+        engine = DenseEngine(DenseData.from_series(prior, measurements.series))
     found = engine.evaluate(hyper)
     assert found is not None
     return found

@@ -11,8 +11,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import LodekitError, NotFittedError
-from lodekit.learning.estimates import Estimate
 from lodekit.model import LODEGP
+from lodekit.uncertainty.estimates import Estimate
 
 
 @pytest.fixture(scope="module")

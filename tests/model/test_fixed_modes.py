@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.learning.curvature import curvature_at
-from lodekit.preparing import prepare
-from lodekit.settings import Arguments
+from lodekit.data.records import Measurements
+from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
 from tests.inference.textbook import prior_covariance
 
 DECAY = lk.System("x' = -a*x; y' = x + u", parameters={"a": lk.Parameter(positive=True, start=0.5)})
@@ -31,12 +31,12 @@ def fixed() -> lk.LODEGP:
 
 def test_the_search_does_not_move_it(fixed: lk.LODEGP) -> None:
     learned = lk.LODEGP(DECAY, random_state=0, restarts=2).fit(TIMES, table())
-    assert fixed.fit_.hyperparameters.mode_deviations.tolist() == [1.0]
-    assert abs(learned.fit_.hyperparameters.mode_deviations[0] - 1.0) > 0.2
+    assert fixed.fit_.hyperparameters.mode_amplitudes.tolist() == [1.0]
+    assert abs(learned.fit_.hyperparameters.mode_amplitudes[0] - 1.0) > 0.2
     assert learned.log_evidence_ > fixed.log_evidence_
     # One number less is searched, and counts in standard errors.
     assert fixed.fit_.layout.size == learned.fit_.layout.size - 1
-    assert fixed.fit_.curvature.shape == (fixed.fit_.layout.size,) * 2
+    assert fixed.fit_.observed_information.shape == (fixed.fit_.layout.size,) * 2
     assert "deviation of mode 1 (fixed)" in fixed.summary()
     assert "(fixed)" not in learned.summary()
 
@@ -50,7 +50,7 @@ def test_the_gradient_and_the_curvature_are_those_of_what_is_left(fixed: lk.LODE
         assert abs(slope - gradient[i]) < 1e-4 * max(1.0, abs(slope))
     again = setup.layout.pack(setup.layout.unpack(x))
     np.testing.assert_allclose(again, x, rtol=0, atol=1e-12)
-    assert np.isfinite(curvature_at(setup.objective, x)).all()
+    assert np.isfinite(observed_information(setup.objective, x)).all()
 
 
 def test_it_is_saved_and_updated(fixed: lk.LODEGP, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_it_is_saved_and_updated(fixed: lk.LODEGP, tmp_path: Path) -> None:
     assert again.mode_deviation == 1.0
     assert again.get_params()["mode_deviation"] == 1.0
     np.testing.assert_allclose(again.predict(TIMES), fixed.predict(TIMES), rtol=0, atol=1e-9)
-    assert again.update([5.0], {"x": [0.15]}).fit_.hyperparameters.mode_deviations.tolist() == [1.0]
+    assert again.update([5.0], {"x": [0.15]}).fit_.hyperparameters.mode_amplitudes.tolist() == [1.0]
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, True, "1"])
@@ -75,9 +75,9 @@ def test_the_papers_three_tanks() -> None:
     data = lk.Observations()
     for name, column in zip(system.channels, tanks.solution_at(times).T, strict=True):
         data = data.add(times, name, column)
-    setup = prepare(system, Arguments(mode_deviation=1.0), Measurements.of(data))
+    setup = build_setup(system, FitSettings(mode_deviation=1.0), Measurements.from_observations(data))
     hyper = setup.layout.unpack(np.full(setup.layout.size, 0.3))
-    asked = setup.reader.compile_plain(["f1", "f2", "f3"], setup.prior.units)
+    asked = setup.observable_compiler.compile_unscaled(["f1", "f2", "f3"], setup.prior.units)
     at = np.array([2.5])
     one, two, three = np.diag(prior_covariance(setup.prior, hyper, asked, at, asked, at))
     assert three == pytest.approx(one + two + 1.0, rel=1e-12)

@@ -12,9 +12,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import lodekit as lk
-from lodekit import arguments
 from lodekit.data.statistics import Statistics
-from lodekit.simulation import simulate
+from lodekit.results.simulation import simulate
+from lodekit.support import arguments
 from tests.model.heating import WALK
 
 DECAY = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})

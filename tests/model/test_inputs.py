@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
+from lodekit.data.records import Measurements
 from lodekit.errors import DataError, LodekitError
-from lodekit.summary import plain_values
+from lodekit.results.summary import summary_dict
 
 Array = NDArray[np.float64]
 LAG = "tau*y' + y - y0 = K*u"
@@ -67,7 +67,7 @@ def test_the_input_is_answered_by_its_samples_without_doubt(lag: lk.LODEGP) -> N
 
 def test_summary_and_dict_tell_what_is_known(lag: lk.LODEGP) -> None:
     assert "Note: u: known, held between 120 samples" in lag.summary()
-    assert plain_values(lag.fit_)["inputs"] == {"u": {"kind": "hold", "samples": 120, "missing": 0}}
+    assert summary_dict(lag.fit_)["inputs"] == {"u": {"kind": "hold", "samples": 120, "missing": 0}}
     assert lag.fit_.measurements.names == ("y",)
 
 
@@ -95,7 +95,7 @@ def test_auto_takes_the_kind_that_made_the_data(kind: str) -> None:
     record = step_record(kind)
     both = {each: fit(record, inputs={"u": each}).log_evidence_ for each in ("hold", "linear")}
     gp = fit(record, inputs={"u": "auto"})
-    told = plain_values(gp.fit_)["inputs"]["u"]
+    told = summary_dict(gp.fit_)["inputs"]["u"]
     assert told["kind"] == kind
     assert told["advantage"] > 1.0
     assert told["advantage"] == pytest.approx(both[kind] - min(both.values()), abs=0.02)
@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused() -> None:
 def test_sums_over_data_hold_no_inputs() -> None:
     record = step_record(count=24)
     data = lk.Observations().add(record["t"], "y", record["y"]).add(record["t"], "u", record["u"])
-    sums = Measurements.of(data).statistics
+    sums = Measurements.from_observations(data).statistics
     with pytest.raises(DataError, match="known inputs need rows that can be read again"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(sums)
 

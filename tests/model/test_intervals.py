@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
-from lodekit.data.sources import read_source
+from lodekit.data.records import Measurements
+from lodekit.data.sources import load_data
 from lodekit.data.statistics import Statistics
-from lodekit.preparing import prepare
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.settings import Arguments
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
+from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
 ROOM = lk.System(
@@ -89,27 +89,27 @@ def test_files_and_tables_name_them_in_their_header(tmp_path: Path) -> None:
     table = pl.DataFrame({"time [h]": TIMES, f"{NAME} [degC]": NOISY, "mean(Q, 1)": NOISY, "u": U[1::2]})
     table.write_csv(tmp_path / "log.csv")
     for source in (table, tmp_path / "log.csv"):
-        found = read_source(source, None, ROOM.plain_channels)
+        found = load_data(source, None, ROOM.plain_channels)
         assert set(found.measurements.names) == {NAME, "u"}
         assert dict(found.units) == {"t": "h", "T": "degC"}
         assert any("columns not used: mean(Q, 1)" in note for note in found.notes)
         assert not any("no column for" in note for note in found.notes)
     meter = pl.DataFrame({"t": TIMES, "total(Q, 1) [kWh]": TIMES})
-    found = read_source(meter, None, ["Q"], units={"Q": "W", "t": "h"})
+    found = load_data(meter, None, ["Q"], units={"Q": "W", "t": "h"})
     np.testing.assert_allclose(found.measurements.series[0].values, 1000.0 * TIMES)
     with pytest.raises(lk.LodekitError, match=r"column mean.T, 0.: expected a number above zero"):
-        read_source(table.rename({"mean(Q, 1)": "mean(T, 0)"}), None, ROOM.plain_channels)
+        load_data(table.rename({"mean(Q, 1)": "mean(T, 0)"}), None, ROOM.plain_channels)
 
 
 def test_an_input_may_be_known_by_its_means() -> None:
     """Half-hourly totals of a held input are its samples, half an hour earlier."""
     data = lk.Observations().add(TIMES, NAME, NOISY).add(STARTS + STEP, "total(u, 0.5)", U * STEP)
-    setup = prepare(ROOM, Arguments(inputs={"u": "hold"}), Measurements.of(data))
+    setup = build_setup(ROOM, FitSettings(inputs={"u": "hold"}), Measurements.from_observations(data))
     np.testing.assert_allclose(setup.measurements.inputs["u"].times, STARTS, rtol=0, atol=1e-12)
     np.testing.assert_allclose(setup.measurements.inputs["u"].values, U)
     assert setup.measurements.names == (NAME,)
     with pytest.raises(lk.LodekitError, match="on average"):
-        prepare(ROOM, Arguments(inputs={"u": "linear"}), Measurements.of(data))
+        build_setup(ROOM, FitSettings(inputs={"u": "linear"}), Measurements.from_observations(data))
 
 
 def test_an_exact_mean_is_met() -> None:
@@ -131,10 +131,10 @@ def test_sums_over_means_say_what_the_means_say() -> None:
     t = np.sort(generator.uniform(2.0, 10.0, 300))
     data = lk.Observations().add(t, "mean(x, 1.5)", generator.normal(size=300))
     data = data.add(t, "total(u, 0.4)", generator.normal(size=300))
-    kept = Measurements.of(data)
+    kept = Measurements.from_observations(data)
     values = []
-    for measurements in (kept, Measurements(sums=Statistics.of(*kept.window, kept.series))):
-        setup = prepare(system, Arguments(engine="spectral"), measurements)
+    for measurements in (kept, Measurements(sufficient_statistics=Statistics.of(*kept.window, kept.series))):
+        setup = build_setup(system, FitSettings(engine="spectral"), measurements)
         hyper = Hyperparameters(
             np.array([0.3, 4.0]), np.ones(1), np.ones(1), np.ones(len(setup.prior.groups)), np.ones(2)
         )

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.archive import pack, unpack
-from lodekit.model import NotFittedError
-from lodekit.prior.families import Family, registered
+from lodekit.errors import NotFittedError
+from lodekit.prior.kernels import KernelFamily, register_kernel
+from lodekit.support.files import read_archive, write_archive
 from tests.model.heating import WALK
 from tests.prior.ringing import Ringing
 
@@ -51,8 +51,8 @@ def test_an_update_needs_the_system_of_the_fit(walk: lk.LODEGP) -> None:
 
 def test_a_file_with_a_short_array_is_refused(walk: lk.LODEGP, tmp_path: Path) -> None:
     walk.save(tmp_path / "walk.lodekit")
-    state, arrays, _ = unpack(tmp_path / "walk.lodekit")
-    pack(tmp_path / "cut.lodekit", state, {**arrays, "at_bound": arrays["at_bound"][:-1]})
+    state, arrays, _ = read_archive(tmp_path / "walk.lodekit")
+    write_archive(tmp_path / "cut.lodekit", state, {**arrays, "at_bound": arrays["at_bound"][:-1]})
     with pytest.raises(lk.LodekitError, match="does not fit its own system"):
         lk.LODEGP.load(tmp_path / "cut.lodekit")
 
@@ -84,9 +84,9 @@ def test_the_device_is_named_only_where_it_is_used() -> None:
 
 
 def test_the_channel_prior_refuses_covariances_that_it_would_not_use() -> None:
-    family = Family("'toy'", lambda name: Ringing() if name == "toy" else None)
+    family = KernelFamily("'toy'", lambda name: Ringing() if name == "toy" else None)
     refusal = pytest.raises(lk.LodekitError, match="the channels have a covariance of their own; use latent='se'")
-    with registered(family), refusal:
+    with register_kernel(family), refusal:
         lk.LODEGP(WALK, prior="channels", latent="toy").fit([0, 1, 2], {"x": [0.0, 1.0, 2.0]})
 
 

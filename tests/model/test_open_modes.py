@@ -14,7 +14,7 @@ from scipy.linalg import expm
 from scipy.optimize import least_squares
 
 import lodekit as lk
-from lodekit.preparing import prepare
+from lodekit.fitting.setup import build_setup
 from tests.test_archive import repack
 
 Array = NDArray[np.float64]
@@ -90,7 +90,7 @@ def test_estimates_are_those_of_least_squares_with_free_initial_states(heated: l
 def test_the_evidence_of_parameters_is_that_of_what_least_squares_leaves(heated: lk.LODEGP) -> None:
     """Whatever the parameters: no determinant of the modes is left in it."""
     layout, engine = heated.fit_.layout, heated.fit_.setup.engine
-    level, values, expected = layout.unpack(heated.fit_.optimum.x).noise, [], []
+    level, values, expected = layout.unpack(heated.fit_.optimum.x).noise_std, [], []
     for factors in ([1.0, 1.0, 1.0], [1.3, 0.8, 1.1], [0.7, 2.0, 0.9], [3.7, 1.0, 1.0]):
         theta = TRUTH * factors
         x = heated.fit_.optimum.x.copy()
@@ -112,19 +112,19 @@ def test_the_evidence_that_is_shown_is_the_criterion_of_schwarz(heated: lk.LODEG
 
 
 def test_deviations_follow_the_parameters_with_their_derivatives(heated: lk.LODEGP) -> None:
-    modes, theta = heated.fit_.layout.open_modes, 1.2 * TRUTH
+    modes, theta = heated.fit_.layout.diffuse_modes, 1.2 * TRUTH
     assert modes is not None
-    slopes = np.stack([modes.pull(theta, weights) for weights in np.eye(len(modes.groups))], axis=1)
+    slopes = np.stack([modes.vjp(theta, weights) for weights in np.eye(len(modes.groups))], axis=1)
     for n, step in enumerate(1e-5 * np.eye(3)):
-        change = (modes.log_deviations(theta + step) - modes.log_deviations(theta - step)) / 2e-5
+        change = (modes.log_amplitudes(theta + step) - modes.log_amplitudes(theta - step)) / 2e-5
         np.testing.assert_allclose(slopes[n], change, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("engine", ["dense", "spectral"])
 def test_engines_agree_on_open_modes(heated: lk.LODEGP, engine: str) -> None:
     """Dense matrices have wide modes beside a little noise, which costs digits."""
-    arguments = replace(heated.fit_.arguments, engine=engine)
-    setup = prepare(heated.system, arguments, heated.fit_.measurements)
+    arguments = replace(heated.fit_.settings, engine=engine)
+    setup = build_setup(heated.system, arguments, heated.fit_.measurements)
     x = heated.fit_.optimum.x
     first, second = heated.fit_.setup.objective.evaluate(x + 0.1), setup.objective.evaluate(x + 0.1)
     assert second[0] == pytest.approx(first[0], abs=1e-5)

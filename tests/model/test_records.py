@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.columns import ahead_columns
 from lodekit.errors import DataError, LodekitError
 from lodekit.report import make_report
-from lodekit.summary import plain_values
+from lodekit.results.summary import summary_dict
+from lodekit.workflow.pipeline import forecast_table
 
 Array = NDArray[np.float64]
 TAU, GAIN, NOISE = 3.0, 2.0, 0.03
@@ -55,11 +55,11 @@ def test_parameters_come_from_all_records(three: lk.LODEGP) -> None:
         assert found.value == pytest.approx(truth, abs=4.0 * found.std_error)
         assert found.std_error < 0.7 * alone.parameters_[name].std_error
     assert three.noise_ == pytest.approx({"y": NOISE, "u": NOISE}, rel=0.3)
-    parts = three.fit_.parts
+    parts = three.fit_.record_fits
     assert sum(part.log_evidence for part in parts) == pytest.approx(three.log_evidence_)
     assert all(part.estimates is three.parameters_ for part in parts)
     # Errors count what was learned against all measurements, not against those of one record.
-    assert {part.share_left for part in parts} == {three.fit_.share_left}
+    assert {part.residual_dof_fraction for part in parts} == {three.fit_.residual_dof_fraction}
 
 
 def test_every_record_has_curves_of_its_own(three: lk.LODEGP) -> None:
@@ -118,7 +118,7 @@ def test_the_certificate_holds_for_every_record(three: lk.LODEGP) -> None:
 
 
 def test_a_curve_that_is_spoilt_in_one_record_is_noticed(three: lk.LODEGP, monkeypatch: pytest.MonkeyPatch) -> None:
-    posterior = three.fit_.part("2").posterior
+    posterior = three.fit_.for_record("2").posterior
     mean = type(posterior).mean
 
     def spoilt(self: Any, observables: Any, times: Array) -> Array:
@@ -137,11 +137,13 @@ def test_a_summary_counts_records_and_a_warning_names_them() -> None:
     # Where one record is much noisier than was said, short lengthscales follow it, and miss the other one.
     assert any("y of record 0 are correlated" in text for text in gp.warnings_)
     assert not any("y of record 1 are correlated" in text for text in gp.warnings_)
-    described = plain_values(gp.fit_)
+    described = summary_dict(gp.fit_)
     assert described["records"]["1"]["observations"] == 60
     assert described["records"]["0"]["window"] == [0.0, 20.0]
     assert [check.record for check in gp.fit_.diagnosis.checks] == ["0", "0", "1", "1"]
-    assert gp.fit_.diagnosis.explained["y"] == min(each["explained"]["y"] for each in described["records"].values())
+    assert gp.fit_.diagnosis.explained_variance["y"] == min(
+        each["explained"]["y"] for each in described["records"].values()
+    )
 
 
 def test_figures_have_panels_for_every_record(three: lk.LODEGP) -> None:
@@ -186,15 +188,15 @@ def test_updates_add_to_a_record_or_make_a_new_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="say which one is meant"):
         gp.update(times[12:], values[12:])
     kept = gp.parameters_["tau"].value
-    starts = [part.prior.units.start for part in gp.fit_.parts]
+    starts = [part.prior.units.start for part in gp.fit_.record_fits]
     gp.update(times[12:], values[12:], record="0", relearn=False)
-    assert [part.measurements.size for part in gp.fit_.parts] == [40, 40]
+    assert [part.measurements.size for part in gp.fit_.record_fits] == [40, 40]
     assert gp.parameters_["tau"].value == kept
     # An earlier measurement moves no mode: every record keeps its time zero, also in a file.
     gp.update([295.0], {"u": [0.0]}, record="second", relearn=False)
     gp.save(tmp_path / "a.lodekit")
     for model in (gp, lk.LODEGP.load(tmp_path / "a.lodekit")):
-        assert [part.prior.units.start for part in model.fit_.parts] == starts
+        assert [part.prior.units.start for part in model.fit_.record_fits] == starts
     with pytest.raises(DataError, match="one record, got several"):
         gp.update([(times, values), (times, values)], record="0")
 
@@ -206,9 +208,9 @@ def test_records_may_measure_different_channels() -> None:
     mean, std = gp.predict(s, "u", return_std=True, record=1)
     # Not measured there, but the equations and the other record tell it.
     assert np.mean(np.abs(mean - solve(s, "1")[:, 1]) < 2.5 * std) > 0.9
-    assert gp.fit_.part(1).measurements.names == ("y",)
+    assert gp.fit_.for_record(1).measurements.names == ("y",)
     assert gp.parameters_["tau"].value == pytest.approx(TAU, rel=0.1)
-    columns = ahead_columns(gp, 1)
+    columns = forecast_table(gp, 1)
     assert {len(cells) for cells in columns.values()} == {len(t) + len(s)}
     assert [cell is None for cell in columns["std(u)"]] == [name == "1" for name in columns["record"]]
 
@@ -235,7 +237,7 @@ def test_one_record_tells_what_another_leaves_open() -> None:
 def test_many_measurements_take_waves_in_every_record_that_has_them() -> None:
     runs = [measure("0", 150), measure("1", 30)]
     gp = lk.LODEGP(SYSTEM, random_state=0).fit(runs)
-    assert [part.choice.name for part in gp.fit_.parts] == ["spectral", "dense"]
+    assert [part.engine_choice.name for part in gp.fit_.record_fits] == ["spectral", "dense"]
     assert gp.parameters_["tau"].value == pytest.approx(TAU, rel=0.03)
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.contradictions import check_later
-from lodekit.data.measurements import Measurements
+from lodekit.data.records import Measurements, check_no_overlap
 from lodekit.data.statistics import Statistics
 
 WALK = lk.System("x' = v")
@@ -63,9 +62,11 @@ def test_what_lies_among_old_measurements_is_refused(
 def test_sums_know_when_they_were_measured() -> None:
     def summed(first: float, last: float) -> Measurements:
         times = np.linspace(first, last, 3000)
-        return Measurements(sums=Statistics.of(first, last, lk.Observations().add(times, "x", np.sin(times))))
+        return Measurements(
+            sufficient_statistics=Statistics.of(first, last, lk.Observations().add(times, "x", np.sin(times)))
+        )
 
-    check_later(summed(0.0, 5.0), summed(5.0, 9.0))
+    check_no_overlap(summed(0.0, 5.0), summed(5.0, 9.0))
     for new in (summed(4.0, 6.0), summed(-1.0, 9.0), summed(0.0, 5.0)):
         with pytest.raises(lk.LodekitError, match="x was measured before"):
-            check_later(summed(0.0, 5.0), new)
+            check_no_overlap(summed(0.0, 5.0), new)

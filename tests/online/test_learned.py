@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.online.cusum import run_length, span_of, threshold_among, threshold_for
-from lodekit.online.learned import draw_log_variances, find_threshold
+from lodekit.results.stream.cusum import (
+    average_run_length,
+    averaged_cusum_threshold,
+    calibrate_threshold,
+    cusum_threshold,
+    excursion_length,
+    sample_log_variances,
+)
 from tests.online.test_cusum import find_rate
 
 
@@ -16,18 +22,18 @@ def test_the_rate_is_right_on_average_over_variances() -> None:
     generator, rate = np.random.default_rng(0), 5e-3
     logs = 0.15 * generator.standard_normal(400)
     scores = generator.standard_normal((2000, 400)) * np.exp(0.5 * logs)
-    assert find_rate(scores, threshold_among(rate, 0.5, logs)) == pytest.approx(rate, rel=0.05)
-    assert find_rate(scores, threshold_for(rate, 0.5)) > 1.08 * rate
+    assert find_rate(scores, averaged_cusum_threshold(rate, 0.5, logs)) == pytest.approx(rate, rel=0.05)
+    assert find_rate(scores, cusum_threshold(rate, 0.5)) > 1.08 * rate
 
 
 def test_thresholds_without_doubt_are_the_plain_ones() -> None:
     for logs in (np.zeros((0, 2)), np.zeros(5)):
-        assert threshold_among(1e-4, 0.5, logs) == pytest.approx(threshold_for(1e-4, 0.5), abs=2e-4)
+        assert averaged_cusum_threshold(1e-4, 0.5, logs) == pytest.approx(cusum_threshold(1e-4, 0.5), abs=2e-4)
     # All scores a tenth larger: as if threshold and reference were smaller.
     scale = 1.1
-    found = threshold_among(1e-3, 0.5, np.full(3, 2.0 * np.log(scale)))
-    assert 2.0 / run_length(found / scale, 0.5 / scale) == pytest.approx(1e-3, rel=1e-3)
-    assert span_of(6.0, 0.5) == 9
+    found = averaged_cusum_threshold(1e-3, 0.5, np.full(3, 2.0 * np.log(scale)))
+    assert 2.0 / average_run_length(found / scale, 0.5 / scale) == pytest.approx(1e-3, rel=1e-3)
+    assert excursion_length(6.0, 0.5) == 9
 
 
 def test_a_level_of_noise_is_known_as_well_as_its_measurements_tell() -> None:
@@ -36,9 +42,9 @@ def test_a_level_of_noise_is_known_as_well_as_its_measurements_tell() -> None:
     values = np.exp(-times) + 0.1 * np.random.default_rng(0).standard_normal(200)
     system = lk.System("x' = -x")
     learned = lk.LODEGP(system, random_state=0).fit(times, values).fit_
-    logs = draw_log_variances(learned, learned.measurements.series, 1)
+    logs = sample_log_variances(learned, learned.measurements.series, 1)
     assert logs.std() == pytest.approx(np.sqrt(2.0 / 200), rel=0.1)
-    plain = threshold_for(1e-4, 0.5)
-    assert find_threshold(learned, learned.measurements.series, 1e-4, 1.0) > plain + 0.05
+    plain = cusum_threshold(1e-4, 0.5)
+    assert calibrate_threshold(learned, learned.measurements.series, 1e-4, 1.0) > plain + 0.05
     given = lk.LODEGP(system, mode_deviation=1.0).fit(times, values, 0.1)
     assert given.stream().threshold == plain

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.archive import pack, unpack
+from lodekit.support.files import read_archive, write_archive
 
 TIMES = 0.5 * np.arange(20)
 LATER = lk.System("tau*y' + y = K*delay(u, 2)", parameters={n: lk.Parameter(fixed=2.0) for n in ("tau", "K")})
@@ -66,7 +66,7 @@ def test_the_size_of_a_file_does_not_grow(model: lk.LODEGP, saved: Path, tmp_pat
         stream.push(10.0 + 0.3 * k, {"y": 3.0}, {"u": np.cos(k)})
     stream.save(tmp_path / "late.stream")
     paths = (saved, tmp_path / "late.stream")
-    sizes = [{name: array.shape for name, array in unpack(path)[1].items()} for path in paths]
+    sizes = [{name: array.shape for name, array in read_archive(path)[1].items()} for path in paths]
     assert sizes[0] == sizes[1]
 
 
@@ -97,15 +97,15 @@ def test_states_that_do_not_belong_together_are_refused(model: lk.LODEGP, saved:
         model.stream(resume=tmp_path / "m.lodekit")
     with pytest.raises(lk.LodekitError, match="no fresh="):
         model.stream(resume=saved, fresh=True)
-    state, arrays, _ = unpack(saved)
+    state, arrays, _ = read_archive(saved)
     for name in ("mean", "root", "sums", "input_0"):
-        pack(saved, state, arrays | {name: arrays[name] * np.nan})
+        write_archive(saved, state, arrays | {name: arrays[name] * np.nan})
         with pytest.raises(lk.LodekitError, match="not a complete state"):
             model.stream(resume=saved)
     for wrong in ({"rows": math.inf}, {"time": 10**400}, {"settings": {"false_alarms": 10**400, "shift": 1.0}}):
-        pack(saved, state | wrong, arrays)
+        write_archive(saved, state | wrong, arrays)
         with pytest.raises(lk.LodekitError, match="not a complete state"):
             model.stream(resume=saved)
-    pack(saved, state | {"format": 99}, arrays)
+    write_archive(saved, state | {"format": 99}, arrays)
     with pytest.raises(lk.LodekitError, match="format 99"):
         model.stream(resume=saved)

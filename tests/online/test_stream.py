@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.markov.online import Leap, Leaps
-from lodekit.inference.markov.posterior import MarkovPosterior
-from lodekit.online import Stream
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.data.records import Measurements
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.inference.kalman.posterior import KalmanPosterior
+from lodekit.inference.kalman.step_filter import DiscreteStep, StepDiscretizer
+from lodekit.prior.observables import ObservableCompiler, Observables
+from lodekit.results.stream.stream import Stream
 
 Array = NDArray[np.float64]
 EVEN: Array = np.arange(60.0) / 2
@@ -90,19 +90,19 @@ def fitted(case: str, std: float = 0.05) -> lk.LODEGP:
 
 def posterior_of(
     gp: lk.LODEGP, case: str, std: float, shift: float = 0.0, count: int | None = None
-) -> tuple[MarkovPosterior, Observables]:
+) -> tuple[KalmanPosterior, Observables]:
     """Return what the Markov engine says of many rows of a case at once, and all channels as observables."""
     _, times, values, inputs, _ = CASES[case]
     data = Observations()
     for name, own in thinned(values, inputs).items():
         data = data.add((times + shift)[:count], name, own[:count], std)
-    measurements = Measurements.of(data)
-    measurements = measurements.given(inputs) if inputs else measurements
+    measurements = Measurements.from_observations(data)
+    measurements = measurements.with_known_inputs(inputs) if inputs else measurements
     fit = gp.fit_
-    prior = fit.prior.starting_at(float(times[0]) + shift, measurements.inputs)
-    posterior = MarkovEngine(MarkovData.of(prior, measurements.series)).posterior(fit.hyperparameters)
-    reader = ObservableReader(fit.system, measurements.inputs)
-    return posterior, reader.compile_plain(fit.system.plain_channels, prior.units)
+    prior = fit.prior.with_time_origin(float(times[0]) + shift, measurements.inputs)
+    posterior = KalmanEngine(KalmanData.from_series(prior, measurements.series)).posterior(fit.hyperparameters)
+    reader = ObservableCompiler(fit.system, measurements.inputs)
+    return posterior, reader.compile_unscaled(fit.system.plain_channels, prior.units)
 
 
 def batch(gp: lk.LODEGP, case: str, at: Array, std: float, shift: float = 0.0) -> tuple[Array, Array]:
@@ -197,16 +197,21 @@ def test_innovations_are_those_of_predictions_one_row_ahead() -> None:
 
 @pytest.mark.parametrize("case", ["free", "load, known function", "modes", "growing"])
 def test_steps_are_those_of_exponentials(case: str) -> None:
-    space = fitted(case).stream().space
-    n, root = space.noisy, space.root_at(0.0)
+    space = fitted(case).stream().state_space
+    n, root = space.n_stochastic, space.prior_P_root(0.0)
     at_rest = (root @ root.T)[:n, :n]
     for length in (1e-3, 0.03, 2.0, 40.0):
-        leap = Leaps(space).make(length)
-        transition = expm(length * space.matrix)
-        assert np.allclose(leap.transition, transition, rtol=1e-9, atol=1e-12)
+        leap = StepDiscretizer(space).discretize(length)
+        transition = expm(length * space.F)
+        assert np.allclose(leap.Phi, transition, rtol=1e-9, atol=1e-12)
         own = transition[:n, :n]
         # Free functions are stationary: what a step forgets is what its noise adds.
-        assert np.allclose((leap.noise.T @ leap.noise)[:n, :n], at_rest - own @ at_rest @ own.T, rtol=1e-9, atol=1e-12)
+        assert np.allclose(
+            (leap.Q_root_transposed.T @ leap.Q_root_transposed)[:n, :n],
+            at_rest - own @ at_rest @ own.T,
+            rtol=1e-9,
+            atol=1e-12,
+        )
 
 
 def test_time_does_not_drift_where_clocks_are_coarse() -> None:
@@ -229,13 +234,13 @@ def test_time_does_not_drift_where_clocks_are_coarse() -> None:
 
 def test_the_same_lengths_are_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[float] = []
-    make = Leaps.make
+    make = StepDiscretizer.discretize
 
-    def counted(self: Leaps, length: float) -> Leap:
+    def counted(self: StepDiscretizer, length: float) -> DiscreteStep:
         made.append(length)
         return make(self, length)
 
-    monkeypatch.setattr(Leaps, "make", counted)
+    monkeypatch.setattr(StepDiscretizer, "make", counted)
     stream = fitted("modes").stream()
     made.clear()
     start = float(stream.time or 0.0)
@@ -301,8 +306,8 @@ def test_memory_does_not_grow() -> None:
     for k in range(1, 601):
         stream.push(start + 0.25 * k, {"y": 0.0}, {"u": float(k % 3)})
         if k % 200 == 0:
-            samples = sum(len(own.times) for own in stream.moment.samples.values())
-            arrays = [stream.moment.mean, stream.moment.root, stream.moment.response]
+            samples = sum(len(own.times) for own in stream.filter_state.input_buffers.values())
+            arrays = [stream.filter_state.mean, stream.filter_state.covariance_root, stream.filter_state.input_state]
             sizes.append((samples, [array.size for array in arrays]))
     assert sizes[0] == sizes[1] == sizes[2]
     # The samples of the last 1.7, at four in a unit of time, and the one before.

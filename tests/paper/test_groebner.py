@@ -9,9 +9,9 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.paper.evidence import RIGHT, compare_systems, rivals
 from lodekit.paper.experiments import experiments, find_experiment
-from lodekit.paper.groebner import Comparison, compare_parametrizations
+from lodekit.paper.metrics import GroebnerComparison, compare_parametrizations
+from lodekit.paper.model_comparison import TRUE_SYSTEM, alternative_systems, compare_systems
 
 EXAMPLES = {
     "bipendulum": lk.catalog.bipendulum(),
@@ -33,7 +33,7 @@ def test_image_is_that_of_the_syzygies(name: str) -> None:
 
 def test_any_basis_has_the_same_image() -> None:
     for experiment in experiments().values():
-        assert compare_parametrizations(experiment.papers).same_image
+        assert compare_parametrizations(experiment.paper_system).same_image
 
 
 @pytest.mark.parametrize("factor", ["d", "d + 1", "2*d**2 + 3"])
@@ -51,19 +51,19 @@ def _with_columns(system: lk.System, columns: Any) -> Any:
 
 
 def test_nothing_free() -> None:
-    assert compare_parametrizations(lk.System("x' = -x")) == Comparison(True, False, 0)
+    assert compare_parametrizations(lk.System("x' = -x")) == GroebnerComparison(True, False, 0)
 
 
 def test_the_evidence_prefers_the_right_system() -> None:
     experiment = find_experiment("heating")
     found = compare_systems(experiment, 0)
-    assert set(found) == {RIGHT, *rivals(experiment)}
-    assert all(found[RIGHT] > value + 5 for name, value in found.items() if name != RIGHT)
+    assert set(found) == {TRUE_SYSTEM, *alternative_systems(experiment)}
+    assert all(found[TRUE_SYSTEM] > value + 5 for name, value in found.items() if name != TRUE_SYSTEM)
 
 
 def test_rivals_are_other_systems_of_the_same_channels() -> None:
     for experiment in experiments().values():
-        for name, system in rivals(experiment).items():
+        for name, system in alternative_systems(experiment).items():
             assert system.channels == experiment.system.channels, name
             residual = system.operator.sympy.shape[0] < experiment.system.operator.sympy.shape[0]
             assert residual == name.startswith("no equation")

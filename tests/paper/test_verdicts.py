@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from lodekit.paper.verdicts import bound, compare_pairs, coverage_interval, decide
+from lodekit.paper.claims import claim_status, compare_pairs, coverage_interval, power_of_ten_bound
 
 
 def test_a_race_is_decided_by_a_paired_test() -> None:
     generator = np.random.default_rng(0)
     theirs = generator.standard_normal(20)
     apart = generator.standard_normal(20)
-    assert compare_pairs(theirs - 1.0, theirs).verdict == "yes"
-    assert compare_pairs(theirs + 1.0, theirs).verdict == "no"
+    assert compare_pairs(theirs - 1.0, theirs).status == "yes"
+    assert compare_pairs(theirs + 1.0, theirs).status == "no"
     # Ten wins of twenty, of the same size.
     even = np.where(np.arange(20) % 2, 1.0, -1.0) * np.abs(apart)
-    assert compare_pairs(theirs + even, theirs).verdict == "tie"
-    assert compare_pairs(theirs[:5] - 1.0, theirs[:5]).verdict == "open"
+    assert compare_pairs(theirs + even, theirs).status == "tie"
+    assert compare_pairs(theirs[:5] - 1.0, theirs[:5]).status == "open"
 
 
 def test_the_same_optimum_is_a_tie() -> None:
     losses = np.linspace(-2.0, -1.0, 20)
     found = compare_pairs(losses - 1e-5, losses)
-    assert (found.verdict, found.wins, found.ties, found.probability) == ("tie", 0, 20, 1.0)
+    assert (found.status, found.wins, found.ties, found.p_value) == ("tie", 0, 20, 1.0)
     assert str(found) == "0 wins and 20 ties of 20, p = 1"
 
 
@@ -37,7 +37,7 @@ def test_coverage_is_that_of_the_beta_distribution() -> None:
 
 
 def test_bounds_are_coarse() -> None:
-    assert [bound(value) for value in (1e-8, 9e-8, 3.4e-8)] == [1e-6] * 3
+    assert [power_of_ten_bound(value) for value in (1e-8, 9e-8, 3.4e-8)] == [1e-6] * 3
     for value in 10.0 ** np.linspace(-12, -2, 41):
-        assert 9.99 * value <= bound(value) <= 1001 * value
-    assert (decide(True), decide(False)) == ("yes", "no")
+        assert 9.99 * value <= power_of_ten_bound(value) <= 1001 * value
+    assert (claim_status(True), claim_status(False)) == ("yes", "no")

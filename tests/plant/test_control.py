@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.plant.space import FittedStateSpace
+from lodekit.results.state_space import FittedStateSpace
 from tests.plant.test_space import make
 
 Array = NDArray[np.float64]

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from scipy import signal
 
 import lodekit as lk
-from lodekit.plant.roots import order_roots
-from lodekit.plant.space import FittedStateSpace
-from lodekit.plant.transfer import TransferFunction, pade
+from lodekit.results.state_space import FittedStateSpace, TransferFunction, pade_approximation, sort_roots
 
 Array = NDArray[np.float64]
 Case = tuple[str, dict[str, float], dict[str, str]]
@@ -141,11 +139,11 @@ def test_what_others_have_no_word_for_is_said() -> None:
 
 
 def test_pade_is_exact_to_twice_its_order() -> None:
-    top, bottom = pade(0.1, 3)
+    top, bottom = pade_approximation(0.1, 3)
     s = 0.5j
     assert abs(np.polyval(top, s) / np.polyval(bottom, s) - np.exp(-0.1 * s)) < 1e-13
     with pytest.raises(lk.LodekitError, match="whole number"):
-        pade(1.0, -1)
+        pade_approximation(1.0, -1)
 
 
 def test_a_fit_gives_its_state_space_with_the_errors_of_its_parameters() -> None:
@@ -173,9 +171,7 @@ def test_a_fit_gives_its_state_space_with_the_errors_of_its_parameters() -> None
 
 def test_poles_are_in_order_in_any_unit_of_time() -> None:
     """Rounding to so many places, and not digits, once left those of slow systems in any order."""
-    found = order_roots(
-        np.array([-3e-14, -1e-14 - 2e-14j, -1e-14 + 2e-14j]), np.zeros((1, 3), dtype=complex), np.eye(1)
-    )
+    found = sort_roots(np.array([-3e-14, -1e-14 - 2e-14j, -1e-14 + 2e-14j]), np.zeros((1, 3), dtype=complex), np.eye(1))
     assert [each.value for each in found] == [-1e-14 + 2e-14j, -1e-14 - 2e-14j, -3e-14]
 
 

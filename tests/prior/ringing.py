@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.latents import ProcessStates, SquaredExponential
+from lodekit.prior.kernels import KernelStateSpace, SquaredExponential
 
 Array = NDArray[np.float64]
 SMOOTH = SquaredExponential()
@@ -21,23 +21,23 @@ class Ringing:
     """``exp(-u^2/2) cos u``, the real part of ``exp(-1/2) exp(-(u - i)^2/2)``."""
 
     name: str = "toy"
-    extra: int = 1
-    needs_lag: bool = True
-    has_band: bool = True
+    extra_derivatives: int = 1
+    needs_lag_products: bool = True
+    is_band_limited: bool = True
     smoothness: float = math.inf
-    highest: float = 10.0
+    max_frequency: float = 10.0
 
     def check_order(self, order: int) -> None:
         """Accept any order."""
 
-    def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
+    def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
         z = u - 1j
         before, last = 0.0 * z, xp.exp(-0.5 * z * z - 0.5)
         for m in range(order + 1):
             yield xp.real(last)
             before, last = last, -(z * last + m * before)
 
-    def tilt(self, contracted: Array, lagged: Array | None) -> Array:
+    def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
         assert lagged is not None
         orders = contracted.shape[-1] - 1
         return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
@@ -50,15 +50,15 @@ class Ringing:
         both = np.logaddexp(-0.5 * (x - 1.0) ** 2, -0.5 * (x + 1.0) ** 2)
         return np.asarray(0.5 * np.log(0.5 * np.pi) + np.log(lengthscale) + both)
 
-    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
+    def log_density_lengthscale_derivative(self, frequencies: Array, lengthscale: float | Array) -> Array:
         x = frequencies * lengthscale
         return np.asarray(1.0 - x * x + x * np.tanh(x))
 
-    def band(self, order: int, eps: float) -> float:
-        return SMOOTH.band(order, 1e-3 * eps) + 1.0
+    def bandwidth(self, order: int, eps: float) -> float:
+        return SMOOTH.bandwidth(order, 1e-3 * eps) + 1.0
 
-    def reach(self, order: int, eps: float) -> float:
-        return SMOOTH.reach(order, 1e-3 * eps)
+    def correlation_range(self, order: int, eps: float) -> float:
+        return SMOOTH.correlation_range(order, 1e-3 * eps)
 
-    def state_space(self, lengthscale: float) -> ProcessStates | None:
+    def state_space(self, lengthscale: float) -> KernelStateSpace | None:
         return None

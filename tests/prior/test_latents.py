@@ -12,21 +12,20 @@ from scipy.integrate import quad
 from scipy.linalg import expm, solve_continuous_lyapunov
 
 import lodekit as lk
-from lodekit.prior.families import read_latent
-from lodekit.prior.latents import Latent, Matern, SquaredExponential
+from lodekit.prior.kernels import Kernel, Matern, SquaredExponential, parse_kernel
 
 Array = NDArray[np.float64]
 ELL = 0.7
 LATENTS = [SquaredExponential(), Matern(1), Matern(2), Matern(4)]
 
 
-def named(latent: Latent) -> str:
+def named(latent: Kernel) -> str:
     return latent.name
 
 
-def derivatives(latent: Latent, lag: float, count: int) -> Array:
+def derivatives(latent: Kernel, lag: float, count: int) -> Array:
     """``(-1)^j k^(i+j)(lag)``: the covariance of the i-th derivative with the j-th one, earlier by the lag."""
-    stack = [float(part[0]) for part in latent.stack(np, np.array([lag / ELL]), 2 * (count - 1))]
+    stack = [float(part[0]) for part in latent.derivatives(np, np.array([lag / ELL]), 2 * (count - 1))]
     return np.array([[(-1.0) ** j * stack[i + j] * ELL ** -(i + j) for j in range(count)] for i in range(count)])
 
 
@@ -37,12 +36,12 @@ def test_a_matern_is_its_state_space(p: int) -> None:
     space = latent.state_space(ELL)
     assert space is not None
     noise = np.zeros((p + 1, p + 1))
-    noise[-1, -1] = space.intensity
-    stationary = solve_continuous_lyapunov(space.matrix, -noise)
+    noise[-1, -1] = space.spectral_density
+    stationary = solve_continuous_lyapunov(space.F, -noise)
     scale = np.sqrt(np.outer(np.diag(stationary), np.diag(stationary)))
     np.testing.assert_allclose(stationary / scale, derivatives(latent, 0.0, p + 1) / scale, rtol=0, atol=1e-9)
     for lag in (0.1, 0.9):
-        moved = expm(space.matrix * lag) @ stationary
+        moved = expm(space.F * lag) @ stationary
         np.testing.assert_allclose(moved / scale, derivatives(latent, lag, p + 1) / scale, rtol=0, atol=1e-9)
 
 
@@ -51,9 +50,9 @@ def test_an_infinitely_smooth_process_has_no_state_space() -> None:
 
 
 @pytest.mark.parametrize("latent", LATENTS, ids=named)
-def test_the_spectral_density_is_the_fourier_transform(latent: Latent) -> None:
+def test_the_spectral_density_is_the_fourier_transform(latent: Kernel) -> None:
     def covariance(lag: float) -> float:
-        return float(next(iter(latent.stack(np, np.array([lag / ELL]), 0)))[0])
+        return float(next(iter(latent.derivatives(np, np.array([lag / ELL]), 0)))[0])
 
     def density(w: float) -> float:
         return float(latent.density(np.array([w]), ELL)[0])
@@ -67,11 +66,13 @@ def test_the_spectral_density_is_the_fourier_transform(latent: Latent) -> None:
 
 
 @pytest.mark.parametrize("latent", LATENTS, ids=named)
-def test_the_log_density_is_that_of_the_density_and_its_slope_is_right(latent: Latent) -> None:
+def test_the_log_density_is_that_of_the_density_and_its_slope_is_right(latent: Kernel) -> None:
     w, step = np.linspace(0.0, 8.0, 9), 1e-5
     np.testing.assert_allclose(latent.log_density(w, ELL), np.log(latent.density(w, ELL)), rtol=0, atol=1e-12)
     above, below = (latent.log_density(w, ELL * math.exp(h)) for h in (step, -step))
-    np.testing.assert_allclose(latent.log_density_tilt(w, ELL), (above - below) / (2 * step), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(
+        latent.log_density_lengthscale_derivative(w, ELL), (above - below) / (2 * step), rtol=0, atol=1e-7
+    )
     # Lengthscales may be many.
     both = latent.log_density(w[:, None], np.array([ELL, 2.0]))
     np.testing.assert_allclose(both[:, 0], latent.log_density(w, ELL), rtol=1e-14)
@@ -79,7 +80,7 @@ def test_the_log_density_is_that_of_the_density_and_its_slope_is_right(latent: L
 
 def test_derivatives_of_the_squared_exponential_are_hermite_functions() -> None:
     points = (-2.3, 0.0, 0.4, 1.0, 5.0)
-    stack = list(SquaredExponential().stack(np, np.array(points), 9))
+    stack = list(SquaredExponential().derivatives(np, np.array(points), 9))
     assert len(stack) == 10
     for number, point in enumerate(points):
         for m, part in enumerate(stack):
@@ -90,16 +91,18 @@ def test_derivatives_of_the_squared_exponential_are_hermite_functions() -> None:
 
 
 @pytest.mark.parametrize("latent", [SquaredExponential(), Matern(2), Matern(4)], ids=named)
-def test_the_tilt_is_the_derivative_in_the_logarithm_of_the_lengthscale(latent: Latent) -> None:
+def test_the_tilt_is_the_derivative_in_the_logarithm_of_the_lengthscale(latent: Kernel) -> None:
     generator, order, step = np.random.default_rng(0), 4, 1e-5
     lags, weights = generator.uniform(-1.0, 1.0, 12), generator.standard_normal(12)
 
     def sums(ell: float) -> Array:
-        return np.array([ell**-m * (part @ weights) for m, part in enumerate(latent.stack(np, lags / ell, order))])
+        return np.array(
+            [ell**-m * (part @ weights) for m, part in enumerate(latent.derivatives(np, lags / ell, order))]
+        )
 
-    stack = np.array(list(latent.stack(np, lags / ELL, order + latent.extra)))
-    lagged = stack @ (weights * lags / ELL) if latent.needs_lag else None
-    found = latent.tilt(stack @ weights, lagged) * ELL ** -np.arange(order + 1.0)
+    stack = np.array(list(latent.derivatives(np, lags / ELL, order + latent.extra_derivatives)))
+    lagged = stack @ (weights * lags / ELL) if latent.needs_lag_products else None
+    found = latent.lengthscale_derivative(stack @ weights, lagged) * ELL ** -np.arange(order + 1.0)
     expected = (sums(ELL * math.exp(step)) - sums(ELL * math.exp(-step))) / (2 * step)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7 * np.abs(expected).max())
 
@@ -107,36 +110,36 @@ def test_the_tilt_is_the_derivative_in_the_logarithm_of_the_lengthscale(latent: 
 @pytest.mark.parametrize("order", [0, 1, 3])
 def test_nothing_is_left_beyond_band_and_reach(order: int) -> None:
     latent, eps = SquaredExponential(), 1e-6
-    band, reach = latent.band(order, eps), latent.reach(order, eps)
+    band, reach = latent.bandwidth(order, eps), latent.correlation_range(order, eps)
 
     def power(w: float) -> float:
         return float(w ** (2 * order) * latent.density(np.array([w]), 1.0)[0])
 
     outside, inside = quad(power, band, 40.0, epsabs=0.0)[0], quad(power, 0.0, band)[0]
     assert outside / (outside + inside) == pytest.approx(eps, rel=1e-5)
-    at_zero = [float(part[0]) for part in latent.stack(np, np.zeros(1), 2 * order)]
+    at_zero = [float(part[0]) for part in latent.derivatives(np, np.zeros(1), 2 * order)]
     # The reach is found on a grid of steps of 0.005.
     largest = [
         max(
             abs(float(part[0]) / at_zero[m])
-            for m, part in enumerate(latent.stack(np, np.array([u]), 2 * order))
+            for m, part in enumerate(latent.derivatives(np, np.array([u]), 2 * order))
             if m % 2 == 0
         )
         for u in (reach, reach - 0.01)
     ]
     assert largest[0] <= eps < largest[1]
-    assert math.isinf(Matern(2).band(order, eps))
-    assert math.isinf(Matern(2).reach(order, eps))
+    assert math.isinf(Matern(2).bandwidth(order, eps))
+    assert math.isinf(Matern(2).correlation_range(order, eps))
 
 
 @pytest.mark.parametrize("name", ["matern-4/2", "matern-133/2", "matern", "SE", 3])
 def test_texts_that_name_no_covariance_are_refused(name: str) -> None:
     with pytest.raises(lk.LodekitError, match=r"expected latent='se' or 'matern-p/2'"):
-        read_latent(name)
+        parse_kernel(name)
 
 
 def test_the_smoothest_matern_is_taken_and_a_rough_one_says_what_is_needed() -> None:
-    assert read_latent("matern-131/2") == Matern(65)
+    assert parse_kernel("matern-131/2") == Matern(65)
     Matern(1).check_order(2)
     # Half the order, rounded up: the third derivative of the covariance is that of a function with two.
     for order, needed in ((3, 2), (4, 2), (5, 3)):

@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 
 import lodekit as lk
-from lodekit.data.units import Units
+from lodekit.data.records import Scaling
 from lodekit.prior.modes import (
     ModeGroup,
-    companion,
+    balance_companion,
     companion_matrix,
+    expm_at_times,
     exponential_basis,
-    exponentials_of_matrix,
     fundamental_basis,
-    group_of_each,
-    mode_groups,
+    list_mode_groups,
+    mode_group_index,
 )
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.observables import ObservableCompiler, Observables
 from tests.inference.fitted import system_of
 
 Array = NDArray[np.float64]
@@ -50,26 +50,26 @@ def compiled(name: str) -> tuple[Observables, Array]:
     """Return channels of a system and their derivatives in units of their own, and values of its parameters."""
     system, values = (lk.System(name, parameters=["a", "b", "w"]), (1, 2, 3)) if name in OWN else system_of(name)
     texts = [channel + mark for channel in system.channels for mark in ("", "'", "''")]
-    units = Units(0.5, 2.0, np.linspace(0.5, 3.0, len(texts)))
-    return ObservableReader(system).compile(texts, units), np.array(values) * 1.1
+    units = Scaling(0.5, 2.0, np.linspace(0.5, 3.0, len(texts)))
+    return ObservableCompiler(system).compile(texts, units), np.array(values) * 1.1
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_numpy_and_torch_give_the_same_coefficients_modes_and_means(name: str) -> None:
     torch = pytest.importorskip("torch")
     observables, theta = compiled(name)
-    groups = mode_groups(observables.compiled)
+    groups = list_mode_groups(observables.compiled)
     values = observables.evaluate(theta)
-    table = observables.compiled.table.evaluate_with(torch, torch.asarray(np.stack([theta, 0.7 * theta])))
-    arrays = observables.take_apart(torch, table)
+    table = observables.compiled.table.evaluate_values(torch, torch.asarray(np.stack([theta, 0.7 * theta])))
+    arrays = observables.split(torch, table)
     # Rounding only: powers and exponentials differ in the last digit from library to library.
     np.testing.assert_allclose(arrays.free[0], values.free, rtol=1e-13)
     basis = observables.mode_values(torch, arrays, groups, torch.asarray(TIMES)).numpy()
     for batch, own in ((0, theta), (1, 0.7 * theta)):
         values = observables.evaluate(own)
-        expected = np.stack(observables.mode_basis(values, groups, TIMES, slopes=True)[0])
+        expected = np.stack(observables.mode_basis(values, groups, TIMES, with_jacobian=True)[0])
         np.testing.assert_allclose(basis[batch], expected, rtol=1e-12, atol=1e-13 * np.abs(expected).max(initial=0.0))
-        plain = np.stack(observables.mode_basis(values, groups, TIMES, slopes=False)[0])
+        plain = np.stack(observables.mode_basis(values, groups, TIMES, with_jacobian=False)[0])
         np.testing.assert_allclose(plain, expected, rtol=1e-13, atol=1e-14 * np.abs(expected).max(initial=0.0))
         means = observables.mean_values(torch, table, torch.asarray(TIMES)).numpy()[batch]
         np.testing.assert_allclose(means, np.stack(observables.means(values, TIMES)[0]), rtol=1e-12, atol=1e-14)
@@ -78,9 +78,9 @@ def test_numpy_and_torch_give_the_same_coefficients_modes_and_means(name: str) -
 @pytest.mark.parametrize("name", [name for name in CASES if len(compiled(name)[1])])
 def test_slopes_in_the_parameters_are_those_of_differences(name: str) -> None:
     observables, theta = compiled(name)
-    groups = mode_groups(observables.compiled)
+    groups = list_mode_groups(observables.compiled)
     values, step = observables.evaluate(theta), 1e-6
-    _, slopes = observables.mode_basis(values, groups, TIMES, slopes=True)
+    _, slopes = observables.mode_basis(values, groups, TIMES, with_jacobian=True)
     _, d_means = observables.means(values, TIMES)
     for p in range(len(theta)):
         sides = []
@@ -88,7 +88,7 @@ def test_slopes_in_the_parameters_are_those_of_differences(name: str) -> None:
             moved = theta.copy()
             moved[p] += sign * step
             own = observables.evaluate(moved)
-            basis = np.stack(observables.mode_basis(own, groups, TIMES, slopes=False)[0])
+            basis = np.stack(observables.mode_basis(own, groups, TIMES, with_jacobian=False)[0])
             sides.append((basis, np.stack(observables.means(own, TIMES)[0])))
         for found, index in ((slopes, 0), (d_means, 1)):
             expected = (sides[0][index] - sides[1][index]) / (2 * step)
@@ -114,22 +114,22 @@ def test_the_companion_matrix_has_the_roots_of_the_factor_and_its_exponential_is
     matrix = companion_matrix(np, factor, 2)
     # A double root is known to half the digits.
     np.testing.assert_allclose(np.sort(np.linalg.eigvals(matrix).real), [-3, -3, -2, -2], atol=1e-5)
-    flow = exponentials_of_matrix(np, matrix, 4.0 * TIMES)
+    flow = expm_at_times(np, matrix, 4.0 * TIMES)
     for time, found in zip(4.0 * TIMES, flow, strict=True):
         exact = expm(matrix * time)
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-12 * np.abs(exact).max())
-    np.testing.assert_array_equal(companion(factor, np.zeros((1, 3)), 2).matrix, matrix)
+    np.testing.assert_array_equal(balance_companion(factor, np.zeros((1, 3)), 2).matrix, matrix)
     first = fundamental_basis(np, TIMES, np.array([[1.0]]), matrix)
-    np.testing.assert_allclose(first[0], exponentials_of_matrix(np, matrix, TIMES)[:, 0], rtol=1e-14, atol=0)
+    np.testing.assert_allclose(first[0], expm_at_times(np, matrix, TIMES)[:, 0], rtol=1e-14, atol=0)
 
 
 def test_matrices_and_times_without_end_are_no_error() -> None:
-    assert np.isinf(exponentials_of_matrix(np, np.array([[np.inf]]), TIMES)).all()
-    assert exponentials_of_matrix(np, np.eye(2), np.zeros(0)).shape == (0, 2, 2)
+    assert np.isinf(expm_at_times(np, np.array([[np.inf]]), TIMES)).all()
+    assert expm_at_times(np, np.eye(2), np.zeros(0)).shape == (0, 2, 2)
 
 
 def test_every_basis_function_knows_its_group() -> None:
-    assert group_of_each([ModeGroup(0, None, 2), ModeGroup(1, -1.0 + 0.0j, 1), ModeGroup(1, 1.0j, 2)]) == [
+    assert mode_group_index([ModeGroup(0, None, 2), ModeGroup(1, -1.0 + 0.0j, 1), ModeGroup(1, 1.0j, 2)]) == [
         0,
         0,
         1,

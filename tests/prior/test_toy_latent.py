@@ -13,36 +13,35 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements
+from lodekit.data.records import Measurements
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.prior.covariance import free_variance
-from lodekit.prior.densities import prior_density
-from lodekit.prior.draws import draw_latent
-from lodekit.prior.families import Family, read_latent, registered
-from lodekit.prior.latents import Latent
+from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
+from lodekit.prior.covariance import free_function_variance
+from lodekit.prior.draws import sample_free_function
+from lodekit.prior.kernels import Kernel, KernelFamily, parse_kernel, register_kernel
 from tests.inference.fitted import gradient_vector, make_case, series_of, shifted, values_of
 from tests.prior.ringing import Ringing
 
 
 @pytest.fixture(autouse=True)
-def toy() -> Iterator[Latent]:
+def toy() -> Iterator[Kernel]:
     latent = Ringing()
-    with registered(Family("'toy'", lambda name: latent if name == "toy" else None)):
+    with register_kernel(KernelFamily("'toy'", lambda name: latent if name == "toy" else None)):
         yield latent
 
 
-def test_a_registered_covariance_has_a_name_and_stands_in_messages(toy: Latent) -> None:
-    assert read_latent("toy") is toy
+def test_a_registered_covariance_has_a_name_and_stands_in_messages(toy: Kernel) -> None:
+    assert parse_kernel("toy") is toy
     with pytest.raises(lk.LodekitError, match="or 'toy', got 'tory'"):
         lk.LODEGP(lk.System("x' = u"), latent="tory").fit(np.arange(3.0), np.zeros((3, 2)))
 
 
 def test_it_is_forgotten_when_its_time_is_over() -> None:
-    with registered(Family("'other'", lambda name: Ringing() if name == "other" else None)):
-        assert read_latent("other").name == "toy"
+    with register_kernel(KernelFamily("'other'", lambda name: Ringing() if name == "other" else None)):
+        assert parse_kernel("other").name == "toy"
     with pytest.raises(lk.LodekitError, match="got 'other'"):
-        read_latent("other")
+        parse_kernel("other")
 
 
 def test_the_evidence_of_a_fit_is_the_textbook_formula() -> None:
@@ -51,13 +50,13 @@ def test_the_evidence_of_a_fit_is_the_textbook_formula() -> None:
     table = np.stack([np.sin(times), np.cos(times)], axis=1) + 0.05 * np.random.default_rng(0).standard_normal((9, 2))
     model = lk.LODEGP(lk.System("x' = u"), latent="toy", noise="shared", engine="dense", random_state=0, restarts=1)
     model.fit(times, table)
-    hyper, span = model.fit_.hyperparameters, model.fit_.prior.units.span
+    hyper, span = model.fit_.hyperparameters, model.fit_.prior.units.time_scale
     tau, ell = sympy.Symbol("tau"), float(hyper.lengthscales[0]) * span
     kernel = sympy.exp(-((tau / ell) ** 2) / 2) * sympy.cos(tau / ell)
     lag = times[:, None] - times[None, :]
     k, slope, bend = (sympy.lambdify(tau, sympy.diff(kernel, tau, m))(lag) for m in range(3))
-    K = float(hyper.deviations[0]) ** 2 * np.block([[k, -slope], [slope, -bend]])
-    K += float(hyper.noise[0]) ** 2 * np.eye(18)
+    K = float(hyper.amplitudes[0]) ** 2 * np.block([[k, -slope], [slope, -bend]])
+    K += float(hyper.noise_std[0]) ** 2 * np.eye(18)
     y = table.T.ravel()
     expected = -0.5 * y @ np.linalg.solve(K, y) - 0.5 * np.linalg.slogdet(K)[1] - 9.0 * np.log(2.0 * np.pi)
     assert model.log_evidence_ == pytest.approx(expected, rel=1e-9)
@@ -70,7 +69,7 @@ def test_the_evidence_of_a_fit_is_the_textbook_formula() -> None:
 def test_both_engines_agree_and_their_gradients_are_those_of_differences(name: str) -> None:
     _, data, _, hyper = make_case(name, count=12, latent="toy", missing=True)
     dense = DenseEngine(data)
-    spectral = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    spectral = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
     found = dense.evaluate(hyper)
     gradient = gradient_vector(found)
     scale = np.abs(gradient).max()
@@ -105,17 +104,17 @@ def test_the_kernel_for_gpytorch_knows_it(name: str) -> None:
 
     data, hyper, kernel = make_kernel(name, "toy")
     K = kernel(torch.as_tensor(data.times)[:, None]).to_dense().detach().numpy()
-    K = K + float(hyper.noise[0]) ** 2 * np.eye(len(K))
+    K = K + float(hyper.noise_std[0]) ** 2 * np.eye(len(K))
     means, _ = data.observables.means(data.observables.evaluate(hyper.theta), data.times)
     y = (np.stack(values_of(data), axis=1) - np.stack(means, axis=1) * data.prior.units.scales).ravel()
     expected = -0.5 * y @ np.linalg.solve(K, y) - 0.5 * np.linalg.slogdet(K)[1] - 0.5 * len(y) * np.log(2.0 * np.pi)
     assert DenseEngine(data).value(hyper) == pytest.approx(expected, rel=1e-8)
 
 
-def test_draws_have_its_covariance(toy: Latent) -> None:
+def test_draws_have_its_covariance(toy: Kernel) -> None:
     times, size = np.array([0.0, 0.4, 1.1]), 20_000
-    drawn = draw_latent(toy, times, 2, 0.6, 1.5, size, np.random.default_rng(0)).reshape(6, size)
-    h = list(toy.stack(np, (times[:, None] - times[None, :]) / 0.6, 2))
+    drawn = sample_free_function(toy, times, 2, 0.6, 1.5, size, np.random.default_rng(0)).reshape(6, size)
+    h = list(toy.derivatives(np, (times[:, None] - times[None, :]) / 0.6, 2))
     pairs = [[(-1.0) ** b * 1.5**2 * 0.6 ** -(a + b) * h[a + b] for b in range(2)] for a in range(2)]
     expected = np.block(pairs)
     deviation = np.sqrt(np.diag(expected))
@@ -128,7 +127,7 @@ def test_draws_have_its_covariance(toy: Latent) -> None:
     )
 
 
-def test_a_model_on_waves_samples_and_draws_its_spectrum(toy: Latent) -> None:
+def test_a_model_on_waves_samples_and_draws_its_spectrum(toy: Kernel) -> None:
     times = np.linspace(0.0, 6.0, 15)
     table = np.stack([np.sin(times), np.cos(times)], axis=1) + 0.05 * np.random.default_rng(0).standard_normal((15, 2))
     system = lk.System("x' = u")
@@ -137,10 +136,10 @@ def test_a_model_on_waves_samples_and_draws_its_spectrum(toy: Latent) -> None:
     mean, std = model.predict(times, return_std=True)
     assert np.abs(samples.mean(axis=0) - mean).max() < 5.0 * std.max() / math.sqrt(400)
     prior, hyper = model.fit_.prior, model.fit_.hyperparameters
-    plain = prior.observables.__class__(prior.observables.compiled, prior.units.plain(2))
-    frequencies, density = prior_density(prior, hyper, plain)
-    own = free_variance(
-        toy, plain.evaluate(hyper.theta).free[:, 0], float(hyper.lengthscales[0]), float(hyper.deviations[0])
+    plain = prior.observables.__class__(prior.observables.compiled, prior.units.unscaled(2))
+    frequencies, density = prior_spectral_density(prior, hyper, plain)
+    own = free_function_variance(
+        toy, plain.evaluate(hyper.theta).free[:, 0], float(hyper.lengthscales[0]), float(hyper.amplitudes[0])
     )
     # Below the lowest frequency the density is flat.
     area = np.trapezoid(density, frequencies, axis=1) + frequencies[0] * density[:, 0]

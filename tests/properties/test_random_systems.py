@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import lodekit as lk
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.parametrization import Parametrization, parametrize
-from lodekit.algebra.polynomials import primitive
+from lodekit.algebra.polynomials import primitive_part
 from lodekit.algebra.scalars import ScalarRing
 from lodekit.algebra.smith import smith_form
 from tests.properties.operator_strategies import RINGS, invariant_chains, matrices, operators, unimodular
@@ -68,7 +68,7 @@ def test_planted_uncontrollable_parts_are_recovered(data: st.DataObject) -> None
     planted = OperatorMatrix.from_vectors(ring, rows, size + extra)
     hidden = data.draw(unimodular(size, ring)) @ planted @ data.draw(unimodular(size + extra, ring))
     form = smith_form(hidden)
-    assert form.invariants == [primitive(ring, entry) for entry in chain]
+    assert form.invariants == [primitive_part(ring, entry) for entry in chain]
     parametrization = parametrize(hidden)
     parametrization.verify()
     assert sum(len(mode.annihilator) - 1 for mode in parametrization.modes) == sum(len(entry) - 1 for entry in chain)

@@ -5,37 +5,36 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lodekit.studio.companion import Companion
-from lodekit.studio.replies import ASKED
-from lodekit.studio.work import Workshop
-from lodekit.studio.worker import RESULT, run
+from lodekit.studio.compute import REQUEST_HANDLERS
+from lodekit.studio.server import ComputeProcess, TaskRunner
+from lodekit.studio.worker import RESULT_FILE, run_task
 
 __all__ = ["Patient", "Present"]
 
 
-class Present(Companion):
+class Present(ComputeProcess):
     """A companion without a process."""
 
     is_free = True
     pid = 1
 
     def __init__(self) -> None:
-        self.is_dismissed, self.asked = False, 3.0
+        self.is_closed, self.last_request = False, 3.0
 
     def ask(self, name: str, *arguments: object, limit: float = 1.0) -> object:
-        return ASKED[name](*arguments)
+        return REQUEST_HANDLERS[name](*arguments)
 
     def dismiss(self) -> None:
-        self.is_dismissed = True
+        self.is_closed = True
 
 
-class Patient(Workshop):
+class Patient(TaskRunner):
     """A workshop that does its work here and now."""
 
-    def begin(self, folder: Path, wanted: object, limit: float = 1.0) -> object:  # type: ignore[override]
-        (folder / "request.json").write_text(json.dumps(wanted))
-        run(folder)
-        return Done(folder, str(wanted["task"]))  # type: ignore[index]
+    def start(self, folder: Path, request: object, timeout: float = 1.0) -> object:  # type: ignore[override]
+        (folder / "request.json").write_text(json.dumps(request))
+        run_task(folder)
+        return Done(folder, str(request["task"]))  # type: ignore[index]
 
 
 class Done:
@@ -47,7 +46,7 @@ class Done:
         self.folder, self.task = folder, task
 
     def result(self) -> dict[str, object]:
-        return dict(json.loads((self.folder / RESULT).read_text()))
+        return dict(json.loads((self.folder / RESULT_FILE).read_text()))
 
     def cancel(self) -> None:
         pass

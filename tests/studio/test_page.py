@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lodekit as lk
-from lodekit.workflow import fit_file
+from lodekit.workflow.pipeline import fit_file
 from studio_browser import HOW, Server, Visitor, browsing, find_browser, serving
 
 pytest.importorskip("streamlit", reason="the studio needs Streamlit: pip install 'lodekit[studio]'")

@@ -10,82 +10,84 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.cli.studio import studio
-from lodekit.data.looking import look_at
+from lodekit.cli.programs import studio
+from lodekit.data.preview import preview_table
 from lodekit.errors import DataError, LodekitError, ParameterError
-from lodekit.studio.desk import Desk
-from lodekit.studio.drawing import draw_exponents, draw_record, on_ground
-from lodekit.studio.fits import begin_delivery, begin_fit, collect, read_fit
-from lodekit.studio.reading import LONGEST, read_equations
-from lodekit.studio.recording import match_columns, open_recording
-from lodekit.studio.saving import pack_session, safe_name, unpack_session
-from lodekit.studio.serving import options
-from lodekit.studio.session import Assignment, Choices, Entry, Session, read_session
-from lodekit.studio.shelf import Room
-from lodekit.studio.simulating import Wish, make_data
-from lodekit.studio.sliders import Warm
-from lodekit.studio.troubles import hide_folder
-from lodekit.studio.words import analyse, exponents_at
-from lodekit.studio.work import Workshop
-from lodekit.studio.worker import RESULT
-from lodekit.studio.writing import write_python, write_shell
+from lodekit.studio.app import streamlit_options
+from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, InteractiveModel, parse_typed_equations
+from lodekit.studio.controller import SessionController, collect_task, read_fit_result, start_export, start_fit
+from lodekit.studio.data_files import SimulationRequest, match_channels, open_data_file, simulate_csv
+from lodekit.studio.figures import apply_theme, pole_plot_svg, record_figure
+from lodekit.studio.server import ServerSession, TaskRunner
+from lodekit.studio.session import (
+    ColumnAssignment,
+    FitChoices,
+    ParameterEntry,
+    StudioSession,
+    analyze_system,
+    hide_folder,
+    modes_at,
+    session_from_dict,
+)
+from lodekit.studio.session_files import generate_script, generate_shell, pack_session, safe_name, unpack_session
+from lodekit.studio.worker import RESULT_FILE
+from lodekit.support.files import MODEL_FILE
 from lodekit.system.catalog import examples
 from lodekit.system.files import read_system_file
-from lodekit.workflow import MODEL
 from tests.studio.present import Patient, Present
 
 EXAMPLES = {example.name: example for example in examples()}
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionController:
     """The heating system of the catalog with simulated data, a part of them held out."""
-    room = Room("token", tmp_path)
-    found = Desk(room, Workshop())
-    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
-    found.take_example("heating")
-    found.simulate(Wish())
-    found.mark(7.0, 10.0, for_validation=True)
+    room = ServerSession("token", tmp_path)
+    found = SessionController(room, TaskRunner())
+    monkeypatch.setattr("lodekit.studio.server.ComputeProcess", Present)
+    found.set_example("heating")
+    found.simulate(SimulationRequest())
+    found.set_window(7.0, 10.0, for_validation=True)
     return found
 
 
 @pytest.mark.parametrize("name", list(EXAMPLES))
 def test_equations_of_the_catalog_are_understood_without_a_list_of_parameters(name: str) -> None:
     system = EXAMPLES[name].system
-    found = read_equations("\n".join(system.equations))
+    found = parse_typed_equations("\n".join(system.equations))
     # An offset such as the temperature outside looks like a channel; it has to be declared.
-    assert set(found.taken) == set(system.parameters) - {"Ta"}
-    again = read_equations("\n".join(system.equations), ", ".join(system.parameters))
+    assert set(found.inferred_parameters) == set(system.parameters) - {"Ta"}
+    again = parse_typed_equations("\n".join(system.equations), ", ".join(system.parameters))
     assert again.system is not None
-    assert analyse(again.system).sentences == tuple(again.system.explain().splitlines())
+    assert analyze_system(again.system).sentences == tuple(again.system.explain().splitlines())
 
 
 def test_names_that_are_not_used_wait_until_they_are() -> None:
-    found = read_equations("x' = -a*x", "a, later")
+    found = parse_typed_equations("x' = -a*x", "a, later")
     assert found.system is not None
     assert list(found.system.parameters) == ["a"]
 
 
 def test_absurd_texts_are_refused_in_words() -> None:
-    assert str(LONGEST) in read_equations("x" * (LONGEST + 1)).trouble
-    assert read_equations("x' = " + "(" * 5000 + "x" + ")" * 5000).trouble
-    assert "not linear" in read_equations("x*x = 1").trouble
+    assert str(MAX_EQUATION_CHARACTERS) in parse_typed_equations("x" * (MAX_EQUATION_CHARACTERS + 1)).error
+    assert parse_typed_equations("x' = " + "(" * 5000 + "x" + ")" * 5000).error
+    assert "not linear" in parse_typed_equations("x*x = 1").error
 
 
 def test_exponents_are_those_of_numpy() -> None:
     system = lk.System("x''' + a*x'' + b*x' + c*x = u", parameters=["a", "b", "c"])
-    found = exponents_at(system, ["u"], {"a": 1.5, "b": 2.5, "c": 3.5})
+    found = modes_at(system, ["u"], {"a": 1.5, "b": 2.5, "c": 3.5})
     expected = np.roots([1.0, 1.5, 2.5, 3.5])
     assert np.sort_complex(np.array(found)) == pytest.approx(np.sort_complex(expected), abs=1e-12)
 
 
 def test_what_is_typed_about_a_parameter_is_kept_though_it_is_wrong() -> None:
-    entry = Entry("k", 2.0, bounds="five to six", prior="cauchy(1, 2)")
+    entry = ParameterEntry("k", 2.0, bounds="five to six", prior="cauchy(1, 2)")
     with pytest.raises(ParameterError, match=r"k: expected a number on each side"):
         entry.parameter()
     with pytest.raises(ParameterError, match="expected a prior such as"):
         replace(entry, bounds="").parameter()
-    assert read_session(Session(entries=(entry,)).to_dict()).entries == (entry,)
+    assert session_from_dict(StudioSession(entries=(entry,)).to_dict()).entries == (entry,)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +100,11 @@ def test_what_is_typed_about_a_parameter_is_kept_though_it_is_wrong() -> None:
         lk.Parameter(bounds=(0.12345678, 9.87654321), start=1),
     ],
 )
-def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parameter, desk: Desk) -> None:
-    entry = Entry.of("a", parameter)
+def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parameter, desk: SessionController) -> None:
+    entry = ParameterEntry.from_parameter("a", parameter)
     assert entry.parameter(starts=True) == parameter
-    desk.room.session = desk.session.with_entry(entry)
-    path = desk.room.folder / "system.toml"
+    desk.server_session.session = desk.session.with_entry(entry)
+    path = desk.server_session.folder / "system.toml"
     path.write_text(desk.system_file(starts=True))
     assert read_system_file(path).system.parameters["a"] == parameter
 
@@ -113,43 +115,43 @@ def test_a_session_that_was_tampered_with_is_refused() -> None:
         None,
         [],
         {"equations": 1},
-        {**Session().to_dict(), "entries": [{"name": 3}]},
-        Session(choices=Choices(latent="matern-9/2")).to_dict(),
+        {**StudioSession().to_dict(), "entries": [{"name": 3}]},
+        StudioSession(choices=FitChoices(latent="matern-9/2")).to_dict(),
     ):
         with pytest.raises(LodekitError, match="expected a session"):
-            read_session(spoiled)
+            session_from_dict(spoiled)
 
 
 def test_stepped_columns_become_inputs_and_a_person_has_the_last_word(tmp_path: Path) -> None:
     rows = "\n".join(f"{k},{k // 10 % 2},{k * 7 % 13}" for k in range(40))
     (tmp_path / "log.csv").write_text(f"time [s],u,y\n{rows}\n")
-    look = look_at(tmp_path / "log.csv")
+    look = preview_table(tmp_path / "log.csv")
     system = lk.System("tau*y' + y = K*u", parameters=["tau", "K"])
-    assert {m.assignment.channel: m.assignment.kind for m in match_columns(look, system, ())} == {"y": "", "u": "hold"}
-    said = match_columns(look, system, [Assignment("u", "u", "linear"), Assignment("y", "")])
+    assert {m.assignment.channel: m.assignment.kind for m in match_channels(look, system, ())} == {"y": "", "u": "hold"}
+    said = match_channels(look, system, [ColumnAssignment("u", "u", "linear"), ColumnAssignment("y", "")])
     assert [(m.assignment.column, m.assignment.kind) for m in said] == [("", ""), ("u", "linear")]
 
 
-def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_file(desk: Desk) -> None:
-    desk.room.session = desk.session.with_assignment(Assignment("u", ""))
-    path = desk.room.folder / "system.toml"
+def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_file(desk: SessionController) -> None:
+    desk.server_session.session = desk.session.with_assignment(ColumnAssignment("u", ""))
+    path = desk.server_session.folder / "system.toml"
     path.write_text(desk.system_file())
     assert read_system_file(path).columns == {"u": "-"}
-    assert "over the measurements" in desk.picture().svg
-    assert "not measured" in desk.picture().svg
+    assert "over the measurements" in desk.curve_image().svg
+    assert "not measured" in desk.curve_image().svg
 
 
 def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("a,b\n" + "\n".join(f"{k % 3},{k % 5}" for k in range(9)))
-    assert not open_recording(tmp_path / "log.csv").records
-    assert open_recording(tmp_path / "log.csv", 0.5).window == (0.0, 4.0)
+    assert not open_data_file(tmp_path / "log.csv").records
+    assert open_data_file(tmp_path / "log.csv", 0.5).window == (0.0, 4.0)
 
 
 def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path: Path) -> None:
     names = [f"y{k}" for k in range(50)]
     rows = [",".join([str(t), *(str((t + 1) * k % 7) for k in range(50))]) for t in range(9)]
     (tmp_path / "log.csv").write_text("\n".join([",".join(["t", *names]), *rows]))
-    found = open_recording(tmp_path / "log.csv")
+    found = open_data_file(tmp_path / "log.csv")
     assert "y49" in found.columns
     assert len(found.points()) < 50
     assert "of 50 columns are drawn" in "; ".join(found.notes)
@@ -157,9 +159,9 @@ def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path:
 
 def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
     example = EXAMPLES["heating"]
-    wish = Wish(count=400, noise=0.05, gaps=0.25, hidden=("u",), seed=3)
-    (tmp_path / "log.csv").write_text(make_data(wish, example.system, {}, example))
-    found = open_recording(tmp_path / "log.csv")
+    wish = SimulationRequest(count=400, noise=0.05, missing_fraction=0.25, hidden=("u",), seed=3)
+    (tmp_path / "log.csv").write_text(simulate_csv(wish, example.system, {}, example))
+    found = open_data_file(tmp_path / "log.csv")
     assert set(found.columns) == {"f1", "f2"}
     times, values = found.points()["f1"]
     # A quarter is missing, give or take four standard deviations of a count.
@@ -168,42 +170,42 @@ def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_
     size = 0.05 * np.std(example.solution_at(np.linspace(0, 10, 400))[:, 0])
     assert np.std(error) == pytest.approx(size, rel=0.2)
     with pytest.raises(LodekitError, match="at least one channel"):
-        make_data(Wish(hidden=("f1", "f2", "u")), example.system, {}, example)
+        simulate_csv(SimulationRequest(hidden=("f1", "f2", "u")), example.system, {}, example)
 
 
-def test_windows_of_fit_and_validation_never_overlap(desk: Desk) -> None:
+def test_windows_of_fit_and_validation_never_overlap(desk: SessionController) -> None:
     assert (desk.session.window, desk.session.held_out) == ((None, 7.0), (7.0, 10.0))
-    desk.mark(2.0, 8.0, for_validation=False)
+    desk.set_window(2.0, 8.0, for_validation=False)
     assert (desk.session.window, desk.session.held_out) == ((2.0, 8.0), (8.0, 10.0))
-    desk.mark(0.0, 10.0, for_validation=False)
+    desk.set_window(0.0, 10.0, for_validation=False)
     assert desk.session.held_out is None
 
 
-def test_what_is_known_over_the_held_out_part_is_measured_there(desk: Desk) -> None:
+def test_what_is_known_over_the_held_out_part_is_measured_there(desk: SessionController) -> None:
     """The page offers nothing else, and shows earlier fits though the next file cannot be read."""
     assert desk.possible_given == [("f1",), ("f2",), ("u",)]
-    desk.room.session = desk.session.with_assignment(Assignment("u", ""))
+    desk.server_session.session = desk.session.with_assignment(ColumnAssignment("u", ""))
     desk.change(given=("u",))
     assert desk.possible_given == [("f1",), ("f2",)]
     assert desk.given == ("f2",)
-    desk.take_file("odd.csv", b"\x00\x01")
+    desk.set_file("odd.csv", b"\x00\x01")
     assert not desk.given
 
 
-def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) -> None:
+def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp_path: Path) -> None:
     """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
-    desk.workshop = Patient()
-    begin_fit(desk)
-    assert collect(desk)
+    desk.task_runner = Patient()
+    start_fit(desk)
+    assert collect_task(desk)
     (name,) = desk.session.tray
-    found = read_fit(desk, name)
+    found = read_fit_result(desk, name)
     script = (
-        write_python(desk.settled())
+        generate_script(desk.resolved_session())
         .replace("write_results(", "(lambda *_: None)(")
         .replace("compute_results(product)", "None")
     )
     for file in ("system.toml", "simulated.csv"):
-        script = script.replace(f'"{file}"', repr(str(desk.room.folder / name / file)))
+        script = script.replace(f'"{file}"', repr(str(desk.server_session.folder / name / file)))
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
     gp = names["gp"]
@@ -212,97 +214,99 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) 
     assert {n: own["value"] for n, own in found["parameters"].items()} == {
         n: e.value for n, e in gp.parameters_.items()
     }
-    fit = lk.LODEGP.load(desk.room.folder / name / MODEL).fit_
-    curve = Warm(fit.setup, fit.hyperparameters, fit.labels.units).curve({})
+    fit = lk.LODEGP.load(desk.server_session.folder / name / MODEL_FILE).fit_
+    curve = InteractiveModel(fit.setup, fit.hyperparameters, fit.labels.units).curve({})
     assert np.array_equal(curve.mean, gp.predict(curve.times))
     assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
-    begin_delivery(desk, name, figures=False)
-    assert collect(desk)
-    assert {"report.html", "predictions.csv"} <= set(read_fit(desk, name, "files")["files"])
-    content = pack_session(desk.session, desk.room.folder)
+    start_export(desk, name, figures=False)
+    assert collect_task(desk)
+    assert {"report.html", "predictions.csv"} <= set(read_fit_result(desk, name, "files")["files"])
+    content = pack_session(desk.session, desk.server_session.folder)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert unpack_session(content, elsewhere) == desk.session
-    assert (elsewhere / name / RESULT).read_bytes() == (desk.room.folder / name / RESULT).read_bytes()
+    assert (elsewhere / name / RESULT_FILE).read_bytes() == (
+        desk.server_session.folder / name / RESULT_FILE
+    ).read_bytes()
     with pytest.raises(LodekitError, match="damaged"):
         unpack_session(content[:-200] + bytes(200), elsewhere)
     # What is on the page stays where another session is damaged, and goes, with its report, where it is not.
-    result = desk.room.folder / name / RESULT
+    result = desk.server_session.folder / name / RESULT_FILE
     kept, before = result.read_bytes(), desk.session
     result.write_bytes(b"{")
-    spoiled = pack_session(before, desk.room.folder)
+    spoiled = pack_session(before, desk.server_session.folder)
     result.write_bytes(kept)
     with pytest.raises(LodekitError, match="damaged"):
         desk.reopen(spoiled)
     assert result.read_bytes() == kept
-    assert read_fit(desk, name, "files")
-    desk.room.trouble["fit"] = "too few lines"
+    assert read_fit_result(desk, name, "files")
+    desk.server_session.errors["fit"] = "too few lines"
     desk.reopen(content)
-    assert (desk.session.tray, desk.room.trouble) == (before.tray, {})
-    assert read_fit(desk, name)["log_evidence"] == gp.log_evidence_
-    assert not read_fit(desk, name, "files")
+    assert (desk.session.tray, desk.server_session.errors) == (before.tray, {})
+    assert read_fit_result(desk, name)["log_evidence"] == gp.log_evidence_
+    assert not read_fit_result(desk, name, "files")
 
 
 def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(Room("token", tmp_path), Workshop())
+    desk = SessionController(ServerSession("token", tmp_path), TaskRunner())
     desk.change(file="log.csv")
     for module in ("saving", "desk"):
         monkeypatch.setattr(f"lodekit.studio.{module}.LARGEST", 100_000)
     # What shrinks when it is packed may be larger.
     for content in (bytes(10), bytes(200_000)):
         (tmp_path / "log.csv").write_bytes(content)
-        assert desk.obstacle == ""
+        assert desk.save_error == ""
         assert unpack_session(pack_session(desk.session, tmp_path), tmp_path) == desk.session
     (tmp_path / "log.csv").write_bytes(np.random.default_rng(0).bytes(300_000))
-    assert "expected a session of at most 0.1 MB, got 0.3 MB; take fits out" in desk.obstacle
+    assert "expected a session of at most 0.1 MB, got 0.3 MB; take fits out" in desk.save_error
     with pytest.raises(LodekitError, match=r"at most 0.1 MB, got 0.3 MB"):
         unpack_session(pack_session(desk.session, tmp_path), tmp_path)
-    monkeypatch.setattr("lodekit.archive._SMALL", 1000)
+    monkeypatch.setattr("lodekit.support.files._MIN_EXPANDED_BYTES", 1000)
     (tmp_path / "log.csv").write_bytes(bytes(1_000_000))
-    assert "its data repeat too much" in desk.obstacle
+    assert "its data repeat too much" in desk.save_error
 
 
-def test_curves_follow_the_sliders(desk: Desk) -> None:
-    at_truth = desk.picture()
-    desk.room.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
-    elsewhere = desk.picture()
+def test_curves_follow_the_sliders(desk: SessionController) -> None:
+    at_truth = desk.curve_image()
+    desk.server_session.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
+    elsewhere = desk.curve_image()
     assert at_truth.log_evidence > elsewhere.log_evidence + 10
     assert at_truth.svg.partition("lk-curve")[2] != elsewhere.svg.partition("lk-curve")[2]
 
 
-def test_every_record_of_a_file_can_be_shown(desk: Desk) -> None:
+def test_every_record_of_a_file_can_be_shown(desk: SessionController) -> None:
     rows = [f"{run},{k / 5},{run + k % 3},{run * k}" for run in (1, 2) for k in range(20)]
-    desk.take_file("runs.csv", "\n".join(["run,t,x,v", *rows]).encode())
+    desk.set_file("runs.csv", "\n".join(["run,t,x,v", *rows]).encode())
     desk.change(equations="x' = v", declared="")
-    recording = desk.recording
+    recording = desk.data_file
     assert recording is not None
     assert list(recording.records) == ["1", "2"]
     assert recording.points("2")["v"][1].tolist() == [2.0 * k for k in range(20)]
     shown = []
     for record in ("1", "2"):
         desk.change(record=record)
-        shown.append(desk.picture().svg)
+        shown.append(desk.curve_image().svg)
         assert f"of record {record}" in shown[-1]
     assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
 
 
 def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
-    own = Session(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
-    assert write_shell(own).splitlines() == [
+    own = StudioSession(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
+    assert generate_shell(own).splitlines() == [
         "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out log-fit",
         "lodekit validate log-fit 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
     ]
 
 
-def test_a_log_begins_with_what_is_proposed_for_it(desk: Desk) -> None:
+def test_a_log_begins_with_what_is_proposed_for_it(desk: SessionController) -> None:
     """Equations, parameters and roles as `lodekit init` writes them; what somebody has typed stays."""
     lines = [f"{t};{(t // 10) % 2};{20 + t % 7 / 3}" for t in range(60)]
-    desk.take_file("log.csv", "\n".join(["t;Power [kW];Temp. Tank 1 (degC)", *lines]).encode())
+    desk.set_file("log.csv", "\n".join(["t;Power [kW];Temp. Tank 1 (degC)", *lines]).encode())
     before = desk.session.equations
-    desk.propose()
+    desk.apply_proposal()
     assert desk.session.equations == before
     desk.change(equations="", declared="")
-    desk.propose()
+    desk.apply_proposal()
     assert desk.session.equations == "tau*Temp_Tank_1' + Temp_Tank_1 - Temp_Tank_1_0 = K*Power"
     assert {name: desk.session.entry(name).is_positive for name in ("tau", "K")} == {"tau": True, "K": False}
     found = {item.assignment.channel: item.assignment for item in desk.matches}
@@ -311,7 +315,7 @@ def test_a_log_begins_with_what_is_proposed_for_it(desk: Desk) -> None:
 
 
 def test_the_server_listens_to_this_machine_and_tells_nobody() -> None:
-    found = options(8501, "localhost", browser=False)
+    found = streamlit_options(8501, "localhost", browser=False)
     assert (found["server.address"], found["server.maxUploadSize"]) == ("localhost", 50)
     assert found["browser.gatherUsageStats"] is False
     assert found["client.showErrorDetails"] == "none"
@@ -323,7 +327,7 @@ def test_the_server_listens_to_this_machine_and_tells_nobody() -> None:
 def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "odd.csv").write_bytes(b"\x00\x01")
     with pytest.raises(DataError) as caught:
-        open_recording(tmp_path / "odd.csv")
+        open_data_file(tmp_path / "odd.csv")
     assert str(tmp_path) in str(caught.value)
     assert str(tmp_path) not in hide_folder(str(caught.value), tmp_path)
     assert safe_name("..\\..\\secret/../x.csv") == "x.csv"
@@ -332,8 +336,8 @@ def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
 
 def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:
     points = {"x": (np.arange(3.0), np.array([1.0, 2.0, 1.0]))}
-    figure = draw_record(points, titles={}, window=(0.0, 2.0), fitted=(0.0, 1.0))
-    light, dark = on_ground(figure, dark=False), on_ground(figure, dark=True)
+    figure = record_figure(points, titles={}, window=(0.0, 2.0), fitted=(0.0, 1.0))
+    light, dark = apply_theme(figure, dark=False), apply_theme(figure, dark=True)
     assert light["data"][0]["y"] == dark["data"][0]["y"] == [1.0, 2.0, 1.0]
     assert light["data"][0]["marker"]["color"] != dark["data"][0]["marker"]["color"]
-    assert 'aria-label="Complex plane with poles at -1"' in draw_exponents([-1 + 0j])
+    assert 'aria-label="Complex plane with poles at -1"' in pole_plot_svg([-1 + 0j])

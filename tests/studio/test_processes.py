@@ -12,32 +12,30 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import LodekitError
-from lodekit.studio.companion import LOST, Companion, Company
-from lodekit.studio.shelf import Shelf
-from lodekit.studio.work import Workshop
-from lodekit.studio.worker import RESULT, run
-from lodekit.workflow import MODEL
+from lodekit.studio.server import PROCESS_ENDED_MESSAGE, ComputePool, ComputeProcess, SessionStore, TaskRunner
+from lodekit.studio.worker import RESULT_FILE, run_task
+from lodekit.support.files import MODEL_FILE
 from tests.studio.present import Present
 
 
 def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_too_long() -> None:
-    companion = Companion()
+    companion = ComputeProcess()
     try:
-        assert companion.ask("understand", ("x' = -a*x + u", "")).outline.parameters == ("a",)
+        assert companion.call("understand", ("x' = -a*x + u", "")).outline.parameters == ("a",)
         with pytest.raises(LodekitError, match="expected equations first"):
-            companion.ask("show_proof", ("", ""))
+            companion.call("show_proof", ("", ""))
         with pytest.raises(LodekitError, match="longer than 0 seconds"):
-            companion.ask("show_proof", ("x' = v", ""), limit=0.0)
+            companion.call("show_proof", ("x' = v", ""), timeout=0.0)
         assert companion.pid is None
     finally:
-        companion.dismiss()
+        companion.close()
     with pytest.raises(LodekitError, match="about to end"):
-        companion.ask("list_samples")
+        companion.call("list_samples")
 
 
 def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
-    company = Company(most=2)
+    monkeypatch.setattr("lodekit.studio.server.ComputeProcess", Present)
+    company = ComputePool(max_processes=2)
     first = company.choose()
     assert company.choose(first) is first
     first.is_free = False  # type: ignore[misc]
@@ -48,16 +46,16 @@ def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.M
     second.is_free = False  # type: ignore[misc]
     assert company.choose(second) is second
     company.close()
-    assert (first.is_dismissed, second.is_dismissed) == (True, True)
+    assert (first.is_closed, second.is_closed) == (True, True)
 
 
 def test_a_question_that_ends_every_companion_is_answered_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lodekit.studio.companion.sys.executable", shutil.which("false"))
-    companion = Companion()
+    monkeypatch.setattr("lodekit.studio.server.sys.executable", shutil.which("false"))
+    companion = ComputeProcess()
     with pytest.raises(LodekitError, match="ended twice") as caught:
-        companion.ask("list_samples")
-    assert str(caught.value) == LOST
-    companion.dismiss()
+        companion.call("list_samples")
+    assert str(caught.value) == PROCESS_ENDED_MESSAGE
+    companion.close()
 
 
 def test_without_the_equations_delayed_inputs_are_known_and_channels_apart(tmp_path: Path) -> None:
@@ -67,10 +65,10 @@ def test_without_the_equations_delayed_inputs_are_known_and_channels_apart(tmp_p
     t = np.arange(6.0)
     rest = 1.0 + 1e-3 * np.sin(t)
     gp.fit(lk.Observations().add(t, "x_", rest).add(t, "x", 2.0 * rest).add(t, "u", np.ones(6)))
-    gp.save(tmp_path / MODEL)
+    gp.save(tmp_path / MODEL_FILE)
     (tmp_path / "request.json").write_text(json.dumps({"task": "free", "seed": 0}))
-    run(tmp_path)
-    assert json.loads((tmp_path / RESULT).read_text())["violation"] < 0.05
+    run_task(tmp_path)
+    assert json.loads((tmp_path / RESULT_FILE).read_text())["violation"] < 0.05
 
 
 def test_a_validation_that_is_not_possible_names_no_folder(tmp_path: Path) -> None:
@@ -79,33 +77,33 @@ def test_a_validation_that_is_not_possible_names_no_folder(tmp_path: Path) -> No
     wanted = {"task": "fit", "data": "log.csv", "system": "system.toml", "dt": None, "window": [None, None], "seed": 0}
     more = {"held_out": [70.0, 80.0], "given": [], "command": "", "options": {}}
     (tmp_path / "request.json").write_text(json.dumps({**wanted, **more}))
-    run(tmp_path)
-    trouble = json.loads((tmp_path / RESULT).read_text())["validation"]["trouble"]
+    run_task(tmp_path)
+    trouble = json.loads((tmp_path / RESULT_FILE).read_text())["validation"]["trouble"]
     assert trouble.startswith("log.csv: ")
     assert str(tmp_path) not in trouble
 
 
 def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) -> None:
-    shelf = Shelf(most=2, seconds=100.0, folder=tmp_path)
+    shelf = SessionStore(max_sessions=2, max_age_seconds=100.0, folder=tmp_path)
     first, second = shelf.open(), shelf.open()
     assert shelf.open(first.token) is first
     third = shelf.open()
     assert shelf.open(second.token) is not second
     assert not second.folder.exists()
-    third.seen = time.monotonic() - 101.0
+    third.last_access = time.monotonic() - 101.0
     assert shelf.open(third.token) is third
     assert len(shelf) == 2
 
 
 def test_a_task_that_fails_or_takes_too_long_says_so_in_words(tmp_path: Path) -> None:
-    workshop = Workshop(most=1)
+    workshop = TaskRunner(max_tasks=1)
     try:
-        job = workshop.begin(tmp_path, {"task": "fit", "data": "none.csv", "system": "none.toml"}, limit=0.0)
+        job = workshop.start(tmp_path, {"task": "fit", "data": "none.csv", "system": "none.toml"}, timeout=0.0)
         time.sleep(0.01)
         assert not job.is_running
         assert "longer than 0 seconds" in job.result()["trouble"]
     finally:
         workshop.close()
     (tmp_path / "request.json").write_text(json.dumps({"task": "free", "seed": 0}))
-    run(tmp_path)
-    assert "trouble" in json.loads((tmp_path / RESULT).read_text())
+    run_task(tmp_path)
+    assert "trouble" in json.loads((tmp_path / RESULT_FILE).read_text())

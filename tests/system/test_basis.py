@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import lodekit as lk
 from lodekit.algebra.operators import OperatorMatrix
+from lodekit.diagnostics.messages import warn_near_degenerate
 from lodekit.errors import VerificationError
-from lodekit.learning.messages.sentences import near_degeneracies
-from lodekit.report.recipe import write_code
+from lodekit.report.document import generate_python
 from lodekit.system.files import read_system_file
-from lodekit.workflow import set_parameters
+from lodekit.workflow.pipeline import with_parameter_values
 from tests.properties.operator_strategies import RINGS, unimodular
 from tests.properties.test_random_systems import PROFILE
 
@@ -241,9 +241,9 @@ def test_parameter_values_at_which_a_basis_fails_are_known(basis: list[Any], val
     with pytest.raises(lk.LodekitError, match=r"depends on each other|do not reach all"):
         chosen.substitute({"a": value})
     assert chosen.substitute({"a": 17}).verify()
-    assert near_degeneracies(chosen, np.array([float(value) + 1e-9]))
-    assert not near_degeneracies(chosen, np.array([17.0]))
-    assert not near_degeneracies(system, np.array([float(value)]))
+    assert warn_near_degenerate(chosen, np.array([float(value) + 1e-9]))
+    assert not warn_near_degenerate(chosen, np.array([17.0]))
+    assert not warn_near_degenerate(system, np.array([float(value)]))
 
 
 def test_a_basis_that_never_fails_says_so_and_one_that_fails_is_not_substituted() -> None:
@@ -267,13 +267,13 @@ def test_files_hold_a_basis(tmp_path: Path) -> None:
         file = read_system_file(path)
         assert file.system.basis == expected
         # Values from the command line make another system, with the same basis.
-        assert set_parameters(file, {"A": 2.0}, {}).system.basis == expected
+        assert with_parameter_values(file, {"A": 2.0}, {}).system.basis == expected
 
 
 def test_the_recipe_of_a_report_has_the_basis() -> None:
     gp = lk.LODEGP(lk.System("x' = v", basis=["x"]), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
     scope: dict[str, Any] = {}
-    exec(write_code(gp).split("# t:")[0], scope)  # noqa: S102
+    exec(generate_python(gp).split("# t:")[0], scope)  # noqa: S102
     assert scope["system"] == gp.system
     assert scope["system"].basis == ["x"]
 
@@ -281,6 +281,6 @@ def test_the_recipe_of_a_report_has_the_basis() -> None:
 @pytest.mark.parametrize("basis", [None, ["y"]])
 def test_a_parameter_that_is_exactly_zero_is_reported_like_one_that_cancels(basis: list[str] | None) -> None:
     system = lk.System("x' = a*y + u; y' = -b*y + c*x", parameters=["a", "b", "c"], basis=basis)
-    (found,) = near_degeneracies(system, np.array([1.0, 2.0, 0.0]))
+    (found,) = warn_near_degenerate(system, np.array([1.0, 2.0, 0.0]))
     assert "c = 0, which holds here" in found
-    assert not near_degeneracies(system, np.array([1.0, 2.0, 1e-3]))
+    assert not warn_near_degenerate(system, np.array([1.0, 2.0, 1e-3]))

@@ -13,9 +13,9 @@ import pytest
 
 import lodekit as lk
 from lodekit.algebra import reduction
-from lodekit.algebra.autonomous import elementary_divisors
-from lodekit.algebra.decomposition import Decomposition, divisibility_chain
+from lodekit.algebra.modes import elementary_divisors
 from lodekit.algebra.polynomials import factor
+from lodekit.algebra.smith import PopovDecomposition, invariant_factors_of_diagonal
 from tests.limits import ask_bounded
 
 CODE = r"""
@@ -121,7 +121,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> 
         steps[0] += 1
         return cancel(*arguments)
 
-    monkeypatch.setattr(reduction, "_cancel", counted)
+    monkeypatch.setattr(reduction, "_cancel_term", counted)
     work()
     return steps[0]
 
@@ -167,9 +167,13 @@ def test_exponents_without_transformations_are_those_of_the_smith_form(text: str
     """Two ways: blocks of the state matrix at a point, and the exact diagonal of the decomposition."""
     system = lk.System(text, parameters=["a"] if "a" in text else [])
     ring = system.operator.ring
-    stages = Decomposition(ring, system.operator.rows, system.operator.width)
+    stages = PopovDecomposition(ring, system.operator.rows, system.operator.width)
     found = elementary_divisors(ring, stages.equations)
-    exact = [part for entry in divisibility_chain(ring, stages.parts.diagonal) for part in factor(ring, entry)]
+    exact = [
+        part
+        for entry in invariant_factors_of_diagonal(ring, stages.diagonal_form.diagonal)
+        for part in factor(ring, entry)
+    ]
 
     def key(item: tuple[list[object], int]) -> str:
         return f"{[str(value) for value in item[0]]} {item[1]}"

@@ -9,15 +9,18 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.certificate.written import WrittenEquations
 from lodekit.data.inputs import InputSignal
-from lodekit.data.units import Units
+from lodekit.data.records import Scaling
 from lodekit.errors import EquationError, LodekitError
-from lodekit.prior.observables import ObservableReader
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.results.equation_residuals import EquationEvaluator
 from lodekit.system.dimensions import check_units
-from lodekit.system.identification import Measured, undetermined_directions
-from lodekit.system.mathml import equations_to_mathml
-from lodekit.system.symmetries import scale_symmetries
+from lodekit.system.display import equations_to_mathml
+from lodekit.system.structural_identifiability import (
+    IdentifiabilityProblem,
+    find_scale_symmetries,
+    find_unidentifiable_directions,
+)
 from tests.system.transfer_witness import all_modes, responds
 
 DEAD_TIME = lk.System("tau*y' + y = K*delay(u, T)", parameters="tau K T")
@@ -135,20 +138,20 @@ def test_delayed_channels_must_be_known_inputs() -> None:
     with pytest.raises(EquationError, match="must be a known input"):
         lk.LODEGP(system).fit(np.arange(4.0), {"y": np.zeros(4)})
     with pytest.raises(EquationError, match="does not occur"):
-        ObservableReader(system).read(["delay(u, 3)"])
+        ObservableCompiler(system).parse(["delay(u, 3)"])
 
 
 def test_a_delay_can_be_told_where_the_input_is_known() -> None:
-    reader = ObservableReader(DEAD_TIME)
+    reader = ObservableCompiler(DEAD_TIME)
     for observables in (["y", "u"], ["y", "u", "delay(u, T)"]):
-        known = Measured(DEAD_TIME, *reader.read(observables), ("tau", "K", "T"))
-        assert undetermined_directions(known) == []
-        assert scale_symmetries(known) == []
-    hidden = Measured(DEAD_TIME, *reader.read(["y"]), ("tau", "K", "T"))
-    assert {name for way in undetermined_directions(hidden) or [] for name in way} == {"tau", "K"}
+        known = IdentifiabilityProblem(DEAD_TIME, *reader.parse(observables), ("tau", "K", "T"))
+        assert find_unidentifiable_directions(known) == []
+        assert find_scale_symmetries(known) == []
+    hidden = IdentifiabilityProblem(DEAD_TIME, *reader.parse(["y"]), ("tau", "K", "T"))
+    assert {name for way in find_unidentifiable_directions(hidden) or [] for name in way} == {"tau", "K"}
     sums = lk.System("tau*y' + y = delay(u, T + S)", parameters="tau T S")
-    known = Measured(sums, *ObservableReader(sums).read(["y", "u"]), ("tau", "T", "S"))
-    assert undetermined_directions(known) == [{"T": Fraction(1), "S": Fraction(-1)}]
+    known = IdentifiabilityProblem(sums, *ObservableCompiler(sums).parse(["y", "u"]), ("tau", "T", "S"))
+    assert find_unidentifiable_directions(known) == [{"T": Fraction(1), "S": Fraction(-1)}]
 
 
 def test_written_equations_take_the_column_of_the_delay() -> None:
@@ -162,13 +165,13 @@ def test_written_equations_take_the_column_of_the_delay() -> None:
         return np.stack([np.sin(times - shift + k * np.pi / 2) for k in orders])
 
     curves = np.stack([wave(0.3), wave(0.0), wave(0.25), wave(1.0)], axis=-1)[:, None]
-    written = WrittenEquations(system.written, system.channels, {"T": 0.25})
+    written = EquationEvaluator(system.written, system.channels, {"T": 0.25})
     assert written.order == 1
-    values, _ = written.apply(times, curves)
+    values, _ = written.evaluate(times, curves)
     expected = np.cos(times - 0.3) + np.sin(times - 0.3) - 2 * np.sin(times - 0.25) - np.cos(times - 1.0)
     np.testing.assert_allclose(values[0, 0], expected, rtol=0, atol=1e-14)
     with pytest.raises(LodekitError, match="expected 'u'"):
-        WrittenEquations(system.written, system.plain_channels, {"T": 0.25}).apply(times, curves[..., :2])
+        EquationEvaluator(system.written, system.plain_channels, {"T": 0.25}).evaluate(times, curves[..., :2])
 
 
 def test_delays_leave_the_matrices_without_them() -> None:
@@ -210,7 +213,7 @@ def test_a_sum_that_gets_negative_has_no_response() -> None:
     system = lk.System("y' + y = delay(u, T - S)", parameters="T S")
     t = np.arange(4.0)
     signal = InputSignal(t, t, "hold")
-    observables = ObservableReader(system, {"u": signal}).compile(["y"], Units(0.0, 3.0, np.ones(1)))
+    observables = ObservableCompiler(system, {"u": signal}).compile(["y"], Scaling(0.0, 3.0, np.ones(1)))
     for values, finite in (([2.0, 1.0], True), ([1.0, 2.0], False)):
-        means, _ = observables.means(observables.evaluate(np.array(values)), t, slopes=False)
+        means, _ = observables.means(observables.evaluate(np.array(values)), t, with_jacobian=False)
         assert np.isfinite(means[0]).all() == finite

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lodekit as lk
-from lodekit.quantities import format_powers, read_unit
+from lodekit.support.units import format_powers, parse_unit
 from lodekit.system.dimensions import check_units
 from lodekit.system.files import read_system_file
 
@@ -90,15 +90,15 @@ def test_scaling_by_dimensions_leaves_the_equations_of_the_catalog_as_they_are()
     ],
 )
 def test_units_that_mean_the_same_are_the_same(first: str, second: str) -> None:
-    assert read_unit(first) == read_unit(second)
+    assert parse_unit(first) == parse_unit(second)
 
 
 def test_units_that_differ_are_not_the_same_and_words_are_bases_of_their_own() -> None:
     texts = ["m", "mm", "s", "min", "m/s", "N", "J", "pigs", "1"]
-    found = [read_unit(text) for text in texts]
+    found = [parse_unit(text) for text in texts]
     assert all(found[i] != found[j] for i in range(len(texts)) for j in range(i))
-    assert format_powers(read_unit("pigs/s") or {}) == "'pigs'/s"
-    assert [read_unit(text) for text in ("", "m//s", "m^", "(m", "-", "(" * 5000)] == [None] * 6
+    assert format_powers(parse_unit("pigs/s") or {}) == "'pigs'/s"
+    assert [parse_unit(text) for text in ("", "m//s", "m^", "(m", "-", "(" * 5000)] == [None] * 6
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lodekit as lk
 from lodekit.errors import LodekitError, SystemFileError
-from lodekit.system.templates import format_system_file
+from lodekit.system.files import format_system_file
 
 GOOD = """
 title = "A heated plate"

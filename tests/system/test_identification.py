@@ -8,21 +8,26 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.prior.compile import ScalarTable
-from lodekit.prior.observables import ObservableReader
-from lodekit.system.elimination import implied_equations
-from lodekit.system.identification import Measured, undetermined_directions
-from lodekit.system.symmetries import determined_combinations, scale_symmetries, sign_symmetries
+from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.system.structural_identifiability import (
+    IdentifiabilityProblem,
+    find_identifiable_combinations,
+    find_implied_equations,
+    find_scale_symmetries,
+    find_sign_symmetries,
+    find_unidentifiable_directions,
+)
 
 
-def measured(system: lk.System, observables: Sequence[str]) -> Measured:
-    operator, known = ObservableReader(system).read(observables)
+def measured(system: lk.System, observables: Sequence[str]) -> IdentifiabilityProblem:
+    operator, known = ObservableCompiler(system).parse(observables)
     unknown = tuple(name for name, each in system.parameters.items() if each.fixed is None)
-    return Measured(system, operator, known, unknown)
+    return IdentifiabilityProblem(system, operator, known, unknown)
 
 
 def undetermined(system: lk.System, observables: Sequence[str]) -> set[str]:
-    found = undetermined_directions(measured(system, observables))
+    found = find_unidentifiable_directions(measured(system, observables))
     assert found is not None
     return {name for way in found for name in way}
 
@@ -51,10 +56,10 @@ def test_what_is_open_is_what_elimination_by_hand_leaves_open(
 ) -> None:
     system = lk.System(equations, parameters=parameters.split())
     case = measured(system, observables.split())
-    directions = undetermined_directions(case)
+    directions = find_unidentifiable_directions(case)
     assert directions is not None
     assert {name for way in directions for name in way} == set(expected.split())
-    assert determined_combinations(case, directions) == combinations
+    assert find_identifiable_combinations(case, directions) == combinations
 
 
 def test_a_known_value_settles_the_rest() -> None:
@@ -64,12 +69,12 @@ def test_a_known_value_settles_the_rest() -> None:
 
 def rank_of_implied(system: lk.System, channels: Sequence[str]) -> int:
     """How many combinations of the parameters the only implied equation shows, by differences of its coefficients."""
-    operator, known = implied_equations(system, channels)
+    operator, known = find_implied_equations(system, channels)
     rows = [i for i, row in enumerate(operator.rows) if any(any(entry) for entry in row)]
     assert len(rows) == 1
     assert not known[rows[0]]
     values = [v for j in range(operator.width) for v in operator.coefficients(rows[0], j) if v]
-    table = ScalarTable(operator.ring, values)
+    table = ScalarFunctions(operator.ring, values)
 
     def shown(theta: np.ndarray) -> np.ndarray:
         found = table.evaluate(theta)[0]
@@ -101,7 +106,7 @@ def rank_of_implied(system: lk.System, channels: Sequence[str]) -> int:
 def test_as_many_directions_are_open_as_another_elimination_does_not_show(name: str, channels: str) -> None:
     example = lk.catalog.find_example(name)
     assert example is not None
-    found = undetermined_directions(measured(example.system, channels.split()))
+    found = find_unidentifiable_directions(measured(example.system, channels.split()))
     assert found is not None
     assert len(example.values) - len(found) == rank_of_implied(example.system, channels.split())
 
@@ -124,12 +129,12 @@ def test_signs_that_can_change_together(
     equations: str, parameters: str, observables: str, expected: list[set[str]]
 ) -> None:
     case = measured(lk.System(equations, parameters=parameters.split()), observables.split())
-    assert [set(names) for names in sign_symmetries(case, parameters.split())] == expected
-    assert not sign_symmetries(case, [])
+    assert [set(names) for names in find_sign_symmetries(case, parameters.split())] == expected
+    assert not find_sign_symmetries(case, [])
 
 
 def test_scales_that_can_change_together_are_those_of_an_unmeasured_channel() -> None:
     system = lk.System("y' = -p*y + a*z; z' = -q*z + b*u", parameters=["p", "q", "a", "b"])
-    [way] = scale_symmetries(measured(system, ["y", "u"]))
+    [way] = find_scale_symmetries(measured(system, ["y", "u"]))
     assert {name: float(power) for name, power in way.items()} in ({"a": -1.0, "b": 1.0}, {"a": 1.0, "b": -1.0})
-    assert scale_symmetries(measured(system, ["y", "z", "u"])) == []
+    assert find_scale_symmetries(measured(system, ["y", "z", "u"])) == []

@@ -7,7 +7,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import LodekitError, ParameterError
-from lodekit.system.parameters import read_parameters
+from lodekit.system.parameters import parse_parameters
 
 
 def test_signs_and_bounds_combine() -> None:
@@ -58,12 +58,12 @@ def test_masses_of_log_normal_priors_are_told_over_the_whole_range_of_floats() -
 
 
 def test_parameters_are_declared_as_text_as_names_or_with_what_is_known() -> None:
-    assert list(read_parameters("a b,c")) == ["a", "b", "c"]
-    assert list(read_parameters(("a", "β"))) == ["a", "β"]
-    assert read_parameters({"a": lk.Parameter(start=2)})["a"].start == 2.0
+    assert list(parse_parameters("a b,c")) == ["a", "b", "c"]
+    assert list(parse_parameters(("a", "β"))) == ["a", "β"]
+    assert parse_parameters({"a": lk.Parameter(start=2)})["a"].start == 2.0
 
 
 @pytest.mark.parametrize("bad", [3, ["a", "a"], {"a": 3}, ["t"], ["1a"], [None]])
 def test_bad_declarations_are_refused(bad: object) -> None:
     with pytest.raises(LodekitError):
-        read_parameters(bad)  # type: ignore[arg-type]
+        parse_parameters(bad)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import sympy
 
 import lodekit as lk
 from lodekit.errors import EquationError, InconsistentSystemError, ParameterError
-from lodekit.system.display import latent_names, sections
+from lodekit.system.display import analysis_sections, choose_latent_names
 
 t = sympy.Symbol("t")
 
@@ -215,7 +215,7 @@ def test_every_example_prints_and_survives_json_latex_and_pickle(example: lk.cat
 def test_the_printed_solution_satisfies_the_equations() -> None:
     """The lines under "Every solution" are themselves equations: substituting them back must give zero."""
     system = lk.catalog.quarter_car().system
-    lines = [line for line in dict(sections(system))["Every solution"] if line.startswith("z")]
+    lines = [line for line in dict(analysis_sections(system))["Every solution"] if line.startswith("z")]
     together = lk.System([*system.equations, *lines], parameters=dict(system.parameters))
     assert together.free_functions == system.free_functions
     assert together.is_controllable
@@ -232,7 +232,7 @@ def test_the_printed_solution_satisfies_the_equations() -> None:
     ],
 )
 def test_latent_names_do_not_collide_with_channels(text: str, free: list[str], modes: list[str]) -> None:
-    assert latent_names(lk.System(text)) == (free, modes)
+    assert choose_latent_names(lk.System(text)) == (free, modes)
 
 
 def test_equal_systems_are_equal_and_others_are_not() -> None:

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.finite_field import Element
 from lodekit.algebra.polynomials import add, format_polynomial, multiply, scale, trim
 from lodekit.algebra.reduction import Vector
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["OperatorMatrix", "element_to_sympy", "polynomial_to_sympy", "scalar_to_sympy", "symbols_of"]
+__all__ = ["OperatorMatrix", "element_to_sympy", "polynomial_to_sympy", "scalar_to_sympy", "sympy_symbols"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class OperatorMatrix:
             One for each row; one where none is given.
         """
         below = list(denominators) or [ring.one] * len(rows)
-        reduced = [_lowest_terms(ring, row, bottom) for row, bottom in zip(rows, below, strict=True)]
+        reduced = [_cancel_row_content(ring, row, bottom) for row, bottom in zip(rows, below, strict=True)]
         return cls(ring, [row for row, _ in reduced], [bottom for _, bottom in reduced], width, variable)
 
     @classmethod
@@ -136,12 +135,12 @@ class OperatorMatrix:
         rows = [[row[j] for j in indices] for row in self.rows]
         return OperatorMatrix.from_vectors(self.ring, rows, len(indices), self.variable, self.denominators)
 
-    def above(self, other: OperatorMatrix) -> OperatorMatrix:
+    def vstack(self, other: OperatorMatrix) -> OperatorMatrix:
         """Return this matrix on top of another."""
         denominators = self.denominators + other.denominators
         return OperatorMatrix(self.ring, self.rows + other.rows, denominators, self.width, self.variable)
 
-    def beside(self, other: OperatorMatrix) -> OperatorMatrix:
+    def hstack(self, other: OperatorMatrix) -> OperatorMatrix:
         """Return this matrix to the left of another."""
         entries = [first + second for first, second in zip(self.entries(), other.entries(), strict=True)]
         return OperatorMatrix.from_scalars(self.ring, entries, self.width + other.width, self.variable)
@@ -245,8 +244,8 @@ class OperatorMatrix:
         return sympy.ImmutableMatrix(len(self.rows), self.width, entries)
 
 
-def _lowest_terms(ring: ScalarRing, row: Vector, bottom: Element) -> tuple[Vector, Element]:
-    unit = ring.unit(bottom)
+def _cancel_row_content(ring: ScalarRing, row: Vector, bottom: Element) -> tuple[Vector, Element]:
+    unit = ring.canonical_multiplier(bottom)
     if unit != 1:
         row = [scale(ring, entry, unit) for entry in row]
         bottom = ring.reduce(bottom * unit)
@@ -257,7 +256,7 @@ def _lowest_terms(ring: ScalarRing, row: Vector, bottom: Element) -> tuple[Vecto
     return row, bottom
 
 
-def symbols_of(ring: ScalarRing) -> list[sympy.Expr]:
+def sympy_symbols(ring: ScalarRing) -> list[sympy.Expr]:
     """Return what each symbol of the ring is for SymPy: constants as themselves, parameters as plain symbols."""
     import sympy
 
@@ -267,12 +266,14 @@ def symbols_of(ring: ScalarRing) -> list[sympy.Expr]:
         if constant.kind == "pi":
             symbols.append(sympy.pi)
         else:
-            symbols.append(getattr(sympy, constant.kind)(argument * sympy.pi if constant.times_pi else argument))
+            symbols.append(
+                getattr(sympy, constant.kind)(argument * sympy.pi if constant.is_multiple_of_pi else argument)
+            )
     return symbols + [sympy.Symbol(name) for name in ring.parameters]
 
 
 def element_to_sympy(ring: ScalarRing, element: Element, symbols: list[sympy.Expr]) -> sympy.Expr:
-    """Return an `element` of `ring` as a SymPy expression in its `symbols`, as `symbols_of` gives them."""
+    """Return an `element` of `ring` as a SymPy expression in its `symbols`, as `sympy_symbols` gives them."""
     import sympy
 
     terms = []
@@ -284,7 +285,7 @@ def element_to_sympy(ring: ScalarRing, element: Element, symbols: list[sympy.Exp
 
 def scalar_to_sympy(scalar: Scalar) -> sympy.Expr:
     """Return a field element as a SymPy expression."""
-    symbols = symbols_of(scalar.ring)
+    symbols = sympy_symbols(scalar.ring)
     top, bottom = (element_to_sympy(scalar.ring, part, symbols) for part in (scalar.numerator, scalar.denominator))
     return top / bottom
 

@@ -3,34 +3,83 @@
 The columns B_l are a minimal (column-reduced, Popov) basis of the kernel of A; the columns C_i are reduced modulo their
 d_i and modulo B. Both depend on the solution space alone, not on how the equations are written. The rows that recover
 z and p from a solution come along, and with them an exact proof that nothing is missing and nothing is too much.
+
+Other bases of the free functions than the minimal one: chosen by what they read, by columns, or by a whole V.
+
+With B the minimal basis of the kernel, every other one is B W with W unimodular: invertible over K[d]. What is chosen
+is checked for that, and the rest of the parametrization follows: the rows X that read the free functions off a
+solution, and mode columns that go with them. The solutions stay the same, the prior on them need not.
+
+Where the generic structure may fail: parameter factors whose zeros change the Smith form.
+
+Over Q(parameters) the Smith form is the generic one. At a parameter value where no denominator of U, V, D and the two
+inverses vanishes, the identities can be evaluated, so the form there is the generic one evaluated: these denominators
+hold every exception. Each irreducible factor is then tested at points where it vanishes. The points lie in a large
+finite field, where they can be found exactly; a generic structure there proves that the factor does no harm on almost
+all of its zeros, and it is dropped. Exceptions that need two factors to vanish at once are not listed, nor are values
+at which a coefficient of the equations is undefined.
+
+The parametrization can need to be computed anew (substitute first) at more values than that: where its own rows X and
+g_i have a pole. These factors are `exceptional_factors`. And a basis that somebody chose can fail where the minimal one
+does not: those are `singular_basis_factors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.decomposition import Decomposition
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.polynomials import Polynomial, multiply, primitive, pseudo_divide, scale
+from lodekit.algebra.polynomials import (
+    Polynomial,
+    gcd,
+    map_polynomial_to_finite_field,
+    multiply,
+    primitive_part,
+    pseudo_divide,
+    sample_zeros,
+    scale,
+)
 from lodekit.algebra.reduction import (
     Vector,
     kernel_and_image,
-    leading_position,
-    normal_form,
+    pivot_index,
     popov_basis,
-    primitive_vector,
+    primitive_part_of_vector,
+    reduce_modulo_basis,
 )
-from lodekit.algebra.scalars import Scalar, ScalarRing
-from lodekit.algebra.smith import divide_rows, invert_right, to_matrices
+from lodekit.algebra.scalars import Element, FiniteField, Scalar, ScalarRing
+from lodekit.algebra.smith import (
+    PopovDecomposition,
+    SmithForm,
+    build_transformation_matrices,
+    diagonalize,
+    divide_columns,
+    divide_rows,
+    invariant_factors_of_diagonal,
+    invert_right_transformation,
+)
 from lodekit.errors import VerificationError
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["ModeColumn", "Parametrization", "parametrize"]
+__all__ = [
+    "ModeColumn",
+    "Parametrization",
+    "change_basis_by_columns",
+    "change_basis_by_rows",
+    "change_basis_by_transformation",
+    "degenerate_factors",
+    "exceptional_factors",
+    "invariant_factors",
+    "left_inverse",
+    "parametrize",
+    "singular_basis_factors",
+    "transformed_diagonal",
+]
 
 
 @dataclass(frozen=True)
@@ -70,7 +119,7 @@ class Parametrization:
     modes : tuple of ModeColumn
         The autonomous part, empty for a controllable system. The d_i need not divide each other: what is decoupled in
         the equations stays decoupled here.
-    chosen : OperatorMatrix, optional
+    chosen_observables : OperatorMatrix, optional
         The rows X of a basis that somebody chose; None for the minimal basis.
     """
 
@@ -78,8 +127,8 @@ class Parametrization:
     equations: OperatorMatrix
     free: OperatorMatrix
     modes: tuple[ModeColumn, ...]
-    _stages: Decomposition = field(repr=False, compare=False)
-    chosen: OperatorMatrix | None = None
+    _decomposition: PopovDecomposition = field(repr=False, compare=False)
+    chosen_observables: OperatorMatrix | None = None
 
     @property
     def free_columns(self) -> sympy.ImmutableMatrix:
@@ -103,12 +152,12 @@ class Parametrization:
     @cached_property
     def free_observables(self) -> OperatorMatrix:
         """The rows X, q x n, that read the free functions off a solution: z = X(d) f."""
-        if self.chosen is not None:
-            return self.chosen
-        left, _, right = to_matrices(self.operator, self._stages.parts)
-        inverse = invert_right(left @ self.operator, right, self._stages.parts.diagonal)
-        stretch = _leading_scales(self.operator.ring, self._stages.kernel, self.operator.variable)
-        total = stretch @ inverse.take_rows(range(self._stages.rank, self.operator.width))
+        if self.chosen_observables is not None:
+            return self.chosen_observables
+        left, _, right = build_transformation_matrices(self.operator, self._decomposition.diagonal_form)
+        inverse = invert_right_transformation(left @ self.operator, right, self._decomposition.diagonal_form.diagonal)
+        stretch = _leading_integer_matrix(self.operator.ring, self._decomposition.kernel, self.operator.variable)
+        total = stretch @ inverse.take_rows(range(self._decomposition.rank, self.operator.width))
         for mode in self.modes:
             total = total + mode.correction @ mode.observable
         return total
@@ -117,7 +166,7 @@ class Parametrization:
     def equation_weights(self) -> OperatorMatrix:
         """The matrix W with ``equations = W A``."""
         ring, operator = self.operator.ring, self.operator
-        weights, contents = self._stages.equation_weights
+        weights, contents = self._decomposition.equation_weights
         rows = [[scale(ring, w, a) for w, a in zip(row, operator.denominators, strict=True)] for row in weights]
         return OperatorMatrix.from_vectors(ring, rows, len(operator.rows), operator.variable, contents)
 
@@ -159,7 +208,7 @@ class Parametrization:
         rest = total - OperatorMatrix.identity(ring, self.operator.width, variable)
         complete = all(self._vanishes_on_solutions(row) for row in rest.rows)
         unless(complete, "f = B X f + sum_i C_i g_i f for every solution")
-        minimal = self.chosen is None
+        minimal = self.chosen_observables is None
         unless(not minimal or _is_column_reduced(self.free), "the free columns are column-reduced")
         return (
             "A B = 0 and A C_i is divisible by d_i: only solutions",
@@ -174,14 +223,14 @@ class Parametrization:
 
     def _remainder(self, row: Vector) -> Vector:
         shifts, basis = self._equation_basis
-        return normal_form(self.operator.ring, row, basis, shifts)
+        return reduce_modulo_basis(self.operator.ring, row, basis, shifts)
 
     @cached_property
     def _equation_basis(self) -> tuple[list[int], dict[int, Vector]]:
         shifts = [0] * self.operator.width
-        return shifts, {leading_position(row, shifts): row for row in self.equations.rows}
+        return shifts, {pivot_index(row, shifts): row for row in self.equations.rows}
 
-    def observable_of(self, mode: int, cofactor: Polynomial) -> Vector:
+    def reduced_mode_observable(self, mode: int, cofactor: Polynomial) -> Vector:
         """Return the row ``cofactor g`` of a mode, given by its number `mode`, reduced by the equations and primitive.
 
         With the cofactor d_i / f of a factor f of d_i, it shows the part of the mode that f annihilates, alone.
@@ -189,7 +238,7 @@ class Parametrization:
         ring = self.operator.ring
         row = self._remainder([multiply(ring, cofactor, entry) for entry in self.modes[mode].observable.rows[0]])
         first = next(entry for entry in row if entry)
-        return primitive_vector(ring, row, first[-1])
+        return primitive_part_of_vector(ring, row, first[-1])
 
     def can_choose(self, channels: Sequence[int]) -> bool:
         """Return whether these channels (by number) can be prescribed freely, all at once.
@@ -197,15 +246,15 @@ class Parametrization:
         They can when the rows of B that belong to them are linearly independent.
         """
         chosen = list(channels)
-        return len(set(chosen)) == len(chosen) <= self.free.width and self._rank(chosen) == len(chosen)
+        return len(set(chosen)) == len(chosen) <= self.free.width and self._rank_of_rows(chosen) == len(chosen)
 
     def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
         """Return the largest sets of channels that can be chosen freely, in order, at most `limit` of them."""
-        return self._stages.exchanges.sets(limit) if self.free.width else ((),)[:limit]
+        return self._decomposition.input_output_partitions.input_sets(limit) if self.free.width else ((),)[:limit]
 
-    def _rank(self, indices: Sequence[int]) -> int:
+    def _rank_of_rows(self, indices: Sequence[int]) -> int:
         """Return the exact rank of some rows of B."""
-        found = self._stages.exchanges.rank(sum(1 << i for i in indices))
+        found = self._decomposition.input_output_partitions.rank(sum(1 << i for i in indices))
         if found == min(len(indices), self.free.width):
             return found
         # A single point can be unlucky: that many rows are independent, but there may be more.
@@ -228,35 +277,37 @@ def _is_column_reduced(matrix: OperatorMatrix) -> bool:
     return len(image) == matrix.width
 
 
-def parametrize(operator: OperatorMatrix, decomposition: Decomposition | None = None) -> Parametrization:
+def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> Parametrization:
     """Return all solutions of A(d) f = 0, A the `operator`; its `decomposition` is taken over where it is known."""
-    stages = decomposition or Decomposition(operator.ring, operator.rows, operator.width)
+    stages = decomposition or PopovDecomposition(operator.ring, operator.rows, operator.width)
     ring, width, variable = operator.ring, operator.width, operator.variable
     kernel = stages.kernel
-    shrink = _leading_scales(ring, kernel, variable, invert=True)
+    shrink = _leading_integer_matrix(ring, kernel, variable, inverse=True)
     columns = [[vector[i] for vector in kernel] for i in range(width)]
     free = OperatorMatrix.from_vectors(ring, columns, len(kernel), variable) @ shrink
     modes = []
     if not stages.is_controllable:
-        parts = stages.parts
-        left, _, _ = to_matrices(operator, parts)
+        parts = stages.diagonal_form
+        left, _, _ = build_transformation_matrices(operator, parts)
         rows = divide_rows(left @ operator, parts.diagonal)
         for i, entry in enumerate(parts.diagonal):
             if len(entry) > 1:
-                modes.append(_reduce_mode(parts.right[i], primitive(ring, entry), kernel, rows.take_rows([i])))
+                modes.append(
+                    _reduce_mode_column(parts.right[i], primitive_part(ring, entry), kernel, rows.take_rows([i]))
+                )
     equations = OperatorMatrix.from_vectors(ring, stages.equations, width, variable)
     return Parametrization(operator, equations, free, tuple(modes), stages)
 
 
-def _leading_scales(
-    ring: ScalarRing, vectors: Sequence[Vector], variable: str, *, invert: bool = False
+def _leading_integer_matrix(
+    ring: ScalarRing, vectors: Sequence[Vector], variable: str, *, inverse: bool = False
 ) -> OperatorMatrix:
     """Return the diagonal matrix of the leading integers of vectors, by which columns are scaled to be shown."""
     values = [ring.rational(_leading_integer(ring, vector)) for vector in vectors]
-    return OperatorMatrix.diagonal(ring, [ring.rational(1) / v if invert else v for v in values], variable)
+    return OperatorMatrix.diagonal(ring, [ring.rational(1) / v if inverse else v for v in values], variable)
 
 
-def _reduce_mode(
+def _reduce_mode_column(
     raw: Vector, annihilator: Polynomial, kernel: Sequence[Vector], observable: OperatorMatrix
 ) -> ModeColumn:
     """Reduce a column of V modulo its d_i and the kernel."""
@@ -269,8 +320,8 @@ def _reduce_mode(
     ]
     shifts = [0] * width + [None] * (count + 1)
     basis, _ = popov_basis(ring, [*tagged, *multiples], shifts)
-    reduced = normal_form(ring, [*raw, *([] for _ in range(count)), [ring.one]], basis, shifts)
-    reduced = primitive_vector(ring, reduced, reduced[leading_position(reduced, shifts)][-1])
+    reduced = reduce_modulo_basis(ring, [*raw, *([] for _ in range(count)), [ring.one]], basis, shifts)
+    reduced = primitive_part_of_vector(ring, reduced, reduced[pivot_index(reduced, shifts)][-1])
     # Now reduced = s raw + kernel T modulo d_i, with tags T and scale s. Let C = reduced/leading, p = (leading/s) p',
     # and p' the function that belonged to the raw column: raw p' = C p - kernel (T/leading) p.
     leading = ring.rational(_leading_integer(ring, reduced[:width]))
@@ -278,11 +329,210 @@ def _reduce_mode(
     column = OperatorMatrix.from_vectors(ring, [[entry] for entry in reduced[:width]], 1, variable) @ unit
     rescaled = OperatorMatrix.diagonal(ring, [leading / Scalar(ring, reduced[-1][0])], variable) @ observable
     tags = OperatorMatrix.from_vectors(ring, [[tag] for tag in reduced[width:-1]], 1, variable)
-    correction = -(_leading_scales(ring, kernel, variable) @ tags @ unit)
+    correction = -(_leading_integer_matrix(ring, kernel, variable) @ tags @ unit)
     return ModeColumn(annihilator, column, rescaled, correction)
 
 
 def _leading_integer(ring: ScalarRing, vector: Vector) -> int:
     """Return the integer coefficient of the leading term of a vector; columns are shown with it scaled to one."""
-    pivot = vector[leading_position(vector, [0] * len(vector))][-1]
+    pivot = vector[pivot_index(vector, [0] * len(vector))][-1]
     return next(iter(ring.terms(pivot).values()))
+
+
+def left_inverse(matrix: OperatorMatrix) -> OperatorMatrix | None:
+    """Return a left inverse over K[d], the inverse of a square matrix; None where there is none."""
+    ring = matrix.ring
+    image, witness, _ = kernel_and_image(ring, matrix.rows)
+    if len(image) < matrix.width or any(len(row[i]) != 1 for i, row in enumerate(image)):
+        return None
+    below = [row[i][0] for i, row in enumerate(image)]
+    start = OperatorMatrix.from_vectors(ring, witness, len(matrix.rows), matrix.variable, below)
+    # The witness combines the numerators of the rows.
+    return start @ OperatorMatrix.diagonal(ring, [Scalar(ring, bottom) for bottom in matrix.denominators])
+
+
+def invariant_factors(matrix: OperatorMatrix) -> list[Polynomial]:
+    """Return the invariant factors of a matrix, as canonical multiples: as many as its rank."""
+    return invariant_factors_of_diagonal(matrix.ring, diagonalize(matrix.ring, matrix.rows, matrix.width).diagonal)
+
+
+def change_basis_by_rows(
+    parametrization: Parametrization, rows: OperatorMatrix, inverse: OperatorMatrix
+) -> Parametrization:
+    """Return the parametrization whose free functions are read off a solution by given rows E: z = E(d) f.
+
+    Parameters
+    ----------
+    parametrization : Parametrization
+        With any basis B.
+    rows : OperatorMatrix
+        E, q x n.
+    inverse : OperatorMatrix
+        The inverse of E B, q x q.
+    """
+    free = parametrization.free @ inverse
+    # A mode shares nothing with what was chosen: E C_i p = 0.
+    modes = tuple(
+        replace(mode, column=_reduce_column_modulo(mode.column - free @ (rows @ mode.column), mode.annihilator))
+        for mode in parametrization.modes
+    )
+    return replace(parametrization, free=free, modes=modes, chosen_observables=rows)
+
+
+def change_basis_by_columns(
+    parametrization: Parametrization, columns: OperatorMatrix, inverse: OperatorMatrix
+) -> Parametrization:
+    """Return the parametrization with given free columns B W; the modes stay as they are.
+
+    Parameters
+    ----------
+    parametrization : Parametrization
+        With any basis B.
+    columns : OperatorMatrix
+        B W, n x q.
+    inverse : OperatorMatrix
+        The inverse of W, q x q.
+    """
+    return replace(parametrization, free=columns, chosen_observables=inverse @ parametrization.free_observables)
+
+
+def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> list[Polynomial] | None:
+    """Return the d_i, empty for zero, with ``U A V = D`` for some unimodular U, A the `operator` and V = `right`.
+
+    None where there is no such U: where the columns of A V, divided by their d_i, cannot be completed to U^-1.
+    """
+    image = operator @ right
+    divisors = [_column_gcd(image, j) for j in range(image.width)]
+    kept = [j for j, divisor in enumerate(divisors) if divisor]
+    if not kept:
+        return divisors
+    primitive_part = divide_columns(image.take_columns(kept), [divisors[j] for j in kept])
+    return divisors if left_inverse(primitive_part) is not None else None
+
+
+def change_basis_by_transformation(
+    parametrization: Parametrization, right: OperatorMatrix, inverse: OperatorMatrix, diagonal: Sequence[Polynomial]
+) -> Parametrization:
+    """Return the parametrization by all of V: f = V h with d_i h_i = 0.
+
+    Parameters
+    ----------
+    parametrization : Parametrization
+        With any basis.
+    right, inverse : OperatorMatrix
+        V and its inverse.
+    diagonal : sequence of polynomials
+        The d_i, as `transformed_diagonal` returns them: free columns have none.
+    """
+    free = [j for j, entry in enumerate(diagonal) if not entry]
+    zero = OperatorMatrix.from_vectors(right.ring, [[[]] for _ in free], 1, right.variable)
+    modes = tuple(
+        ModeColumn(entry, _reduce_column_modulo(right.take_columns([j]), entry), inverse.take_rows([j]), zero)
+        for j, entry in enumerate(diagonal)
+        if len(entry) > 1
+    )
+    return replace(
+        parametrization, free=right.take_columns(free), modes=modes, chosen_observables=inverse.take_rows(free)
+    )
+
+
+def _column_gcd(matrix: OperatorMatrix, column: int) -> Polynomial:
+    """Return the greatest common divisor of a column over K[d], as a canonical multiple."""
+    total: Polynomial = []
+    for row in matrix.rows:
+        total = gcd(matrix.ring, total, row[column])
+    return primitive_part(matrix.ring, total)
+
+
+def _reduce_column_modulo(column: OperatorMatrix, divisor: Polynomial) -> OperatorMatrix:
+    """Return a column modulo a polynomial."""
+    ring, entries = column.ring, []
+    for row, bottom in zip(column.rows, column.denominators, strict=True):
+        factor, _, rest = pseudo_divide(ring, row[0], divisor)
+        below = ring.reduce(factor * bottom)
+        entries.append([[Scalar(ring, value, below) for value in rest]])
+    return OperatorMatrix.from_scalars(ring, entries, 1, column.variable)
+
+
+def degenerate_factors(form: SmithForm) -> list[Element]:
+    """Return the parameter factors at whose zeros the Smith form changes, tested by substituting such zeros."""
+    matrices = (form.left, form.diagonal, form.left_inverse, form.right_inverse)
+    return [factor for factor in _denominator_factors(matrices) if _changes_structure(form, factor)]
+
+
+def exceptional_factors(parametrization: Parametrization) -> list[Element]:
+    """Return the parameter factors at whose zeros a parametrization must not be evaluated, since it may not hold there.
+
+    Where X and g_i are defined, the identities that prove the parametrization can be evaluated too.
+    """
+    rows = (parametrization.free_observables, *(mode.observable for mode in parametrization.modes))
+    columns = (parametrization.free, *(mode.column for mode in parametrization.modes))
+    # Where the leading coefficient of d_i vanishes, a mode has fewer functions.
+    leading = [mode.annihilator[-1] for mode in parametrization.modes]
+    return _denominator_factors((*rows, *columns), leading)
+
+
+def singular_basis_factors(columns: OperatorMatrix, inverses: Iterable[OperatorMatrix]) -> list[Element]:
+    """Return the parameter factors at whose zeros chosen columns are no basis any more, tested at such zeros.
+
+    Parameters
+    ----------
+    columns : OperatorMatrix
+        Free columns, or a whole V: they fail where they are undefined, and where they have no left inverse.
+    inverses : iterable of OperatorMatrix
+        Matrices whose poles hold all such values: the inverse, among others.
+    """
+    rows = columns.transpose()
+    return [
+        factor for factor in _denominator_factors((columns, *inverses)) if _is_singular_at_zero(columns, rows, factor)
+    ]
+
+
+def _is_singular_at_zero(columns: OperatorMatrix, rows: OperatorMatrix, factor: Element) -> bool:
+    """Return whether columns, and the same as rows, are no basis at random zeros of a factor; yes without a zero."""
+    ring = columns.ring
+    for prime_field, branches in sample_zeros(ring, factor):
+        for points in branches:
+            if any(not ring.map_to_finite_field(bottom, prime_field, points) for bottom in columns.denominators):
+                return True
+            here = [
+                [map_polynomial_to_finite_field(ring, entry, prime_field, points) for entry in row] for row in rows.rows
+            ]
+            # A denominator of a transposed row is a common multiple of those above: a unit here.
+            diagonal = diagonalize(prime_field, here, rows.width).diagonal
+            if len(diagonal) < columns.width or any(len(entry) > 1 for entry in diagonal):
+                return True
+        return False
+    return True
+
+
+def _denominator_factors(matrices: Sequence[OperatorMatrix], others: Iterable[Element] = ()) -> list[Element]:
+    """Return the parameter factors of all denominators, and of other elements."""
+    ring = matrices[0].ring
+    found: dict[tuple[tuple[tuple[int, ...], int], ...], Element] = {}
+    for element in (*(bottom for matrix in matrices for bottom in matrix.denominators), *others):
+        for factor in ring.parameter_factors(element):
+            found[tuple(ring.terms(factor).items())] = factor
+    return [found[key] for key in sorted(found, key=lambda terms: (len(terms), [-sum(e) for e, _ in terms], terms))]
+
+
+def _changes_structure(form: SmithForm, factor: Element) -> bool:
+    """Return whether the form differs at random zeros of the factor; yes where no zero could be found."""
+    ring = form.operator.ring
+    for prime_field, branches in sample_zeros(ring, factor):
+        return any(_smith_form_differs(form, ring, prime_field, points) for points in branches)
+    return True
+
+
+def _smith_form_differs(form: SmithForm, ring: ScalarRing, prime_field: FiniteField, points: Sequence[Element]) -> bool:
+    operator = form.operator
+    if any(not ring.map_to_finite_field(bottom, prime_field, points) for bottom in operator.denominators):
+        return False  # the equations themselves are undefined there: nothing to parametrize
+    rows = [
+        [map_polynomial_to_finite_field(ring, entry, prime_field, points) for entry in row] for row in operator.rows
+    ]
+    here = invariant_factors_of_diagonal(prime_field, diagonalize(prime_field, rows, operator.width).diagonal)
+    there = [map_polynomial_to_finite_field(ring, entry, prime_field, points) for entry in form.invariants]
+    if [len(entry) for entry in there] != [len(entry) for entry in form.invariants]:
+        return True  # a leading coefficient vanishes, and a mode with it
+    return here != [primitive_part(prime_field, entry) for entry in there]

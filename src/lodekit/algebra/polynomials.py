@@ -2,21 +2,38 @@
 
 They carry no ring of their own, so that the eliminations stay one tight loop; functions that must recognise zero under
 relations, or take out common factors, are handed the ring.
+
+Random points of large finite fields, and exact polynomials evaluated there.
+
+What holds at one point where nothing special was asked for holds generically: rank can only drop and invariant factors
+can only grow at a special point. So a point can prove "full rank" and "controllable" at a cost that does not depend on
+how large the symbolic expressions would become. The generator is seeded: the same system gives the same points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 
 from flint import fmpz, fmpz_mpoly_ctx, fmpz_poly, nmod_poly
 
-from lodekit.algebra.finite_field import CoefficientRing, Element
-from lodekit.algebra.scalars import Scalar, ScalarRing, check_factorable, join_terms
+from lodekit.algebra.scalars import (
+    CoefficientRing,
+    Element,
+    FiniteField,
+    NamedConstant,
+    Scalar,
+    ScalarRing,
+    check_factorable,
+    format_sum,
+)
 
 __all__ = [
     "Polynomial",
     "add",
+    "cancel_common_factors",
     "derivative",
     "divide_exactly",
     "extended_gcd",
@@ -24,16 +41,19 @@ __all__ = [
     "format_polynomial",
     "from_multivariate",
     "gcd",
-    "lowest_terms",
+    "map_polynomial_to_finite_field",
     "multiply",
-    "primitive",
+    "primitive_part",
     "pseudo_divide",
-    "roots_modulo",
+    "roots_modulo_prime",
+    "sample_points",
+    "sample_zeros",
     "scale",
     "specialize",
     "to_multivariate",
     "trim",
 ]
+
 
 Polynomial = list[Element]
 
@@ -89,14 +109,14 @@ def derivative(polynomial: Sequence[Element]) -> Polynomial:
     return trim([value * power for power, value in enumerate(polynomial)][1:])
 
 
-def primitive(ring: CoefficientRing, polynomial: Sequence[Element]) -> Polynomial:
+def primitive_part(ring: CoefficientRing, polynomial: Sequence[Element]) -> Polynomial:
     """Return the canonical multiple of a `polynomial` over `ring`.
 
     Its coefficients have no common factor, and the leading one is root-free and positive.
     """
     if not polynomial:
         return []
-    unit = ring.unit(polynomial[-1])
+    unit = ring.canonical_multiplier(polynomial[-1])
     values = scale(ring, polynomial, unit) if unit != 1 else list(polynomial)
     divisor = ring.content(values)
     if divisor != 1:
@@ -138,8 +158,8 @@ def gcd(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Elemen
         if 1 in (len(left), len(right)):
             # A constant divides everything; making it canonical can cost more than all the rest.
             return [ring.one]
-        right = primitive(ring, right)
-    return primitive(ring, left)
+        right = primitive_part(ring, right)
+    return primitive_part(ring, left)
 
 
 def extended_gcd(
@@ -169,17 +189,17 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
     if len(polynomial) < 2:
         return []
     if any(ring.involves_roots(element) for element in polynomial):
-        parts = _square_free_parts(ring, polynomial)
+        parts = _square_free_factors(ring, polynomial)
     elif isinstance(ring.one, fmpz):
         _, found = fmpz_poly(list(polynomial)).factor()
         parts = [(list(part.coeffs()), int(count)) for part, count in found if part.degree() > 0]
     else:
-        parts = _factor_with_symbols(ring, polynomial)
-    canonical = [(primitive(ring, part), count) for part, count in parts]
+        parts = _factor_multivariate(ring, polynomial)
+    canonical = [(primitive_part(ring, part), count) for part, count in parts]
     return sorted(canonical, key=lambda item: (len(item[0]), [tuple(ring.terms(c).items()) for c in item[0]], item[1]))
 
 
-def _square_free_parts(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
+def _square_free_factors(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
     """Yun's algorithm over the fraction field."""
     parts, count = [], 1
     common = gcd(ring, polynomial, derivative(polynomial))
@@ -193,7 +213,7 @@ def _square_free_parts(ring: ScalarRing, polynomial: Sequence[Element]) -> list[
     return parts
 
 
-def _factor_with_symbols(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
+def _factor_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
     """Factor in Z[d, symbols] and keep what contains d (Gauss's lemma)."""
     whole = to_multivariate(ring, polynomial)
     check_factorable(len(whole))
@@ -226,10 +246,10 @@ def from_multivariate(ring: ScalarRing, element: Element) -> Polynomial:
     return [ring.from_terms(power) for power in powers]
 
 
-def lowest_terms(
-    ring: ScalarRing, top: Sequence[Scalar], bottom: Sequence[Scalar]
+def cancel_common_factors(
+    ring: ScalarRing, numerator: Sequence[Scalar], denominator: Sequence[Scalar]
 ) -> tuple[list[Scalar], list[Scalar]]:
-    """Return two polynomials in d without a common factor, whole numbers included, in the ratio of `top` and `bottom`.
+    """Return two polynomials in d without a common factor, whole numbers included, in the ratio of `numerator` and `denominator`.
 
     Where square roots or sines occur in `ring`, denominators are cleared and common factors stay.
 
@@ -240,9 +260,10 @@ def lowest_terms(
     >>> lowest_terms(ring, [a, one], [a / a, one / a])
     ([Scalar(a)], [Scalar(1)])
     """
-    common = ring.common_multiple(value.denominator for value in (*top, *bottom))
+    common = ring.common_multiple(value.denominator for value in (*numerator, *denominator))
     above, below = (
-        trim([value.numerator * ring.divide(common, value.denominator) for value in part]) for part in (top, bottom)
+        trim([value.numerator * ring.divide(common, value.denominator) for value in part])
+        for part in (numerator, denominator)
     )
     if not ring.has_relations:
         pair = [to_multivariate(ring, part) for part in (above, below)]
@@ -251,7 +272,7 @@ def lowest_terms(
     return [Scalar(ring, value) for value in above], [Scalar(ring, value) for value in below]
 
 
-def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
+def roots_modulo_prime(prime: int, polynomial: Sequence[int]) -> list[int]:
     """Return the roots of an integer `polynomial` in the field with `prime` elements."""
     image = nmod_poly([value % prime for value in polynomial], prime)
     if image.degree() < 1:
@@ -287,4 +308,94 @@ def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> st
     """Return `coefficients`, lowest first, as users would write a polynomial in `variable`: ``d^2 + (a + b)*d``."""
     powers = ["", variable, *(f"{variable}^{power}" for power in range(2, len(coefficients)))]
     pairs = list(zip(coefficients, powers, strict=False))
-    return join_terms((value, base) for value, base in reversed(pairs) if value)
+    return format_sum((value, base) for value, base in reversed(pairs) if value)
+
+
+#: In how many fields a zero of a factor is looked for; every other one or so has none.
+_MAX_FIELDS_TRIED = 20
+#: How many primes are tried: each square root and each sine exists modulo every second one only, and a system has few.
+_MAX_PRIMES_TRIED = 2000
+#: How many of the 2^n ways to sign n square roots and sines are followed.
+_MAX_BRANCHES = 16
+
+
+def map_polynomial_to_finite_field(
+    ring: ScalarRing, polynomial: Polynomial, field: FiniteField, points: Sequence[Element]
+) -> Polynomial:
+    """Return a `polynomial` in d over `ring` at the `points` of a `field`, one for each symbol of the ring."""
+    return trim([ring.map_to_finite_field(value, field, points) for value in polynomial])
+
+
+def sample_points(ring: ScalarRing, seed: int = 0) -> Iterator[tuple[FiniteField, list[Element]]]:
+    """Yield points from a `seed`, one coordinate for each symbol of `ring`.
+
+    The squares of square roots and sines are respected.
+    """
+    for field, branches in _sample_fields(ring, random.Random(seed)):
+        yield field, branches[0]
+
+
+def sample_zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteField, list[list[Element]]]]:
+    """Yield fields with zeros of a parameter `factor` in `ring`, on many branches of roots and on all of the factor.
+
+    Over an extension by square roots, a factor that is irreducible over the rationals can split, and only one of the
+    parts may matter; hence the branches.
+    """
+    generator = random.Random(len(ring.names))
+    unknowns = [i for i, degree in enumerate(factor.degrees()) if degree > 0 and i >= len(ring.constants)]
+    for attempt, (field, branches) in enumerate(_sample_fields(ring, generator)):
+        if attempt == _MAX_FIELDS_TRIED:
+            return
+        unknown = generator.choice(unknowns)
+        found = []
+        for points in branches:
+            coefficients = [0] * (int(factor.degrees()[unknown]) + 1)
+            for exponents, value in ring.terms(factor).items():
+                term = field.integer(value)
+                for i, exponent in enumerate(exponents):
+                    if exponent and i != unknown:
+                        term = term * points[i] ** exponent
+                coefficients[exponents[unknown]] += int(term)
+            found += [
+                [field.integer(root) if i == unknown else value for i, value in enumerate(points)]
+                for root in roots_modulo_prime(field.prime, coefficients)
+            ]
+        if found:
+            yield field, found
+
+
+def _sample_fields(ring: ScalarRing, generator: random.Random) -> Iterator[tuple[FiniteField, list[list[Element]]]]:
+    """Yield fields in which all square roots and sines of the ring exist, with a point on each branch of them."""
+    for _ in range(_MAX_PRIMES_TRIED):
+        field = FiniteField(_random_prime(generator))
+        branches: list[list[Element]] = [[]]
+        for constant in ring.constants:
+            if constant.kind not in ("sqrt", "sin"):
+                value = field.integer(generator.getrandbits(60))
+                branches = [[*points, value] for points in branches]
+                continue
+            extended = []
+            for points, index in product(branches, (0, 1)):
+                roots = roots_modulo_prime(field.prime, [-_square_of_constant(ring, constant, field, points), 0, 1])
+                if len(roots) == 2:
+                    extended.append([*points, field.integer(roots[index])])
+            branches = extended[:_MAX_BRANCHES]
+        parameters = [field.integer(generator.getrandbits(60)) for _ in ring.parameters]
+        if branches:
+            yield field, [[*points, *parameters] for points in branches]
+
+
+def _square_of_constant(
+    ring: ScalarRing, constant: NamedConstant, field: FiniteField, points: Sequence[Element]
+) -> int:
+    if constant.kind == "sqrt":
+        return int(constant.argument)
+    cosine = points[ring.constants.index(constant.cosine)]
+    return int(field.one - cosine**2)
+
+
+def _random_prime(generator: random.Random) -> int:
+    while True:
+        candidate = generator.getrandbits(60) | (1 << 60) | 1
+        if fmpz(candidate).is_prime():
+            return candidate

@@ -24,9 +24,9 @@ from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.reduction import Vector, popov_basis
 from lodekit.algebra.scalars import Scalar, ScalarRing
 
-__all__ = ["DrivenRows", "Realization", "reduce_driven", "resolve"]
+__all__ = ["LeftMatrixFraction", "Realization", "reduce_to_left_fraction", "resolvent_fraction"]
 
-Rows = list[list[Scalar]]
+ScalarMatrix = list[list[Scalar]]
 
 
 @dataclass(frozen=True)
@@ -36,54 +36,54 @@ class Realization:
     Parameters
     ----------
     F, G, H, D, D1 : lists of lists of Scalar
-    states : list of rows
+    state_operators : list of rows
         Each state as operators on g and v, coefficients with the lowest power of d first.
     """
 
-    F: Rows
-    G: Rows
-    H: Rows
-    D: Rows
-    D1: Rows
-    states: list[list[list[Scalar]]]
+    F: ScalarMatrix
+    G: ScalarMatrix
+    H: ScalarMatrix
+    D: ScalarMatrix
+    D1: ScalarMatrix
+    state_operators: list[list[list[Scalar]]]
 
 
 @dataclass(frozen=True)
-class DrivenRows:
+class LeftMatrixFraction:
     """``P(d) g + R(d) v = 0`` with P in Popov form.
 
     Parameters
     ----------
     ring : ScalarRing
-    responding, driving : int
+    n_outputs, n_inputs : int
         How many functions there are in g and in v.
     rows : dict of int to vector
         P and R side by side, by the position in g whose highest derivative a row holds.
-    ties : list of vectors
+    input_constraints : list of vectors
         R of what holds for v alone, whatever g is.
     """
 
     ring: ScalarRing
-    responding: int
-    driving: int
+    n_outputs: int
+    n_inputs: int
     rows: dict[int, Vector]
-    ties: list[Vector]
+    input_constraints: list[Vector]
 
     def degree(self, pivot: int) -> int:
         """Return the degree of P in the row of a pivot."""
         return len(self.rows[pivot][pivot]) - 1
 
-    def excess(self, pivot: int, driver: int) -> int:
-        """Return by how many derivatives of v, at position `driver`, the row of a `pivot` exceeds its degree in g."""
-        return len(self.rows[pivot][self.responding + driver]) - 1 - self.degree(pivot)
+    def improper_degree(self, pivot: int, input_index: int) -> int:
+        """Return by how many derivatives of v, at position `input_index`, the row of a `pivot` exceeds its degree in g."""
+        return len(self.rows[pivot][self.n_outputs + input_index]) - 1 - self.degree(pivot)
 
-    def leading(self, pivot: int, driver: int) -> Scalar:
-        """Return the factor of the highest derivative of v, at position `driver`, in g at position `pivot`.
+    def leading_input_coefficient(self, pivot: int, input_index: int) -> Scalar:
+        """Return the factor of the highest derivative of v, at position `input_index`, in g at position `pivot`.
 
         That is exact for a row whose excess is the largest, and which has the largest degree among these.
         """
         row = self.rows[pivot]
-        return Scalar(self.ring, -row[self.responding + driver][-1], row[pivot][-1])
+        return Scalar(self.ring, -row[self.n_outputs + input_index][-1], row[pivot][-1])
 
     def realize(self) -> Realization:
         """Return the state space; what has no row of its own in g is zero there. No excess may be above one."""
@@ -91,25 +91,25 @@ class DrivenRows:
         first, states = {}, 0
         for pivot in pivots:
             first[pivot], states = states, states + self.degree(pivot)
-        outputs = self._outputs(pivots, first, states)
-        slopes: Rows = []
+        outputs = self._output_rows(pivots, first, states)
+        slopes: ScalarMatrix = []
         for pivot in pivots:
             for k in range(self.degree(pivot) - 1, -1, -1):
-                slope = self._combine(pivot, k, outputs, states)
+                slope = self._coefficient_row(pivot, k, outputs, states)
                 if k:
                     position = first[pivot] + self.degree(pivot) - k
                     slope[position] = slope[position] + self.ring.rational(1)
                 slopes.append(slope)
-        shift = [row[states + self.driving :] for row in slopes]
-        F, G = self._shifted(slopes, shift, states)
-        H, D = self._shifted(outputs, shift, states)
-        meanings = [row for pivot in pivots for row in self._meanings(pivot)]
+        shift = [row[states + self.n_inputs :] for row in slopes]
+        F, G = self._shift_states(slopes, shift, states)
+        H, D = self._shift_states(outputs, shift, states)
+        meanings = [row for pivot in pivots for row in self._state_operators(pivot)]
         # States without any derivative of v in their slope: x = w - shift v.
         for row, own in zip(meanings, shift, strict=True):
             for driver, value in enumerate(own):
-                entry = row[self.responding + driver]
-                row[self.responding + driver] = [(entry[0] if entry else self.ring.rational(0)) - value, *entry[1:]]
-        return Realization(F, G, H, D, [row[states + self.driving :] for row in outputs], meanings)
+                entry = row[self.n_outputs + driver]
+                row[self.n_outputs + driver] = [(entry[0] if entry else self.ring.rational(0)) - value, *entry[1:]]
+        return Realization(F, G, H, D, [row[states + self.n_inputs :] for row in outputs], meanings)
 
     def _coefficient(self, pivot: int, column: int, power: int) -> Scalar:
         """Return a coefficient of the row of a pivot, made monic."""
@@ -118,37 +118,37 @@ class DrivenRows:
             return self.ring.rational(0)
         return Scalar(self.ring, polynomial[power], self.rows[pivot][pivot][-1])
 
-    def _combine(self, pivot: int, power: int, outputs: Rows, states: int) -> list[Scalar]:
+    def _coefficient_row(self, pivot: int, power: int, outputs: ScalarMatrix, states: int) -> list[Scalar]:
         """Return ``-c_k`` of a row in terms of states, v and v', where all that it needs of g is known."""
-        total = [self.ring.rational(0)] * (states + 2 * self.driving)
-        for column in range(self.responding):
+        total = [self.ring.rational(0)] * (states + 2 * self.n_inputs)
+        for column in range(self.n_outputs):
             factor = self._coefficient(pivot, column, power)
             if factor and column in self.rows:
                 total = [a - factor * b if b else a for a, b in zip(total, outputs[column], strict=True)]
-        for driver in range(self.driving):
-            total[states + driver] = total[states + driver] - self._coefficient(pivot, self.responding + driver, power)
+        for driver in range(self.n_inputs):
+            total[states + driver] = total[states + driver] - self._coefficient(pivot, self.n_outputs + driver, power)
         return total
 
-    def _outputs(self, pivots: Sequence[int], first: dict[int, int], states: int) -> Rows:
+    def _output_rows(self, pivots: Sequence[int], first: dict[int, int], states: int) -> ScalarMatrix:
         """Return g in terms of states, v and v'."""
-        width = states + 2 * self.driving
-        outputs = [[self.ring.rational(0)] * width for _ in range(self.responding)]
+        width = states + 2 * self.n_inputs
+        outputs = [[self.ring.rational(0)] * width for _ in range(self.n_outputs)]
         # A row holds, at its degree, only functions whose own rows have a larger one.
         for pivot in sorted(pivots, key=self.degree, reverse=True):
             degree = self.degree(pivot)
-            total = self._combine(pivot, degree, outputs, states)
+            total = self._coefficient_row(pivot, degree, outputs, states)
             if degree:
                 total[first[pivot]] = total[first[pivot]] + self.ring.rational(1)
-            for driver in range(self.driving):
-                place = states + self.driving + driver
-                total[place] = total[place] - self._coefficient(pivot, self.responding + driver, degree + 1)
+            for driver in range(self.n_inputs):
+                place = states + self.n_inputs + driver
+                total[place] = total[place] - self._coefficient(pivot, self.n_outputs + driver, degree + 1)
             outputs[pivot] = total
         return outputs
 
-    def _shifted(self, rows: Rows, shift: Rows, states: int) -> tuple[Rows, Rows]:
+    def _shift_states(self, rows: ScalarMatrix, shift: ScalarMatrix, states: int) -> tuple[ScalarMatrix, ScalarMatrix]:
         """Return the factors of x and of v for rows in terms of w and v, where ``w = x + shift v``."""
         left = [row[:states] for row in rows]
-        right = [row[states : states + self.driving] for row in rows]
+        right = [row[states : states + self.n_inputs] for row in rows]
         for row, own in zip(left, right, strict=True):
             for factor, shifted in zip(row, shift, strict=True):
                 for driver, value in enumerate(shifted):
@@ -156,11 +156,11 @@ class DrivenRows:
                         own[driver] = own[driver] + factor * value
         return left, right
 
-    def _meanings(self, pivot: int) -> list[list[list[Scalar]]]:
+    def _state_operators(self, pivot: int) -> list[list[list[Scalar]]]:
         """Return the states of a row as operators on g and v, by Horner's rule."""
-        degree, width = self.degree(pivot), self.responding + self.driving
+        degree, width = self.degree(pivot), self.n_outputs + self.n_inputs
         found: list[list[list[Scalar]]] = []
-        kept = [column for column in range(width) if column in self.rows or column >= self.responding]
+        kept = [column for column in range(width) if column in self.rows or column >= self.n_outputs]
         current: list[list[Scalar]] = [[] for _ in range(width)]
         for column in kept:
             current[column] = [self._coefficient(pivot, column, k) for k in (degree, degree + 1)]
@@ -168,10 +168,10 @@ class DrivenRows:
             found.append([list(entry) for entry in current])
             for column in kept:
                 current[column] = [self._coefficient(pivot, column, k), *current[column]]
-        return [[_trimmed(entry) for entry in row] for row in found]
+        return [[_trim_scalars(entry) for entry in row] for row in found]
 
 
-def resolve(
+def resolvent_fraction(
     F: Sequence[Sequence[Scalar]], row: Sequence[Scalar], column: Sequence[Scalar]
 ) -> tuple[list[Scalar], list[Scalar]]:
     """Return N and D, lowest powers first, with ``row (d - F)^-1 column = N(d)/D(d)``; they may share factors.
@@ -212,13 +212,13 @@ def resolve(
     return top[::-1], bottom[::-1]
 
 
-def _trimmed(coefficients: list[Scalar]) -> list[Scalar]:
+def _trim_scalars(coefficients: list[Scalar]) -> list[Scalar]:
     while coefficients and not coefficients[-1]:
         coefficients.pop()
     return coefficients
 
 
-def reduce_driven(ring: ScalarRing, rows: Sequence[Vector], responding: int) -> DrivenRows:
+def reduce_to_left_fraction(ring: ScalarRing, rows: Sequence[Vector], n_outputs: int) -> LeftMatrixFraction:
     """Return the equations with P in Popov form.
 
     Parameters
@@ -227,7 +227,7 @@ def reduce_driven(ring: ScalarRing, rows: Sequence[Vector], responding: int) -> 
         Of the coefficients.
     rows : sequence of vectors
         P and R side by side.
-    responding : int
+    n_outputs : int
         How many columns P has.
 
     Examples
@@ -238,8 +238,8 @@ def reduce_driven(ring: ScalarRing, rows: Sequence[Vector], responding: int) -> 
     >>> print(system.F, system.G, system.H, system.D)
     [[Scalar(-2)]] [[Scalar(1)]] [[Scalar(1)]] [[Scalar(0)]]
     """
-    width = len(rows[0]) if rows else responding
-    shifts: list[int | None] = [0] * responding + [None] * (width - responding)
+    width = len(rows[0]) if rows else n_outputs
+    shifts: list[int | None] = [0] * n_outputs + [None] * (width - n_outputs)
     basis, vanished = popov_basis(ring, rows, shifts)
-    ties = [vector[responding:] for vector in vanished if any(vector)]
-    return DrivenRows(ring, responding, width - responding, basis, ties)
+    ties = [vector[n_outputs:] for vector in vanished if any(vector)]
+    return LeftMatrixFraction(ring, n_outputs, width - n_outputs, basis, ties)

@@ -14,43 +14,53 @@ References
 ----------
 Mulders, Storjohann (2003), On lattice reduction for polynomial matrices. Beckermann, Labahn, Villard (2006), Normal
 forms for general polynomial matrices.
+
+What one random point of a large finite field decides about equations, without any elimination over polynomials.
+
+Full rank at a point proves full rank, and coprime determinants at a point prove that no mode is out of reach: both can
+only get lost there. The converse holds up to a chance of about 1e-15, and is checked exactly where it is a promise.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from flint import fmpz, fmpz_poly
+from flint import fmpz, fmpz_poly, nmod_mat, nmod_poly
 
-from lodekit.algebra.finite_field import CoefficientRing, Element
-from lodekit.algebra.polynomials import Polynomial, scale, trim
-from lodekit.algebra.scalars import MAX_PRODUCTS, too_large
+from lodekit.algebra.polynomials import Polynomial, map_polynomial_to_finite_field, sample_points, scale, trim
+from lodekit.algebra.scalars import MAX_PRODUCT_TERMS, CoefficientRing, Element, ScalarRing, expression_swell_error
 
 __all__ = [
-    "ELIMINATE",
+    "ELIMINATION_SHIFT",
+    "InputOutputPartitions",
     "Vector",
+    "is_provably_left_prime",
     "kernel_and_image",
-    "leading_position",
-    "normal_form",
+    "pivot_index",
     "popov_basis",
-    "primitive_vector",
+    "primitive_part_of_vector",
+    "reduce_modulo_basis",
 ]
+
 
 Vector = list[Polynomial]
 #: A vector of FLINT's polynomials, which have lengths and coefficients as lists do.
-_Packed = list[Any]
+_FlintVector = list[Any]
 
 #: A shift beyond every degree that occurs: its positions are eliminated before all others.
-ELIMINATE = 1 << 40
+ELIMINATION_SHIFT = 1 << 40
 
 #: How many terms in the parameters a vector may have before the computation is given up.
-MAX_TERMS = 100_000
+MAX_VECTOR_TERMS = 100_000
 #: How many terms all vectors together may have that one elimination goes through.
-MAX_WORK = 1_000_000
+MAX_REDUCTION_TERMS = 1_000_000
 
 
-def leading_position(vector: Vector, shifts: Sequence[int | None]) -> int:
+def pivot_index(vector: Vector, shifts: Sequence[int | None]) -> int:
     """Return the position of the leading monomial of a `vector`, or -1 for none.
 
     The `shifts` are added to the degrees; a position with shift None is only carried along.
@@ -64,17 +74,17 @@ def leading_position(vector: Vector, shifts: Sequence[int | None]) -> int:
     return position
 
 
-def primitive_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> Vector:
+def primitive_part_of_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> Vector:
     """Return the primitive multiple of a `vector` over `ring`.
 
     Its elements have no common factor, and `pivot`, one of them, is root-free and positive.
     """
-    unit = ring.unit(pivot)
-    if _is_packed(vector):
-        return _without_content([polynomial * unit for polynomial in vector] if unit != 1 else vector)
+    unit = ring.canonical_multiplier(pivot)
+    if _is_flint_vector(vector):
+        return _divide_flint_vector_by_content([polynomial * unit for polynomial in vector] if unit != 1 else vector)
     if unit != 1:
-        if ring.count_terms((unit,)) * _count(ring, vector) > MAX_PRODUCTS:
-            raise too_large()
+        if ring.count_terms((unit,)) * _count_vector_terms(ring, vector) > MAX_PRODUCT_TERMS:
+            raise expression_swell_error()
         vector = [scale(ring, polynomial, unit) for polynomial in vector]
     divisor = ring.content(value for polynomial in vector for value in polynomial)
     if divisor == 1 or not divisor:
@@ -82,19 +92,19 @@ def primitive_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> V
     return [[ring.divide(value, divisor) for value in polynomial] for polynomial in vector]
 
 
-def _pack(vector: Vector) -> _Packed:
+def _to_flint(vector: Vector) -> _FlintVector:
     return [fmpz_poly(polynomial) for polynomial in vector]
 
 
-def _unpack(vector: _Packed) -> Vector:
+def _from_flint(vector: _FlintVector) -> Vector:
     return [polynomial.coeffs() for polynomial in vector]
 
 
-def _is_packed(vector: Vector | _Packed) -> bool:
+def _is_flint_vector(vector: Vector | _FlintVector) -> bool:
     return bool(vector) and isinstance(vector[0], fmpz_poly)
 
 
-def _without_content(vector: _Packed) -> _Packed:
+def _divide_flint_vector_by_content(vector: _FlintVector) -> _FlintVector:
     divisor = fmpz(0)
     for polynomial in vector:
         if polynomial:
@@ -104,30 +114,31 @@ def _without_content(vector: _Packed) -> _Packed:
     return [polynomial // divisor for polynomial in vector] if divisor else vector
 
 
-def _leading(polynomial: Any) -> Element:
+def _leading_coefficient(polynomial: Any) -> Element:
     return polynomial[len(polynomial) - 1]
 
 
-def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, degree: int) -> Vector:
+def _cancel_term(ring: CoefficientRing, vector: Vector, pivot_vector: Vector, position: int, degree: int) -> Vector:
     """Return the combination of both that has no ``d^degree`` at the position."""
-    pivot, target = _leading(by[position]), vector[position][degree]
-    shift = degree + 1 - len(by[position])
+    pivot, target = _leading_coefficient(pivot_vector[position]), vector[position][degree]
+    shift = degree + 1 - len(pivot_vector[position])
     common = ring.common_factor(pivot, target)
     keep, subtract = ring.divide(pivot, common), ring.divide(target, common)
-    if _is_packed(vector):
-        packed: _Packed = [polynomial * keep for polynomial in vector] if keep != 1 else list(vector)
+    if _is_flint_vector(vector):
+        packed: _FlintVector = [polynomial * keep for polynomial in vector] if keep != 1 else list(vector)
         factor = fmpz_poly([0] * shift + [subtract]) if shift else subtract
-        for place, polynomial in enumerate(by):
+        for place, polynomial in enumerate(pivot_vector):
             if polynomial:
                 packed[place] -= polynomial * factor
-        return _without_content(packed)
+        return _divide_flint_vector_by_content(packed)
     if (
-        ring.count_terms((keep,)) * _count(ring, vector) + ring.count_terms((subtract,)) * _count(ring, by)
-        > MAX_PRODUCTS
+        ring.count_terms((keep,)) * _count_vector_terms(ring, vector)
+        + ring.count_terms((subtract,)) * _count_vector_terms(ring, pivot_vector)
+        > MAX_PRODUCT_TERMS
     ):
-        raise too_large()
+        raise expression_swell_error()
     result: Vector = []
-    for polynomial, other in zip(vector, by, strict=True):
+    for polynomial, other in zip(vector, pivot_vector, strict=True):
         if not other and (keep == 1 or not polynomial):
             result.append(polynomial)
             continue
@@ -142,22 +153,22 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
     divisor = ring.content(value for polynomial in result for value in polynomial)
     if divisor and divisor != 1:
         result = [[ring.divide(value, divisor) for value in polynomial] for polynomial in result]
-    if _count(ring, result) > MAX_TERMS:
-        raise too_large()
+    if _count_vector_terms(ring, result) > MAX_VECTOR_TERMS:
+        raise expression_swell_error()
     return result
 
 
-def _count(ring: CoefficientRing, vector: Vector) -> int:
+def _count_vector_terms(ring: CoefficientRing, vector: Vector) -> int:
     return ring.count_terms(value for polynomial in vector for value in polynomial)
 
 
-def _weak_basis(
+def _weak_popov_basis(
     ring: CoefficientRing, vectors: Iterable[Vector], shifts: Sequence[int | None]
 ) -> tuple[dict[int, Vector], list[Vector]]:
     """Return a basis with distinct leading positions, and what was left of vectors that vanish in the ordered part."""
 
     def weight(vector: Vector) -> int:
-        position = leading_position(vector, shifts)
+        position = pivot_index(vector, shifts)
         return -1 if position < 0 else len(vector[position]) + (shifts[position] or 0)
 
     basis: dict[int, Vector] = {}
@@ -166,7 +177,7 @@ def _weak_basis(
     for start in sorted(vectors, key=weight):
         vector = start
         while True:
-            position = leading_position(vector, shifts)
+            position = pivot_index(vector, shifts)
             if position < 0:
                 vanished.append(vector)
                 break
@@ -175,19 +186,24 @@ def _weak_basis(
                 break
             if len(vector[position]) < len(basis[position][position]):
                 vector, basis[position] = basis[position], vector
-            vector = _cancel(ring, vector, basis[position], position, len(vector[position]) - 1)
-            work += _count(ring, vector)
-            if work > MAX_WORK:
-                raise too_large()
-            position = leading_position(vector, shifts)
+            vector = _cancel_term(ring, vector, basis[position], position, len(vector[position]) - 1)
+            work += _count_vector_terms(ring, vector)
+            if work > MAX_REDUCTION_TERMS:
+                raise expression_swell_error()
+            position = pivot_index(vector, shifts)
             if ring.has_relations and position >= 0:
                 # Common factors that hide behind square roots come out when the leading coefficient is free of them.
-                vector = primitive_vector(ring, vector, vector[position][-1])
+                vector = primitive_part_of_vector(ring, vector, vector[position][-1])
     return basis, vanished
 
 
-def normal_form(
-    ring: CoefficientRing, vector: Vector, basis: dict[int, Vector], shifts: Sequence[int | None], *, skip: int = -1
+def reduce_modulo_basis(
+    ring: CoefficientRing,
+    vector: Vector,
+    basis: dict[int, Vector],
+    shifts: Sequence[int | None],
+    *,
+    excluded_pivot: int = -1,
 ) -> Vector:
     """Return a multiple of the vector's remainder modulo a basis with distinct leading positions.
 
@@ -201,13 +217,13 @@ def normal_form(
         By leading position.
     shifts : sequence of int or None
         Added to the degrees; a position with None is only carried along.
-    skip : int
+    excluded_pivot : int
         A leading position whose basis vector is not used (the vector's own).
     """
-    if isinstance(ring.one, fmpz) and not _is_packed(vector):
-        packed = {position: _pack(by) for position, by in basis.items()}
-        return _unpack(normal_form(ring, _pack(vector), packed, shifts, skip=skip))
-    places = [(k, len(by[k]), shifts[k] or 0) for k, by in basis.items() if k != skip]
+    if isinstance(ring.one, fmpz) and not _is_flint_vector(vector):
+        packed = {position: _to_flint(by) for position, by in basis.items()}
+        return _from_flint(reduce_modulo_basis(ring, _to_flint(vector), packed, shifts, excluded_pivot=excluded_pivot))
+    places = [(k, len(by[k]), shifts[k] or 0) for k, by in basis.items() if k != excluded_pivot]
     while True:
         best, target = -1, -1
         for position, least, shift in places:
@@ -216,7 +232,7 @@ def normal_form(
                 best, target = length + shift, position
         if target < 0:
             return vector
-        vector = _cancel(ring, vector, basis[target], target, len(vector[target]) - 1)
+        vector = _cancel_term(ring, vector, basis[target], target, len(vector[target]) - 1)
 
 
 def popov_basis(
@@ -237,16 +253,20 @@ def popov_basis(
         Added to the degrees; a position with None is only carried along.
     """
     if is_plain := isinstance(ring.one, fmpz):
-        vectors = [_pack(vector) for vector in vectors]
-    basis, vanished = _weak_basis(ring, vectors, shifts)
+        vectors = [_to_flint(vector) for vector in vectors]
+    basis, vanished = _weak_popov_basis(ring, vectors, shifts)
     order = sorted(basis, key=lambda position: len(basis[position][position]) + (shifts[position] or 0))
     for position in order:
-        basis[position] = normal_form(ring, basis[position], basis, shifts, skip=position)
+        basis[position] = reduce_modulo_basis(ring, basis[position], basis, shifts, excluded_pivot=position)
     found = {
-        position: primitive_vector(ring, basis[position], _leading(basis[position][position])) for position in order
+        position: primitive_part_of_vector(ring, basis[position], _leading_coefficient(basis[position][position]))
+        for position in order
     }
     if is_plain:
-        found, vanished = {position: _unpack(vector) for position, vector in found.items()}, [*map(_unpack, vanished)]
+        found, vanished = (
+            {position: _from_flint(vector) for position, vector in found.items()},
+            [*map(_from_flint, vanished)],
+        )
     return {position: found[position] for position in sorted(found)}, vanished
 
 
@@ -271,7 +291,146 @@ def kernel_and_image(
         [list(p) for p in vector] + [[ring.one] if i == j else [] for j in range(count)]
         for i, vector in enumerate(vectors)
     ]
-    basis, _ = popov_basis(ring, extended, [ELIMINATE] * width + [0] * count)
+    basis, _ = popov_basis(ring, extended, [ELIMINATION_SHIFT] * width + [0] * count)
     image = [vector for position, vector in basis.items() if position < width]
     kernel = [vector[width:] for position, vector in basis.items() if position >= width]
     return [v[:width] for v in image], [v[width:] for v in image], kernel
+
+
+@dataclass(frozen=True)
+class InputOutputPartitions:
+    """Which sets of channels can be chosen freely, at a random point: the rest must be determined by the equations.
+
+    One such set is known, the first in order. In any other one, some channels of it are replaced by as many others, and
+    whether they can be is a minor of the matrix that expresses the others by it: small where few are replaced.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    equations : list of vectors
+        Independent.
+    width : int
+        How many channels there are.
+    """
+
+    ring: ScalarRing
+    equations: list[Vector]
+    width: int
+
+    @cached_property
+    def _row_echelon_form(self) -> tuple[int, dict[int, int], list[list[int]]]:
+        """The prime, the equation that determines each channel which is not free, and all equations solved for them."""
+        field, points = next(sample_points(self.ring, seed=1))
+        # A point in d as well: any number that has nothing to do with the equations.
+        d = field.integer(0x9E3779B97F4A7C15)
+        values = []
+        for row in self.equations:
+            for entry in reversed(row):
+                total = field.zero
+                for value in reversed(map_polynomial_to_finite_field(self.ring, entry, field, points)):
+                    total = total * d + value
+                values.append(int(total))
+        # The last channels come first, so that they are determined, and the first ones free.
+        solved, rank = nmod_mat(len(self.equations), self.width, values, field.prime).rref()
+        rows = [[int(value) for value in reversed(row)] for row in solved.tolist()[:rank]]
+        owners = {max(j for j, value in enumerate(row) if value): i for i, row in enumerate(rows)}
+        return field.prime, owners, rows
+
+    @property
+    def n_inputs(self) -> int:
+        """How many channels can be chosen."""
+        return self.width - len(self._row_echelon_form[1])
+
+    def rank(self, channel_mask: int) -> int:
+        """Return how many of some channels can be chosen at once.
+
+        Parameters
+        ----------
+        channel_mask : int
+            The channels as bits: the lowest is the first channel.
+        """
+        prime, owners, rows = self._row_echelon_form
+        mine = [owners[j] for j in owners if channel_mask >> j & 1]
+        missing = [j for j in range(self.width) if j not in owners and not channel_mask >> j & 1]
+        kept = self.n_inputs - len(missing)
+        if not mine or not missing:
+            return kept
+        return kept + int(nmod_mat(len(mine), len(missing), [rows[i][j] for i in mine for j in missing], prime).rank())
+
+    def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
+        """Return the largest sets of channels that can be chosen, in order, at most `limit` of them.
+
+        Examples
+        --------
+        >>> ring = ScalarRing()
+        >>> Exchanges(ring, [[[ring.zero, ring.one], [-ring.one], []]], 3).sets(10)
+        ((0, 2), (1, 2))
+        """
+        found: list[tuple[int, ...]] = []
+        size, whole = self.n_inputs, (1 << self.width) - 1
+        # Depth first, without recursion: there may be more channels than Python has levels.
+        stack = [(0, 0, 0)]
+        while stack and len(found) < limit:
+            chosen, count, start = stack.pop()
+            if count == size:
+                found.append(tuple(j for j in range(self.width) if chosen >> j & 1))
+                continue
+            # Without this channel the set must still be completed by later ones; otherwise no later one will do either.
+            later = chosen | (whole >> (start + 1) << (start + 1))
+            if start + 1 < self.width and self.rank(later) == size:
+                stack.append((chosen, count, start + 1))
+            if self.rank(chosen | 1 << start) == count + 1:
+                stack.append((chosen | 1 << start, count + 1, start + 1))
+        return tuple(found)
+
+
+def is_provably_left_prime(ring: ScalarRing, equations: Sequence[Vector], width: int) -> bool:
+    """Return whether a point proves that the equations leave no mode; no proof was found where it is False.
+
+    The determinants of the equations times random matrices are combinations of the maximal minors: where two of them
+    have no common zero, the minors have none.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    equations : sequence of vectors
+        Independent.
+    width : int
+        How many channels there are.
+    """
+    rank = len(equations)
+    if not rank:
+        return True
+    field, points = next(sample_points(ring))
+    prime, generator = field.prime, random.Random(rank)
+    rows = [[map_polynomial_to_finite_field(ring, entry, field, points) for entry in row] for row in equations]
+    most = max(len(entry) for row in rows for entry in row)
+    powers = [
+        nmod_mat(rank, width, [int(e[k]) if k < len(e) else 0 for row in rows for e in row], prime) for k in range(most)
+    ]
+    degree = sum(max(len(entry) for entry in row) - 1 for row in rows)
+    found = nmod_poly([0], prime)
+    for _ in range(2):
+        mixed = nmod_mat(width, rank, [generator.getrandbits(60) for _ in range(width * rank)], prime)
+        square = [power * mixed for power in powers]
+        values = []
+        for point in range(degree + 1):
+            total = square[-1]
+            for power in reversed(square[:-1]):
+                total = total * point + power
+            values.append(int(total.det()))
+        found = found.gcd(_interpolate_newton(values, prime))
+    return bool(found.degree() == 0)
+
+
+def _interpolate_newton(values: Sequence[int], prime: int) -> nmod_poly:
+    """Return the polynomial with these values at 0, 1, 2, ...: Newton's differences."""
+    differences = list(values)
+    for order in range(1, len(values)):
+        inverse = pow(order, -1, prime)
+        for k in range(len(values) - 1, order - 1, -1):
+            differences[k] = (differences[k] - differences[k - 1]) * inverse % prime
+    total = nmod_poly([0], prime)
+    for k in range(len(values) - 1, -1, -1):
+        total = total * nmod_poly([-k % prime, 1], prime) + differences[k]
+    return total

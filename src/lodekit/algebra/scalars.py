@@ -1,46 +1,230 @@
-"""The coefficients: integers extended by named constants and parameters, and their fractions.
+"""The interface of coefficient rings that eliminations work over, and the integers modulo a prime, which have it.
+
+Irrational constants known by name, and rational numbers as people write them.
+
+The coefficients: integers extended by named constants and parameters, and their fractions.
 
 Everything the algebra does happens over ``R = Z[constants, parameters]``, without fractions, on FLINT's integers and
 sparse polynomials; the field ``K = Q(constants, parameters)`` appears only where a user can see it, as `Scalar`.
 Square roots of primes and sines are reduced by ``s^2 = p`` and ``sin^2 = 1 - cos^2``, so that zero is recognised.
+
+Values of sqrt, exp, sin and cos at exact numbers, in terms of named constants without hidden relations.
+
+Zero is recognised exactly only if the constants are independent. Square roots of distinct primes are, with s^2 = p. Of
+the exponentials (and of the angles) of rational numbers, two are always related; those with a simple ratio, such as
+exp(1) and exp(1/2), are therefore refused together. The relations of others have powers that no equation contains.
+Multiples of pi are accepted where the cosine has square roots only.
 """
 
 from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
-from flint import Ordering, arb, fmpz, fmpz_mpoly, fmpz_mpoly_ctx
+from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly, fmpz_mpoly_ctx, nmod
 
-from lodekit.algebra.constants import Constant, format_rational
-from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.errors import AlgebraError
 
-__all__ = ["MAX_FACTORED", "MAX_PRODUCTS", "Scalar", "ScalarRing", "check_factorable", "join_terms", "too_large"]
+__all__ = [
+    "MAX_FACTOR_TERMS",
+    "MAX_PRODUCT_TERMS",
+    "CoefficientRing",
+    "Element",
+    "FiniteField",
+    "MissingConstantError",
+    "NamedConstant",
+    "RelatedConstantsError",
+    "Scalar",
+    "ScalarRing",
+    "check_factorable",
+    "evaluate_constant_function",
+    "expression_swell_error",
+    "format_rational",
+    "format_sum",
+]
+
+
+#: An element of a coefficient ring: ``fmpz``, ``fmpz_mpoly`` or ``nmod``; FLINT ships no type hints.
+Element = Any
+
+
+class CoefficientRing(Protocol):
+    """The operations on coefficients that eliminations use."""
+
+    @property
+    def zero(self) -> Element:
+        """The zero of the domain."""
+        ...
+
+    @property
+    def one(self) -> Element:
+        """The one of the domain."""
+        ...
+
+    @property
+    def has_relations(self) -> bool:
+        """Whether products must be brought to normal form by `reduce`."""
+        ...
+
+    def reduce(self, element: Element) -> Element:
+        """Return the element in normal form."""
+        ...
+
+    def common_factor(self, first: Element, second: Element) -> Element:
+        """Return a common divisor of `first` and `second`, as large as the domain allows."""
+        ...
+
+    def content(self, elements: Iterable[Element]) -> Element:
+        """Return a common divisor of all elements; zero for none."""
+        ...
+
+    def divide(self, element: Element, divisor: Element) -> Element:
+        """Return the quotient of `element` by `divisor`, which divides it exactly."""
+        ...
+
+    def count_terms(self, elements: Iterable[Element]) -> int:
+        """Return how many symbolic terms the elements have in all; zero without symbols."""
+        ...
+
+    def canonical_multiplier(self, element: Element) -> Element:
+        """Return a multiplier that makes the element canonical among its multiples."""
+        ...
+
+
+@dataclass(frozen=True)
+class FiniteField:
+    """The integers modulo a prime below 2^63: where structure is tested at single points."""
+
+    prime: int
+    zero: Element = field(init=False, repr=False, compare=False)
+    one: Element = field(init=False, repr=False, compare=False)
+    has_relations: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "zero", nmod(0, self.prime))
+        object.__setattr__(self, "one", nmod(1, self.prime))
+
+    def integer(self, value: int) -> Element:
+        """Return an integer as an element of the field."""
+        return nmod(value % self.prime, self.prime)
+
+    def reduce(self, element: Element) -> Element:
+        """Return the element: there are no relations."""
+        return element
+
+    def common_factor(self, first: Element, second: Element) -> Element:
+        """Return `first`, whatever `second` is: in a field an elimination subtracts a quotient and scales nothing."""
+        return first
+
+    def content(self, elements: Iterable[Element]) -> Element:
+        """Return one: in a field every element divides every other."""
+        return self.one if any(elements) else self.zero
+
+    def count_terms(self, elements: Iterable[Element]) -> int:
+        """Return zero: there are no symbols."""
+        return 0
+
+    def divide(self, element: Element, divisor: Element) -> Element:
+        """Return ``element / divisor``."""
+        return element / divisor
+
+    def canonical_multiplier(self, element: Element) -> Element:
+        """Return the inverse."""
+        return self.one / element
+
+
+def format_rational(value: Fraction) -> str:
+    """Return a short decimal where there is an exact one, else a fraction.
+
+    Examples
+    --------
+    >>> format_rational(Fraction(981, 100)), format_rational(Fraction(2, 3)), format_rational(Fraction(1, 2**40))
+    ('9.81', '2/3', '1/1099511627776')
+    """
+    rest, digits = value.denominator, 0
+    # Each step is one more decimal place, as few as there can be.
+    while rest % 5 == 0 or rest % 2 == 0:
+        rest //= 10 if rest % 10 == 0 else 5 if rest % 5 == 0 else 2
+        digits += 1
+    if rest != 1 or digits == 0 or digits > 12:
+        # FLINT writes integers of any length; Python refuses long ones.
+        top, bottom = str(fmpz(value.numerator)), str(fmpz(value.denominator))
+        return top if bottom == "1" else f"{top}/{bottom}"
+    text = str(fmpz(abs(value.numerator) * 10**digits // value.denominator)).zfill(digits + 1)
+    return ("-" if value < 0 else "") + f"{text[:-digits]}.{text[-digits:]}"
+
+
+@dataclass(frozen=True, order=True)
+class NamedConstant:
+    """An irrational number known by name: ``pi``, ``sqrt(2)``, ``exp(1)``, ``cos(0.3)``, ``sin(pi/5)``.
+
+    Parameters
+    ----------
+    kind : {"pi", "sqrt", "exp", "cos", "sin"}
+    argument : Fraction
+        The rational argument (a prime for ``sqrt``); ignored for ``pi``.
+    is_multiple_of_pi : bool
+        Whether the argument is a multiple of pi.
+    """
+
+    kind: str
+    argument: Fraction = Fraction(1)
+    is_multiple_of_pi: bool = False
+
+    @property
+    def name(self) -> str:
+        """The constant as users write it.
+
+        Examples
+        --------
+        >>> Constant("sqrt", Fraction(2)).name, Constant("cos", Fraction(1, 5), times_pi=True).name
+        ('sqrt(2)', 'cos(pi/5)')
+        """
+        if self.kind == "pi":
+            return "pi"
+        if not self.is_multiple_of_pi:
+            return f"{self.kind}({self.argument})"
+        top, bottom = self.argument.numerator, self.argument.denominator
+        return f"{self.kind}({'' if top == 1 else f'{top}*'}pi{'' if bottom == 1 else f'/{bottom}'})"
+
+    @property
+    def cosine(self) -> NamedConstant:
+        """The cosine of the same angle: what the square of a sine is written in."""
+        return replace(self, kind="cos")
+
+    def enclose(self) -> Any:
+        """Return a ball (``arb``) that holds the value, at the current precision of FLINT."""
+        if self.kind == "pi":
+            return arb.pi()
+        argument = arb(fmpq(self.argument.numerator, self.argument.denominator))
+        if self.is_multiple_of_pi:
+            argument *= arb.pi()
+        return getattr(argument, self.kind)()
+
 
 #: How many terms a polynomial in several symbols may have where its factors are asked for.
-MAX_FACTORED = 4_000
+MAX_FACTOR_TERMS = 4_000
 #: How many terms a product may have before like ones are collected; beyond, the computation is given up. That is a
 #: second or so, and systems that people write stay a hundred times below.
-MAX_PRODUCTS = 1_000_000
+MAX_PRODUCT_TERMS = 1_000_000
 #: The same for what clears an element of square roots and sines, which happens less often.
-MAX_CLEARED = 10_000_000
+MAX_RATIONALIZED_TERMS = 10_000_000
 
 
-def _restore(names: tuple[str, ...], terms: dict[tuple[int, ...], int]) -> Element:
+def _unpickle_element(names: tuple[str, ...], terms: dict[tuple[int, ...], int]) -> Element:
     return fmpz_mpoly_ctx.get(list(names), Ordering.lex).from_dict(terms)
 
 
-def _reduce_element(element: Element) -> tuple[Any, ...]:
+def _pickle_element(element: Element) -> tuple[Any, ...]:
     terms = {tuple(int(e) for e in exponents): int(value) for exponents, value in element.to_dict().items()}
-    return _restore, (tuple(element.context().names()), terms)
+    return _unpickle_element, (tuple(element.context().names()), terms)
 
 
 # FLINT's multivariate polynomials have no pickle of their own; modes and forms hold them.
-copyreg.pickle(fmpz_mpoly, _reduce_element)
+copyreg.pickle(fmpz_mpoly, _pickle_element)
 
 
 @dataclass(frozen=True)
@@ -64,7 +248,7 @@ class ScalarRing:
     """
 
     parameters: tuple[str, ...] = ()
-    constants: tuple[Constant, ...] = ()
+    constants: tuple[NamedConstant, ...] = ()
     _context: Any = field(init=False, repr=False, compare=False)
     _squares: dict[int, Element] = field(init=False, repr=False, compare=False)
     zero: Element = field(init=False, repr=False, compare=False)
@@ -103,7 +287,7 @@ class ScalarRing:
         """Return a parameter as a field element."""
         return Scalar(self, self._context.gen(len(self.constants) + self.parameters.index(name)))
 
-    def constant(self, constant: Constant) -> Scalar:
+    def constant(self, constant: NamedConstant) -> Scalar:
         """Return a named constant of the ring as a field element."""
         return Scalar(self, self._context.gen(self.constants.index(constant)))
 
@@ -172,22 +356,22 @@ class ScalarRing:
         """Return the quotient of `element` by `divisor`, which divides it exactly."""
         return element // divisor
 
-    def unit(self, element: Element) -> Element:
+    def canonical_multiplier(self, element: Element) -> Element:
         """Return a non-zero multiplier that makes the element free of square roots and sines, and positive in sign."""
         conjugates = []
         for index in self._squares:
             if not element.degrees()[index]:
                 continue
-            if len(element) ** 2 > MAX_CLEARED:
-                raise too_large()
+            if len(element) ** 2 > MAX_RATIONALIZED_TERMS:
+                raise expression_swell_error()
             conjugate = self.from_terms({e: -v if e[index] else v for e, v in self.terms(element).items()})
             conjugates.append(conjugate)
             element = self.reduce(element * conjugate)
         multiplier = self.one
         # The last ones have the fewest roots in them: products stay small for as long as they can.
         for conjugate in reversed(conjugates):
-            if len(multiplier) * len(conjugate) > MAX_CLEARED:
-                raise too_large()
+            if len(multiplier) * len(conjugate) > MAX_RATIONALIZED_TERMS:
+                raise expression_swell_error()
             multiplier = self.reduce(multiplier * conjugate)
         leading = element if self._context is None else element.leading_coefficient()
         return multiplier if leading > 0 else -multiplier
@@ -236,7 +420,7 @@ class ScalarRing:
             text += sign + "*".join(factors)
         return text or "0"
 
-    def image(self, element: Element, target: FiniteField, points: Sequence[Element]) -> Element:
+    def map_to_finite_field(self, element: Element, target: FiniteField, points: Sequence[Element]) -> Element:
         """Return `element` in a finite field `target`, at `points` with one coordinate for each of `names`."""
         total = target.zero
         for exponents, coefficient in self.terms(element).items():
@@ -248,7 +432,7 @@ class ScalarRing:
         return total
 
 
-def too_large() -> AlgebraError:
+def expression_swell_error() -> AlgebraError:
     """Return the error of computations that are given up because of the parameters in them."""
     return AlgebraError(
         "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
@@ -257,11 +441,11 @@ def too_large() -> AlgebraError:
 
 def check_factorable(terms: int) -> None:
     """Raise where a polynomial in several symbols has so many `terms` that factoring it could take minutes."""
-    if terms > MAX_FACTORED:
+    if terms > MAX_FACTOR_TERMS:
         raise AlgebraError("the symbolic expressions grow too large to be factored; give numbers for some parameters")
 
 
-def join_terms(terms: Iterable[tuple[Scalar, str]]) -> str:
+def format_sum(terms: Iterable[tuple[Scalar, str]]) -> str:
     """Return a sum of coefficients times what they multiply: ``-2*x1 + (a + b)*x2'``.
 
     Examples
@@ -272,7 +456,7 @@ def join_terms(terms: Iterable[tuple[Scalar, str]]) -> str:
     """
     text = ""
     for coefficient, base in terms:
-        term = coefficient.times(base)
+        term = coefficient.format_product(base)
         text += term if not text else f" - {term[1:]}" if term.startswith("-") else f" + {term}"
     return text or "0"
 
@@ -304,7 +488,7 @@ class Scalar:
         top = numerator
         if ring.has_relations:
             top, bottom = ring.reduce(top), ring.reduce(bottom)
-        multiplier = ring.unit(bottom)
+        multiplier = ring.canonical_multiplier(bottom)
         if multiplier != 1:
             top, bottom = top * multiplier, bottom * multiplier
             if ring.has_relations:
@@ -346,10 +530,10 @@ class Scalar:
         return bool(self.numerator == other.numerator and self.denominator == other.denominator)
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(self.sort_key)
 
     @property
-    def key(self) -> tuple[tuple[tuple[tuple[int, ...], int], ...], ...]:
+    def sort_key(self) -> tuple[tuple[tuple[tuple[int, ...], int], ...], ...]:
         """The value as a tuple that can be hashed and sorted."""
         return tuple(tuple(self.ring.terms(part).items()) for part in (self.numerator, self.denominator))
 
@@ -381,7 +565,7 @@ class Scalar:
     def _has_integer_denominator(self) -> bool:
         return not any(any(exponents) for exponents in self.ring.terms(self.denominator))
 
-    def times(self, base: str) -> str:
+    def format_product(self, base: str) -> str:
         """Return the value times something as text: ``-x``, ``2*x``, ``(a + b)*x``, ``(a + b)/c*x``."""
         text = str(self)
         if not base:
@@ -392,3 +576,129 @@ class Scalar:
 
     def __repr__(self) -> str:
         return f"Scalar({self})"
+
+
+#: Radicands are factored into primes: at once up to here.
+_MAX_RADICAND = 10**12
+#: Up to which whole exponent exp(n) is a power of exp(1), and exp(n pi) one of exp(pi).
+_MAX_EXPONENT_OF_E = 64
+#: Two arguments have a simple ratio where its numerator and denominator do not exceed this.
+_MAX_SIMPLE_RATIO = 64
+#: cos(pi r) where it has square roots only: r -> [(rational factor, radicand), ...].
+_COSINES_IN_RADICALS = {
+    Fraction(0): [(Fraction(1), 1)],
+    Fraction(1, 12): [(Fraction(1, 4), 6), (Fraction(1, 4), 2)],
+    Fraction(1, 6): [(Fraction(1, 2), 3)],
+    Fraction(1, 5): [(Fraction(1, 4), 1), (Fraction(1, 4), 5)],
+    Fraction(1, 4): [(Fraction(1, 2), 2)],
+    Fraction(1, 3): [(Fraction(1, 2), 1)],
+    Fraction(2, 5): [(Fraction(-1, 4), 1), (Fraction(1, 4), 5)],
+    Fraction(5, 12): [(Fraction(1, 4), 6), (Fraction(-1, 4), 2)],
+    Fraction(1, 2): [(Fraction(0), 1)],
+}
+
+
+class MissingConstantError(Exception):
+    """The ring lacks constants that a value needs; the caller extends the ring and starts again."""
+
+    def __init__(self, *constants: NamedConstant) -> None:
+        super().__init__(*constants)
+        self.constants = constants
+
+
+class RelatedConstantsError(Exception):
+    """Two constants, `first` and `second`, have an algebraic relation that the ring would not know."""
+
+    def __init__(self, first: NamedConstant, second: NamedConstant) -> None:
+        super().__init__(first, second)
+        self.names = (first.name, second.name)
+
+
+def evaluate_constant_function(ring: ScalarRing, function: str, argument: Scalar) -> Scalar | None:
+    """Return a `function` at a number, the `argument`, in `ring`; None where such numbers have no named value.
+
+    Numbers are rational, or rational multiples of pi (not for ``sqrt``).
+
+    Raises
+    ------
+    MissingConstantError
+        Where the ring must be extended first.
+    RelatedConstantsError
+        Where that would bring in a hidden relation.
+    """
+    rational = argument.as_fraction()
+    if function == "sqrt":
+        return None if rational is None else _evaluate_square_root(ring, rational)
+    times_pi = rational is None
+    if rational is None:
+        rational = _as_multiple_of_pi(ring, argument)
+        if rational is None:
+            return None
+    if function == "exp":
+        return _evaluate_exponential(ring, rational, times_pi)
+    if times_pi or rational == 0:
+        return _evaluate_cosine_of_pi(ring, rational if function == "cos" else Fraction(1, 2) - rational)
+    value = _constant_symbol(ring, NamedConstant(function, abs(rational)))
+    return -value if function == "sin" and rational < 0 else value
+
+
+def _constant_symbol(ring: ScalarRing, constant: NamedConstant) -> Scalar:
+    if constant in ring.constants:
+        return ring.constant(constant)
+    family = ("cos", "sin") if constant.kind in ("cos", "sin") else (constant.kind,)
+    for other in ring.constants:
+        if (
+            constant.kind not in ("pi", "sqrt")
+            and other.kind in family
+            and other.is_multiple_of_pi == constant.is_multiple_of_pi
+        ):
+            ratio = constant.argument / other.argument
+            if ratio != 1 and max(ratio.numerator, ratio.denominator) <= _MAX_SIMPLE_RATIO:
+                raise RelatedConstantsError(other, constant)
+    raise MissingConstantError(*([constant.cosine] if constant.kind == "sin" else []), constant)
+
+
+def _evaluate_square_root(ring: ScalarRing, value: Fraction) -> Scalar | None:
+    if value < 0 or max(value.numerator, value.denominator) > _MAX_RADICAND:
+        return None
+    if not value:
+        return ring.rational(0)
+    # sqrt(p/q) = sqrt(p q)/q; distinct primes have independent square roots.
+    result = ring.rational(Fraction(1, value.denominator))
+    for prime, exponent in fmpz(value.numerator * value.denominator).factor():
+        result = result * ring.rational(int(prime) ** (int(exponent) // 2))
+        if exponent % 2:
+            result = result * _constant_symbol(ring, NamedConstant("sqrt", Fraction(int(prime))))
+    return result
+
+
+def _evaluate_exponential(ring: ScalarRing, value: Fraction, times_pi: bool) -> Scalar | None:
+    if value.denominator == 1:
+        if abs(value) > _MAX_EXPONENT_OF_E:
+            return None
+        return (
+            _constant_symbol(ring, NamedConstant("exp", Fraction(1), times_pi)) ** int(value)
+            if value
+            else ring.rational(1)
+        )
+    base = _constant_symbol(ring, NamedConstant("exp", abs(value), times_pi))
+    return base if value > 0 else ring.rational(1) / base
+
+
+def _evaluate_cosine_of_pi(ring: ScalarRing, half_turns: Fraction) -> Scalar | None:
+    """Return cos(pi turns), reduced to an angle between 0 and pi/2."""
+    half_turns = abs(half_turns) % 2
+    half_turns = 2 - half_turns if half_turns > 1 else half_turns
+    negative = half_turns > Fraction(1, 2)
+    half_turns = 1 - half_turns if negative else half_turns
+    total = ring.rational(0)
+    for factor, radicand in _COSINES_IN_RADICALS.get(half_turns, ()):
+        root = _evaluate_square_root(ring, Fraction(radicand))
+        if root is not None:
+            total = total + ring.rational(-factor if negative else factor) * root
+    return total if half_turns in _COSINES_IN_RADICALS else None
+
+
+def _as_multiple_of_pi(ring: ScalarRing, value: Scalar) -> Fraction | None:
+    pi = NamedConstant("pi")
+    return (value / _constant_symbol(ring, pi)).as_fraction() if pi in ring.constants else None

@@ -1,4 +1,15 @@
-"""The Smith form U A V = D with its transformation matrices, and an independent check of it."""
+"""The staged decomposition of an operator matrix that Smith form and parametrization are made from.
+
+Rows of A to their Popov form P (equations without redundancy), columns of P to ``P [N B] = [L 0]`` (B spans the kernel,
+minimally), and L, square and regular, to a diagonal by Hermite forms in turn. For a controllable system L is the
+identity and the third stage is empty. Every stage is canonical, so the result depends on the solution space alone (up
+to `left`, which says how the given equations make it).
+
+Stages are computed when asked for: N holds Bezout coefficients, which can be enormous with many parameters, and most
+questions (rank, kernel, controllability) do without it.
+
+The Smith form U A V = D with its transformation matrices, and an independent check of it.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +19,333 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.decomposition import Decomposition, Parts, between, combine, without_content
-from lodekit.algebra.finite_field import CoefficientRing
+from flint import fmpz, fmpz_poly
+
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import (
     Polynomial,
+    add,
     divide_exactly,
     extended_gcd,
+    from_multivariate,
+    gcd,
     multiply,
-    primitive,
+    primitive_part,
     pseudo_divide,
     scale,
+    to_multivariate,
 )
-from lodekit.algebra.reduction import Vector, kernel_and_image
-from lodekit.algebra.scalars import Scalar
+from lodekit.algebra.reduction import (
+    ELIMINATION_SHIFT,
+    InputOutputPartitions,
+    Vector,
+    is_provably_left_prime,
+    kernel_and_image,
+    pivot_index,
+    popov_basis,
+    primitive_part_of_vector,
+    reduce_modulo_basis,
+)
+from lodekit.algebra.scalars import CoefficientRing, Element, Scalar, ScalarRing, expression_swell_error
 from lodekit.errors import VerificationError
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["SmithForm", "divide_columns", "divide_rows", "invert_right", "smith_form", "to_matrices"]
+__all__ = [
+    "DiagonalForm",
+    "PopovDecomposition",
+    "SmithForm",
+    "bilinear_product",
+    "build_transformation_matrices",
+    "diagonalize",
+    "divide_by_content",
+    "divide_columns",
+    "divide_rows",
+    "invariant_factors_of_diagonal",
+    "invert_right_transformation",
+    "linear_combination",
+    "smith_form",
+]
+
+
+#: How many products of terms in the parameters one step of the elimination for a single kernel vector may take: two
+#: seconds or so. The step after it would take twenty times as many.
+MAX_ELIMINATION_PRODUCTS = 10_000_000
+
+
+@dataclass(frozen=True)
+class DiagonalForm:
+    """``[left; relations] A [right kernel] = [diag 0; 0 0]``, everything without fractions.
+
+    Parameters
+    ----------
+    left, relations : list of vectors
+        Rows that make A diagonal, and rows that make it vanish.
+    right, kernel : list of vectors
+        Columns that make A diagonal, and columns that A makes vanish.
+    diagonal : list of polynomials
+        What is left between `left` and `right`.
+    """
+
+    left: list[Vector]
+    relations: list[Vector]
+    right: list[Vector]
+    kernel: list[Vector]
+    diagonal: list[Polynomial]
+
+
+@dataclass(frozen=True)
+class PopovDecomposition:
+    """The stages for one matrix, given by rows of numerators.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    rows : list of vectors
+    width : int
+    """
+
+    ring: ScalarRing
+    rows: list[Vector]
+    width: int
+
+    @cached_property
+    def _row_reduction(self) -> tuple[list[Vector], list[Vector], list[Vector]]:
+        return kernel_and_image(self.ring, self.rows)
+
+    @cached_property
+    def equations(self) -> list[Vector]:
+        """P: the Popov form of the rows."""
+        return [divide_by_content(self.ring, row) for row in self._row_reduction[0]]
+
+    @property
+    def equation_weights(self) -> tuple[list[Vector], list[Element]]:
+        """How the rows make the equations: combinations, and for each a denominator."""
+        image_rows, weights, _ = self._row_reduction
+        return weights, [_vector_content(self.ring, row) for row in image_rows]
+
+    @property
+    def relations(self) -> list[Vector]:
+        """A minimal basis of the relations among the rows."""
+        return self._row_reduction[2]
+
+    @property
+    def rank(self) -> int:
+        """The rank over K(d)."""
+        return len(self._row_reduction[0])
+
+    @cached_property
+    def _column_reduction(self) -> tuple[list[Vector], list[Vector], list[Vector]]:
+        equations = self.equations
+        return kernel_and_image(self.ring, [[row[j] for row in equations] for j in range(self.width)])
+
+    @cached_property
+    def kernel(self) -> list[Vector]:
+        """B: the minimal basis of the kernel."""
+        if self.width - self.rank == 1 and self.ring.names and not self.ring.has_relations:
+            # With symbols in the coefficients, minors are much smaller than what the column stage makes on its way.
+            return [_kernel_vector_from_minors(self.ring, self.equations)]
+        return self._column_reduction[2]
+
+    @cached_property
+    def is_controllable(self) -> bool:
+        """Whether all diagonal entries are constants; decided at a random point where that is enough."""
+        if self.width == self.rank:
+            # Nothing is free: the only controllable system is that of zeros.
+            return all(len(entry) < 2 for row in self.equations for entry in row)
+        if is_provably_left_prime(self.ring, self.equations, self.width):
+            return True
+        return all(len(entry) == 1 for entry in self.diagonal_form.diagonal)
+
+    @cached_property
+    def input_output_partitions(self) -> InputOutputPartitions:
+        """Which channels can be chosen freely instead of others."""
+        return InputOutputPartitions(self.ring, self.equations, self.width)
+
+    @cached_property
+    def diagonal_form(self) -> DiagonalForm:
+        """The whole decomposition, with transformations; the diagonal need not be a chain of divisors."""
+        return _assemble_diagonal_form(self.ring, self.rows, self._row_reduction, self._column_reduction)
+
+    @cached_property
+    def invariants(self) -> list[Polynomial]:
+        """The non-zero entries of the Smith form, as canonical multiples; no transformations are needed for them."""
+        if self.is_controllable:
+            return [[self.ring.one]] * self.rank
+        return invariant_factors_of_diagonal(self.ring, self.diagonal_form.diagonal)
+
+
+def diagonalize(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> DiagonalForm:
+    """Return the whole decomposition of a matrix over any `ring`, given by its `rows` and its `width`."""
+    row_stage = kernel_and_image(ring, rows)
+    equations = [divide_by_content(ring, row) for row in row_stage[0]]
+    column_stage = kernel_and_image(ring, [[row[j] for row in equations] for j in range(width)])
+    return _assemble_diagonal_form(ring, rows, row_stage, column_stage)
+
+
+def invariant_factors_of_diagonal(ring: CoefficientRing, diagonal: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return the invariant factors of a matrix with this `diagonal` over `ring`, as canonical multiples."""
+    chain = [primitive_part(ring, entry) for entry in diagonal]
+    for i in range(len(chain)):
+        for j in range(i + 1, len(chain)):
+            common = gcd(ring, chain[i], chain[j])
+            quotient = divide_exactly(ring, chain[i], common)[1]
+            chain[i], chain[j] = common, primitive_part(ring, multiply(ring, quotient, chain[j]))
+    return chain
+
+
+def _assemble_diagonal_form(
+    ring: CoefficientRing,
+    rows: Sequence[Vector],
+    row_reduction: tuple[list[Vector], list[Vector], list[Vector]],
+    column_reduction: tuple[list[Vector], list[Vector], list[Vector]],
+) -> DiagonalForm:
+    row_image, left, relations = row_reduction
+    lattice, right, kernel = column_reduction
+    square = [[column[i] for column in lattice] for i in range(len(lattice))]
+    row_steps, column_steps = _diagonalize_by_hermite_forms(ring, square)
+    # The rows of P are those of the row stage without their common factors, which `left` still carries.
+    contents = [_vector_content(ring, row) for row in row_image]
+    common = ring.one
+    for content in contents:
+        common = ring.divide(common * content, ring.common_factor(common, content))
+    shares = [ring.divide(common, content) for content in contents]
+    weights = [[scale(ring, w, share) for w, share in zip(step, shares, strict=True)] for step in row_steps]
+    left = _reduce_modulo_kernel(ring, [linear_combination(ring, step, left) for step in weights], relations)
+    right = _reduce_modulo_kernel(ring, [linear_combination(ring, step, right) for step in column_steps], kernel)
+    diagonal = [bilinear_product(ring, first, rows, second) for first, second in zip(left, right, strict=True)]
+    return DiagonalForm(left, relations, right, kernel, diagonal)
+
+
+def linear_combination(ring: CoefficientRing, weights: Vector, vectors: Sequence[Vector]) -> Vector:
+    """Return the sum of the `vectors` over `ring`, each times its polynomial among the `weights`."""
+    if isinstance(ring.one, fmpz):
+        return _integer_linear_combination(weights, vectors)
+    total: Vector = [[] for _ in vectors[0]]
+    for weight, vector in zip(weights, vectors, strict=True):
+        if weight:
+            total = [add(old, multiply(ring, weight, entry)) for old, entry in zip(total, vector, strict=True)]
+    return total
+
+
+def _integer_linear_combination(weights: Vector, vectors: Sequence[Vector]) -> Vector:
+    """Return what `linear_combination` does, by FLINT's polynomials; zeros cost nothing."""
+    total = [fmpz_poly([])] * len(vectors[0])
+    for weight, vector in zip(weights, vectors, strict=True):
+        factor = fmpz_poly(weight)
+        for place, entry in enumerate(vector) if weight else ():
+            if entry:
+                total[place] += factor * fmpz_poly(entry)
+    return [entry.coeffs() for entry in total]
+
+
+def bilinear_product(ring: CoefficientRing, left: Vector, rows: Sequence[Vector], right: Vector) -> Polynomial:
+    """Return the polynomial ``left A right`` over `ring`, A given by its `rows`."""
+    total: Polynomial = []
+    for entry, factor in zip(linear_combination(ring, left, rows), right, strict=True):
+        if entry and factor:
+            total = add(total, multiply(ring, entry, factor))
+    return total
+
+
+def _vector_content(ring: CoefficientRing, vector: Vector) -> Element:
+    return ring.content(value for entry in vector for value in entry)
+
+
+def divide_by_content(ring: CoefficientRing, vector: Vector) -> Vector:
+    """Return the `vector` over `ring` divided by the factor common to all its coefficients."""
+    content = _vector_content(ring, vector)
+    return [[ring.divide(value, content) for value in entry] for entry in vector]
+
+
+def _reduce_modulo_kernel(ring: CoefficientRing, vectors: Sequence[Vector], kernel: Sequence[Vector]) -> list[Vector]:
+    """Take from each vector what lies in the kernel, and make it primitive."""
+    if not vectors:
+        return []
+    shifts = [0] * len(vectors[0])
+    basis = {pivot_index(vector, shifts): vector for vector in kernel}
+    reduced = [reduce_modulo_basis(ring, vector, basis, shifts) for vector in vectors]
+    return [primitive_part_of_vector(ring, v, v[pivot_index(v, shifts)][-1]) for v in reduced]
+
+
+def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -> tuple[list[Vector], list[Vector]]:
+    """Return row steps and column steps that make a regular matrix, given by rows, diagonal.
+
+    Row and column Hermite forms in turn: each is unique, and so are its multipliers.
+    """
+    size = len(square)
+    row_steps: list[Vector] = [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)]
+    column_steps: list[Vector] = [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)]
+    matrix = square
+    while not _is_diagonal(matrix):
+        matrix, row_steps = _hermite_form(ring, matrix, row_steps)
+        if _is_diagonal(matrix):
+            break
+        columns = [[row[j] for row in matrix] for j in range(size)]
+        columns, column_steps = _hermite_form(ring, columns, column_steps)
+        matrix = [[column[i] for column in columns] for i in range(size)]
+    return row_steps, column_steps
+
+
+def _is_diagonal(matrix: Sequence[Vector]) -> bool:
+    return all(not entry for i, row in enumerate(matrix) for j, entry in enumerate(row) if i != j)
+
+
+def _hermite_form(
+    ring: CoefficientRing, vectors: list[Vector], steps: list[Vector]
+) -> tuple[list[Vector], list[Vector]]:
+    """Return the triangular form of a regular matrix of vectors, with the steps carried along."""
+    size = len(vectors)
+    extended = [[*vector, *step] for vector, step in zip(vectors, steps, strict=True)]
+    shifts = [ELIMINATION_SHIFT * (size - j) for j in range(size)] + [None] * len(steps[0])
+    basis, _ = popov_basis(ring, extended, shifts)
+    ordered = [basis[position] for position in range(size)]
+    return [vector[:size] for vector in ordered], [vector[size:] for vector in ordered]
+
+
+def _count_products(matrix: Sequence[Sequence[Element]], row: int, column: int) -> int:
+    """Return how many products of terms it takes to eliminate a column of a matrix with the entry in a row of it."""
+    lengths = [len(entry) for entry in matrix[row]]
+    others = [[len(entry) for entry in other] for i, other in enumerate(matrix) if i != row]
+    return sum(lengths[column] * sum(other) + other[column] * sum(lengths) for other in others)
+
+
+def _kernel_vector_from_minors(ring: ScalarRing, rows: Sequence[Vector]) -> Vector:
+    """Return the kernel of an r x (r + 1) matrix of full rank: its maximal minors without their common divisor.
+
+    Fraction-free Gauss-Jordan elimination in Z[d, symbols]; no Bezout coefficients occur.
+    """
+    size, width = len(rows), len(rows) + 1
+    matrix = [[to_multivariate(ring, entry) for entry in row] for row in rows]
+    previous = to_multivariate(ring, [ring.one])
+    pivots: list[int] = []
+    for k in range(size):
+        choices = [
+            (len(matrix[i][j]), i, j) for i in range(k, size) for j in range(width) if matrix[i][j] and j not in pivots
+        ]
+        _, pivot_row, pivot = min(choices)
+        matrix[k], matrix[pivot_row] = matrix[pivot_row], matrix[k]
+        pivots.append(pivot)
+        if _count_products(matrix, k, pivot) > MAX_ELIMINATION_PRODUCTS:
+            raise expression_swell_error()
+        for i in range(size):
+            if i != k:
+                factor = matrix[i][pivot]
+                matrix[i] = [
+                    (matrix[k][pivot] * matrix[i][j] - factor * matrix[k][j]) // previous for j in range(width)
+                ]
+        previous = matrix[k][pivot]
+    (free,) = set(range(width)) - set(pivots)
+    vector = [to_multivariate(ring, [])] * width
+    vector[free] = previous
+    for k, pivot in enumerate(pivots):
+        vector[pivot] = -matrix[k][free]
+    divisor = to_multivariate(ring, [])
+    for entry in vector:
+        divisor = divisor.gcd(entry)
+    result = [from_multivariate(ring, entry // divisor) for entry in vector]
+    return primitive_part_of_vector(ring, result, result[pivot_index(result, [0] * width)][-1])
 
 
 @dataclass(frozen=True)
@@ -88,7 +406,7 @@ class SmithForm:
     @cached_property
     def right_inverse(self) -> OperatorMatrix:
         """``V^-1``: its rows are the decoupled functions p = V^-1 f."""
-        return invert_right(self.left @ self.operator, self.right, self.invariants)
+        return invert_right_transformation(self.left @ self.operator, self.right, self.invariants)
 
     @cached_property
     def left_inverse(self) -> OperatorMatrix:
@@ -103,7 +421,7 @@ class SmithForm:
         below = [vector[i][0] for i, vector in enumerate(basis)]
         start = OperatorMatrix.from_vectors(ring, witness, height, variable, below).transpose()
         rest = start - first @ self.left.take_rows(range(self.rank)) @ start
-        return first.beside(rest)
+        return first.hstack(rest)
 
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking the form exactly, by multiplication alone; no elimination is trusted.
@@ -144,25 +462,29 @@ class SmithForm:
         )
 
 
-def smith_form(operator: OperatorMatrix, decomposition: Decomposition | None = None) -> SmithForm:
+def smith_form(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> SmithForm:
     """Return the Smith form of an `operator` with its transformations; its `decomposition` is taken over where known.
 
     The last columns of V are the minimal (column-reduced, Popov) basis of the kernel; the last rows of U are a minimal
     basis of the relations among the equations.
     """
-    stages = decomposition or Decomposition(operator.ring, operator.rows, operator.width)
-    parts = _chain(operator.ring, operator.rows, stages.parts)
-    left, diagonal, right = to_matrices(operator, parts)
+    stages = decomposition or PopovDecomposition(operator.ring, operator.rows, operator.width)
+    parts = _make_divisibility_chain(operator.ring, operator.rows, stages.diagonal_form)
+    left, diagonal, right = build_transformation_matrices(operator, parts)
     return SmithForm(operator, left, diagonal, right, rank=len(parts.diagonal))
 
 
-def to_matrices(operator: OperatorMatrix, parts: Parts) -> tuple[OperatorMatrix, OperatorMatrix, OperatorMatrix]:
-    """Return U, D and V with ``U A V = D`` and monic D, for A the `operator`, from the `parts` of its decomposition."""
+def build_transformation_matrices(
+    operator: OperatorMatrix, diagonal_form: DiagonalForm
+) -> tuple[OperatorMatrix, OperatorMatrix, OperatorMatrix]:
+    """Return U, D and V with ``U A V = D`` and monic D, for A the `operator`, from the `diagonal_form` of its
+    decomposition.
+    """
     ring, (height, width), variable = operator.ring, operator.shape, operator.variable
     rows, below, diagonal, under = [], [], [], []
-    for i, (left, entry) in enumerate(zip(parts.left, parts.diagonal, strict=True)):
+    for i, (left, entry) in enumerate(zip(diagonal_form.left, diagonal_form.diagonal, strict=True)):
         # A has row denominators a_j: U = U' diag(a). Dividing by the leading coefficient makes the entry monic.
-        canonical = primitive(ring, entry)
+        canonical = primitive_part(ring, entry)
         row = [scale(ring, value, a) for value, a in zip(left, operator.denominators, strict=True)]
         rows.append([scale(ring, value, canonical[-1]) for value in row])
         below.append(ring.reduce(entry[-1] * canonical[-1]))
@@ -170,12 +492,12 @@ def to_matrices(operator: OperatorMatrix, parts: Parts) -> tuple[OperatorMatrix,
         under.append(canonical[-1])
     rows += [
         [scale(ring, value, a) for value, a in zip(left, operator.denominators, strict=True)]
-        for left in parts.relations
+        for left in diagonal_form.relations
     ]
-    below += [ring.one] * len(parts.relations)
-    diagonal += [[[] for _ in range(width)] for _ in parts.relations]
-    under += [ring.one] * len(parts.relations)
-    columns = parts.right + parts.kernel
+    below += [ring.one] * len(diagonal_form.relations)
+    diagonal += [[[] for _ in range(width)] for _ in diagonal_form.relations]
+    under += [ring.one] * len(diagonal_form.relations)
+    columns = diagonal_form.right + diagonal_form.kernel
     right = [[columns[j][i] for j in range(width)] for i in range(width)]
     return (
         OperatorMatrix.from_vectors(ring, rows, height, variable, below),
@@ -184,9 +506,11 @@ def to_matrices(operator: OperatorMatrix, parts: Parts) -> tuple[OperatorMatrix,
     )
 
 
-def _chain(ring: CoefficientRing, rows: Sequence[Vector], parts: Parts) -> Parts:
+def _make_divisibility_chain(
+    ring: CoefficientRing, rows: Sequence[Vector], diagonal_form: DiagonalForm
+) -> DiagonalForm:
     """Make every diagonal entry divide the next, smallest pairs first: this keeps the transformations small."""
-    left, right, diagonal = list(parts.left), list(parts.right), list(parts.diagonal)
+    left, right, diagonal = list(diagonal_form.left), list(diagonal_form.right), list(diagonal_form.diagonal)
     while True:
         pairs = [
             (len(diagonal[i]) + len(diagonal[j]), i, j)
@@ -196,20 +520,20 @@ def _chain(ring: CoefficientRing, rows: Sequence[Vector], parts: Parts) -> Parts
         if not pairs:
             break
         _, i, j = min(pairs)
-        _merge(ring, (i, j), diagonal, left, right)
+        _replace_by_gcd_and_lcm(ring, (i, j), diagonal, left, right)
         for k in (i, j):
-            left[k], right[k] = without_content(ring, left[k]), without_content(ring, right[k])
-            diagonal[k] = between(ring, left[k], rows, right[k])
+            left[k], right[k] = divide_by_content(ring, left[k]), divide_by_content(ring, right[k])
+            diagonal[k] = bilinear_product(ring, left[k], rows, right[k])
     order = sorted(range(len(diagonal)), key=lambda i: len(diagonal[i]))
     left, right, diagonal = ([part[i] for i in order] for part in (left, right, diagonal))
-    return Parts(left, parts.relations, right, parts.kernel, diagonal)
+    return DiagonalForm(left, diagonal_form.relations, right, diagonal_form.kernel, diagonal)
 
 
 def _divides(ring: CoefficientRing, entry: Polynomial, following: Polynomial) -> bool:
     return len(entry) <= len(following) and not pseudo_divide(ring, following, entry)[2]
 
 
-def _merge(
+def _replace_by_gcd_and_lcm(
     ring: CoefficientRing, pair: tuple[int, int], diagonal: list[Polynomial], rows: list[Vector], columns: list[Vector]
 ) -> None:
     """Turn two diagonal entries a, b into gcd and lcm by changing rows and columns in place.
@@ -227,39 +551,43 @@ def _merge(
         (columns, [[ring.one], [ring.one]], [multiply(ring, t, b_part), multiply(ring, s, a_part)]),
     ):
         both = [vectors[i], vectors[j]]
-        vectors[i], vectors[j] = combine(ring, first, both), combine(ring, second, both)
+        vectors[i], vectors[j] = linear_combination(ring, first, both), linear_combination(ring, second, both)
 
 
-def invert_right(image: OperatorMatrix, right: OperatorMatrix, diagonal: Sequence[Polynomial]) -> OperatorMatrix:
-    """Return ``V^-1`` from U A, the `image`, and V = `right` with ``U A V = D``; the `diagonal` holds the d_i.
+def invert_right_transformation(
+    left_product: OperatorMatrix, right: OperatorMatrix, diagonal: Sequence[Polynomial]
+) -> OperatorMatrix:
+    """Return ``V^-1`` from U A, the `left_product`, and V = `right` with ``U A V = D``; the `diagonal` holds the d_i.
 
     Its first rows are those of U A divided by the d_i.
     """
     ring, width, rank, variable = right.ring, right.width, len(diagonal), right.variable
-    top = divide_rows(image, diagonal)
+    top = divide_rows(left_product, diagonal)
     if rank == width:
         return top
     basis, witness, _ = kernel_and_image(ring, right.take_columns(range(rank, width)).rows)
     below = [row[i][0] for i, row in enumerate(basis)]
     start = OperatorMatrix.from_vectors(ring, witness, width, variable, below)
-    return top.above(start - start @ right.take_columns(range(rank)) @ top)
+    return top.vstack(start - start @ right.take_columns(range(rank)) @ top)
 
 
 def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
     """Return the first rows of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
-    entries = [[_quotient(matrix, i, j, divisor) for j in range(matrix.width)] for i, divisor in enumerate(divisors)]
+    entries = [
+        [_divide_entry(matrix, i, j, divisor) for j in range(matrix.width)] for i, divisor in enumerate(divisors)
+    ]
     return OperatorMatrix.from_scalars(matrix.ring, entries, matrix.width, matrix.variable)
 
 
 def divide_columns(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
     """Return the first columns of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
     entries = [
-        [_quotient(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in range(len(matrix.rows))
+        [_divide_entry(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in range(len(matrix.rows))
     ]
     return OperatorMatrix.from_scalars(matrix.ring, entries, len(divisors), matrix.variable)
 
 
-def _quotient(matrix: OperatorMatrix, i: int, j: int, divisor: Polynomial) -> list[Scalar]:
+def _divide_entry(matrix: OperatorMatrix, i: int, j: int, divisor: Polynomial) -> list[Scalar]:
     """Return entry (i, j) divided by the monic multiple of the divisor."""
     ring = matrix.ring
     factor, quotient, rest = pseudo_divide(ring, matrix.rows[i][j], divisor)

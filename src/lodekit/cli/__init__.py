@@ -1,24 +1,27 @@
-"""The command line: one module for each kind of command, listed here in the order of the help."""
+"""The command line. `systems`, `init`, `fit`, `results`, `watch` and `programs` hold the commands, `app` what they
+share.
+"""
 
-from lodekit.cli import beginning, fitting, reproduction, studio, systems, using, validating, watching
+from lodekit.cli import fit, init, programs, results, systems, watch
 from lodekit.cli.app import app
 from lodekit.cli.app import run as main
 
 __all__ = ["app", "main"]
 
+# In the order of the help.
 for _command in (
     systems.inspect,
-    beginning.init,
-    fitting.fit,
-    using.predict,
-    using.sample,
-    using.check,
-    using.simulate,
-    validating.validate,
-    watching.watch,
+    init.init,
+    fit.fit,
+    results.predict,
+    results.sample,
+    results.check,
+    results.simulate,
+    results.validate,
+    watch.watch,
     systems.catalog,
-    fitting.demo,
-    reproduction.reproduce,
-    studio.studio,
+    fit.demo,
+    programs.reproduce,
+    programs.studio,
 ):
     app.command()(_command)

@@ -1,25 +1,37 @@
-"""The frame of the command line: results on stdout, messages on stderr; exit codes 0, 1 (failed) and 2 (bad input)."""
+"""The frame of the command line: results on stdout, messages on stderr; exit codes 0, 1 (failed) and 2 (bad input).
+
+What the options of several commands have in common: numbers, times, and where results go.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from lodekit.errors import EquationError, FitError, LodekitError
+from lodekit.support.files import write_atomically
 from lodekit.system import catalog as examples
 from lodekit.system.files import read_system_file
-from lodekit.system.parameters import Parameter, read_parameters
+from lodekit.system.parameters import Parameter, parse_parameters
 from lodekit.system.system import System
 from lodekit.version import __version__
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lodekit.model import LODEGP
 
 __all__ = [
     "BasisOption",
@@ -35,14 +47,20 @@ __all__ = [
     "ParamOption",
     "PositiveOption",
     "app",
-    "is_file",
-    "read_drivers",
-    "read_names",
-    "read_roles",
+    "is_system_file",
+    "parse_horizon",
+    "parse_names",
+    "parse_numbers",
+    "parse_pairs",
+    "parse_parameter_options",
+    "prediction_times",
+    "print_message",
+    "read_inputs_and_disturbances",
     "read_system",
     "run",
-    "say",
+    "write_output",
 ]
+
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -81,7 +99,7 @@ ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folde
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"lodekit {__version__}")
         raise typer.Exit
@@ -90,7 +108,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
@@ -112,7 +130,7 @@ def read_system(
     basis : list of str, optional
         What the free functions are; goes before what a system file says.
     """
-    is_there = is_file(source)
+    is_there = is_system_file(source)
     if re.fullmatch(r"[\w.-]+", source) and not is_there:
         names = ", ".join(example.name for example in examples.examples())
         raise LodekitError(
@@ -120,20 +138,20 @@ def read_system(
             f"{names}"
         )
     if not is_there:
-        return System(source, parameters=read_parameters(parameters), channels=channels or None, basis=basis or None)
+        return System(source, parameters=parse_parameters(parameters), channels=channels or None, basis=basis or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
     system = read_system_file(source).system
     return system.with_basis(basis) if basis else system
 
 
-def read_drivers(source: str) -> tuple[dict[str, str], dict[str, str]]:
+def read_inputs_and_disturbances(source: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return known inputs and disturbances of a system file with their kinds; none where it is something else."""
-    file = read_system_file(source) if is_file(source) else None
+    file = read_system_file(source) if is_system_file(source) else None
     return ({}, {}) if file is None else (dict(file.inputs), dict(file.disturbances))
 
 
-def is_file(text: str) -> bool:
+def is_system_file(text: str) -> bool:
     """Return whether a text is the path of a system file, or of one that should be there; otherwise it is equations."""
     try:
         return text.endswith(".toml") or Path(text).is_file()
@@ -141,12 +159,12 @@ def is_file(text: str) -> bool:
         return False
 
 
-def read_names(options: list[str] | None) -> list[str]:
+def parse_names(options: list[str] | None) -> list[str]:
     """Return names from options that may be repeated and may hold several, separated by commas."""
     return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
 
 
-def read_roles(source: str, param: list[str] | None, positive: list[str] | None) -> dict[str, Parameter]:
+def parse_parameter_options(source: str, param: list[str] | None, positive: list[str] | None) -> dict[str, Parameter]:
     """Return the parameters that options name, in the order in which equations have them.
 
     Parameters
@@ -156,14 +174,14 @@ def read_roles(source: str, param: list[str] | None, positive: list[str] | None)
     param, positive : list of str or None
         What ``--param`` and ``--positive`` say.
     """
-    above = read_names(positive)
-    found = read_parameters([*read_names(param), *(name for name in above if name not in read_names(param))])
+    above = parse_names(positive)
+    found = parse_parameters([*parse_names(param), *(name for name in above if name not in parse_names(param))])
     known = {name: Parameter(positive=True) if name in above else own for name, own in found.items()}
     words = re.findall(r"\w+", source)
     return dict(sorted(known.items(), key=lambda item: words.index(item[0]) if item[0] in words else len(words)))
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a message, on standard error."""
     Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
 
@@ -187,18 +205,141 @@ def run() -> None:
     except LodekitError as problem:
         undeclared = problem.undeclared if isinstance(problem, EquationError) else ()
         hint = f"try: --param {','.join(undeclared)}" if undeclared else ""
-        _fail(str(problem), hint, code=1 if isinstance(problem, FitError) else 2)
+        _exit_with_error(str(problem), hint, code=1 if isinstance(problem, FitError) else 2)
     except MemoryError:
-        _fail("there is not enough memory for this; ask for fewer times, or for fewer samples")
+        _exit_with_error("there is not enough memory for this; ask for fewer times, or for fewer samples")
     except OSError as problem:
         # Python flushes once more at the end; what cannot be written then is no news.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        _fail(f"cannot write the results: {problem.strerror or problem}")
+        _exit_with_error(f"cannot write the results: {problem.strerror or problem}")
 
 
-def _fail(text: str, hint: str = "", code: int = 2) -> None:
+def _exit_with_error(text: str, hint: str = "", code: int = 2) -> None:
     console = Console(stderr=True)
     console.print(Text("error: ", "bold red") + Text(text), soft_wrap=True)
     if hint:
         console.print(Text(hint), soft_wrap=True)
     sys.exit(code)
+
+
+def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
+    """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas.
+
+    Parameters
+    ----------
+    options : sequence of str
+    option_name : str
+        The option, for messages.
+    """
+    found: dict[str, float] = {}
+    for name, value in parse_pairs(options, option_name, f"NAME=NUMBER, such as {option_name} tau=10").items():
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found[name] = math.nan
+        if not math.isfinite(found[name]):
+            raise LodekitError(
+                f"expected {option_name} NAME=NUMBER, such as {option_name} tau=10, got '{name}={value}'"
+            )
+    return found
+
+
+def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict[str, str]:
+    """Return words by name from texts such as ``u=hold``, several in one text separated by commas.
+
+    Parameters
+    ----------
+    options : sequence of str
+    option_name : str
+        The option, for messages.
+    expected : str
+        What follows the option, for messages.
+    """
+    found: dict[str, str] = {}
+    for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
+        name, _, word = (part.strip() for part in text.partition("="))
+        if not name or not word:
+            raise LodekitError(f"expected {option_name} {expected}, got {text!r}")
+        if name in found:
+            raise LodekitError(f"{option_name} names {name!r} twice")
+        found[name] = word
+    return found
+
+
+def parse_horizon(text: str) -> int | str:
+    """Return how far ahead an option says: a plain number counts rows, anything else is a time such as ``24 h``."""
+    return int(text) if text.isdecimal() else text
+
+
+def prediction_times(
+    gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    start, stop : str or None
+        Numbers or dates.
+    count : int
+        How many times, evenly spaced.
+    at : Path or None
+        A file of times.
+    record : str or None
+        The record that is asked for; None for all.
+    """
+    names = gp.records_ if record is None else gp.fit_.for_record(record).record_names
+    if at is not None:
+        if start is not None or stop is not None:
+            raise LodekitError("expected --at FILE, or --from and --to, got both")
+        return dict.fromkeys(names, _read_times_file(gp, at))
+    return {name: _time_grid(gp, name, start, stop, count) for name in names}
+
+
+def _time_grid(gp: LODEGP, record: str, start: str | None, stop: str | None, count: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    first, last = gp.fit_.for_record(record).measurements.window
+    clock = gp.fit_.clock
+    low = first if start is None else clock.parse_time(start, "--from")
+    high = last if stop is None else clock.parse_time(stop, "--to")
+    if not low <= high:
+        raise LodekitError(f"expected --from before --to, got {start or low} and {stop or high}")
+    if not math.isfinite(high - low):
+        raise LodekitError(
+            f"expected --from and --to within the range of numbers, got {start or low} and {stop or high}"
+        )
+    return np.linspace(low, high, count)
+
+
+def _read_times_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
+    import numpy as np
+
+    from lodekit.data.tables import read_table, read_time_list
+
+    found = read_time_list(path)
+    if found is None:
+        table = read_table(path, ())
+        found = table.times, table.origin
+    times, origin = found
+    if origin is None:
+        return times
+    clock = gp.fit_.clock
+    return np.asarray(
+        clock.parse_time(origin, f"{path}, its first time,") + clock.conversion_from_seconds.convert_difference(times)
+    )
+
+
+def write_output(text: str, out: Path | None) -> None:
+    """Write a result to a file, or to standard output.
+
+    Parameters
+    ----------
+    text : str
+    out : Path or None
+    """
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_atomically(out, text)

@@ -16,14 +16,14 @@ from lodekit.cli.app import (
     JsonOption,
     ParamOption,
     PositiveOption,
-    read_drivers,
-    read_names,
-    read_roles,
+    parse_names,
+    parse_parameter_options,
+    read_inputs_and_disturbances,
     read_system,
 )
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
-from lodekit.system.display import sections
+from lodekit.system.display import analysis_sections
 from lodekit.system.system import System
 
 __all__ = ["catalog", "inspect"]
@@ -46,8 +46,10 @@ def inspect(
     """
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
-    system = read_system(source, read_roles(source, param, positive), read_names(channel), read_names(basis))
-    inputs, disturbances = read_drivers(source)
+    system = read_system(
+        source, parse_parameter_options(source, param, positive), parse_names(channel), parse_names(basis)
+    )
+    inputs, disturbances = read_inputs_and_disturbances(source)
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
     elif as_latex:
@@ -56,10 +58,12 @@ def inspect(
         console = Console()
         _print_system(console, system)
         if inputs or disturbances:
-            _print_drivers(console, system, inputs, disturbances)
+            _print_external_channels(console, system, inputs, disturbances)
 
 
-def _print_drivers(console: Console, system: System, inputs: dict[str, str], disturbances: dict[str, str]) -> None:
+def _print_external_channels(
+    console: Console, system: System, inputs: dict[str, str], disturbances: dict[str, str]
+) -> None:
     """Print how all else responds to known inputs and disturbances, and what they leave open."""
     kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
     names = [*inputs, *disturbances]
@@ -120,7 +124,7 @@ def _print_example(console: Console, example: examples.Example) -> None:
 
 
 def _print_system(console: Console, system: System) -> None:
-    for title, lines in sections(system):
+    for title, lines in analysis_sections(system):
         console.print(Text(title, "bold"))
         for line in lines:
             console.print(Text(f"  {line}"), soft_wrap=True)

@@ -1,21 +1,33 @@
-"""Known inputs: functions of time that somebody set, known for all times from their samples."""
+"""Known inputs: functions of time that somebody set, known for all times from their samples.
+
+Gaps in the log of an input in which it moved: who knows when it did? Samples are looked at once, as they come.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import read_numbers
 from lodekit.errors import DataError
+from lodekit.support.arguments import as_float_array
 
-__all__ = ["InputKind", "InputSignal", "pack_inputs", "unpack_inputs"]
+__all__ = [
+    "HoldType",
+    "InputGap",
+    "InputGapDetector",
+    "InputSignal",
+    "inputs_from_arrays",
+    "inputs_to_arrays",
+    "is_logged_every_row",
+]
+
 
 Array = NDArray[np.float64]
-InputKind = Literal["hold", "linear"]
+HoldType = Literal["hold", "linear"]
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -50,13 +62,13 @@ class InputSignal:
 
     times: Array
     values: Array
-    kind: InputKind
+    kind: HoldType
     missing: int
 
-    def __init__(self, times: ArrayLike, values: ArrayLike, kind: InputKind, missing: int = 0) -> None:
-        if kind not in get_args(InputKind):
+    def __init__(self, times: ArrayLike, values: ArrayLike, kind: HoldType, missing: int = 0) -> None:
+        if kind not in get_args(HoldType):
             raise DataError(f"expected the kind of an input as 'hold' or 'linear', got {kind!r}")
-        times, values = read_numbers("times of an input", times), read_numbers("values of an input", values)
+        times, values = as_float_array("times of an input", times), as_float_array("values of an input", values)
         if times.ndim != 1 or times.shape != values.shape:
             raise DataError(
                 f"expected one value for each time of an input, got shapes {values.shape} and {times.shape}"
@@ -94,7 +106,7 @@ class InputSignal:
         place = np.searchsorted(self.times, asked, side="right") - 1
         return np.asarray(self.values[np.maximum(place, 0)])
 
-    def slopes_at(self, times: ArrayLike) -> Array:
+    def derivative_at(self, times: ArrayLike) -> Array:
         """Return the derivative from the right at any times: zero where the signal is held.
 
         Parameters
@@ -123,7 +135,7 @@ class InputSignal:
         within = self.values[(self.times > first) & (self.times < last)]
         return bool(np.ptp(np.concatenate([self.at([first, last]), within])) > 0.0)
 
-    def between(self, first: float, last: float) -> Self:
+    def restricted_to(self, first: float, last: float) -> Self:
         """Return the signal with the samples that matter between two times.
 
         Parameters
@@ -139,7 +151,7 @@ class InputSignal:
         stop = int(np.searchsorted(self.times, last, side="right")) + 1
         return type(self)(self.times[start:stop], self.values[start:stop], self.kind)
 
-    def taken_as(self, kind: str) -> Self:
+    def with_hold_type(self, kind: str) -> Self:
         """Return the same samples with something else between them.
 
         Parameters
@@ -159,7 +171,7 @@ class InputSignal:
         return type(self)(self.times + float(delay), self.values, self.kind, self.missing)
 
 
-def pack_inputs(inputs: Mapping[str, InputSignal]) -> tuple[list[dict[str, Any]], dict[str, Array]]:
+def inputs_to_arrays(inputs: Mapping[str, InputSignal]) -> tuple[list[dict[str, Any]], dict[str, Array]]:
     """Return inputs as plain values and arrays, for a file.
 
     Parameters
@@ -173,12 +185,12 @@ def pack_inputs(inputs: Mapping[str, InputSignal]) -> tuple[list[dict[str, Any]]
     return packed, arrays
 
 
-def unpack_inputs(packed: Iterable[Mapping[str, Any]], arrays: Mapping[str, Any]) -> dict[str, InputSignal]:
-    """Return what `pack_inputs` took apart.
+def inputs_from_arrays(definitions: Iterable[Mapping[str, Any]], arrays: Mapping[str, Any]) -> dict[str, InputSignal]:
+    """Return what `inputs_to_arrays` took apart.
 
     Parameters
     ----------
-    packed : iterable of dict
+    definitions : iterable of dict
         Plain values.
     arrays : dict of str to array
         These and others.
@@ -193,5 +205,163 @@ def unpack_inputs(packed: Iterable[Mapping[str, Any]], arrays: Mapping[str, Any]
         each["name"]: InputSignal(
             arrays[f"input_times_{number}"], arrays[f"input_values_{number}"], each["kind"], each["missing"]
         )
-        for number, each in enumerate(packed)
+        for number, each in enumerate(definitions)
     }
+
+
+#: A gap in a log lasts so many times as long as three quarters of its steps, and as a step beside it: where rows become
+#: rarer and rarer there is none. An input has moved in it by this share of its range.
+_MIN_GAP_RATIO, _MIN_NEIGHBOUR_RATIO, _MIN_CHANGE_SHARE = 6.0, 3.0, 0.1
+#: An input is logged row by row that has a value at this share of the times of measurements; others are written where
+#: they change.
+_MIN_LOGGED_SHARE = 0.5
+#: Straight lines serve where an input goes by no more than so many times its usual slope.
+_MAX_SLOPE_RATIO = 3.0
+#: Of so many gaps at most, the longest ones, something is known.
+_MAX_GAPS = 10_000
+#: Sizes are told apart by the leading bits of numbers, all but so many: to a thousandth.
+_DROPPED_BITS = 42
+
+
+class InputGap(NamedTuple):
+    """A gap in the log of an input in which it moved, the one in which it moved most.
+
+    Parameters
+    ----------
+    start, stop : float
+        The times of the samples beside the gap.
+    value_before, value_after : float
+        Their values.
+    n_gaps : int
+        How many such gaps there are.
+    """
+
+    start: float
+    stop: float
+    value_before: float
+    value_after: float
+    n_gaps: int
+
+
+def is_logged_every_row(n_times: int, n_logged: int) -> bool:
+    """Return whether an input is logged row by row, and not written where it changes only.
+
+    Parameters
+    ----------
+    n_times : int
+        At how many times something was measured.
+    n_logged : int
+        At how many of them the input has a value.
+    """
+    return n_logged >= _MIN_LOGGED_SHARE * n_times
+
+
+@dataclass
+class _QuantileSketch:
+    """How often numbers of each size have come: all that quantiles need, however many numbers there are.
+
+    Examples
+    --------
+    >>> sizes = _Sizes()
+    >>> sizes.take(np.array([1.0, 1.0, 1.0, 2.0]))
+    >>> sizes.take(np.array([8.0, 0.0]))
+    >>> [round(sizes.quantile(share), 2) for share in (0.1, 0.5, 0.75, 1.0)]
+    [0.0, 1.0, 2.0, 8.01]
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def update(self, values: Array) -> None:
+        """Count some numbers; none is negative."""
+        keys, counts = np.unique(np.ascontiguousarray(values).view(np.int64) >> _DROPPED_BITS, return_counts=True)
+        for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+            self.counts[key] = self.counts.get(key, 0) + count
+
+    def quantile(self, level: float) -> float:
+        """Return a number that this share of all numbers does not exceed, to a thousandth."""
+        keys = np.array(sorted(self.counts), dtype=np.int64)
+        total = np.cumsum([self.counts[key] for key in keys.tolist()])
+        place = int(np.searchsorted(total, level * total[-1]))
+        return float(((keys[place : place + 1] + 1) << _DROPPED_BITS).view(np.float64)[0])
+
+
+@dataclass
+class InputGapDetector:
+    """Looks at the samples of one input as they are read, and keeps those beside gaps.
+
+    Parameters
+    ----------
+    kind : {"hold", "linear"}
+        What the input does between its samples.
+
+    Examples
+    --------
+    >>> watch, times = GapWatch("hold"), np.array([0.0, 1.0, 2.0, 3.0, 30.0, 31.0, 32.0, 33.0, 34.0])
+    >>> for first in range(0, 9, 2):
+    ...     watch.take(times[first : first + 2], np.where(times < 5, 1.0, 4.0)[first : first + 2])
+    >>> watch.moved
+    Moved(first=3.0, last=30.0, before=1.0, after=4.0, gaps=1)
+    """
+
+    kind: str
+    _steps: _QuantileSketch = field(default_factory=_QuantileSketch)
+    _slopes: _QuantileSketch = field(default_factory=_QuantileSketch)
+    _low: float = np.inf
+    _high: float = -np.inf
+    #: Times and values of the last two samples, and how long the step before these was.
+    _last_samples: Array = field(default_factory=lambda: np.zeros((2, 0)))
+    _previous_step: float = np.inf
+    #: Times before and after gaps, and values, shape (4, k).
+    _gaps: Array = field(default_factory=lambda: np.zeros((4, 0)))
+
+    def update(self, times: Array, values: Array) -> None:
+        """Look at some samples.
+
+        Parameters
+        ----------
+        times, values : arrays, shape (n,)
+            In the order of time, each time once; none is missing.
+        """
+        if not len(times):
+            return
+        self._low, self._high = min(self._low, float(values.min())), max(self._high, float(values.max()))
+        known = max(self._last_samples.shape[1] - 1, 0)
+        every = np.concatenate([self._last_samples, [times, values]], axis=1)
+        steps, changes = np.diff(every[0]), np.abs(np.diff(every[1]))
+        self._steps.update(steps[known:])
+        if self.kind == "linear":
+            self._slopes.update((changes / steps)[known:])
+        if len(steps) > 1:
+            # What comes after the last step is not known yet.
+            beside = np.minimum(np.append(self._previous_step, steps[:-2]), steps[1:])
+            self._gaps = self._candidate_gaps(every[:, :-1], beside)
+            self._previous_step = float(steps[-2])
+        self._last_samples = every[:, -2:].copy()
+
+    def _candidate_gaps(self, samples: Array, neighbour_steps: Array) -> Array:
+        """Return gaps that may be long enough, those of some more samples among them; `neighbour_steps` has shorter
+        steps.
+        """
+        new = np.concatenate([samples[:, :-1], samples[:, 1:]])[[0, 2, 1, 3]]
+        new = new[:, new[1] - new[0] > _MIN_NEIGHBOUR_RATIO * neighbour_steps]
+        every = np.concatenate([self._gaps, new], axis=1)
+        every = every[:, np.abs(every[3] - every[2]) > _MIN_CHANGE_SHARE * (self._high - self._low)]
+        if every.shape[1] <= _MAX_GAPS:
+            return every
+        return every[:, np.sort(np.argsort(every[1] - every[0])[-_MAX_GAPS:])]
+
+    @property
+    def largest_gap(self) -> InputGap | None:
+        """The gap in which the input moved most; None where it moved in none."""
+        if self._last_samples.shape[1] < 2 or not np.isfinite(self._previous_step):
+            return None
+        gaps = self._candidate_gaps(self._last_samples, np.array([self._previous_step]))
+        steps, changes = gaps[1] - gaps[0], np.abs(gaps[3] - gaps[2])
+        found = steps > _MIN_GAP_RATIO * self._steps.quantile(0.75)
+        if self.kind == "linear":
+            found &= changes > _MAX_SLOPE_RATIO * self._slopes.quantile(0.5) * steps
+        if not found.any():
+            return None
+        place = int(np.argmax(np.where(found, changes, -1.0)))
+        first, last, before, after = gaps[:, place].tolist()
+        return InputGap(first, last, before, after, int(found.sum()))

@@ -1,30 +1,45 @@
-"""Noise: standard deviations that are known, and levels that are learned and shared by many measurements."""
+"""Noise: standard deviations that are known, and levels that are learned and shared by many measurements.
+
+Known noise of tables: one number for all, or a number or a column for each observable.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Summary
-from lodekit.data.observations import Series
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import ObservableStatistics
+from lodekit.errors import DataError
 
-__all__ = ["EXACT", "LOWEST", "LOWEST_OF_ZEROS", "MeasurementNoise", "Noise"]
+__all__ = [
+    "EXACT_NOISE_RATIO",
+    "MIN_NOISE_RATIO",
+    "MIN_NOISE_RATIO_OF_ZEROS",
+    "MeasurementNoise",
+    "NoiseModel",
+    "NoiseSpecification",
+    "parse_noise_std",
+]
+
 
 Array = NDArray[np.float64]
 #: The standard deviation that stands for none, relative to the spread of an observable: exact values, and data that
 #: repeat each other by the equations, would make covariances singular otherwise.
-EXACT = 1e-7
+EXACT_NOISE_RATIO = 1e-7
 #: The lowest level of noise that is learned, relative to the spread of an observable, and for one that is zero
 #: throughout, relative to what the equations make of the others.
-LOWEST, LOWEST_OF_ZEROS = 1e-6, 1e-2
+MIN_NOISE_RATIO, MIN_NOISE_RATIO_OF_ZEROS = 1e-6, 1e-2
 
 
 @dataclass(frozen=True)
-class Noise:
+class NoiseModel:
     """Which level of noise belongs to which observable.
 
     Parameters
@@ -36,7 +51,7 @@ class Noise:
         Whether some of the noise of each observable is learned.
     scales : array, shape (o,)
         The units of the observables.
-    silent : tuple of str
+    zero_observables : tuple of str
         Observables that are zero throughout: no level of noise is too low for them.
     """
 
@@ -44,22 +59,22 @@ class Noise:
     observables: tuple[str, ...]
     learned: tuple[bool, ...]
     scales: Array
-    silent: tuple[str, ...] = ()
+    zero_observables: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, summaries: Sequence[Summary], scales: Array, *, shared: bool) -> Noise:
+    def from_statistics(cls, statistics: Sequence[ObservableStatistics], scales: Array, *, shared: bool) -> NoiseModel:
         """Return the noise of what was measured.
 
         Parameters
         ----------
-        summaries : sequence of Summary
+        statistics : sequence of Summary
         scales : array, shape (o,)
         shared : bool
         """
-        names, learned = zip(*((item.observable, item.learned > 0) for item in summaries), strict=True)
-        return cls(shared, names, learned, scales, tuple(item.observable for item in summaries if item.is_zero))
+        names, learned = zip(*((item.observable, item.n_unknown_noise > 0) for item in statistics), strict=True)
+        return cls(shared, names, learned, scales, tuple(item.observable for item in statistics if item.is_zero))
 
-    def of_some(self, observables: Sequence[str]) -> Noise:
+    def restricted_to(self, observables: Sequence[str]) -> NoiseModel:
         """Return the noise of some of the observables.
 
         Parameters
@@ -70,38 +85,41 @@ class Noise:
         if tuple(observables) == self.observables:
             return self
         where = [self.observables.index(name) for name in observables]
-        learned, silent = tuple(self.learned[k] for k in where), tuple(n for n in self.silent if n in observables)
-        return Noise(self.shared, tuple(observables), learned, self.scales[where], silent)
+        learned, silent = (
+            tuple(self.learned[k] for k in where),
+            tuple(n for n in self.zero_observables if n in observables),
+        )
+        return NoiseModel(self.shared, tuple(observables), learned, self.scales[where], silent)
 
     @cached_property
-    def groups(self) -> tuple[int, ...]:
+    def level_indices(self) -> tuple[int, ...]:
         """The number of the level that belongs to each observable."""
         return (0,) * len(self.observables) if self.shared else tuple(range(len(self.observables)))
 
     @cached_property
-    def units(self) -> Array:
+    def level_scales(self) -> Array:
         """A unit for each level: the smallest scale among the observables that share it."""
-        found = np.full(max(self.groups, default=-1) + 1, np.inf)
-        np.minimum.at(found, np.array(self.groups, dtype=np.intp), self.scales)
+        found = np.full(max(self.level_indices, default=-1) + 1, np.inf)
+        np.minimum.at(found, np.array(self.level_indices, dtype=np.intp), self.scales)
         return found
 
     @cached_property
-    def floors(self) -> Array:
+    def min_levels(self) -> Array:
         """The lowest level that a search tries, for each: of what is zero throughout, a share that can be noise.
 
         The evidence of zeros grows without limit as their level falls, and then outweighs all other data.
         """
-        quiet = [name in self.silent and not self.shared for name in self.observables]
-        lowest = np.full(len(self.units), LOWEST)
-        lowest[np.array(self.groups, dtype=np.intp)[quiet]] = LOWEST_OF_ZEROS
-        return np.asarray(lowest * self.units)
+        quiet = [name in self.zero_observables and not self.shared for name in self.observables]
+        lowest = np.full(len(self.level_scales), MIN_NOISE_RATIO)
+        lowest[np.array(self.level_indices, dtype=np.intp)[quiet]] = MIN_NOISE_RATIO_OF_ZEROS
+        return np.asarray(lowest * self.level_scales)
 
     @property
-    def count(self) -> int:
+    def n_levels(self) -> int:
         """How many levels are learned; none where all noise is known."""
-        return len(self.units) if any(self.learned) else 0
+        return len(self.level_scales) if any(self.learned) else 0
 
-    def group_of(self, observable: int, *, learned: bool) -> int:
+    def level_index(self, observable: int, *, learned: bool) -> int:
         """Return the level of measurements of an observable; -1 where their noise is known.
 
         Parameters
@@ -111,7 +129,7 @@ class Noise:
         learned : bool
             Whether the noise of these measurements is learned.
         """
-        return self.groups[observable] if learned else -1
+        return self.level_indices[observable] if learned else -1
 
     def precision(self, observable: int, levels: Array, *, learned: bool) -> float:
         """Return what the weights of measurements are multiplied by: one over the learned variance, in scaled units.
@@ -137,13 +155,15 @@ class Noise:
         levels : array
             Standard deviations in the user's units.
         """
-        return float((levels[self.groups[observable]] / self.scales[observable]) ** 2)
+        return float((levels[self.level_indices[observable]] / self.scales[observable]) ** 2)
 
-    def medians(self, values: Array) -> Array:
+    def level_medians(self, values: Array) -> Array:
         """Return the median over the observables of each level."""
-        return np.array([np.median(values[np.equal(self.groups, group)]) for group in range(max(self.groups) + 1)])
+        return np.array(
+            [np.median(values[np.equal(self.level_indices, group)]) for group in range(max(self.level_indices) + 1)]
+        )
 
-    def describe(self, levels: Array) -> dict[str, float]:
+    def levels_by_name(self, levels: Array) -> dict[str, float]:
         """Return learned levels by the names that users know, in their units."""
         if not len(levels):
             return {}
@@ -152,7 +172,7 @@ class Noise:
         known = zip(self.observables, self.learned, levels, strict=True)
         return {name: float(level) for name, learned, level in known if learned}
 
-    def carried_over(self, old: Noise, levels: Array) -> Array:
+    def transfer_levels(self, old: NoiseModel, levels: Array) -> Array:
         """Return learned levels of an earlier fit for these observables; new ones start at a tenth of their size.
 
         Parameters
@@ -161,10 +181,10 @@ class Noise:
         levels : array
             Of the earlier fit.
         """
-        found = 0.1 * self.units[: self.count]
-        known = dict(zip(old.observables, old.groups, strict=True))
-        for name, group in zip(self.observables, self.groups, strict=True):
-            if self.count and name in known and len(levels):
+        found = 0.1 * self.level_scales[: self.n_levels]
+        known = dict(zip(old.observables, old.level_indices, strict=True))
+        for name, group in zip(self.observables, self.level_indices, strict=True):
+            if self.n_levels and name in known and len(levels):
                 found[group] = levels[known[name]]
         return found
 
@@ -175,25 +195,25 @@ class MeasurementNoise:
 
     Parameters
     ----------
-    group : int array, shape (n,)
+    level_index : int array, shape (n,)
         The level of each measurement.
     learned : bool array, shape (n,)
     exact : bool array, shape (n,)
-        Whether a value is said to have no noise at all; `EXACT` is what it has.
-    known : array, shape (n,)
+        Whether a value is said to have no noise at all; `EXACT_NOISE_RATIO` is what it has.
+    known_variance : array, shape (n,)
         Known variances; zero where noise is learned.
-    units : array, shape (n,)
+    squared_scales : array, shape (n,)
         The squares of the units of the measurements.
     """
 
-    group: NDArray[np.intp]
+    level_index: NDArray[np.intp]
     learned: NDArray[np.bool_]
     exact: NDArray[np.bool_]
-    known: Array
-    units: Array
+    known_variance: Array
+    squared_scales: Array
 
     @classmethod
-    def of(cls, noise: Noise, series: Sequence[Series]) -> MeasurementNoise:
+    def from_series(cls, noise: NoiseModel, series: Sequence[TimeSeries]) -> MeasurementNoise:
         """Return the noise of measurements in memory.
 
         Parameters
@@ -203,26 +223,29 @@ class MeasurementNoise:
             One for each observable, in the order of the noise.
         """
         counts = [len(item.times) for item in series]
-        std, learned = np.concatenate([item.std for item in series]), np.concatenate([item.learned for item in series])
+        std, learned = (
+            np.concatenate([item.std for item in series]),
+            np.concatenate([item.has_unknown_noise for item in series]),
+        )
         units = np.repeat(noise.scales, counts) ** 2
-        group = np.repeat(np.array(noise.groups, dtype=np.intp), counts)
-        exact = np.concatenate([item.exact for item in series])
+        group = np.repeat(np.array(noise.level_indices, dtype=np.intp), counts)
+        exact = np.concatenate([item.is_exact for item in series])
         known = np.where(learned, 0.0, std) ** 2 / units
-        return cls(group, learned, exact, np.where(exact, EXACT**2, known), units)
+        return cls(group, learned, exact, np.where(exact, EXACT_NOISE_RATIO**2, known), units)
 
-    def part(self, where: slice) -> MeasurementNoise:
+    def select(self, rows: slice) -> MeasurementNoise:
         """Return the noise of some of the measurements.
 
         Parameters
         ----------
-        where : slice
+        rows : slice
         """
-        return MeasurementNoise(*(part[where] for part in vars(self).values()))
+        return MeasurementNoise(*(part[rows] for part in vars(self).values()))
 
     @property
-    def is_even(self) -> bool:
+    def is_homoscedastic(self) -> bool:
         """Whether all measurements have the same noise, and there are some."""
-        return len(self.group) > 0 and all(bool((part == part[0]).all()) for part in vars(self).values())
+        return len(self.level_index) > 0 and all(bool((part == part[0]).all()) for part in vars(self).values())
 
     def variance(self, levels: Array) -> Array:
         """Return the noise variance of every measurement.
@@ -233,20 +256,81 @@ class MeasurementNoise:
             The learned standard deviations in the user's units; empty where none is learned.
         """
         if not len(levels):
-            return self.known
-        return self.known + self.learned * levels[self.group] ** 2 / self.units
+            return self.known_variance
+        return self.known_variance + self.learned * levels[self.level_index] ** 2 / self.squared_scales
 
-    def pull(self, slopes: Array, levels: Array) -> Array:
+    def level_gradient(self, variance_gradient: Array, levels: Array) -> Array:
         """Return derivatives in the logarithms of the levels, from those in the variances of the measurements.
 
         Parameters
         ----------
-        slopes : array, shape (n,)
+        variance_gradient : array, shape (n,)
             Derivatives in the variances.
         levels : array
             Standard deviations in the user's units.
         """
         if not len(levels):
             return np.zeros(0)
-        parts = slopes * self.variance(levels) * self.learned
-        return np.asarray(2.0 * np.bincount(self.group, parts, minlength=len(levels)), dtype=float)
+        parts = variance_gradient * self.variance(levels) * self.learned
+        return np.asarray(2.0 * np.bincount(self.level_index, parts, minlength=len(levels)), dtype=float)
+
+
+@dataclass(frozen=True)
+class NoiseSpecification:
+    """What is known of the noise before a table is read.
+
+    Parameters
+    ----------
+    default_std : float or None
+        The standard deviation of observables that are not named.
+    std_by_observable : dict of observable to float or None
+        None where it is learned.
+    std_columns : dict of observable to str
+        The column with the standard deviations.
+    """
+
+    default_std: float | None = None
+    std_by_observable: Mapping[str, float | None] = field(default_factory=dict)
+    std_columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The observables that are named."""
+        return (*self.std_by_observable, *self.std_columns)
+
+    def known_std(self, name: str) -> float | None:
+        """Return the standard deviation of an observable; None where it is learned, or has a column."""
+        return self.std_by_observable.get(name, self.default_std)
+
+
+def parse_noise_std(noise_std: Any) -> NoiseSpecification:
+    """Return known noise from a number, or from a dict of observable to number or column.
+
+    Parameters
+    ----------
+    noise_std : number, dict, or None
+        Zero makes values exact.
+
+    Examples
+    --------
+    >>> noise = read_noise({"x": 0.1, "y": "sigma"})
+    >>> noise.number_of("x"), noise.number_of("y"), noise.columns
+    (0.1, None, {'y': 'sigma'})
+    """
+    if not isinstance(noise_std, Mapping):
+        return NoiseSpecification(_parse_std(noise_std, "all channels"))
+    columns = {str(name): std for name, std in noise_std.items() if isinstance(std, str)}
+    numbers = {str(name): _parse_std(std, str(name)) for name, std in noise_std.items() if not isinstance(std, str)}
+    return NoiseSpecification(None, numbers, columns)
+
+
+def _parse_std(std: Any, what: str) -> float | None:
+    if std is None:
+        return None
+    is_number = isinstance(std, Real) and not isinstance(std, bool | np.bool_)
+    if not is_number or not 0.0 <= float(std) < np.inf:
+        raise DataError(
+            f"expected a number of zero or more as noise_std of {what}, or a dict of channel to number or column, "
+            f"got {std!r}"
+        )
+    return float(std)

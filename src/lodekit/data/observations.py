@@ -9,22 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import read_numbers
-from lodekit.cards import card, table
 from lodekit.errors import DataError
-from lodekit.intervals import read_interval, window_of
+from lodekit.support.arguments import as_float_array
+from lodekit.support.html import html_table, notebook_card
+from lodekit.support.interval_means import averaging_time, parse_interval
 
-__all__ = ["Observations", "Series", "at_middle", "join_series", "read_observations", "samples_of"]
+__all__ = [
+    "Observations",
+    "TimeSeries",
+    "concatenate_series",
+    "find_input_samples",
+    "parse_observations",
+    "shift_to_midpoints",
+]
 
 Array = NDArray[np.float64]
 #: Clocks are not exact: intervals may overlap by this share of their length.
-_OVERLAP = 0.1
+_MAX_INTERVAL_OVERLAP = 0.1
 #: From this share on, equal measurements of one time are copies, and no chance.
-_COPIED = 0.4
+_MIN_DUPLICATE_SHARE = 0.4
 
 
 @dataclass(frozen=True)
-class Series:
+class TimeSeries:
     """The measurements of one observable.
 
     Parameters
@@ -45,27 +52,27 @@ class Series:
     missing: int = field(default=0, kw_only=True)
 
     @property
-    def learned(self) -> NDArray[np.bool_]:
+    def has_unknown_noise(self) -> NDArray[np.bool_]:
         """Which measurements have noise that is learned."""
         return np.isnan(self.std)
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def has_known_noise(self) -> NDArray[np.bool_]:
         """Which measurements have noise that is known, zero included."""
-        return ~self.learned
+        return ~self.has_unknown_noise
 
     @property
-    def exact(self) -> NDArray[np.bool_]:
+    def is_exact(self) -> NDArray[np.bool_]:
         """Which measurements have no noise at all."""
         return np.asarray(self.std == 0)
 
     @property
-    def has_copies(self) -> bool:
+    def has_duplicates(self) -> bool:
         """Whether many measurements have time and value of the one before."""
         again = (np.diff(self.times) == 0) & (np.diff(self.values) == 0)
-        return bool(np.sum(again) >= max(_COPIED * len(self.times), 1))
+        return bool(np.sum(again) >= max(_MIN_DUPLICATE_SHARE * len(self.times), 1))
 
-    def noise_with(self, level: float) -> Array:
+    def noise_std_for_level(self, level: float) -> Array:
         """Return the standard deviation of the noise of each measurement, shape (n,), with a `level` for learned noise.
 
         Examples
@@ -73,13 +80,13 @@ class Series:
         >>> Series("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, 0.0])).noise_with(0.5).tolist()
         [0.5, 0.1, 0.0]
         """
-        return np.where(self.learned, level, self.std)
+        return np.where(self.has_unknown_noise, level, self.std)
 
-    def take(self, part: slice | NDArray[Any]) -> Series:
+    def select(self, rows: slice | NDArray[Any]) -> TimeSeries:
         """Return some of the measurements."""
-        return Series(self.observable, self.times[part], self.values[part], self.std[part])
+        return TimeSeries(self.observable, self.times[rows], self.values[rows], self.std[rows])
 
-    def split(self) -> list[tuple[bool, Series]]:
+    def split_by_noise(self) -> list[tuple[bool, TimeSeries]]:
         """Return the part whose noise is learned (True) and that whose noise is known (False), where there are any.
 
         Examples
@@ -88,13 +95,13 @@ class Series:
         >>> [(learned, len(part.times)) for learned, part in item.split()]
         [(True, 2), (False, 1)]
         """
-        learned = self.learned
+        learned = self.has_unknown_noise
         if learned.all() or not learned.any():
             return [(bool(learned[0]), self)] if len(learned) else []
-        return [(True, self.take(learned)), (False, self.take(~learned))]
+        return [(True, self.select(learned)), (False, self.select(~learned))]
 
 
-def join_series(parts: Sequence[Series]) -> Series:
+def concatenate_series(parts: Sequence[TimeSeries]) -> TimeSeries:
     """Return several series of one observable as one, each behind the one before, whatever their times.
 
     Parameters
@@ -110,10 +117,10 @@ def join_series(parts: Sequence[Series]) -> Series:
     ([5.0, 5.0], 4)
     """
     columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times", "values", "std"))
-    return Series(parts[0].observable, *columns, missing=sum(part.missing for part in parts))
+    return TimeSeries(parts[0].observable, *columns, missing=sum(part.missing for part in parts))
 
 
-def at_middle(item: Series) -> Series:
+def shift_to_midpoints(series: TimeSeries) -> TimeSeries:
     """Return averages as if they were values in the middle of their intervals: good enough for a first look.
 
     Examples
@@ -121,11 +128,11 @@ def at_middle(item: Series) -> Series:
     >>> at_middle(Series("mean(x, 2)", np.array([3.0]), np.zeros(1), np.zeros(1))).times.tolist()
     [2.0]
     """
-    window = window_of(item.observable)
-    return replace(item, times=item.times - 0.5 * window) if window else item
+    window = averaging_time(series.observable)
+    return replace(series, times=series.times - 0.5 * window) if window else series
 
 
-def samples_of(series: Sequence[Series], name: str, kind: str) -> tuple[str, Series] | None:
+def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) -> tuple[str, TimeSeries] | None:
     """Return the samples of an input, and what they are called; None where there are none.
 
     Averages serve where there are no samples: then it was held over each interval.
@@ -135,7 +142,7 @@ def samples_of(series: Sequence[Series], name: str, kind: str) -> tuple[str, Ser
     series : sequence of Series
     name : str
         The input.
-    kind : {"hold", "linear"}
+    hold_type : {"hold", "linear"}
         What it does between samples; averages do not tell lines.
 
     Examples
@@ -149,16 +156,16 @@ def samples_of(series: Sequence[Series], name: str, kind: str) -> tuple[str, Ser
         if item.observable == name:
             return name, item
     for item in series:
-        average = read_interval(item.observable)
+        average = parse_interval(item.observable)
         if average is None or average.expression != name:
             continue
-        if kind != "hold":
+        if hold_type != "hold":
             raise DataError(
                 f"{item.observable} says what the input {name} was on average, and not how it changed; expected "
                 f'inputs={{"{name}": "hold"}}, or samples of {name}'
             )
         closest = float(np.min(np.diff(np.unique(item.times)), initial=np.inf))
-        if closest < (1.0 - _OVERLAP) * average.length:
+        if closest < (1.0 - _MAX_INTERVAL_OVERLAP) * average.length:
             raise DataError(
                 f"{item.observable} was logged every {closest:g}, so its intervals overlap, and what the input {name} "
                 f"was held at cannot be told; expected intervals that follow each other, or samples of {name}"
@@ -186,7 +193,7 @@ class Observations:
     """
 
     def __init__(self, records: Iterable[Sequence[Any]] = ()) -> None:
-        self._series: tuple[Series, ...] = ()
+        self._series: tuple[TimeSeries, ...] = ()
         grouped: dict[str, list[tuple[float, float, float]]] = {}
         try:
             given = iter(records)
@@ -200,7 +207,7 @@ class Observations:
             grouped.setdefault(fields[1], []).append((fields[0], fields[2], std))
         for observable, rows in grouped.items():
             times, values, stds = zip(*rows, strict=True)
-            self._series += (_series(observable, times, values, stds),)
+            self._series += (_make_series(observable, times, values, stds),)
 
     def add(self, times: ArrayLike, observable: str, values: ArrayLike, std: ArrayLike | None = None) -> Observations:
         """Return the observations with more of one observable; NaN values are left out.
@@ -219,11 +226,11 @@ class Observations:
         2
         """
         total = Observations()
-        total._series = (*self._series, _series(observable, times, values, std))
+        total._series = (*self._series, _make_series(observable, times, values, std))
         return total
 
     @property
-    def series(self) -> tuple[Series, ...]:
+    def series(self) -> tuple[TimeSeries, ...]:
         """The data, one entry for each call of `add` and each observable of the records."""
         return self._series
 
@@ -238,43 +245,43 @@ class Observations:
     def __repr__(self) -> str:
         if not self:
             return "<Observations: none yet; add(times, observable, values) adds some>"
-        joined = {name: self._joined(name) for name in self.observables}
-        first, last = _window(joined.values())
+        joined = {name: self._concatenated(name) for name in self.observables}
+        first, last = _time_range(joined.values())
         listed = ", ".join(f"{len(item.times)} of {name}" for name, item in joined.items())
         return f"<Observations: {listed}; t from {first:.6g} to {last:.6g}>"
 
     def _repr_html_(self) -> str:
         if not self:
-            return card("Observations", "none yet; add(times, observable, values) adds some")
-        joined = [self._joined(name) for name in self.observables]
+            return notebook_card("Observations", "none yet; add(times, observable, values) adds some")
+        joined = [self._concatenated(name) for name in self.observables]
         lines = [
             [
                 item.observable,
                 str(len(item.times)),
                 str(item.missing or ""),
-                "{:.6g} to {:.6g}".format(*_window([item])),
+                "{:.6g} to {:.6g}".format(*_time_range([item])),
                 f"{item.values.min():.5g} to {item.values.max():.5g}" if len(item.values) else "",
-                _noise_words(item),
+                _describe_noise(item),
             ]
             for item in joined
         ]
         head = ["observable", "measurements", "missing", "times", "values", "noise"]
-        return card("Observations", f"{len(self)} measurements", [table(head, lines, text=(5,))])
+        return notebook_card("Observations", f"{len(self)} measurements", [html_table(head, lines, text_columns=(5,))])
 
-    def _joined(self, observable: str) -> Series:
+    def _concatenated(self, observable: str) -> TimeSeries:
         """Return all measurements of one observable."""
-        return join_series([item for item in self._series if item.observable == observable])
+        return concatenate_series([item for item in self._series if item.observable == observable])
 
 
-def _window(series: Iterable[Series]) -> tuple[float, float]:
+def _time_range(series: Iterable[TimeSeries]) -> tuple[float, float]:
     """Return the first and the last of all times; of no times NaN."""
     times = np.concatenate([item.times for item in series])
     return (float(times.min()), float(times.max())) if len(times) else (np.nan, np.nan)
 
 
-def _noise_words(item: Series) -> str:
+def _describe_noise(item: TimeSeries) -> str:
     """Return what is known of the noise, in a few words."""
-    known = item.std[item.known]
+    known = item.std[item.has_known_noise]
     if not len(known):
         return "to be learned"
     some = "" if len(known) == len(item.std) else ", in part to be learned"
@@ -282,9 +289,9 @@ def _noise_words(item: Series) -> str:
     return size + some
 
 
-def _numbers(name: str, values: ArrayLike) -> Array:
+def _parse_vector(name: str, values: ArrayLike) -> Array:
     """Return numbers, shape (n,), as scikit-learn has them too: in one column."""
-    array = read_numbers(name, values)
+    array = as_float_array(name, values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -292,14 +299,14 @@ def _numbers(name: str, values: ArrayLike) -> Array:
     return array
 
 
-def _series(observable: str, times: ArrayLike, values: ArrayLike, std: ArrayLike | None) -> Series:
+def _make_series(observable: str, times: ArrayLike, values: ArrayLike, std: ArrayLike | None) -> TimeSeries:
     """Return what a user measured of one observable, checked, without missing values."""
-    t, y = _numbers("times", times), _numbers(f"the values of {observable}", values)
+    t, y = _parse_vector("times", times), _parse_vector(f"the values of {observable}", values)
     if len(t) != len(y):
         raise DataError(f"expected as many values of {observable} as times ({len(t)}), got {len(y)}")
     s = np.full(len(t), np.nan)
     if std is not None:
-        given = _numbers("noise_std", std)
+        given = _parse_vector("noise_std", std)
         if len(given) not in (1, len(t)):
             raise DataError(f"expected one noise_std for {observable}, or {len(t)}, got {len(given)}")
         s = np.broadcast_to(given, t.shape).astype(float)
@@ -312,10 +319,10 @@ def _series(observable: str, times: ArrayLike, values: ArrayLike, std: ArrayLike
         raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]}; use NaN for missing")
     if (s < 0).any() or np.isinf(s).any():
         raise DataError(f"expected noise_std of zero or more for {observable}, got {s[(s < 0) | np.isinf(s)][0]}")
-    return Series(observable, t, y, s, missing=int(len(keep) - np.count_nonzero(keep)))
+    return TimeSeries(observable, t, y, s, missing=int(len(keep) - np.count_nonzero(keep)))
 
 
-def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None) -> Observations:
+def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None) -> Observations:
     """Return observations from the forms that `fit` accepts.
 
     Parameters
@@ -333,9 +340,9 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
             raise DataError("expected Observations alone: they hold values and noise themselves")
         found = t
     else:
-        times = _numbers("t", t)
-        columns = _columns(channels, Y)
-        noise = _noise_of(noise_std, list(columns), len(times))
+        times = _parse_vector("t", t)
+        columns = _split_channels(channels, Y)
+        noise = _parse_noise_std(noise_std, list(columns), len(times))
         found = Observations()
         for name, values in columns.items():
             found = found.add(times, name, values, noise.get(name))
@@ -344,7 +351,7 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
     return found
 
 
-def _noise_of(noise_std: Any, names: Sequence[str], count: int) -> Mapping[str, Any]:
+def _parse_noise_std(noise_std: Any, names: Sequence[str], count: int) -> Mapping[str, Any]:
     """Return the known noise of observables that are measured at so many times; nothing where it is learned."""
     if noise_std is None:
         return {}
@@ -355,7 +362,7 @@ def _noise_of(noise_std: Any, names: Sequence[str], count: int) -> Mapping[str, 
                 f"noise_std names {', '.join(sorted(unknown))}, which is not observed; expected some of {observed}"
             )
         return noise_std
-    given = read_numbers("noise_std", noise_std)
+    given = as_float_array("noise_std", noise_std)
     if given.ndim != 2:
         return dict.fromkeys(names, given)
     if given.shape != (count, len(names)):
@@ -363,14 +370,14 @@ def _noise_of(noise_std: Any, names: Sequence[str], count: int) -> Mapping[str, 
     return dict(zip(names, given.T, strict=True))
 
 
-def _columns(channels: Sequence[str], Y: Any) -> dict[str, Any]:
+def _split_channels(channels: Sequence[str], Y: Any) -> dict[str, Any]:
     """Return the values of each observable by its name, as they came."""
     if isinstance(Y, Mapping):
         return dict(Y)
     if hasattr(Y, "columns") and not isinstance(Y, np.ndarray):
         raise DataError(f"expected Y as an array, a dict of channels or a DataFrame, got {type(Y).__name__}")
     try:
-        array = read_numbers("Y", Y)
+        array = as_float_array("Y", Y)
     except DataError as problem:
         raise DataError(f"expected Y as an array, a dict of channels or a DataFrame: {problem}") from None
     if array.ndim == 1 and len(channels) == 1:

@@ -1,24 +1,554 @@
-"""Several records: runs of one system that share parameters and noise, and nothing else."""
+"""All that is known of the data: the measurements themselves, or sums over them where there are too many to keep.
+
+Measurements that contradict each other, or that a fit has seen already, are refused.
+
+Several records: runs of one system that share parameters and noise, and nothing else.
+
+Shorter records from long ones, to learn from first: every k-th row, or the liveliest piece.
+
+The units of the scaled problem, and every way back to the user's.
+
+Time is shifted to the start of the data and divided by their span, every observable by its own scale, so that what is
+computed inside is of the size of one whatever the user measures in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import ENOUGH, Measurements, Summary, scatter_of, unit_of
-from lodekit.data.observations import Series
+from lodekit.data.inputs import InputSignal
+from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
+from lodekit.data.row_store import InputSampleStatistics, OutOfCoreRows, RowStore, extract_inputs
+from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
+from lodekit.support.interval_means import averaging_time
 
-__all__ = ["FIRST", "Pool", "Record", "describe_records", "find_record", "padded", "parts_of"]
+__all__ = [
+    "DEFAULT_RECORD_NAME",
+    "MIN_DIFFERENCE_ROWS",
+    "Measurements",
+    "ObservableStatistics",
+    "Record",
+    "RecordSet",
+    "Scaling",
+    "check_consistent_exact_values",
+    "check_exact_fit",
+    "check_exact_residuals",
+    "check_no_overlap",
+    "decimate_record",
+    "describe_records",
+    "estimate_noise_std",
+    "find_record_index",
+    "list_measurements",
+    "merge_observations",
+    "most_active_segment",
+    "natural_scale",
+    "typical_known_noise",
+    "with_empty_series",
+]
+
 
 Array = NDArray[np.float64]
+#: Where more measurements than this are in memory, averages serve for a first look.
+_MAX_PLOTTED_ROWS = 4096
+#: So many neighbours at least, and at most, tell the noise.
+MIN_DIFFERENCE_ROWS, _MAX_DIFFERENCE_ROWS = 8, 1 << 16
+
+
+@dataclass(frozen=True)
+class ObservableStatistics:
+    """What is known of an observable before any model: its size, its mean, and how many measurements there are.
+
+    Parameters
+    ----------
+    observable : str
+    scale : float
+        The unit it is measured in inside: its spread, or its size where it does not change.
+    mean, std : float
+    count : int
+    n_unknown_noise : int
+        How many measurements have noise that is learned.
+    known_noise : float
+        The root mean square of its known noise; NaN where none is known.
+    has_exact_values : bool
+        Whether a value other than zero has no noise at all.
+    """
+
+    observable: str
+    scale: float
+    mean: float
+    std: float
+    count: int
+    n_unknown_noise: int
+    known_noise: float
+    has_exact_values: bool
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all values are zero: they show neither the size of the observable nor that of its noise."""
+        return self.mean == 0.0 and self.std == 0.0
+
+
+def merge_observations(observations: Observations) -> list[TimeSeries]:
+    """Return one series for each observable, ordered by time."""
+    found = []
+    for name in observations.observables:
+        parts = [series for series in observations.series if series.observable == name and len(series.times)]
+        if parts:
+            whole = concatenate_series(parts)
+            if not (np.diff(whole.times) > 0).all():
+                whole = replace(whole.select(np.lexsort((whole.values, whole.times))), missing=whole.missing)
+            found.append(whole)
+    return found
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Measurements in memory, or sums over them.
+
+    Parameters
+    ----------
+    series : list of Series
+        One for each observable, ordered by time; empty where there are only sums.
+    sufficient_statistics : Statistics or None
+        Sums over measurements that are not in memory.
+    inputs : dict of str to InputSignal
+        Channels that are known for all times, by name; they are no measurements.
+    stored_rows : Spooled or None
+        Where there are only sums, the rows that these are over, if they can be read again.
+    """
+
+    series: Sequence[TimeSeries] = ()
+    sufficient_statistics: Statistics | None = None
+    inputs: Mapping[str, InputSignal] = field(default_factory=dict)
+    stored_rows: OutOfCoreRows | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def from_observations(cls, observations: Observations) -> Measurements:
+        """Return measurements in memory."""
+        return cls(merge_observations(observations))
+
+    def __add__(self, other: Measurements) -> Measurements:
+        inputs = self.merge_inputs(other)
+        if self.sufficient_statistics is None and other.sufficient_statistics is None:
+            joined = Observations()
+            for item in (*self.series, *other.series):
+                joined = joined.add(item.times, item.observable, item.values, item.std)
+            return replace(Measurements.from_observations(joined), inputs=inputs)
+        start = min(self.window[0], other.window[0])
+        stop = max(self.window[1], other.window[1])
+        return Measurements(
+            sufficient_statistics=self._statistics_over(start, stop) + other._statistics_over(start, stop),
+            inputs=inputs,
+        )
+
+    def merge_inputs(self, other: Measurements) -> dict[str, InputSignal]:
+        """Return the inputs with the samples that other measurements add to them.
+
+        Parameters
+        ----------
+        other : Measurements
+            Of the same record.
+        """
+        inputs = dict(self.inputs)
+        for name, more in other.inputs.items():
+            inputs[name] = _merge_input_samples(name, inputs[name], more) if name in inputs else more
+        return inputs
+
+    def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
+        """Return the measurements with some channels taken for known: their samples become inputs.
+
+        Parameters
+        ----------
+        hold_types : dict of str to {"hold", "linear"}
+            What each input does between its samples.
+        required : bool
+            Whether each of them needs samples.
+        """
+        new = {name: kind for name, kind in hold_types.items() if name not in self.inputs}
+        inputs = {
+            name: self.inputs[name].with_hold_type(kind) for name, kind in hold_types.items() if name in self.inputs
+        }
+        if not new:
+            return replace(self, inputs=inputs) if inputs else self
+        if self.sufficient_statistics is not None:
+            return self._with_known_inputs_on_disk(self.sufficient_statistics, new, inputs, required=required)
+        used = set()
+        for name, kind in new.items():
+            if (found := find_input_samples(self.series, name, kind)) is not None:
+                used.add(found[0])
+                inputs[name] = _input_from_samples(name, found[1].times, found[1].values, kind, found[1].missing)
+            elif required:
+                known = ", ".join(self.names)
+                raise DataError(f"expected samples of the input {name}; the data have {known}")
+        rest = [item for item in self.series if item.observable not in used]
+        if not rest and required:
+            raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
+        return Measurements(rest, inputs=inputs)
+
+    def _with_known_inputs_on_disk(
+        self, sums: Statistics, new: Mapping[str, str], inputs: dict[str, InputSignal], *, required: bool
+    ) -> Measurements:
+        """Return measurements of which only sums are in memory, with the samples of inputs, from the rows on disk."""
+        if self.stored_rows is None:
+            raise DataError(
+                "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
+                "need rows that can be read again; give a CSV or Parquet file, or fewer rows, such as every k-th one"
+            )
+        for name in (name for name in new if name not in sums.observables and required):
+            raise DataError(f"expected samples of the input {name}; the data have {', '.join(self.names)}")
+        spooled, signals = extract_inputs(
+            self.stored_rows, {name: k for name, k in new.items() if name in sums.observables}
+        )
+        left = {key: cell for key, cell in sums.cells.items() if key[0] not in signals}
+        return Measurements(
+            sufficient_statistics=replace(sums, cells=left), inputs={**inputs, **signals}, stored_rows=spooled
+        )
+
+    def _statistics_over(self, start: float, stop: float) -> Statistics:
+        return (
+            Statistics.of(start, stop, self.series)
+            if self.sufficient_statistics is None
+            else self.sufficient_statistics
+        )
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Sums over all measurements."""
+        return self._statistics_over(*self.window)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What was measured."""
+        return (
+            tuple(item.observable for item in self.series)
+            if self.sufficient_statistics is None
+            else self.sufficient_statistics.observables
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of measurements."""
+        return (
+            sum(len(item.times) for item in self.series)
+            if self.sufficient_statistics is None
+            else self.sufficient_statistics.size
+        )
+
+    @property
+    def n_distinct(self) -> int:
+        """Number of measurements, those of one observable at one time counted once."""
+        return (
+            self.size
+            if self.sufficient_statistics is not None
+            else sum(len(np.unique(item.times)) for item in self.series)
+        )
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """The first and the last time of which measurements say something: averages begin before their first time."""
+        if self.sufficient_statistics is not None:
+            told = None if self.stored_rows is None else self.stored_rows.window
+            return told or (self.sufficient_statistics.start, self.sufficient_statistics.stop)
+        filled = [item for item in self.series if len(item.times)]
+        first = min(float(item.times[0]) - averaging_time(item.observable) for item in filled)
+        return first, max(float(item.times[-1]) for item in filled)
+
+    @property
+    def has_only_statistics(self) -> bool:
+        """Whether only sums are kept."""
+        return self.sufficient_statistics is not None
+
+    @property
+    def plotted_series(self) -> list[TimeSeries]:
+        """The measurements, or averages of them where only sums are kept."""
+        return list(self.series) if self.sufficient_statistics is None else self.decimated_series()
+
+    @property
+    def extended_window(self) -> tuple[float, float]:
+        """The window and a tenth more on either side: what is shown where nobody says otherwise.
+
+        Before a record with known inputs nobody knows these, so nothing is shown there.
+        """
+        first, last = self.available_window
+        more = 0.1 * (last - first) or 1.0
+        return first if self.inputs or first > self.window[0] else first - more, last + more
+
+    @property
+    def available_window(self) -> tuple[float, float]:
+        """The window, without what was left out of it when the model was saved."""
+        first, last = self.window
+        if self.stored_rows is not None and self.stored_rows.truncated is not None:
+            first = self.stored_rows.store.time_of_row(0)
+        return first, last
+
+    @property
+    def has_exact_values(self) -> bool:
+        """Whether some measurement has no noise at all."""
+        return any(item.is_exact.any() for item in self.series)
+
+    def require_all_rows(self, what: str) -> None:
+        """Raise where most rows were left out when a model was saved.
+
+        Parameters
+        ----------
+        what : str
+            What needs them.
+        """
+        if self.stored_rows is not None and self.stored_rows.truncated is not None:
+            raise DataError(
+                f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
+                "fit again with the file"
+            )
+
+    def time_grid(self, count: int = 200) -> Array:
+        """Return the times of the measurements, or a grid where there are many."""
+        if self.sufficient_statistics is None and self.size <= _MAX_PLOTTED_ROWS:
+            return np.unique(np.concatenate([item.times for item in self.series]))
+        return np.linspace(*self.available_window, count)
+
+    def decimated_series(self) -> list[TimeSeries]:
+        """Return the measurements, or averages of neighbours where there are many."""
+        if self.sufficient_statistics is None and self.size <= _MAX_PLOTTED_ROWS:
+            return list(self.series)
+        return self.statistics.thumbnail()
+
+    def difference_noise_std(self) -> Array | None:
+        """Return the noise of each observable as third differences of neighbours suggest it; None where unknown."""
+        if self.sufficient_statistics is not None or any(
+            len(item.values) < MIN_DIFFERENCE_ROWS for item in self.series
+        ):
+            return None
+        return np.array([estimate_noise_std(item.values[:_MAX_DIFFERENCE_ROWS]) for item in self.series])
+
+    @cached_property
+    def input_series(self) -> list[TimeSeries]:
+        """The samples of the inputs, as series without noise."""
+        return [
+            TimeSeries(name, signal.times, signal.values, np.zeros(len(signal.times)))
+            for name, signal in self.inputs.items()
+        ]
+
+    @cached_property
+    def input_statistics(self) -> list[ObservableStatistics]:
+        """What is known of each input."""
+        if self.stored_rows is not None:
+            return [_input_statistics(name, each) for name, each in self.stored_rows.input_statistics.items()]
+        with np.errstate(all="ignore"):
+            return [_series_statistics(item) for item in self.input_series]
+
+    @cached_property
+    def observable_statistics(self) -> list[ObservableStatistics]:
+        """What is known of each observable."""
+        if self.sufficient_statistics is not None:
+            return [
+                _moment_statistics(self.sufficient_statistics, name) for name in self.sufficient_statistics.observables
+            ]
+        with np.errstate(all="ignore"):
+            return [_series_statistics(item) for item in self.series]
+
+
+def _input_from_samples(name: str, times: Array, values: Array, kind: str, missing: int) -> InputSignal:
+    """Return an input from its samples, in the order of time; raise where one time has two values."""
+    if (np.diff(times) > 0).all():
+        return InputSignal(times, values, kind, missing)  # type: ignore[arg-type]
+    places, first = np.unique(times, return_index=True)
+    again = np.setdiff1d(np.arange(len(times)), first)
+    for row in again:
+        if values[row] != values[first[np.searchsorted(places, times[row])]]:
+            raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
+    return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
+
+
+def _merge_input_samples(name: str, first: InputSignal, second: InputSignal) -> InputSignal:
+    """Return an input with more samples."""
+    times, values = (np.concatenate([getattr(part, key) for part in (first, second)]) for key in ("times", "values"))
+    order = np.argsort(times, kind="stable")
+    return _input_from_samples(name, times[order], values[order], first.kind, first.missing + second.missing)
+
+
+def estimate_noise_std(values: Array) -> float:
+    """Return the deviation of the noise of a series as third differences of neighbours suggest it."""
+    # The third difference of white noise has twenty times its variance.
+    return float(np.sqrt(np.mean(np.diff(values, 3) ** 2) / 20.0))
+
+
+def natural_scale(std: float, max_abs: float) -> float:
+    """Return the unit of an observable: its spread, or its size where it does not change.
+
+    Parameters
+    ----------
+    std, max_abs : float
+    """
+    return std if std > 1e-12 * max_abs and std > 0 else max_abs or 1.0
+
+
+def _series_statistics(item: TimeSeries) -> ObservableStatistics:
+    if not len(item.values):
+        return ObservableStatistics(item.observable, 1.0, 0.0, 0.0, 0, 0, np.nan, False)
+    known = item.std[item.has_known_noise]
+    spread = float(np.std(item.values))
+    return ObservableStatistics(
+        item.observable,
+        natural_scale(spread, float(np.max(np.abs(item.values)))),
+        float(item.values.mean()),
+        spread,
+        len(item.values),
+        len(item.std) - len(known),
+        float(np.sqrt(np.mean(known**2))) if len(known) else np.nan,
+        bool((item.values[item.is_exact] != 0).any()),
+    )
+
+
+def _input_statistics(name: str, samples: InputSampleStatistics) -> ObservableStatistics:
+    """Return what is known of an input that lies on disk."""
+    mean, spread = samples.mean, samples.std
+    return ObservableStatistics(
+        name,
+        natural_scale(spread, samples.max_abs),
+        mean,
+        spread,
+        samples.n_samples,
+        0,
+        0.0,
+        mean != 0.0 or spread != 0.0,
+    )
+
+
+def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
+    cells = {known: cell for (other, known), cell in sums.cells.items() if other == name}
+    weight = sum(float(cell.weight_moments[0]) for cell in cells.values())
+    reference = next(iter(cells.values())).reference
+    about = [cell.with_reference(reference) for cell in cells.values()]
+    shift = sum(float(cell.value_moments[0]) for cell in about) / weight
+    mean, size = reference + shift, abs(reference + shift)
+    spread = float(np.sqrt(max(sum(cell.sum_of_squares for cell in about) / weight - shift**2, 0.0)))
+    # Below this the difference of two sums is rounding.
+    spread = spread if spread > 1e-7 * abs(shift) else 0.0
+    known = cells.get(True)
+    noise = np.nan if known is None else float(np.sqrt(known.count / known.weight_moments[0]))
+    count = sum(cell.count for cell in cells.values())
+    learned = cells[False].count if False in cells else 0
+    return ObservableStatistics(
+        name, natural_scale(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False
+    )
+
+
+def typical_known_noise(statistics: Sequence[ObservableStatistics], observable: str) -> float:
+    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is.
+
+    Parameters
+    ----------
+    statistics : sequence of Summary
+    observable : str
+    """
+    own = [item.known_noise for item in statistics if item.observable == observable and not np.isnan(item.known_noise)]
+    every = own or [item.known_noise for item in statistics if not np.isnan(item.known_noise)]
+    return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan
+
+
+#: Curves that miss an exact value by so much, in units of its observable, do not meet it.
+_EXACT_TOLERANCE = 1e-3
+
+
+def check_no_overlap(old: Measurements, new: Measurements) -> None:
+    """Raise where new measurements of an observable lie among old ones: another record, or the same data once more.
+
+    Other observables may be measured at the same times, and times without measurements may be filled in.
+
+    Parameters
+    ----------
+    old, new : Measurements
+        Where only sums are kept, averages over small parts of their window tell when something was measured.
+
+    Examples
+    --------
+    >>> from lodekit.data.observations import Observations
+    >>> old = Measurements.of(Observations().add([0.0, 1.0, 2.0], "x", [1.0, 2.0, 3.0]))
+    >>> check_later(old, Measurements.of(Observations().add([2.0, 3.0], "x", [2.9, 4.0])))
+    """
+    known = {item.observable: item for item in old.plotted_series}
+    for item in new.plotted_series:
+        before = known.get(item.observable)
+        if before is None or not len(item.times):
+            continue
+        first, last = float(item.times[0]), float(item.times[-1])
+        among = (before.times > first) & (before.times < last)
+        again = set(zip(before.times.tolist(), before.values.tolist(), strict=True)) & set(
+            zip(item.times.tolist(), item.values.tolist(), strict=True)
+        )
+        if among.any() or again:
+            shown = f"t = {min(again)[0]:g}, with the same value" if again else f"t = {before.times[among][0]:g}"
+            raise DataError(
+                f"expected new measurements: {item.observable} was measured before between t = {first:g} and {last:g}, "
+                f"for example at {shown}. Leave out what the fit has seen already; where these are values of the same "
+                "record in between, call fit with all measurements; another record, whose time starts anew, is added "
+                "under a name of its own: record=NAME"
+            )
+
+
+def check_consistent_exact_values(series: Sequence[TimeSeries]) -> None:
+    """Raise where exact values contradict each other."""
+    for item in series:
+        exact = item.select(item.is_exact)
+        seen: dict[float, float] = {}
+        for time, value in zip(exact.times.tolist(), exact.values.tolist(), strict=True):
+            if seen.setdefault(time, value) != value:
+                raise DataError(
+                    f"{item.observable} has two different exact values at t = {time}: {seen[time]} and {value}; give "
+                    "them a noise_std above zero"
+                )
+
+
+def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.float64]) -> None:
+    """Raise where curves miss exact values, which then contradict each other or the equations.
+
+    Parameters
+    ----------
+    times : array, shape (m,)
+        Of the exact values, in the user's units.
+    residuals : array, shape (m,)
+        By how much the curves miss them, in units of their observables.
+
+    Examples
+    --------
+    >>> check_missed(np.array([0.0, 1.0]), np.array([1e-9, 1e-8]))
+    """
+    residuals = np.where(np.isfinite(residuals), np.abs(residuals), np.inf)
+    if len(residuals) and residuals.max() >= _EXACT_TOLERANCE:
+        raise DataError(
+            f"the exact values contradict each other or the equations, for example at t = "
+            f"{times[int(np.argmax(residuals))]:g}; give them a noise_std above zero"
+        )
+
+
+def check_exact_fit(
+    series: Sequence[TimeSeries], scales: NDArray[np.float64], curves: Sequence[NDArray[np.float64]]
+) -> None:
+    """Raise where curves do not meet exact values, which then contradict each other or the equations.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        The measurements of each observable.
+    scales : array, shape (o,)
+        Their units.
+    curves : sequence of arrays
+        The curve of each observable at its measurements, in these units.
+    """
+    for item, scale, curve in zip(series, scales, curves, strict=True):
+        exact = item.is_exact
+        check_exact_residuals(item.times[exact], curve[exact] - item.values[exact] / scale)
+
+
 #: What the only record of a fit is called, where nothing else names it.
-FIRST = "0"
+DEFAULT_RECORD_NAME = "0"
 
 
 @dataclass(frozen=True)
@@ -38,7 +568,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Pool(Measurements):
+class RecordSet(Measurements):
     """All records of a fit together: what can be counted over all of them. They have no course of time in common.
 
     Parameters
@@ -62,7 +592,7 @@ class Pool(Measurements):
     records: tuple[Record, ...] = ()
 
     @classmethod
-    def together(cls, records: Sequence[Record]) -> Measurements:
+    def from_records(cls, records: Sequence[Record]) -> Measurements:
         """Return the measurements of the only record, or all records together."""
         if len(records) == 1:
             return records[0].measurements
@@ -76,7 +606,7 @@ class Pool(Measurements):
                 )
         return cls(inputs=first, records=tuple(records))
 
-    def given(self, kinds: Mapping[str, str], *, required: bool = True) -> Measurements:
+    def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
         """Return all records with some channels taken for known, each with its own samples.
 
         Parameters
@@ -87,13 +617,15 @@ class Pool(Measurements):
         made = []
         for record in self.records:
             try:
-                made.append(replace(record, measurements=record.measurements.given(kinds, required=required)))
+                made.append(
+                    replace(record, measurements=record.measurements.with_known_inputs(hold_types, required=required))
+                )
             except DataError as problem:
                 raise DataError(f"record {record.name}: {problem}") from None
-        return Pool.together(made)
+        return RecordSet.from_records(made)
 
     @property
-    def parts(self) -> list[Measurements]:
+    def all_measurements(self) -> list[Measurements]:
         """The measurements of each record."""
         return [record.measurements for record in self.records]
 
@@ -103,67 +635,69 @@ class Pool(Measurements):
     @property
     def names(self) -> tuple[str, ...]:
         """What was measured, in any record."""
-        return tuple(dict.fromkeys(name for part in self.parts for name in part.names))
+        return tuple(dict.fromkeys(name for part in self.all_measurements for name in part.names))
 
     @property
     def size(self) -> int:
         """Number of measurements."""
-        return sum(part.size for part in self.parts)
+        return sum(part.size for part in self.all_measurements)
 
     @property
-    def distinct(self) -> int:
+    def n_distinct(self) -> int:
         """Number of measurements, those of one observable at one time of a record counted once."""
-        return sum(part.distinct for part in self.parts)
+        return sum(part.n_distinct for part in self.all_measurements)
 
     @property
-    def is_summed(self) -> bool:
+    def has_only_statistics(self) -> bool:
         """Whether of some record only sums are kept."""
-        return any(part.is_summed for part in self.parts)
+        return any(part.has_only_statistics for part in self.all_measurements)
 
     @property
     def window(self) -> tuple[float, float]:
         """The start of the first record, and a stop that is as far from it as the longest record is long."""
-        first = self.parts[0].window[0]
-        return first, first + max(stop - start for start, stop in (part.window for part in self.parts))
+        first = self.all_measurements[0].window[0]
+        return first, first + max(stop - start for start, stop in (part.window for part in self.all_measurements))
 
     @property
-    def shown(self) -> NoReturn:
+    def plotted_series(self) -> NoReturn:
         """Raise: only the measurements of one record can be shown over time."""
-        self._refuse()
+        self._raise_several_records()
 
     @cached_property
     def statistics(self) -> NoReturn:
         """Raise: sums are over the measurements of one record."""
-        self._refuse()
+        self._raise_several_records()
 
-    def times(self, count: int = 200) -> NoReturn:
+    def time_grid(self, count: int = 200) -> NoReturn:
         """Raise: every record has times of its own."""
-        self._refuse()
+        self._raise_several_records()
 
-    def thumbnail(self) -> NoReturn:
+    def decimated_series(self) -> NoReturn:
         """Raise: every record has neighbours of its own."""
-        self._refuse()
+        self._raise_several_records()
 
-    def _refuse(self) -> NoReturn:
+    def _raise_several_records(self) -> NoReturn:
         raise DataError("expected a question about the measurements of one record, got several records")
 
     @property
     def has_exact_values(self) -> bool:
         """Whether some measurement has no noise at all."""
-        return any(part.has_exact_values for part in self.parts)
+        return any(part.has_exact_values for part in self.all_measurements)
 
     @property
-    def counts(self) -> Array:
+    def counts_by_record(self) -> Array:
         """How many measurements of each observable each record has, shape (records, o)."""
-        own = [{item.observable: item.count for item in part.summaries} for part in self.parts]
+        own = [{item.observable: item.count for item in part.observable_statistics} for part in self.all_measurements]
         return np.array([[counts.get(name, 0) for name in self.names] for counts in own], dtype=float)
 
-    def scatter(self) -> Array | None:
+    def difference_noise_std(self) -> Array | None:
         """Return the noise of each observable as neighbours within records suggest it; None where unknown."""
         found = []
         for name in self.names:
-            parts = [item.values for part in self.parts for item in part.series if item.observable == name]
-            squares = [(len(values), scatter_of(values) ** 2) for values in parts if len(values) >= ENOUGH]
+            parts = [item.values for part in self.all_measurements for item in part.series if item.observable == name]
+            squares = [
+                (len(values), estimate_noise_std(values) ** 2) for values in parts if len(values) >= MIN_DIFFERENCE_ROWS
+            ]
             if not squares:
                 return None
             counts, each = np.array(squares).T
@@ -171,53 +705,53 @@ class Pool(Measurements):
         return np.array(found)
 
     @cached_property
-    def summaries(self) -> list[Summary]:
+    def observable_statistics(self) -> list[ObservableStatistics]:
         """What is known of each observable, over all records."""
-        return _join_all([part.summaries for part in self.parts])
+        return _pool_statistics([part.observable_statistics for part in self.all_measurements])
 
     @cached_property
-    def input_summaries(self) -> list[Summary]:
+    def input_statistics(self) -> list[ObservableStatistics]:
         """What is known of each input, over all records."""
-        return _join_all([part.input_summaries for part in self.parts])
+        return _pool_statistics([part.input_statistics for part in self.all_measurements])
 
 
-def _join_all(records: Iterable[Iterable[Summary]]) -> list[Summary]:
+def _pool_statistics(records: Iterable[Iterable[ObservableStatistics]]) -> list[ObservableStatistics]:
     """Return what is known of each observable over all records, in order of first appearance."""
-    own: dict[str, list[Summary]] = {}
+    own: dict[str, list[ObservableStatistics]] = {}
     for record in records:
         for item in record:
             own.setdefault(item.observable, []).append(item)
-    return [_join(name, items) for name, items in own.items()]
+    return [_pool_observable_statistics(name, items) for name, items in own.items()]
 
 
-def _join(name: str, items: Sequence[Summary]) -> Summary:
+def _pool_observable_statistics(name: str, items: Sequence[ObservableStatistics]) -> ObservableStatistics:
     """Return what is known of one observable over all records."""
     counts = np.array([item.count for item in items], dtype=float)
     means = np.array([item.mean for item in items])
     mean = float(np.average(means, weights=counts))
-    spreads = np.array([item.spread for item in items])
+    spreads = np.array([item.std for item in items])
     spread = float(np.sqrt(np.average(spreads**2 + (means - mean) ** 2, weights=counts)))
     known = np.array([item.known_noise for item in items])
     told = ~np.isnan(known)
     noise = float(np.sqrt(np.average(known[told] ** 2, weights=counts[told]))) if told.any() else np.nan
-    return Summary(
+    return ObservableStatistics(
         name,
-        unit_of(spread, float(np.max(np.hypot(means, spreads)))),
+        natural_scale(spread, float(np.max(np.hypot(means, spreads)))),
         mean,
         spread,
         int(counts.sum()),
-        sum(item.learned for item in items),
+        sum(item.n_unknown_noise for item in items),
         noise,
-        any(item.exact for item in items),
+        any(item.has_exact_values for item in items),
     )
 
 
-def parts_of(measurements: Measurements) -> list[Measurements]:
+def list_measurements(measurements: Measurements) -> list[Measurements]:
     """Return the measurements of each record."""
-    return measurements.parts if isinstance(measurements, Pool) else [measurements]
+    return measurements.all_measurements if isinstance(measurements, RecordSet) else [measurements]
 
 
-def padded(measurements: Measurements, names: Sequence[str]) -> Measurements:
+def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measurements:
     """Return measurements with an empty series for what was not measured, so that all records look alike.
 
     Parameters
@@ -227,11 +761,11 @@ def padded(measurements: Measurements, names: Sequence[str]) -> Measurements:
     names : sequence of str
         All observables, in order; those of the record are among them.
     """
-    if measurements.names == tuple(names) or measurements.sums is not None:
+    if measurements.names == tuple(names) or measurements.sufficient_statistics is not None:
         return measurements
     own = {item.observable: item for item in measurements.series}
     nothing = np.zeros(0)
-    return replace(measurements, series=[own.get(name, Series(name, nothing, nothing, nothing)) for name in names])
+    return replace(measurements, series=[own.get(name, TimeSeries(name, nothing, nothing, nothing)) for name in names])
 
 
 def describe_records(records: Sequence[Record]) -> list[str]:
@@ -243,16 +777,16 @@ def describe_records(records: Sequence[Record]) -> list[str]:
     """
     if len(records) < 2:
         return []
-    names = _list_some([record.name for record in records])
+    names = _format_record_names([record.name for record in records])
     return [f"{len(records)} records, each with functions and an initial state of its own: {names}"]
 
 
-def _list_some(names: Sequence[str]) -> str:
+def _format_record_names(names: Sequence[str]) -> str:
     """Return names of records for a message; many are cut short."""
     return ", ".join(names[:12]) + ", ..." * (len(names) > 12)
 
 
-def find_record(names: Sequence[str], record: object) -> int:
+def find_record_index(names: Sequence[str], record: object) -> int:
     """Return which record is meant: by its name, or by its number counted from zero where no name is a number.
 
     Parameters
@@ -267,7 +801,7 @@ def find_record(names: Sequence[str], record: object) -> int:
     >>> find_record(["a.csv", "b.csv"], "b.csv"), find_record(["a.csv", "b.csv"], 0), find_record(["3", "7"], 7)
     (1, 0, 1)
     """
-    listed = _list_some(names)
+    listed = _format_record_names(names)
     if record is None:
         if len(names) > 1:
             raise DataError(f"this fit has {len(names)} records, {listed}; say which one is meant: record={names[0]!r}")
@@ -279,3 +813,207 @@ def find_record(names: Sequence[str], record: object) -> int:
     if is_number and 0 <= int(text) < len(names) and not any(name.lstrip("-").isdigit() for name in names):
         return int(text)
     raise DataError(f"expected one of the records {listed}, got {record!r}")
+
+
+#: So many pieces are compared.
+_N_SEGMENTS = 16
+#: So many rows are read from disk at the same time.
+_DECIMATION_CHUNK_ROWS = 100_000
+
+
+def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
+    """Return every k-th measurement of each observable, under inputs that are averages over as many samples.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        In memory, or rows on disk.
+    n_rows : int
+        About how many are left of the longest.
+
+    Examples
+    --------
+    >>> from lodekit.data.observations import Observations
+    >>> t = np.arange(100.0)
+    >>> kept = Measurements.of(Observations().add(t, "y", t).add(t, "u", t)).given({"u": "hold"})
+    >>> short = decimate(kept, 10)
+    >>> short.size, short.inputs["u"].at([0.0, 10.0]).tolist()
+    (10, [4.5, 14.5])
+    """
+    if measurements.stored_rows is not None:
+        return _decimate_row_store(measurements, measurements.stored_rows.store, n_rows)
+    step = max(1, max(len(item.times) for item in measurements.series) // n_rows)
+    series = [item.select(slice(None, None, step)) for item in measurements.series]
+    inputs = {name: _average_samples(signal, step) for name, signal in measurements.inputs.items()}
+    return replace(measurements, series=series, inputs=inputs)
+
+
+def _average_samples(signal: InputSignal, step: int) -> InputSignal:
+    """Return a signal with fewer samples, that holds as much over time."""
+    times, values = signal.times, signal.values
+    if signal.kind == "linear":
+        return InputSignal(times[::step], values[::step], "linear")
+    edges = np.append(np.arange(0, len(times) - 1, step), len(times) - 1)
+    if len(edges) < 2:
+        return signal
+    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+    means = np.diff(area[edges]) / np.diff(times[edges])
+    return InputSignal(times[edges], np.append(means, values[-1]), "hold")
+
+
+def _decimate_row_store(measurements: Measurements, store: RowStore, count: int) -> Measurements:
+    """Return every k-th row on disk; of an input only changes are kept, so its averages are taken between rows."""
+    step = max(1, store.n_rows // count)
+    most = max(1, _DECIMATION_CHUNK_ROWS // step) * step
+    parts = [store.read_series(first, first + most, step) for first in range(0, store.n_rows, most)]
+    series = [concatenate_series(items) for items in zip(*parts, strict=True)]
+    times = np.unique(np.concatenate([item.times for item in series]))
+    inputs = {name: _average_between_times(signal, times) for name, signal in measurements.inputs.items()}
+    return _nonempty_measurements(series, inputs)
+
+
+def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:
+    """Return a signal with samples at some times, that holds as much over time."""
+    if signal.kind == "linear" or len(times) < 2:
+        return InputSignal(times, signal.at(times), signal.kind)
+    area = np.concatenate([[0.0], np.cumsum(signal.values[:-1] * np.diff(signal.times))])
+    place = np.maximum(np.searchsorted(signal.times, times, side="right") - 1, 0)
+    until = area[place] + signal.values[place] * (times - signal.times[place])
+    return InputSignal(times, np.append(np.diff(until) / np.diff(times), signal.at(times[-1:])), "hold")
+
+
+def most_active_segment(measurements: Measurements, n_rows: int) -> Measurements:
+    """Return the piece of a record in which inputs change most, with the inputs there; without inputs, measurements.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        In memory, or rows on disk.
+    n_rows : int
+        About how many measurements of the longest observable the piece has.
+    """
+    if measurements.stored_rows is not None:
+        return _most_active_rows(measurements, measurements.stored_rows.store, n_rows)
+    longest = max(measurements.series, key=lambda item: len(item.times)).times
+    starts = np.unique(np.linspace(0, max(len(longest) - n_rows, 0), _N_SEGMENTS).astype(int))
+    windows = [(float(longest[k]), float(longest[min(k + n_rows, len(longest)) - 1])) for k in starts]
+    first, last = max(windows, key=lambda window: _segment_activity(measurements, *window))
+    series = []
+    for item in measurements.series:
+        part = item.select((item.times >= first) & (item.times <= last))
+        series += [part] if len(part.times) else []
+    inputs = {name: signal.restricted_to(first, last) for name, signal in measurements.inputs.items()}
+    return replace(measurements, series=series, inputs=inputs)
+
+
+def _segment_activity(measurements: Measurements, first: float, last: float) -> float:
+    """Return how much inputs change in a window, each relative to its own spread; without inputs, measurements."""
+    total = 0.0
+    for item in () if measurements.inputs else measurements.series:
+        inside = item.values[(item.times >= first) & (item.times <= last)]
+        total += float(inside.std()) / (float(item.values.std()) or 1.0) if len(inside) else 0.0
+    for signal in measurements.inputs.values():
+        inside = signal.values[(signal.times >= first) & (signal.times <= last)]
+        total += float(np.abs(np.diff(inside)).sum()) / (float(signal.values.std()) or 1.0)
+    return total
+
+
+def _most_active_rows(measurements: Measurements, store: RowStore, count: int) -> Measurements:
+    """Return the liveliest piece of rows on disk, of which only pieces that are compared are read."""
+    scales = {item.observable: item.std or 1.0 for item in measurements.observable_statistics}
+    spreads = {item.observable: item.std or 1.0 for item in measurements.input_statistics}
+
+    def activity(first: int) -> float:
+        if measurements.inputs:
+            ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
+            cut = {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
+            return sum(float(np.abs(np.diff(each.values)).sum()) / spreads[name] for name, each in cut.items())
+        own = (item for item in store.read_series(first, first + count) if len(item.values))
+        return sum(float(item.values.std()) / scales[item.observable] for item in own)
+
+    starts = np.unique(np.linspace(0, max(store.n_rows - count, 0), _N_SEGMENTS).astype(int))
+    first = max(starts.tolist(), key=activity)
+    ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
+    inputs = {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
+    return _nonempty_measurements(store.read_series(first, first + count), inputs)
+
+
+def _nonempty_measurements(series: list[TimeSeries], inputs: dict[str, InputSignal]) -> Measurements:
+    """Return measurements in memory, of what was measured at all in these rows."""
+    return Measurements([item for item in series if len(item.times)], inputs=inputs)
+
+
+#: Units outside these cannot be squared in floats.
+_MIN_SCALE, _MAX_SCALE = 1e-100, 1e100
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The unit of time with its origin, and the unit of each observable.
+
+    Parameters
+    ----------
+    start, time_scale : float
+        Time zero and the unit of time of the scaled problem, in the user's time.
+    scales : array, shape (o,)
+        The units of the observables, in the user's.
+
+    Examples
+    --------
+    >>> units = Units(10.0, 5.0, np.array([2.0]))
+    >>> units.scaled_times(np.array([10.0, 15.0])).tolist(), units.user_lengths(0.5)
+    ([0.0, 1.0], 2.5)
+    """
+
+    start: float
+    time_scale: float
+    scales: Array
+
+    @classmethod
+    def from_measurements(
+        cls, measurements: Measurements, *, time: Scaling | None = None, scales: Mapping[str, float] | None = None
+    ) -> Scaling:
+        """Return the units that measurements suggest.
+
+        Parameters
+        ----------
+        measurements : Measurements
+        time : Units, optional
+            Whose unit of time is kept, from an earlier fit.
+        scales : dict of str to float, optional
+            Units of observables that are kept, from an earlier fit.
+        """
+        start, stop = measurements.window
+        kept = scales or {}
+        own = np.array([kept.get(item.observable, item.scale) for item in measurements.observable_statistics])
+        found = cls(start, stop - start or 1.0, own) if time is None else replace(time, scales=own)
+        sizes = np.append(own, found.time_scale)
+        if not np.isfinite(sizes).all() or (sizes <= _MIN_SCALE).any() or (sizes >= _MAX_SCALE).any():
+            raise DataError("expected times and values of a size that floats can square; change their units")
+        return found
+
+    def unscaled(self, count: int) -> Scaling:
+        """Return the same unit of time for so many observables in the user's own units."""
+        return replace(self, scales=np.ones(count))
+
+    def scale_times(self, times: Array) -> Array:
+        """Return times of the user in the unit of the scaled problem."""
+        return (times - self.start) / self.time_scale
+
+    def unscale_times(self, scaled: Array) -> Array:
+        """Return scaled times in the user's unit."""
+        return np.asarray(self.start + self.time_scale * scaled)
+
+    def unscale_durations(self, scaled: float) -> float:
+        """Return scaled lengths of time, such as lengthscales, in the user's unit."""
+        return scaled * self.time_scale
+
+    def log_jacobian(self, counts: Sequence[int]) -> float:
+        """Return what is added to a log density in scaled units to have it in the user's.
+
+        Parameters
+        ----------
+        counts : sequence of int
+            How many measurements there are of each observable.
+        """
+        return -sum(count * float(np.log(scale)) for count, scale in zip(counts, self.scales, strict=True))

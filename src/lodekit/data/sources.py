@@ -1,43 +1,651 @@
-"""Everything that `fit` accepts becomes measurements: arrays, observations, sums, files, DataFrames.
+"""What is read of tables, and how: columns, dates, units, known noise and the window of time.
+
+Tables become records: each is one, or a piece of one, or a column says which line belongs to which.
+
+What `fit` is given, as tables: files, DataFrames, a Series, columns by name; one record, or a list of several.
+
+Everything that `fit` accepts becomes measurements: arrays, observations, sums, files, DataFrames.
 
 Files and DataFrames are read by one reader, with the same rules for columns and cells whatever their kind and size.
-Their size alone decides what is kept: the measurements themselves up to `LARGE` records, sums over them beyond that.
+Their size alone decides what is kept: the measurements themselves up to `MAX_ROWS_IN_MEMORY` records, sums over them beyond that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from glob import glob
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from lodekit.arguments import read_numbers
-from lodekit.data.clock import Clock
-from lodekit.data.gathering import join_groups, read_records
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Observations, read_observations
-from lodekit.data.opening import is_frame, open_records, open_tables, split_records
-from lodekit.data.planning import Request, make_plans
-from lodekit.data.records import FIRST, Pool, Record, describe_records
+import numpy as np
+
+from lodekit.data.noise import NoiseSpecification, parse_noise_std
+from lodekit.data.observations import Observations, parse_observations
+from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, Record, RecordSet, describe_records
+from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
-from lodekit.data.tables.columns import Columns, is_time_name, list_columns
-from lodekit.data.tables.dates import Moments
-from lodekit.data.tables.frames import Frame
-from lodekit.data.tables.instants import SteppedTable, read_instants
-from lodekit.data.tables.noise import read_noise
-from lodekit.data.tables.places import naming
-from lodekit.data.tables.reading import read_whole
-from lodekit.data.tables.table import Plan, TableSource
-from lodekit.errors import DataError
+from lodekit.data.streams import (
+    DaskTable,
+    accumulate_dask_statistics,
+    accumulate_statistics,
+    is_dask_dataframe,
+    iterate_rows,
+)
+from lodekit.data.tables.cells import NumberFormat
+from lodekit.data.tables.columns import (
+    ArgumentSyntax,
+    ColumnMapping,
+    ColumnUnits,
+    find_column_conversions,
+    format_column_list,
+    is_time_name,
+    resolve_columns_of_tables,
+    reuse_columns,
+    unit_from_name,
+)
+from lodekit.data.tables.dates import Timestamps, is_date
+from lodekit.data.tables.frames import DataFrameTable, index_to_column
+from lodekit.data.tables.reader import (
+    TableSchema,
+    TableSource,
+    TimeOrder,
+    UniformlySampledTable,
+    describe_columns,
+    describe_file,
+    describe_times,
+    detect_dates,
+    open_table,
+    parse_time_array,
+    read_all,
+    table_from_columns,
+)
+from lodekit.data.tables.strings import prefix_errors
+from lodekit.data.time_reference import TimeReference
+from lodekit.errors import DataError, EquationError
+from lodekit.support.arguments import as_float_array
 
-__all__ = ["LARGE", "Source", "read_source", "read_values"]
-
-#: Where tables have more records than this, all files together, they are read in pieces and only sums are kept.
-LARGE = 2_000_000
+__all__ = [
+    "MAX_ROWS_IN_MEMORY",
+    "LoadedData",
+    "NamedTables",
+    "ReadOptions",
+    "check_time_order",
+    "infer_schemas",
+    "is_dataframe",
+    "list_records",
+    "load_arrays",
+    "load_data",
+    "merge_complementary_files",
+    "open_records",
+    "open_tables",
+    "read_records",
+]
 
 
 @dataclass(frozen=True)
-class Source:
+class ReadOptions:
+    """What is asked of tables.
+
+    Parameters
+    ----------
+    channels : sequence of str
+        The channels of the system.
+    noise : KnownNoise
+    time : str, optional
+        The column of the time in a table; by default the one called t, time, timestamp, date or the like.
+    columns : dict of observable to column, optional
+        For columns of tables with other names: a name, or a number counted from one (the label itself where a DataFrame
+        calls its columns by numbers). ``t`` is the time, ``std(f1)`` the known noise of f1.
+    recalled : dict of str to str
+        Where files before these had them; what is asked for goes before, and what is not there does no harm.
+    header : bool, optional
+        Whether text files start with the names of their columns; found out by default.
+    dt : float, optional
+        The time between two rows of a table without a time; the first row is at zero.
+    records : str, optional
+        The column that says which record a line belongs to: a name, or a number counted from one.
+    since : datetime, optional
+        The date that is time zero; by default that of the first record of the first table.
+    units : dict of str to str
+        The units of channels and of the time ``t`` in the model: columns with another unit in their names are
+        converted, or refused.
+    window : (first, last)
+        Times, as numbers or dates; others are left out. None stands for no limit.
+    in_shell : bool
+        Whether messages speak of options of the command line, and not of arguments in Python.
+    never : sequence of str
+        Channels that are never measured, such as disturbances: nobody misses a column for them.
+    check : callable, optional
+        Called with the names of observables before large files are read; raises where they make no sense.
+    check_units : callable, optional
+        Called with units that the names of columns tell; raises where they make no sense.
+    """
+
+    channels: Sequence[str]
+    noise: NoiseSpecification = field(default_factory=NoiseSpecification)
+    time: str | None = None
+    columns: Mapping[str, Any] | None = None
+    recalled: Mapping[str, str] = field(default_factory=dict)
+    header: bool | None = None
+    dt: float | None = None
+    records: str | None = None
+    since: datetime | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
+    window: tuple[Any, Any] = (None, None)
+    in_shell: bool = False
+    never: Sequence[str] = ()
+    check: Callable[[Sequence[str]], object] | None = None
+    check_units: Callable[[Mapping[str, str]], object] | None = None
+
+    @property
+    def measurable_channels(self) -> list[str]:
+        """The channels that may be measured."""
+        return [name for name in self.channels if name not in self.never]
+
+    @property
+    def argument_syntax(self) -> ArgumentSyntax:
+        """The words of messages."""
+        return ArgumentSyntax(in_shell=self.in_shell)
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise where names of observables make no sense."""
+        if self.check is None:
+            return
+        try:
+            self.check(names)
+        except EquationError as problem:
+            # The equations are as they should be: it is the data that name something else.
+            raise DataError(f"among what was measured: {problem}") from None
+
+
+def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tuple[list[TableSchema], dict[str, str]]:
+    """Return a plan for each table, and the units that their columns tell.
+
+    Parameters
+    ----------
+    tables : dict of str to TableSource
+        By the names they have in messages.
+    options : Request
+    """
+    plans = []
+    for (where, table), own in zip(tables.items(), _resolve_all_columns(tables, options), strict=True):
+        known = {name: options.noise.known_std(name) for name in own.values if name not in own.noise}
+        numbers = {name: number for name, number in known.items() if number is not None}
+        plans.append(TableSchema(where, own, table.separator, numbers))
+    observed = list(dict.fromkeys(name for plan in plans for name in plan.columns.values))
+    options.check_names(observed)
+    for name in options.noise.names:
+        if name not in observed and name not in options.channels:
+            raise DataError(f"noise_std names {name}, which is not observed; expected some of {', '.join(observed)}")
+    plans = _infer_dates(tables, plans, options.since)
+    plans, units = _infer_units(plans, options.units)
+    if options.check_units is not None and units:
+        options.check_units(units)
+    return _apply_window(plans, options, units.get("t", "")), units
+
+
+def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str) -> list[TableSchema]:
+    """Return the plans with the window of time that is asked for."""
+    clock = TimeReference(plans[0].origin, request.units.get("t") or unit)
+    edges = list(plans[0].window)
+    for number, (edge, what) in enumerate(zip(request.window, ("first", "last"), strict=True)):
+        if edge is not None:
+            edges[number] = clock.parse_time(edge, f"the {what} time")
+    if not edges[0] <= edges[1]:
+        raise DataError(f"expected the first time before the last, got {edges[0]:g} and {edges[1]:g}")
+    return [replace(plan, window=(edges[0], edges[1])) for plan in plans]
+
+
+def _requested_columns(tables: Mapping[str, TableSource], request: ReadOptions) -> dict[str, Any]:
+    """Return where columns are asked for, or were in files before, as far as all tables have these."""
+    found = {**request.recalled}
+    for table in tables.values():
+        found = reuse_columns(found, [str(name) for name in table.names])
+    if request.time is not None or any(isinstance(table, UniformlySampledTable) for table in tables.values()):
+        found.pop("t", None)
+    asked = dict(request.columns or {})
+    taken = {str(column) for column in asked.values()}
+    return {name: column for name, column in found.items() if column not in taken} | asked
+
+
+def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions) -> list[ColumnMapping]:
+    """Return the columns that are read of each table: those that are asked for, and those that are found by name."""
+    noise = request.noise
+    if request.columns is not None and not isinstance(request.columns, Mapping):
+        raise DataError(f"expected columns as a dict of observable to column, got {type(request.columns).__name__}")
+    columns = _requested_columns(tables, request)
+    mapping = {f"std({name})": column for name, column in noise.std_columns.items()}
+    for key, column in columns.items():
+        if mapping.setdefault(key, column) != column:
+            raise DataError(f"{key} is said to be in column {mapping[key]} and in column {column}; choose one")
+    # What is no observable is said so before its column is missed elsewhere.
+    request.check_names([key for key in columns if key != "t" and not str(key).startswith("std(")])
+    time = request.time
+    if any(isinstance(table, UniformlySampledTable) for table in tables.values()):
+        if time is not None or "t" in mapping:
+            raise DataError("the time is said to be in a column and to be told by the number of the row; choose one")
+        time = UniformlySampledTable.time
+    names = {where: table.names for where, table in tables.items()}
+    by_number = all(table.allows_column_numbers for table in tables.values())
+    found = resolve_columns_of_tables(
+        names, request.channels, mapping, time, syntax=request.argument_syntax, allow_numbers=by_number
+    )
+    if request.records is not None:
+        found = [
+            own.with_record(each, str(request.records), allow_numbers=by_number)
+            for own, each in zip(found, names.values(), strict=True)
+        ]
+    for own in found:
+        for name, column in own.noise.items():
+            if (number := noise.known_std(name)) is not None:
+                raise DataError(
+                    f"the noise of {name} is said to be {number:g} (noise_std, or [noise] in the system file), and to "
+                    f"be in column {column}; leave out one of them"
+                )
+    return found
+
+
+def _infer_dates(
+    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], since: datetime | None
+) -> list[TableSchema]:
+    """Return the plans with the forms of their dates, and one origin for all of them."""
+    dated, firsts = [], []
+    for table, plan in zip(tables.values(), plans, strict=True):
+        with prefix_errors(plan.table_name):
+            own, first = detect_dates(table, plan)
+        dated.append(own)
+        firsts.append(first)
+    origin = firsts[0] if since is None or firsts[0] is None else since
+    for plan, first in zip(plans, firsts, strict=True):
+        if _describe_time_type(first) != _describe_time_type(origin):
+            raise DataError(
+                f"{plan.table_name}: expected {_describe_time_type(origin)} in column {plan.columns.time}, as elsewhere, "
+                f"got {_describe_time_type(first)}"
+            )
+    return [replace(plan, origin=origin) for plan in dated]
+
+
+def _describe_time_type(date: datetime | None) -> str:
+    if date is None:
+        return "times as numbers"
+    return f"dates with{'out' if date.tzinfo is None else ''} a time zone"
+
+
+def _infer_units(plans: Sequence[TableSchema], declared: Mapping[str, str]) -> tuple[list[TableSchema], dict[str, str]]:
+    """Return the plans with what their numbers are converted by, and units that are told, not declared."""
+    units = ColumnUnits({name: unit.strip() for name, unit in declared.items() if unit.strip()})
+    found = []
+    for plan in plans:
+        own = plan.time_unit or unit_from_name(plan.columns.time, is_time=True)
+        with prefix_errors(plan.table_name):
+            conversions, notes = find_column_conversions(plan.columns, own, units)
+        found.append(replace(plan, conversions=conversions, notes=tuple(notes)))
+    return found, units.from_headers
+
+
+def check_time_order(
+    schemas: Sequence[TableSchema], orders: Sequence[TimeOrder], syntax: ArgumentSyntax
+) -> list[list[str]]:
+    """Return what there is to say about the times of each table; raise where they are none, or pieces overlap.
+
+    Parameters
+    ----------
+    schemas : sequence of Plan
+        Of the pieces of one record.
+    orders : sequence of Order
+        Of the times of each table.
+    syntax : Advice
+        The words of messages.
+    """
+    notes = []
+    for plan, order in zip(schemas, orders, strict=True):
+        remedy = f"say which column is the time, {syntax.column_mapping({'t': 'COLUMN'})}, or {syntax.time_step} where there is none"
+        with prefix_errors(plan.table_name):
+            notes.append(order.check(plan.columns.time, remedy, syntax.record_column))
+    filled = [(order, plan) for order, plan in zip(orders, schemas, strict=True) if order.count]
+    for name in dict.fromkeys(name for plan in schemas for name in plan.columns.values):
+        own = sorted((order.low, order.high, plan.table_name) for order, plan in filled if name in plan.columns.values)
+        for (_, high, first), (low, _, second) in pairwise(own):
+            if low < high:
+                raise DataError(
+                    f"{second}: expected files one after the other in time, and {name} is measured in {first} at the "
+                    f"same time. Only pieces of one record are read together ({syntax.file_group}); records of their own "
+                    f"are listed one by one, or told apart by a column, {syntax.record_column}"
+                )
+    return notes
+
+
+#: The name of a record, and the tables that are pieces of it, by the names they have in messages.
+NamedTables = tuple[str, Mapping[str, TableSource]]
+
+
+def merge_complementary_files(
+    groups: Sequence[NamedTables], schemas: Sequence[TableSchema]
+) -> tuple[list[NamedTables], list[str]]:
+    """Return records that are one in truth as one, and what is to be said about that.
+
+    Files that measure different channels, none of them twice, belong to one record: alone, none of them would tell
+    much.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+    schemas : sequence of Plan
+        Of all tables, in order.
+    """
+    seen = [name for plan in schemas for name in plan.columns.values]
+    if len(groups) < 2 or len(set(seen)) < len(seen):
+        return list(groups), []
+    joined = {where: table for _, tables in groups for where, table in tables.items()}
+    return [(DEFAULT_RECORD_NAME, joined)], [
+        f"one record: {', '.join(name for name, _ in groups)} measure different channels"
+    ]
+
+
+def read_records(
+    groups: Sequence[NamedTables], schemas: Sequence[TableSchema], options: ReadOptions, *, large: bool
+) -> tuple[list[Record], tuple[str, ...]]:
+    """Return the measurements of each record, and what was found out about the files.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        Records, each with its tables.
+    schemas : sequence of Plan
+        One for each table of all groups, in order.
+    options : Request
+    large : bool
+        Whether they are read in pieces, and only sums are kept.
+    """
+    if options.records is not None:
+        if large:
+            raise DataError(
+                "expected one record in each file, as files of this size are read in pieces, got "
+                f"{options.argument_syntax.record_column}; write a file for each record"
+            )
+        return _read_records_by_label({w: table for _, own in groups for w, table in own.items()}, schemas, options)
+    records, notes, first = [], [], 0
+    for name, tables in groups:
+        own = schemas[first : first + len(tables)]
+        first += len(tables)
+        read = _read_out_of_core if large else _read_in_memory
+        measurements, orders, found = read(tables, own, options)
+        for said, more in zip(found, check_time_order(own, orders, options.argument_syntax), strict=True):
+            said.extend(more)
+        records.append(Record(name, measurements))
+        notes += found
+    pieces = ["read in pieces, as there are too many rows to keep all of them in memory"] if large else []
+    return records, (*pieces, *_merge_notes(schemas, notes))
+
+
+def _read_records_by_label(
+    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], request: ReadOptions
+) -> tuple[list[Record], tuple[str, ...]]:
+    """Return the records that a column tells apart; one may go on from table to table."""
+    found: dict[str, Observations] = {}
+    pieces: dict[str, list[tuple[TableSchema, TimeOrder]]] = {}
+    notes = []
+    for table, plan in zip(tables.values(), plans, strict=True):
+        with prefix_errors(plan.table_name):
+            content = read_all(table, plan, request.measurable_channels)
+            labels = np.zeros(0, dtype=object) if content.labels is None else content.labels
+            for label in dict.fromkeys(labels.tolist()):
+                rows = labels == label
+                own = found.get(label, Observations())
+                for name, values in content.values.items():
+                    std = content.noise[name][rows] if name in content.noise else plan.known_noise.get(name)
+                    own = own.add(content.times[rows], name, values[rows], std)
+                found[label] = own
+                part = replace(plan, table_name=f"{plan.table_name}, record {label}")
+                pieces.setdefault(label, []).append((part, TimeOrder.from_times(content.times[rows])))
+        notes.append(list(content.notes))
+    for own_pieces in pieces.values():
+        check_time_order([plan for plan, _ in own_pieces], [order for _, order in own_pieces], request.argument_syntax)
+    filled = {label: own for label, own in found.items() if len(own)}
+    if not filled:
+        raise _no_values_error(plans, [order for own_pieces in pieces.values() for _, order in own_pieces])
+    records = [Record(label, Measurements.from_observations(own)) for label, own in filled.items()]
+    return records, _merge_notes(plans, notes)
+
+
+_ReadResult = tuple[Measurements, list[TimeOrder], list[list[str]]]
+
+
+def _read_in_memory(
+    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], request: ReadOptions
+) -> _ReadResult:
+    observations, notes, orders = Observations(), [], []
+    for table, plan in zip(tables.values(), plans, strict=True):
+        with prefix_errors(plan.table_name):
+            found = read_all(table, plan, request.measurable_channels)
+            for name, values in found.values.items():
+                observations = observations.add(
+                    found.times, name, values, found.noise.get(name, plan.known_noise.get(name))
+                )
+        notes.append(list(found.notes))
+        orders.append(TimeOrder.from_times(found.times))
+    if not len(observations):
+        raise _no_values_error(plans, orders)
+    return Measurements.from_observations(observations), orders, notes
+
+
+def _read_out_of_core(
+    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], request: ReadOptions
+) -> _ReadResult:
+    sources, found, spooled = list(tables.values()), [NumberFormat()], None
+    if isinstance(sources[0], DaskTable):
+        sums, found[0], order = accumulate_dask_statistics(sources[0], plans[0])
+        orders = [order]
+    else:
+        sums, found, orders = accumulate_statistics(sources, plans)
+        noisy = tuple(name for name in sums.observables if any(name in plan.columns.noise for plan in plans))
+        # A file may measure what those before it did not.
+        known = {name: std for plan in plans for name, std in plan.known_noise.items()}
+        spooled = OutOfCoreRows(sums.observables, known, noisy, partial(iterate_rows, sources, plans))
+    if not sums.size:
+        raise _no_values_error(plans, orders)
+    notes = []
+    for table, plan, numerals in zip(sources, plans, found, strict=True):
+        with prefix_errors(plan.table_name):
+            about = describe_file(table, numerals)
+        empty = {name for name in plan.columns.values if name not in sums.observables}
+        own = describe_columns(table.names, plan.columns, request.measurable_channels, empty)
+        notes.append([*about, *describe_times(plan), *own])
+    return Measurements(sufficient_statistics=sums, stored_rows=spooled), orders, notes
+
+
+def _no_values_error(plans: Sequence[TableSchema], orders: Sequence[TimeOrder]) -> DataError:
+    observed = dict.fromkeys(name for plan in plans for name in plan.columns.values)
+    where = f"{plans[0].table_name}: " if len(plans) == 1 else ""
+    if plans[0].has_window and not any(order.count for order in orders):
+        first, last = plans[0].window
+        return DataError(f"{where}expected rows between the times {first:g} and {last:g}, found none")
+    return DataError(f"{where}expected at least one value of {', '.join(observed)}, every cell is missing")
+
+
+def _merge_notes(plans: Sequence[TableSchema], notes: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return notes about several files, each once, with the files where it is not about all of them."""
+    about: dict[str, list[str]] = {}
+    for plan, own in zip(plans, notes, strict=True):
+        for note in own:
+            about.setdefault(note, []).append(Path(plan.table_name).name)
+    return tuple(
+        note if len(where) == len(plans) else f"{note} ({format_column_list(where)})" for note, where in about.items()
+    )
+
+
+def is_dataframe(source: Any) -> bool:
+    """Return whether something is a table with named columns."""
+    return hasattr(type(source), "columns") and not isinstance(source, np.ndarray)
+
+
+def list_records(source: Any, Y: Any) -> list[Any] | None:
+    """Return the records of a list of several: files, tables, or times with values; None where it is no such list.
+
+    Parameters
+    ----------
+    source, Y
+        What `fit` was given; with values beside it, a list holds times.
+    """
+    if Y is not None or not isinstance(source, list | tuple) or not len(source) or not _item_type(source[0]):
+        return None
+    kinds = [_item_type(item) for item in source]
+    if "" in kinds or ("values" in kinds and len(set(kinds)) > 1):
+        number = kinds.index("") if "" in kinds else next(k for k, kind in enumerate(kinds) if kind != kinds[0])
+        raise DataError(
+            "expected a list of records that are all files and tables, or all times with values, as (t, Y) or "
+            f"Observations; got {type(source[number]).__name__} as number {number} of the list, counted from zero"
+        )
+    return list(source)
+
+
+def _item_type(item: Any) -> str:
+    """Return what an item of a list is: a table (or several files that are pieces of one), values, or nothing."""
+    if isinstance(item, str | os.PathLike):
+        return "table"
+    if isinstance(item, Observations | Statistics):
+        return "values"
+    if isinstance(item, list | tuple) and len(item):
+        if all(isinstance(each, str | os.PathLike) for each in item):
+            return "table"
+        return "values" if 2 <= len(item) <= 3 and np.ndim(item[0]) > 0 else ""
+    is_table = is_dask_dataframe(item) or is_dataframe(item) or isinstance(item, Mapping)
+    is_table |= isinstance(item, np.ndarray) and item.dtype.names is not None
+    is_table |= hasattr(item, "to_dataframe") or (hasattr(item, "to_frame") and hasattr(item, "index"))
+    return "table" if is_table else ""
+
+
+def open_records(items: Sequence[Any], options: ReadOptions) -> list[tuple[str, dict[str, TableSource]]] | None:
+    """Return the tables of several records, each under its name; None where the list holds times with values.
+
+    Parameters
+    ----------
+    items : sequence
+        As `list_records` returns it.
+    options : Request
+    """
+    if _item_type(items[0]) == "values":
+        return None
+    paths = [isinstance(item, str | os.PathLike) for item in items]
+    short = [os.path.basename(os.fsdecode(item)) if is_path else "" for item, is_path in zip(items, paths, strict=True)]
+    found, seen = [], set[str]()
+    for number, (item, is_path) in enumerate(zip(items, paths, strict=True)):
+        tables = open_tables(item, None, options) or {}
+        name = str(number)
+        if is_path or isinstance(item, list | tuple):
+            first = next(iter(tables))
+            name = first if not is_path else short[number] if short.count(short[number]) == 1 else os.fsdecode(item)
+            for path in tables:
+                if os.path.realpath(path) in seen:
+                    raise DataError(f"expected different files for different records, got {path} twice")
+            seen |= {os.path.realpath(path) for path in tables}
+        else:
+            tables = {f"record {number}": table for table in tables.values()}
+        found.append((name, tables))
+    return found
+
+
+def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSource] | None:
+    """Return the tables of one record, each by its name, in order; None where values are meant.
+
+    Parameters
+    ----------
+    source, Y
+        What `fit` was given, or one record of it.
+    options : Request
+        Its channel is the name of a Series without one, where there is a single channel.
+    """
+    items = list(source) if isinstance(source, list | tuple) and len(source) else [source]
+    is_path = all(isinstance(item, str | os.PathLike) for item in items)
+    if Y is not None:
+        # Texts beside values are times where they are dates.
+        if not is_path or all(isinstance(item, str) and is_date(item) for item in items):
+            return None
+        raise DataError("expected files or a DataFrame alone: they hold times and values themselves")
+    own = None if is_path else _to_dataframe(source, options.channels)
+    if not is_path and own is None and not is_dask_dataframe(source):
+        return None
+    if options.header is not None and not is_path:
+        raise DataError("header= is about text files; expected none with a DataFrame")
+    tables: dict[str, TableSource] = {}
+    if is_dask_dataframe(source):
+        tables["the Dask DataFrame"] = DaskTable(index_to_column(source))
+    elif not is_path:
+        tables["the DataFrame"] = DataFrameTable(own)
+    for path in _expand_paths(items) if is_path else ():
+        with prefix_errors(path):
+            tables[path] = open_table(path, options.header, single_column=options.dt is not None)
+    return tables if options.dt is None else _with_uniform_times(tables, options.dt, options.argument_syntax)
+
+
+def _to_dataframe(source: Any, channels: Sequence[str]) -> Any:
+    """Return a table in memory as a DataFrame; None where there is none."""
+    if is_dask_dataframe(source) or isinstance(source, Observations | Statistics):
+        return None
+    if is_dataframe(source):
+        return index_to_column(source)
+    if isinstance(source, Mapping):
+        return table_from_columns(source)
+    if isinstance(source, np.ndarray) and source.dtype.names:
+        return table_from_columns({name: source[name] for name in source.dtype.names})
+    if hasattr(source, "to_dataframe"):  # as xarray has it
+        try:
+            return index_to_column(source.to_dataframe())
+        except (TypeError, ValueError) as problem:
+            raise DataError(f"expected something like a table, got {type(source).__name__}: {problem}") from None
+    if hasattr(source, "to_frame") and hasattr(source, "index") and not hasattr(source, "levels"):
+        name = source.name
+        if name is None and len(channels) == 1:
+            name = channels[0]
+        if name is None:
+            raise DataError(f"expected a Series with a name, one of {', '.join(channels)}; rename it so")
+        return index_to_column(source.to_frame(name=name))
+    return None
+
+
+def _with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: ArgumentSyntax) -> dict[str, TableSource]:
+    option = advice.time_step_name
+    if isinstance(dt, bool) or not isinstance(dt, int | float | np.number) or not 0 < float(dt) < np.inf:
+        raise DataError(f"expected {option} as a positive number, the time between two rows, got {dt!r}")
+    if len(tables) > 1:
+        raise DataError(f"expected one table with {option}, got {len(tables)}: where does the second begin?")
+    for where, table in tables.items():
+        if isinstance(table, DaskTable):
+            raise DataError(f"expected a column of times in a Dask DataFrame; {option} is for tables in memory")
+        if times := [name for name in table.names if is_time_name(name)]:
+            raise DataError(f"{where}: the table has a column {times[0]}; leave out {option}, or rename the column")
+    return {where: UniformlySampledTable(table, float(dt)) for where, table in tables.items()}
+
+
+def _expand_paths(items: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the files that paths and patterns mean, each once, in order."""
+    found: dict[str, str] = {}
+    for item in items:
+        path = os.path.expanduser(os.fsdecode(item))
+        if os.path.isdir(path):
+            raise DataError(f"{path}: expected a file, got a folder; a pattern such as {path}/*.csv names its files")
+        matches = [path]
+        if any(mark in path for mark in "*?[") and not os.path.exists(path):
+            matches = [*filter(os.path.isfile, glob(path, recursive=True))]
+            if not matches:
+                raise DataError(f"expected files, or a pattern like data/*.parquet, found none at {path[:200]}")
+        for match in matches:
+            # One file by two names, a link or ./, is one file.
+            found.setdefault(os.path.realpath(match), match)
+    return sorted(found.values())
+
+
+#: Where tables have more records than this, all files together, they are read in pieces and only sums are kept.
+MAX_ROWS_IN_MEMORY = 2_000_000
+
+
+@dataclass(frozen=True)
+class LoadedData:
     """What was read, and what was found out on the way.
 
     Parameters
@@ -49,7 +657,7 @@ class Source:
         What was found out about files, in words.
     units : dict of str to str
         Units of channels and of the time ``t``, as far as the data tell them.
-    places : dict of str to str
+    requested_columns : dict of str to str
         Columns of channels and of the time ``t``, as far as they were said.
     """
 
@@ -57,21 +665,21 @@ class Source:
     origin: datetime | None = None
     notes: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    requested_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, Any]:
         """What a model calls things, as far as the data tell it: units, and the origin of time where it has dates."""
-        if self.origin is None and not self.units and not self.places:
+        if self.origin is None and not self.units and not self.requested_columns:
             return {}
         origin = "" if self.origin is None else self.origin.isoformat()
         found = {"title": "", "units": dict(self.units), "origin": origin}
-        return found | {"columns": dict(self.places)} if self.places else found
+        return found | {"columns": dict(self.requested_columns)} if self.requested_columns else found
 
 
-def read_source(
+def load_data(
     source: Any, Y: Any = None, channels: Sequence[str] = (), *, noise_std: Any = None, **how: Any
-) -> Source:
+) -> LoadedData:
     r"""Return measurements from anything that `fit` accepts.
 
     Parameters
@@ -86,9 +694,9 @@ def read_source(
         The channels of the system.
     noise_std : number, dict or array, optional
         Known standard deviation of the noise; learned where it is absent. For tables a number, or a dict of
-        observable to number or column; for arrays as in `read_observations`.
+        observable to number or column; for arrays as in `parse_observations`.
     **how
-        What else is asked of tables, as `lodekit.data.planning.Request` describes it: time, columns, header, dt,
+        What else is asked of tables, as `lodekit.data.sources.ReadOptions` describes it: time, columns, header, dt,
         records, since, units, window, in_shell, never, check and check_units.
 
     Examples
@@ -101,43 +709,47 @@ def read_source(
     >>> found.measurements.series[0].times.tolist(), found.origin
     ([0.0, 60.0], datetime.datetime(2026, 3, 1, 12, 0))
     """
-    request = Request(channels, **how)
-    items = split_records(source, Y)
+    request = ReadOptions(channels, **how)
+    items = list_records(source, Y)
     if items is not None:
         groups = open_records(items, request)
     else:
         tables = open_tables(source, Y, request)
-        groups = None if tables is None else [(FIRST, tables)]
+        groups = None if tables is None else [(DEFAULT_RECORD_NAME, tables)]
     if groups is None:
         about = ("time", "columns", "header", "dt", "records")
         if absent := [name for name in about if getattr(request, name) is not None]:
             raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
-        return _read_arrays(source, Y, noise_std, request) if items is None else _read_list(items, noise_std, request)
-    request = replace(request, noise=read_noise(noise_std))
+        return (
+            _load_values(source, Y, noise_std, request)
+            if items is None
+            else _load_record_list(items, noise_std, request)
+        )
+    request = replace(request, noise=parse_noise_std(noise_std))
     tables = {where: table for _, own in groups for where, table in own.items()}
-    plans, told = make_plans(tables, request)
-    joined, remarks = join_groups(groups, plans) if request.records is None else (groups, [])
-    records, notes = read_records(joined, plans, request, large=_is_large(tables))
+    plans, told = infer_schemas(tables, request)
+    joined, remarks = merge_complementary_files(groups, plans) if request.records is None else (groups, [])
+    records, notes = read_records(joined, plans, request, large=_exceeds_memory_limit(tables))
     kept = {name: unit for name, unit in told.items() if name in channels or name == "t"}
     asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
     places = {name: str(column) for name, column in asked.items()}
     notes = (*remarks, *describe_records(records), *notes)
-    return Source(Pool.together(records), plans[0].origin, notes, kept, places)
+    return LoadedData(RecordSet.from_records(records), plans[0].origin, notes, kept, places)
 
 
-def _read_list(items: Sequence[Any], noise_std: Any, request: Request) -> Source:
+def _load_record_list(items: Sequence[Any], noise_std: Any, request: ReadOptions) -> LoadedData:
     """Return records that come as values: times and values, Observations, or sums."""
-    records, first = [], Source(Measurements())
+    records, first = [], LoadedData(Measurements())
     for number, item in enumerate(items):
         is_pair = isinstance(item, list | tuple)
         t, Y, *own = item if is_pair else (item, None)
         if own and noise_std is not None:
             raise DataError(f"record {number} has its own noise, (t, Y, noise_std); expected no noise_std for all then")
         is_plain = noise_std is None or isinstance(noise_std, Mapping)
-        if not is_plain and read_numbers("noise_std", noise_std).size > 1:
+        if not is_plain and as_float_array("noise_std", noise_std).size > 1:
             raise DataError("expected one noise_std for several records, or (t, Y, noise_std) for each, got an array")
-        with naming(f"record {number}"):
-            found = _read_arrays(t, Y, own[0] if own else noise_std, request)
+        with prefix_errors(f"record {number}"):
+            found = _load_values(t, Y, own[0] if own else noise_std, request)
         if number and (found.origin, found.units) != (first.origin, first.units):
             raise DataError(f"record {number}: expected times as in the first record: all numbers, or all dates")
         if not number:
@@ -145,32 +757,40 @@ def _read_list(items: Sequence[Any], noise_std: Any, request: Request) -> Source
             # Dates of all records are counted from one origin.
             request = replace(request, since=found.origin, units={**request.units, **found.units})
         records.append(Record(str(number), found.measurements))
-    return Source(Pool.together(records), first.origin, tuple(describe_records(records)), first.units)
+    return LoadedData(RecordSet.from_records(records), first.origin, tuple(describe_records(records)), first.units)
 
 
-def _read_arrays(source: Any, Y: Any, noise_std: Any, request: Request) -> Source:
+def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedData:
     """Return measurements that come as values, not as tables."""
-    for kind, what in ((Source, "a Source"), (Statistics, "Statistics")):
+    for kind, what in ((LoadedData, "a Source"), (Statistics, "Statistics")):
         if isinstance(source, kind) and (Y is not None or noise_std is not None):
             raise DataError(f"expected {what} alone: values and noise are in there")
-    if isinstance(source, Source):
+    if isinstance(source, LoadedData):
         request.check_names(source.measurements.names)
         return source
     if isinstance(source, Statistics):
         if not source.size:
             raise DataError("expected at least one measurement; the sums are empty")
         request.check_names(source.observables)
-        return Source(Measurements(sums=source))
-    clock = Clock(request.since, request.units.get("t", ""))
-    observations, own = read_values(request.channels, source, Y, noise_std, clock, is_new=clock == Clock())
+        return LoadedData(Measurements(sufficient_statistics=source))
+    clock = TimeReference(request.since, request.units.get("t", ""))
+    observations, own = load_arrays(
+        request.channels, source, Y, noise_std, clock, infer_reference=clock == TimeReference()
+    )
     # A name without values is checked, too: it may be misspelt.
     request.check_names(observations.observables)
-    return Source(Measurements.of(observations), own.origin, (), {"t": own.unit} if own.unit else {})
+    return LoadedData(Measurements.from_observations(observations), own.origin, (), {"t": own.unit} if own.unit else {})
 
 
-def read_values(
-    channels: Sequence[str], t: Any, Y: Any, noise_std: Any, clock: Clock, *, is_new: bool = False
-) -> tuple[Observations, Clock]:
+def load_arrays(
+    channels: Sequence[str],
+    t: Any,
+    Y: Any,
+    noise_std: Any,
+    time_reference: TimeReference,
+    *,
+    infer_reference: bool = False,
+) -> tuple[Observations, TimeReference]:
     """Return observations from times and values, and how the times are counted.
 
     Parameters
@@ -183,33 +803,33 @@ def read_values(
         NaN, or masked, for missing values.
     noise_std : number, dict or array, or None
         Known standard deviation of the noise.
-    clock : Clock
+    time_reference : Clock
         Of the fit that these belong to; an empty one where there is none yet.
-    is_new : bool
+    infer_reference : bool
         Whether dates may be counted from the first of them.
     """
     if not isinstance(t, Observations):
         if Y is None:
             got = type(t).__name__
             raise DataError(f"expected values beside the times, fit(t, Y), or a table of both, got {got} alone")
-        instants = read_instants(t)
-        if instants is not None and is_new:
-            clock = Clock(instants.first if isinstance(instants, Moments) else None, "s")
-        numbers = None if instants is None else clock.read(t)
+        instants = parse_time_array(t)
+        if instants is not None and infer_reference:
+            time_reference = TimeReference(instants.first if isinstance(instants, Timestamps) else None, "s")
+        numbers = None if instants is None else time_reference.parse_times(t)
         t = t if numbers is None else numbers
-        Y = _read_frame(Y, channels) if is_frame(Y) else Y
-    return read_observations(channels, t, Y, noise_std), clock
+        Y = _dataframe_columns(Y, channels) if is_dataframe(Y) else Y
+    return parse_observations(channels, t, Y, noise_std), time_reference
 
 
-def _read_frame(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
+def _dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
     """Return the columns of a DataFrame whose times come apart."""
-    table = SteppedTable(Frame(frame), 1.0)
+    table = UniformlySampledTable(DataFrameTable(frame), 1.0)
     names = table.table.names
     called = dict(zip(names, names, strict=True))
-    if not table.by_number:
+    if not table.allows_column_numbers:
         if [*names] != [str(number) for number in range(len(channels))]:
             raise DataError(
-                f"expected columns called like channels, {', '.join(channels)}, got the numbers {list_columns(names)}; "
+                f"expected columns called like channels, {', '.join(channels)}, got the numbers {format_column_list(names)}; "
                 "rename them"
             )
         # What an array becomes when it is made a DataFrame.
@@ -220,17 +840,19 @@ def _read_frame(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
             "DataFrame alone: fit(df)"
         )
     if len(set(names)) < len(names):
-        raise DataError(f"expected different names of columns, got {list_columns(names)}")
-    plan = Plan("the DataFrame", Columns(table.time, {name: column for column, name in called.items()}, {}))
-    with naming(plan.where):
-        return dict(read_whole(table, plan, ()).values)
+        raise DataError(f"expected different names of columns, got {format_column_list(names)}")
+    plan = TableSchema(
+        "the DataFrame", ColumnMapping(table.time, {name: column for column, name in called.items()}, {})
+    )
+    with prefix_errors(plan.table_name):
+        return dict(read_all(table, plan, ()).values)
 
 
-def _is_large(tables: Mapping[str, TableSource]) -> bool:
+def _exceeds_memory_limit(tables: Mapping[str, TableSource]) -> bool:
     count = 0
     for where, table in tables.items():
-        with naming(where):
-            count += table.count(LARGE - count)
-        if count > LARGE:
+        with prefix_errors(where):
+            count += table.count_rows(MAX_ROWS_IN_MEMORY - count)
+        if count > MAX_ROWS_IN_MEMORY:
             return True
     return False

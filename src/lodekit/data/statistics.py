@@ -1,4 +1,8 @@
-"""Additive sufficient statistics: everything the evidence ever asks of the data, in a few thousand numbers.
+"""Sums of cosines over scattered angles: one non-uniform fast Fourier transform, by the library that is installed.
+
+finufft is the field's standard; on Linux for ARM it has no wheels, and ducc0 stands in for it.
+
+Additive sufficient statistics: everything the evidence ever asks of the data, in a few thousand numbers.
 
 Every function that meets the data (waves of any frequency, modes at any parameter values, particular solutions) is
 smooth over the window, so it is a short sum of Chebyshev polynomials, and so are products of two of them. Hence the
@@ -11,77 +15,153 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
-from lodekit.arguments import check_count
-from lodekit.data.nufft import cosine_sums
-from lodekit.data.observations import Observations, Series
-from lodekit.errors import DataError
+from lodekit.data.observations import Observations, TimeSeries
+from lodekit.errors import DataError, LodekitError
+from lodekit.support.arguments import check_count
 
-__all__ = ["DEGREE", "Cell", "Statistics", "angles_of", "nodes_of", "quadrature"]
+__all__ = [
+    "CHEBYSHEV_DEGREE",
+    "ChebyshevMoments",
+    "Statistics",
+    "chebyshev_angles",
+    "chebyshev_nodes",
+    "cosine_transform",
+    "nufft_backend",
+    "quadrature_from_moments",
+]
+
 
 Array = NDArray[np.float64]
+#: As exact as double precision gets, and as ducc0 can be asked to be.
+_FINUFFT_TOLERANCE, _DUCC0_TOLERANCE = 1e-15, 3e-15
+#: Below this many cosines the direct sum is faster, and exact.
+_MAX_DIRECT_TERMS = 200_000
+
+
+@cache
+def nufft_backend() -> str:
+    """Return the name of the library that transforms."""
+    for name in ("finufft", "ducc0"):
+        if find_spec(name) is not None:
+            return name
+    raise LodekitError("no non-uniform Fourier transform is installed; try: pip install finufft, or ducc0")
+
+
+def cosine_transform(angles: Array, strengths: Sequence[Array], degree: int) -> Array:
+    """Return ``sum_t c_t cos(k a_t)`` for k up to the degree, shape (strengths, degree + 1).
+
+    Real strengths travel in pairs: one as the real, one as the imaginary part of a complex transform.
+
+    Parameters
+    ----------
+    angles : array, shape (n,)
+        a_t, between zero and pi.
+    strengths : sequence of arrays, shape (n,)
+        c_t.
+    degree : int
+        The largest k.
+    """
+    if len(angles) * (degree + 1) <= _MAX_DIRECT_TERMS:
+        waves = np.cos(np.outer(np.arange(degree + 1), angles))
+        return np.stack([waves @ strength for strength in strengths])
+    found = np.empty((len(strengths), degree + 1))
+    for first in range(0, len(strengths), 2):
+        pair = strengths[first : first + 2]
+        joined = pair[0] + 1j * pair[1] if len(pair) == 2 else pair[0].astype(complex)
+        sums = _nonuniform_fft(angles, joined, degree)
+        # Angles come as a and -a alike: only what is even in k belongs to the cosines.
+        even = 0.5 * (sums[degree:] + sums[degree::-1])
+        found[first] = even.real
+        if len(pair) == 2:
+            found[first + 1] = even.imag
+    return found
+
+
+def _nonuniform_fft(angles: Array, strengths: NDArray[np.complex128], degree: int) -> NDArray[np.complex128]:
+    """Return ``sum_t c_t exp(i k a_t)`` for k from minus the degree to the degree."""
+    count = 2 * degree + 1
+    if nufft_backend() == "finufft":
+        import finufft
+
+        # The grid is small: sorting the points first would not pay.
+        return np.asarray(finufft.nufft1d1(angles, strengths, count, eps=_FINUFFT_TOLERANCE, isign=1, spread_sort=0))
+    import ducc0
+
+    sums: Any = np.empty(count, dtype=complex)
+    ducc0.nufft.nu2u(
+        points=strengths, coord=angles[:, None], forward=False, epsilon=_DUCC0_TOLERANCE, nthreads=0, out=sums
+    )
+    return np.asarray(sums)
+
+
 #: Up to this degree single functions are kept, up to twice this products of two: about 600 oscillations in a window.
-DEGREE = 2048
+CHEBYSHEV_DEGREE = 2048
 #: Into so many parts a window is cut for a thumbnail: more than anybody sees in a figure.
-_BINS = 512
+_N_BINS = 512
 #: So many measurements are transformed at the same time: memory does not grow with their number.
-_CHUNK = 1 << 21
+_CHUNK_ROWS = 1 << 21
 
 
 @dataclass(frozen=True)
-class Cell:
+class ChebyshevMoments:
     """The measurements of one observable whose noise is learned (weight one), or known (weight 1/std^2).
 
     Parameters
     ----------
     count : int
-    log_weights : float
+    log_weight_sum : float
         The sum of the logarithms of the weights.
     reference : float
         What was taken off the values, so that a large offset does not cost digits: one of them.
-    square : float
+    sum_of_squares : float
         ``sum w (y - reference)^2``.
-    moments : array, shape (2 degree + 1,)
+    weight_moments : array, shape (2 degree + 1,)
         ``sum w T_k(x)``.
-    products : array, shape (degree + 1,)
+    value_moments : array, shape (degree + 1,)
         ``sum w (y - reference) T_k(x)``.
     bins : array, shape (3, bins)
         Counts, sums of times and sums of values in equal parts of the window: a thumbnail, for start values.
     """
 
     count: int
-    log_weights: float
+    log_weight_sum: float
     reference: float
-    square: float
-    moments: Array
-    products: Array
+    sum_of_squares: float
+    weight_moments: Array
+    value_moments: Array
     bins: Array
 
-    def about(self, reference: float) -> Cell:
+    def with_reference(self, reference: float) -> ChebyshevMoments:
         """Return the same sums with another reference."""
         shift = self.reference - reference
         if not shift:
             return self
-        products = self.products + shift * self.moments[: len(self.products)]
-        square = self.square + 2.0 * shift * float(self.products[0]) + shift**2 * float(self.moments[0])
-        return replace(self, reference=reference, square=square, products=products)
+        products = self.value_moments + shift * self.weight_moments[: len(self.value_moments)]
+        square = (
+            self.sum_of_squares + 2.0 * shift * float(self.value_moments[0]) + shift**2 * float(self.weight_moments[0])
+        )
+        return replace(self, reference=reference, sum_of_squares=square, value_moments=products)
 
-    def __add__(self, other: Cell) -> Cell:
-        if len(self.moments) != len(other.moments):
-            degrees = " and ".join(str(len(cell.products) - 1) for cell in (self, other))
+    def __add__(self, other: ChebyshevMoments) -> ChebyshevMoments:
+        if len(self.weight_moments) != len(other.weight_moments):
+            degrees = " and ".join(str(len(cell.value_moments) - 1) for cell in (self, other))
             raise DataError(f"expected sums over polynomials of one degree, got {degrees}; use one degree for all")
-        moved = other.about(self.reference)
-        return Cell(
+        moved = other.with_reference(self.reference)
+        return ChebyshevMoments(
             self.count + moved.count,
-            self.log_weights + moved.log_weights,
+            self.log_weight_sum + moved.log_weight_sum,
             self.reference,
-            self.square + moved.square,
-            self.moments + moved.moments,
-            self.products + moved.products,
+            self.sum_of_squares + moved.sum_of_squares,
+            self.weight_moments + moved.weight_moments,
+            self.value_moments + moved.value_moments,
             self.bins + moved.bins,
         )
 
@@ -109,7 +189,7 @@ class Statistics:
 
     start: float
     stop: float
-    cells: Mapping[tuple[str, bool], Cell]
+    cells: Mapping[tuple[str, bool], ChebyshevMoments]
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.start) and np.isfinite(self.stop) and self.start < self.stop):
@@ -130,7 +210,9 @@ class Statistics:
             raise DataError(f"expected a window of time as two numbers, got {start!r} and {stop!r}") from None
 
     @classmethod
-    def of(cls, start: float, stop: float, data: Observations | Iterable[Series], degree: int = DEGREE) -> Statistics:
+    def of(
+        cls, start: float, stop: float, data: Observations | Iterable[TimeSeries], degree: int = CHEBYSHEV_DEGREE
+    ) -> Statistics:
         """Return the statistics of measurements; all times must lie in the window.
 
         Parameters
@@ -146,12 +228,12 @@ class Statistics:
         check_count("degree", degree)
         items = data.series if isinstance(data, Observations) else data
         series = list(items) if isinstance(items, Iterable) else [items]
-        if wrong := [item for item in series if not isinstance(item, Series)]:
+        if wrong := [item for item in series if not isinstance(item, TimeSeries)]:
             raise DataError(f"expected Observations, or series of measurements, got {type(wrong[0]).__name__}")
-        for group in _share_times(series):
-            for first in range(0, len(group[0].times), _CHUNK):
-                part = [item.take(slice(first, first + _CHUNK)) for item in group]
-                total = total + _of_group(total.start, total.stop, part, degree)
+        for group in _group_by_times(series):
+            for first in range(0, len(group[0].times), _CHUNK_ROWS):
+                part = [item.select(slice(first, first + _CHUNK_ROWS)) for item in group]
+                total = total + _group_statistics(total.start, total.stop, part, degree)
         return total
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -186,19 +268,21 @@ class Statistics:
             raise DataError(f"expected a window around {self.start} to {self.stop}, got {start} to {stop}")
 
         def move(sums: Array) -> Array:
-            nodes, weights = quadrature(sums, len(sums))
+            nodes, weights = quadrature_from_moments(sums, len(sums))
             times = self.start + 0.5 * (nodes + 1.0) * (self.stop - self.start)
-            return np.asarray(cosine_sums(angles_of(times, start, stop), [weights], len(sums) - 1)[0])
+            return np.asarray(cosine_transform(chebyshev_angles(times, start, stop), [weights], len(sums) - 1)[0])
 
         cells = {}
         for key, cell in self.cells.items():
             counts, times, values = cell.bins
             filled = counts > 0
             means = times[filled] / counts[filled]
-            where = _bin(means, start, stop)
-            sums = [np.bincount(where, part[filled], minlength=_BINS) for part in (counts, times, values)]
+            where = _bin_index(means, start, stop)
+            sums = [np.bincount(where, part[filled], minlength=_N_BINS) for part in (counts, times, values)]
             bins = np.stack(sums).astype(float)
-            cells[key] = replace(cell, moments=move(cell.moments), products=move(cell.products), bins=bins)
+            cells[key] = replace(
+                cell, weight_moments=move(cell.weight_moments), value_moments=move(cell.value_moments), bins=bins
+            )
         return Statistics(float(start), float(stop), cells)
 
     @property
@@ -211,7 +295,7 @@ class Statistics:
         """What was measured, in order of first appearance."""
         return tuple(dict.fromkeys(name for name, _ in self.cells))
 
-    def thumbnail(self) -> list[Series]:
+    def thumbnail(self) -> list[TimeSeries]:
         """Return averages over equal parts of the window, one series for each observable.
 
         Examples
@@ -226,7 +310,7 @@ class Statistics:
             counts, times, values = np.sum(parts, axis=0)
             filled = counts > 0
             n = counts[filled]
-            found.append(Series(name, times[filled] / n, values[filled] / n, np.full(len(n), np.nan)))
+            found.append(TimeSeries(name, times[filled] / n, values[filled] / n, np.full(len(n), np.nan)))
         return found
 
     def arrays(self) -> dict[str, Array]:
@@ -239,8 +323,12 @@ class Statistics:
         """
         found = {}
         for i, cell in enumerate(self.cells.values()):
-            found[f"moments_{i}"], found[f"products_{i}"], found[f"bins_{i}"] = cell.moments, cell.products, cell.bins
-            found[f"sums_{i}"] = np.array([cell.count, cell.log_weights, cell.reference, cell.square])
+            found[f"moments_{i}"], found[f"products_{i}"], found[f"bins_{i}"] = (
+                cell.weight_moments,
+                cell.value_moments,
+                cell.bins,
+            )
+            found[f"sums_{i}"] = np.array([cell.count, cell.log_weight_sum, cell.reference, cell.sum_of_squares])
         return found
 
     @classmethod
@@ -265,7 +353,7 @@ class Statistics:
         cells = {}
         for i, (name, known) in enumerate(keys):
             count, log_weights, reference, square = arrays[f"sums_{i}"]
-            cells[str(name), bool(known)] = Cell(
+            cells[str(name), bool(known)] = ChebyshevMoments(
                 int(count),
                 float(log_weights),
                 float(reference),
@@ -277,28 +365,28 @@ class Statistics:
         return cls(float(window[0]), float(window[1]), cells)
 
 
-def nodes_of(count: int) -> Array:
+def chebyshev_nodes(count: int) -> Array:
     """Return the Chebyshev nodes in (-1, 1), ascending."""
     return -np.cos(np.pi * (np.arange(count) + 0.5) / count)
 
 
-def quadrature(sums: Array, count: int) -> tuple[Array, Array]:
+def quadrature_from_moments(moments: Array, count: int) -> tuple[Array, Array]:
     """Return nodes in (-1, 1) and weights with ``sum_q v_q g(x_q) = sum_t c_t g(x_t)`` for g of degree below count.
 
     Parameters
     ----------
-    sums : array
+    moments : array
         ``sum_t c_t T_k(x_t)``; those missing up to the count are taken as zero.
     count : int
     """
     padded = np.zeros(count)
-    padded[: min(count, len(sums))] = sums[:count]
+    padded[: min(count, len(moments))] = moments[:count]
     # v_q = (m_0 + 2 sum_k m_k T_k(x_q)) / count; T_k(-x) = (-1)^k T_k(x) puts the nodes in ascending order.
     padded[1::2] *= -1.0
-    return nodes_of(count), dct(padded, type=3) / count
+    return chebyshev_nodes(count), dct(padded, type=3) / count
 
 
-def angles_of(times: Array, start: float, stop: float) -> Array:
+def chebyshev_angles(times: Array, start: float, stop: float) -> Array:
     """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside.
 
     Parameters
@@ -315,18 +403,18 @@ def angles_of(times: Array, start: float, stop: float) -> Array:
     return np.arccos(np.clip(x, -1.0, 1.0, out=x), out=x)
 
 
-def _bin(times: Array, start: float, stop: float) -> NDArray[np.intp]:
-    scaled = (times - start) * (_BINS / (stop - start))
-    return np.clip(scaled, 0, _BINS - 1).astype(np.intp)
+def _bin_index(times: Array, start: float, stop: float) -> NDArray[np.intp]:
+    scaled = (times - start) * (_N_BINS / (stop - start))
+    return np.clip(scaled, 0, _N_BINS - 1).astype(np.intp)
 
 
-def _share_times(series: Iterable[Series]) -> list[list[Series]]:
+def _group_by_times(series: Iterable[TimeSeries]) -> list[list[TimeSeries]]:
     """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
-    groups: list[list[Series]] = []
+    groups: list[list[TimeSeries]] = []
     for whole in series:
-        for _, item in whole.split():
+        for _, item in whole.split_by_noise():
             for group in groups:
-                if item.observable not in [other.observable for other in group] and _is_parallel(group[0], item):
+                if item.observable not in [other.observable for other in group] and _has_same_times(group[0], item):
                     group.append(item)
                     break
             else:
@@ -334,16 +422,16 @@ def _share_times(series: Iterable[Series]) -> list[list[Series]]:
     return groups
 
 
-def _is_parallel(first: Series, second: Series) -> bool:
+def _has_same_times(first: TimeSeries, second: TimeSeries) -> bool:
     """Whether two series have the same times and the same known noise."""
     pairs = ((first.times, second.times), (first.std, second.std))
     return all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
-def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -> Statistics:
+def _group_statistics(start: float, stop: float, group: Sequence[TimeSeries], degree: int) -> Statistics:
     """Return the statistics of series that share their times and their known noise."""
     times, std = group[0].times, group[0].std
-    known = bool(group[0].known[0])
+    known = bool(group[0].has_known_noise[0])
     if known and not (std > 0).all():
         raise DataError("sums over the data need noise above zero; exact values belong to the dense engine")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -352,15 +440,15 @@ def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -
     if not np.isfinite(sizes).all():
         names = ", ".join(item.observable for item in group)
         raise DataError(f"expected values of {names}, and noise, of a size that floats can square; change their units")
-    where = _bin(times, start, stop)
-    counts, moments_of_time = np.bincount(where, minlength=_BINS), np.bincount(where, times, minlength=_BINS)
+    where = _bin_index(times, start, stop)
+    counts, moments_of_time = np.bincount(where, minlength=_N_BINS), np.bincount(where, times, minlength=_N_BINS)
     centred = [item.values - item.values[0] for item in group]
     weighted = [weights * values if known else values for values in centred]
-    sums = cosine_sums(angles_of(times, start, stop), [weights, *weighted], 2 * degree)
+    sums = cosine_transform(chebyshev_angles(times, start, stop), [weights, *weighted], 2 * degree)
     cells = {}
     for item, values, own, products in zip(group, centred, weighted, sums[1:], strict=True):
-        bins = np.stack([counts, moments_of_time, np.bincount(where, item.values, minlength=_BINS)]).astype(float)
-        cells[item.observable, known] = Cell(
+        bins = np.stack([counts, moments_of_time, np.bincount(where, item.values, minlength=_N_BINS)]).astype(float)
+        cells[item.observable, known] = ChebyshevMoments(
             len(times),
             float(np.log(weights).sum()) if known else 0.0,
             float(item.values[0]),

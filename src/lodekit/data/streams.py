@@ -16,52 +16,72 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.observations import Series
+from lodekit.data.observations import TimeSeries
 from lodekit.data.statistics import Statistics
-from lodekit.data.tables.cells import Numerals
-from lodekit.data.tables.columns import Columns
-from lodekit.data.tables.frames import FrameBlock
-from lodekit.data.tables.order import Order
+from lodekit.data.tables.cells import NumberFormat
+from lodekit.data.tables.columns import ColumnMapping
+from lodekit.data.tables.frames import DataFrameBlock
 from lodekit.data.tables.parquet import ParquetFile
-from lodekit.data.tables.places import naming
-from lodekit.data.tables.reading import find_mark, read_block
-from lodekit.data.tables.table import Block, Plan, Records, TableSource
+from lodekit.data.tables.reader import (
+    ParsedBlock,
+    TableBlock,
+    TableSchema,
+    TableSource,
+    TimeOrder,
+    detect_decimal_mark,
+    read_block,
+)
+from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError
-from lodekit.progress import waiting
-from lodekit.quantities import Conversion
-from lodekit.threads import one_thread
+from lodekit.support.progress import track_progress
+from lodekit.support.threads import single_threaded_blas
+from lodekit.support.units import UnitConversion
 
-__all__ = ["DaskFrame", "Piece", "is_dask", "read_again", "series_of", "sum_partitions", "sum_tables"]
+__all__ = [
+    "DaskTable",
+    "PartialStatistics",
+    "accumulate_dask_statistics",
+    "accumulate_statistics",
+    "is_dask_dataframe",
+    "iterate_rows",
+    "to_series",
+]
 
 Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
-_Span = tuple[float, float, int]  # first time, last time, number of records
+_TimeSpan = tuple[float, float, int]  # first time, last time, number of records
 #: Pieces at work at the same time, however many cores there are: each takes about 80 MB.
-_MOST_WORKERS = 16
+_MAX_WORKERS = 16
 
 
 @dataclass(frozen=True)
-class Piece:
+class PartialStatistics:
     """What is kept of some records; pieces add.
 
     Parameters
     ----------
-    sums : Statistics
-    numerals : Numerals
+    statistics : Statistics
+    number_format : Numerals
         How their numbers are written.
-    order : Order
+    time_order : Order
         Of their times; it knows how many there are.
     """
 
-    sums: Statistics
-    numerals: Numerals
-    order: Order
+    statistics: Statistics
+    number_format: NumberFormat
+    time_order: TimeOrder
 
-    def __add__(self, other: Piece) -> Piece:
-        return Piece(self.sums + other.sums, self.numerals + other.numerals, self.order + other.order)
+    def __add__(self, other: PartialStatistics) -> PartialStatistics:
+        return PartialStatistics(
+            self.statistics + other.statistics,
+            self.number_format + other.number_format,
+            self.time_order + other.time_order,
+        )
 
 
-def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[Statistics, list[Numerals], list[Order]]:
+def accumulate_statistics(
+    tables: Sequence[TableSource], schemas: Sequence[TableSchema]
+) -> tuple[Statistics, list[NumberFormat], list[TimeOrder]]:
     """Return sums over the measurements of tables, how the numbers of each are written, and the order of its times.
 
     Memory does not grow with the number of records: one look at the times for the window, then the sums, pieces side
@@ -70,65 +90,69 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
     Parameters
     ----------
     tables : sequence of TableSource
-    plans : sequence of Plan
+    schemas : sequence of Plan
         One for each table, with the form of its dates and their origin.
     """
     # The threads of BLAS spin while they wait, and take the cores from the transforms.
-    with one_thread():
-        plans = [_marked(table, plan) for table, plan in zip(tables, plans, strict=True)]
-        with waiting("looking at the times") as advance:
-            spans = [_find_span(table, plan, advance) for table, plan in zip(tables, plans, strict=True)]
-        start, stop, count = _hull(spans)
-        _refuse_one_time(plans, start, stop, count)
-        total, numerals = Statistics.empty(start, stop), [Numerals() for _ in plans]
-        orders = [Order() for _ in plans]
-        pairs = enumerate(zip(tables, plans, strict=True))
-        jobs = (partial(_numbered, number, job) for number, pair in pairs for job in _sum_jobs(*pair, start, stop))
-        with waiting("reading", count) as advance:
-            for number, piece in _in_order(jobs):
-                total, orders[number] = total + piece.sums, orders[number] + piece.order
-                with naming(plans[number].where):
-                    numerals[number] += piece.numerals
-                advance(piece.order.count)
-        for plan, span, order in zip(plans, spans, orders, strict=True):
+    with single_threaded_blas():
+        schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
+        with track_progress("looking at the times") as advance:
+            spans = [_table_time_span(table, plan, advance) for table, plan in zip(tables, schemas, strict=True)]
+        start, stop, count = _union_of_spans(spans)
+        _check_distinct_times(schemas, start, stop, count)
+        total, numerals = Statistics.empty(start, stop), [NumberFormat() for _ in schemas]
+        orders = [TimeOrder() for _ in schemas]
+        pairs = enumerate(zip(tables, schemas, strict=True))
+        jobs = (
+            partial(_run_numbered, number, job) for number, pair in pairs for job in _block_jobs(*pair, start, stop)
+        )
+        with track_progress("reading", count) as advance:
+            for number, piece in _run_in_order(jobs):
+                total, orders[number] = total + piece.statistics, orders[number] + piece.time_order
+                with prefix_errors(schemas[number].table_name):
+                    numerals[number] += piece.number_format
+                advance(piece.time_order.count)
+        for plan, span, order in zip(schemas, spans, orders, strict=True):
             if span[2] != order.count:
-                raise DataError(f"{plan.where}: expected {span[2]} rows, got {order.count}; did the file change?")
+                raise DataError(f"{plan.table_name}: expected {span[2]} rows, got {order.count}; did the file change?")
     return total, numerals, orders
 
 
-def read_again(tables: Sequence[TableSource], plans: Sequence[Plan]) -> Iterator[Records]:
+def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) -> Iterator[ParsedBlock]:
     """Yield the records of tables, block after block.
 
     Parameters
     ----------
     tables, plans
-        As in `sum_tables`.
+        As in `accumulate_statistics`.
     """
-    plans = [_marked(table, plan) for table, plan in zip(tables, plans, strict=True)]
-    pairs = zip(tables, plans, strict=True)
-    with waiting("writing rows to a temporary file") as advance:
-        for found in _in_order(partial(_read, block, plan) for table, plan in pairs for block in _blocks(table, plan)):
+    schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
+    pairs = zip(tables, schemas, strict=True)
+    with track_progress("writing rows to a temporary file") as advance:
+        for found in _run_in_order(
+            partial(_read_named_block, block, plan) for table, plan in pairs for block in _iterate_blocks(table, plan)
+        ):
             yield found
             advance(len(found.times))
 
 
-def _read(block: Block, plan: Plan) -> Records:
-    with naming(plan.where):
+def _read_named_block(block: TableBlock, plan: TableSchema) -> ParsedBlock:
+    with prefix_errors(plan.table_name):
         return read_block(block, plan)
 
 
-def _marked(table: TableSource, plan: Plan) -> Plan:
-    with naming(plan.where):
-        return find_mark(table, plan)
+def _with_decimal_mark(table: TableSource, plan: TableSchema) -> TableSchema:
+    with prefix_errors(plan.table_name):
+        return detect_decimal_mark(table, plan)
 
 
-def _numbered(number: int, job: Callable[[], Piece]) -> tuple[int, Piece]:
+def _run_numbered(number: int, job: Callable[[], PartialStatistics]) -> tuple[int, PartialStatistics]:
     return number, job()
 
 
-def _in_order(jobs: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
+def _run_in_order(jobs: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
     """Yield what jobs return, in their order; some of them run side by side."""
-    workers = min(import_module("joblib").cpu_count(), _MOST_WORKERS)
+    workers = min(import_module("joblib").cpu_count(), _MAX_WORKERS)
     queue = deque[Future[_Result]]()
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -145,45 +169,45 @@ def _in_order(jobs: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
             yield queue.popleft().result()
 
 
-def _blocks(table: TableSource, plan: Plan) -> Iterator[Block]:
-    with naming(plan.where):
+def _iterate_blocks(table: TableSource, plan: TableSchema) -> Iterator[TableBlock]:
+    with prefix_errors(plan.table_name):
         yield from table.blocks(plan.columns.used)
 
 
-def _find_span(table: TableSource, plan: Plan, advance: Callable[[int], None]) -> _Span:
+def _table_time_span(table: TableSource, plan: TableSchema, advance: Callable[[int], None]) -> _TimeSpan:
     """Return the first and the last time of a table, and its number of records."""
     # A Parquet file tells it at its end, but not of the rows in a window.
-    told = table.span(plan.columns.time) if isinstance(table, ParquetFile) and not plan.has_window else None
+    told = table.column_range(plan.columns.time) if isinstance(table, ParquetFile) and not plan.has_window else None
     if told is not None:
-        low, high = plan.conversions.get("t", Conversion()).apply(np.array(told[:2])).tolist()
+        low, high = plan.conversions.get("t", UnitConversion()).convert(np.array(told[:2])).tolist()
         return low, high, told[2]
-    times = replace(plan, columns=Columns(plan.columns.time, {}, {}))
+    times = replace(plan, columns=ColumnMapping(plan.columns.time, {}, {}))
     spans = []
-    for span in _in_order(partial(_look, block, times) for block in _blocks(table, times)):
+    for span in _run_in_order(partial(_block_time_span, block, times) for block in _iterate_blocks(table, times)):
         spans.append(span)
         advance(span[2])
     if not (found := [span for span in spans if span[2]]):
-        raise DataError(f"{plan.where}: expected rows of measurements, found none")
-    return _hull(found)
+        raise DataError(f"{plan.table_name}: expected rows of measurements, found none")
+    return _union_of_spans(found)
 
 
-def _look(block: Block, plan: Plan) -> _Span:
-    with naming(plan.where):
+def _block_time_span(block: TableBlock, plan: TableSchema) -> _TimeSpan:
+    with prefix_errors(plan.table_name):
         times = read_block(block, plan).times
     return (float(times.min()), float(times.max()), len(times)) if len(times) else (np.inf, -np.inf, 0)
 
 
-def _hull(spans: Sequence[_Span]) -> _Span:
+def _union_of_spans(spans: Sequence[_TimeSpan]) -> _TimeSpan:
     starts, stops, counts = zip(*spans, strict=True)
     return min(starts), max(stops), sum(counts)
 
 
-def _refuse_one_time(plans: Sequence[Plan], start: float, stop: float, count: int) -> None:
+def _check_distinct_times(plans: Sequence[TableSchema], start: float, stop: float, count: int) -> None:
     """Raise where all rows have one time: sums are made over a window of time, which has a length."""
     if start < stop:
         return
     first = plans[0]
-    where = first.where if len(plans) == 1 else f"{first.where} to {Path(plans[-1].where).name}"
+    where = first.table_name if len(plans) == 1 else f"{first.table_name} to {Path(plans[-1].table_name).name}"
     rows = "there is one row" if count == 1 else f"all {count} rows have the same one"
     column = f" (column {first.columns.time})" if first.columns.time else ""
     raise DataError(
@@ -192,22 +216,24 @@ def _refuse_one_time(plans: Sequence[Plan], start: float, stop: float, count: in
     )
 
 
-def _sum_jobs(table: TableSource, plan: Plan, start: float, stop: float) -> Iterator[Callable[[], Piece]]:
+def _block_jobs(
+    table: TableSource, plan: TableSchema, start: float, stop: float
+) -> Iterator[Callable[[], PartialStatistics]]:
     """Yield the work on a table, block by block."""
-    for block in _blocks(table, plan):
-        yield partial(_sum, block, plan, start, stop)
+    for block in _iterate_blocks(table, plan):
+        yield partial(_block_statistics, block, plan, start, stop)
 
 
-def _sum(block: Block, plan: Plan, start: float, stop: float) -> Piece:
-    with naming(plan.where):
+def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: float) -> PartialStatistics:
+    with prefix_errors(plan.table_name):
         records = read_block(block, plan)
         # Pieces run side by side, so each of them keeps to one core.
-        with one_thread("openmp"):
-            sums = Statistics.of(start, stop, series_of(records, plan.noise))
-    return Piece(sums, records.numerals, Order.of(records.times))
+        with single_threaded_blas("openmp"):
+            sums = Statistics.of(start, stop, to_series(records, plan.known_noise))
+    return PartialStatistics(sums, records.number_format, TimeOrder.from_times(records.times))
 
 
-def series_of(records: Records, noise: Mapping[str, float]) -> list[Series]:
+def to_series(records: ParsedBlock, noise: Mapping[str, float]) -> list[TimeSeries]:
     """Return the measurements in records; observables with the same records and noise share their arrays of times.
 
     Parameters
@@ -226,18 +252,18 @@ def series_of(records: Records, noise: Mapping[str, float]) -> list[Series]:
         if key not in shared:
             std = np.full(len(values), known) if own is None else own
             shared[key] = (records.times, std) if whole else (records.times[kept], std[kept])
-        found.append(Series(name, shared[key][0], values if whole else values[kept], shared[key][1]))
+        found.append(TimeSeries(name, shared[key][0], values if whole else values[kept], shared[key][1]))
     return found
 
 
-def is_dask(source: object) -> bool:
+def is_dask_dataframe(source: object) -> bool:
     """Return whether something is a Dask DataFrame."""
     # Whoever holds a Dask DataFrame has imported Dask: no need to do so here.
     return isinstance(source, getattr(sys.modules.get("dask.dataframe"), "DataFrame", ()))
 
 
 @dataclass(frozen=True)
-class DaskFrame:
+class DaskTable:
     """A Dask DataFrame as a table.
 
     Parameters
@@ -257,11 +283,11 @@ class DaskFrame:
         return tuple(map(str, self.frame.columns))
 
     @property
-    def by_number(self) -> bool:
+    def allows_column_numbers(self) -> bool:
         """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
         return not any(isinstance(label, Integral) for label in self.frame.columns)
 
-    def has_numbers(self, name: str) -> bool:
+    def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
         return self.frame[self._labels([name])[0]].dtype.kind in "iufb"
 
@@ -269,47 +295,47 @@ class DaskFrame:
         own = {str(label): label for label in self.frame.columns}
         return [own[name] for name in names]
 
-    def take(self, names: Sequence[str]) -> Any:
+    def select_columns(self, names: Sequence[str]) -> Any:
         """Return the columns of these names."""
         return self.frame[self._labels(names)]
 
-    def count(self, limit: int) -> int:
+    def count_rows(self, limit: int) -> int:
         """Return more than any limit: what is on a cluster is summed there."""
         return limit + 1
 
-    def blocks(self, names: Sequence[str], *, whole: bool = False) -> Iterator[FrameBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
         """Yield partitions, one after the other.
 
         Parameters
         ----------
         names : sequence of str
             Of the columns.
-        whole : bool
+        as_one_block : bool
             Refused: partitions are never put together here.
         """
-        if whole:
+        if as_one_block:
             raise DataError("expected a table that fits into memory, got a Dask DataFrame")
-        for part in self.take(names).to_delayed():
-            yield _block(part.compute(), names)
+        for part in self.select_columns(names).to_delayed():
+            yield _partition_block(part.compute(), names)
 
 
-def _block(part: Any, names: Sequence[str]) -> FrameBlock:
-    return FrameBlock(part, tuple(names), kind="partition's row")
+def _partition_block(part: Any, names: Sequence[str]) -> DataFrameBlock:
+    return DataFrameBlock(part, tuple(names), row_noun="partition's row")
 
 
-def _look_at_partition(part: Any, plan: Plan) -> _Span:
-    return _look(_block(part, plan.columns.used), plan)
+def _partition_time_span(part: Any, plan: TableSchema) -> _TimeSpan:
+    return _block_time_span(_partition_block(part, plan.columns.used), plan)
 
 
-def _sum_partition(part: Any, plan: Plan, start: float, stop: float) -> Piece:
-    return _sum(_block(part, plan.columns.used), plan, start, stop)
+def _partition_statistics(part: Any, plan: TableSchema, start: float, stop: float) -> PartialStatistics:
+    return _block_statistics(_partition_block(part, plan.columns.used), plan, start, stop)
 
 
-def _add_pieces(pieces: Sequence[Piece]) -> Piece:
+def _add_statistics(pieces: Sequence[PartialStatistics]) -> PartialStatistics:
     return sum(pieces[1:], start=pieces[0])
 
 
-def sum_partitions(table: DaskFrame, plan: Plan) -> tuple[Statistics, Numerals, Order]:
+def accumulate_dask_statistics(table: DaskTable, schema: TableSchema) -> tuple[Statistics, NumberFormat, TimeOrder]:
     """Return sums over the measurements of a Dask DataFrame, how its numbers are written, and the order of its times.
 
     Pure functions of partitions, so that lost work is simply done again.
@@ -317,22 +343,24 @@ def sum_partitions(table: DaskFrame, plan: Plan) -> tuple[Statistics, Numerals, 
     Parameters
     ----------
     table : DaskFrame
-    plan : Plan
+    schema : Plan
         With the form of its dates and their origin.
     """
-    with one_thread():
-        times = replace(plan, columns=Columns(plan.columns.time, {}, {}))
-        start, stop, count = _gather(table.take(times.columns.used), partial(_look_at_partition, plan=times), _hull)
+    with single_threaded_blas():
+        times = replace(schema, columns=ColumnMapping(schema.columns.time, {}, {}))
+        start, stop, count = _tree_reduce(
+            table.select_columns(times.columns.used), partial(_partition_time_span, plan=times), _union_of_spans
+        )
         if not count:
-            raise DataError(f"{plan.where}: expected rows of measurements, found none")
-        _refuse_one_time([plan], start, stop, count)
+            raise DataError(f"{schema.table_name}: expected rows of measurements, found none")
+        _check_distinct_times([schema], start, stop, count)
         total = Statistics.empty(start, stop)
-        work = partial(_sum_partition, plan=plan, start=total.start, stop=total.stop)
-        piece = _gather(table.take(plan.columns.used), work, _add_pieces)
-    return total + piece.sums, piece.numerals, piece.order
+        work = partial(_partition_statistics, plan=schema, start=total.start, stop=total.stop)
+        piece = _tree_reduce(table.select_columns(schema.columns.used), work, _add_statistics)
+    return total + piece.statistics, piece.number_format, piece.time_order
 
 
-def _gather(frame: Any, work: Callable[[Any], _Result], join: Callable[[Sequence[_Result]], _Result]) -> _Result:
+def _tree_reduce(frame: Any, work: Callable[[Any], _Result], join: Callable[[Sequence[_Result]], _Result]) -> _Result:
     """Return what work on all partitions gives together, joined in a tree."""
     dask = import_module("dask")
     work, join = dask.delayed(work, pure=True), dask.delayed(join, pure=True)

@@ -1,41 +1,45 @@
 """The protocols of engines: the log evidence with its gradient, and the posterior, at any hyperparameters.
 
-A new engine is a folder beside `dense` and `spectral` with a `Kind`, and one word in `choice.py`.
+A new engine is a folder beside `dense` and `spectral` with a `EngineFactory`, and one word in `choice.py`.
+
+Devices on which PyTorch computes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements
+from lodekit.data.records import Measurements
+from lodekit.errors import LodekitError
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import Latent
+from lodekit.prior.kernels import Kernel
 from lodekit.prior.observables import Observables
-from lodekit.prior.prior import Prior
+from lodekit.prior.prior import Hyperparameters, Prior
 
 __all__ = [
-    "CROSSOVER",
-    "DISTURBED",
-    "Case",
+    "DENSE_CROSSOVER",
+    "DISTURBANCES_NEED_STATES",
     "Engine",
+    "EngineFactory",
+    "EngineTask",
     "Evidence",
-    "Kind",
     "Posterior",
     "SearchLimits",
-    "channel_limits",
+    "channel_search_limits",
+    "find_torch_device",
 ]
+
 
 Array = NDArray[np.float64]
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
-CROSSOVER = 200
+DENSE_CROSSOVER = 200
 #: Why engines without states refuse disturbances.
-DISTURBED = "disturbances are processes with states; use engine='markov'"
+DISTURBANCES_NEED_STATES = "disturbances are processes with states; use engine='markov'"
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Evidence:
     error: float = 0.0
 
     @classmethod
-    def impossible(cls, hyper: Hyperparameters) -> Evidence:
+    def infeasible(cls, hyper: Hyperparameters) -> Evidence:
         """Return a log evidence of minus infinity with a gradient of zeros, for points where nothing is finite.
 
         Parameters
@@ -74,26 +78,26 @@ class SearchLimits:
 
     Parameters
     ----------
-    shortest : float
+    min_lengthscale : float
         The shortest lengthscale that can be learned, in scaled time.
-    stride : float
+    max_shrink_factor : float
         By what factor a lengthscale may shrink in one search; infinite where that makes no evaluation dearer.
-    longest : float
+    max_lengthscale : float
         The longest lengthscale, in scaled time.
-    deviations : float
+    max_log_std_change : float
         How far the logarithms of deviations of processes may get from their start, which matches the data.
-    agree : float
+    evidence_tolerance : float
         Two searches that end this close to each other in evidence have found the same optimum.
     """
 
-    shortest: float
-    stride: float = np.inf
-    longest: float = 100.0
-    deviations: float = 30.0
-    agree: float = 1e-2
+    min_lengthscale: float
+    max_shrink_factor: float = np.inf
+    max_lengthscale: float = 100.0
+    max_log_std_change: float = 30.0
+    evidence_tolerance: float = 1e-2
 
 
-def channel_limits(shortest: float, stride: float = np.inf) -> SearchLimits:
+def channel_search_limits(min_lengthscale: float, max_shrink_factor: float = np.inf) -> SearchLimits:
     """Return how far a search may take the hyperparameters of the channel prior.
 
     A channel's deviation has a unit, that of its data. Where other channels bind it, a larger one changes nothing any
@@ -102,10 +106,16 @@ def channel_limits(shortest: float, stride: float = np.inf) -> SearchLimits:
 
     Parameters
     ----------
-    shortest, stride : float
+    min_lengthscale, max_shrink_factor : float
         As in `SearchLimits`.
     """
-    return SearchLimits(shortest, stride, longest=20.0, deviations=float(np.log(1e2)), agree=0.5)
+    return SearchLimits(
+        min_lengthscale,
+        max_shrink_factor,
+        max_lengthscale=20.0,
+        max_log_std_change=float(np.log(1e2)),
+        evidence_tolerance=0.5,
+    )
 
 
 class Posterior(Protocol):
@@ -120,7 +130,7 @@ class Posterior(Protocol):
         """About how large an error rounding makes in the log evidence."""
 
     @property
-    def rounding(self) -> float:
+    def mean_rounding_error(self) -> float:
         """About how large an error rounding makes in the mean, relative to the data."""
 
     def warnings(self) -> list[str]:
@@ -171,11 +181,11 @@ class Engine(Protocol):
         """The number of measurements."""
 
     @property
-    def limits(self) -> SearchLimits:
+    def search_limits(self) -> SearchLimits:
         """How far a search may take lengthscales and deviations."""
 
     @property
-    def is_threaded(self) -> bool:
+    def benefits_from_threads(self) -> bool:
         """Whether its matrices are so large that several threads pay."""
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
@@ -184,13 +194,13 @@ class Engine(Protocol):
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
 
-    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+    def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters; raise where it is not finite."""
 
-    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
 
         In scaled units, the particular solution taken off.
@@ -201,12 +211,12 @@ class Engine(Protocol):
             Of the measured observables, at some values of the parameters.
         """
 
-    def trouble(self, hyper: Hyperparameters) -> str:
+    def explain_failure(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
 
 
 @dataclass(frozen=True)
-class Case:
+class EngineTask:
     """A task for an engine: all that decides which kind can take it, and at what cost.
 
     Parameters
@@ -215,9 +225,9 @@ class Case:
         Number of measurements.
     latents : sequence of Latent
         One for each free function.
-    exact : bool
+    has_exact_values : bool
         Whether some values have no noise at all.
-    on_channels : bool
+    channel_prior : bool
         Whether the prior stands on the channels.
     in_memory : bool
         Whether the measurements themselves are there, or only sums over them.
@@ -225,30 +235,30 @@ class Case:
         The largest error of the covariance, relative to itself and to the noise, for engines that have one.
     device : str, optional
         Where PyTorch computes, for engines that use it.
-    driven : bool
+    has_inputs : bool
         Whether inputs are known: the response to them is part of the mean, and not smooth.
-    averaged : bool
+    has_interval_means : bool
         Whether some observable is a mean or a total over an interval.
-    disturbed : bool
+    has_disturbances : bool
         Whether disturbances drive the equations: they are states of a process, from rest at the start of a record.
     on_disk : bool
         Whether measurements that are not in memory can be read again, piece by piece.
     """
 
     size: int
-    latents: Sequence[Latent]
-    exact: bool = False
-    on_channels: bool = False
+    latents: Sequence[Kernel]
+    has_exact_values: bool = False
+    channel_prior: bool = False
     in_memory: bool = True
     tolerance: float = 1e-10
     device: str | None = None
-    driven: bool = False
-    averaged: bool = False
-    disturbed: bool = False
+    has_inputs: bool = False
+    has_interval_means: bool = False
+    has_disturbances: bool = False
     on_disk: bool = False
 
 
-class Kind(Protocol):
+class EngineFactory(Protocol):
     """A kind of engine: what it can take, what it costs, how it is made."""
 
     @property
@@ -259,16 +269,16 @@ class Kind(Protocol):
     def uses_device(self) -> bool:
         """Whether it computes where ``device=`` says."""
 
-    def refuses(self, case: Case) -> str:
+    def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
 
-    def cost(self, case: Case) -> float:
+    def cost(self, task: EngineTask) -> float:
         """Return about how many operations an evaluation takes; infinite where only those who ask get this engine."""
 
-    def reason(self, case: Case) -> str:
+    def selection_reason(self, task: EngineTask) -> str:
         """Return what speaks for it, where others could have taken the case as well."""
 
-    def make(self, prior: Prior, measurements: Measurements, case: Case) -> Engine:
+    def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> Engine:
         """Return an engine on measurements.
 
         Parameters
@@ -277,6 +287,29 @@ class Kind(Protocol):
             Of the measured observables.
         measurements : Measurements
             In memory, or sums over them.
-        case : Case
+        task : Case
             The same in short; it was not refused.
         """
+
+
+def find_torch_device(name: str) -> Any:
+    """Return a PyTorch device; raise where it is not there, or has no double precision.
+
+    Parameters
+    ----------
+    name : str
+        As PyTorch writes it: ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise LodekitError(f"device={name!r} needs PyTorch; try: pip install 'lodekit[gpytorch]'") from None
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise LodekitError(f"expected a device such as 'cuda', 'cuda:1' or 'cpu', got {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise LodekitError(f"device={name!r} was asked for, but PyTorch sees no CUDA device here")
+    if device.type not in ("cuda", "cpu"):
+        raise LodekitError(f"device={name!r} has no double precision; expected 'cuda' or 'cpu'")
+    return device

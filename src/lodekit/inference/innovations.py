@@ -1,28 +1,139 @@
-"""Measurements in their turn by the engine that suits: a filter in linear time, or a matrix."""
+"""Measurements in their turn, as engines take them: innovations, and predictions from some rows or some time before.
+
+Measurements in their turn by the engine that suits: a filter in linear time, or a matrix.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lodekit.data.observations import Series
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import take_in_turn
-from lodekit.inference.markov.engine import MarkovEngine
-from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.turns import Turns
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.prior import Prior
+from lodekit.data.observations import TimeSeries
+from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import compute_dense_innovations
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["is_filtered", "runs_of", "take_turns"]
+__all__ = [
+    "Horizon",
+    "InnovationSequence",
+    "compute_innovations",
+    "forecast_errors",
+    "split_into_segments",
+    "uses_kalman_filter",
+]
+
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+
+class InnovationSequence(Protocol):
+    """Measurements one after the other, in the order of time; at one time, in the order of observables."""
+
+    @property
+    def times(self) -> Array:
+        """When they were made, in the user's units, shape (m,)."""
+
+    @property
+    def observables(self) -> IntArray:
+        """The number of the observable of each, shape (m,)."""
+
+    @property
+    def standardized(self) -> Array:
+        """Each minus its prediction from those before, over the deviation of that: standard normal, shape (m,)."""
+
+    @property
+    def std(self) -> Array:
+        """The deviation of each from that prediction, in the user's units, shape (m,)."""
+
+    def prediction_errors(self, rows: IntArray, n_known: IntArray) -> tuple[Array, Array]:
+        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+
+        Both in the user's units, shape (k,).
+
+        Parameters
+        ----------
+        rows : array of int, shape (k,)
+            Which, by their turn.
+        n_known : array of int, shape (k,)
+            How many are known for each.
+        """
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """How far ahead predictions are.
+
+    Parameters
+    ----------
+    steps : int
+        So many rows of the observable itself.
+    time : float, optional
+        So much time in place of that, in the user's units.
+    """
+
+    steps: int = 1
+    time: float | None = None
+
+    def count_known(self, times: Array, row_times: Array) -> IntArray:
+        """Return how many measurements are known for each row of an observable.
+
+        Parameters
+        ----------
+        times : array, shape (m,)
+            Of all measurements, ascending.
+        row_times : array, shape (n,)
+            Of those of the observable.
+
+        Examples
+        --------
+        >>> t = np.array([0.0, 0.0, 1.0, 2.0, 2.0])
+        >>> Lead(1).known(t, t[[0, 3]]).tolist(), Lead(time=1.0).known(t, t[[0, 3]]).tolist()
+        ([0, 2], [0, 3])
+        """
+        if self.time is not None:
+            # A difference of times has the errors of both.
+            near = 4.0 * np.spacing(np.abs(times).max(initial=0.0))
+            return np.asarray(np.searchsorted(times, row_times - self.time + near, side="right"), dtype=np.intp)
+        found = np.zeros(len(row_times), dtype=np.intp)
+        found[self.steps :] = np.searchsorted(times, row_times[: max(len(row_times) - self.steps, 0)], side="right")
+        return found
+
+
+def forecast_errors(
+    sequence: InnovationSequence, observable: int, horizon: Horizon, first: int = 0
+) -> tuple[Array, Array]:
+    """Return measurements of an observable minus predictions some rows or time ahead, and the deviations of these.
+
+    Each is predicted from all that was measured up to the time of the row so many rows before, other observables at
+    that time included, or up to so long before; the first rows from the prior.
+
+    Parameters
+    ----------
+    sequence : Turns
+    observable : int
+        Its number.
+    horizon : Lead
+    first : int
+        How many measurements come before all others, and are known in any case.
+    """
+    own = np.flatnonzero(sequence.observables == observable)
+    known = first + horizon.count_known(sequence.times[first:], sequence.times[own])
+    return sequence.prediction_errors(own, np.minimum(known, own))
+
 
 #: A matrix takes so many runs of so many measurements at most.
-_RUNS, _RUN = 6, 500
+_N_SEGMENTS, _SEGMENT_ROWS = 6, 500
 
 
-def is_filtered(engine: str, prior: Prior) -> bool:
+def uses_kalman_filter(engine: str, prior: Prior) -> bool:
     """Return whether measurements of an engine are taken in turn by a filter, however many there are; else by a matrix.
 
     A matrix takes means and totals over intervals, too, unless there are disturbances, of which it knows nothing.
@@ -34,12 +145,16 @@ def is_filtered(engine: str, prior: Prior) -> bool:
     prior : Prior
     """
     own = prior.observables
-    return engine == "markov" and (own.windows is None or own.disturbed is not None)
+    return engine == "markov" and (own.windows is None or own.disturbances is not None)
 
 
-def take_turns(
-    engine: str, prior: Prior, series: Sequence[Series], hyper: Hyperparameters, first: frozenset[int] = frozenset()
-) -> Turns | None:
+def compute_innovations(
+    engine: str,
+    prior: Prior,
+    series: Sequence[TimeSeries],
+    hyper: Hyperparameters,
+    given_observables: frozenset[int] = frozenset(),
+) -> InnovationSequence | None:
     """Return measurements in the order of time; None where rounding hides what each one adds.
 
     A measurement minus its prediction from all that were made before, and from those of observables before it at the
@@ -54,15 +169,15 @@ def take_turns(
     series : sequence of Series
         The measurements, noise above zero, those of each observable in the order of time.
     hyper : Hyperparameters
-    first : set of int
+    given_observables : set of int
         Numbers of observables whose measurements all come before the others, which a filter does not know.
     """
-    if is_filtered(engine, prior) and not first:
-        return MarkovEngine(MarkovData.of(prior, series)).turns(hyper)
-    return take_in_turn(DenseData.of(prior, series), hyper, first)
+    if uses_kalman_filter(engine, prior) and not given_observables:
+        return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations(hyper)
+    return compute_dense_innovations(DenseData.from_series(prior, series), hyper, given_observables)
 
 
-def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+def split_into_segments(series: Sequence[TimeSeries]) -> Iterator[Sequence[TimeSeries]]:
     """Yield all measurements, or those in a few runs of neighbouring times where there are many.
 
     Parameters
@@ -71,13 +186,13 @@ def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
         Of each observable.
     """
     times = np.sort(np.concatenate([item.times for item in series]))
-    if len(times) <= _RUN:
+    if len(times) <= _SEGMENT_ROWS:
         yield series
         return
     after = -math.inf
-    for first in np.linspace(0, len(times) - _RUN, _RUNS).astype(int).tolist():
-        low, high = float(times[first]), float(times[first + _RUN - 1])
-        run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
+    for first in np.linspace(0, len(times) - _SEGMENT_ROWS, _N_SEGMENTS).astype(int).tolist():
+        low, high = float(times[first]), float(times[first + _SEGMENT_ROWS - 1])
+        run = [item.select((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
         after = high
         if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
             yield run

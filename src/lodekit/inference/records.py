@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import Engine, Evidence, Posterior, SearchLimits
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
-from lodekit.prior.prior import Prior
+from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["RecordsEngine", "RecordsPosterior"]
+__all__ = ["MultiRecordEngine", "MultiRecordPosterior"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class RecordsPosterior:
+class MultiRecordPosterior:
     """The posteriors of all records; curves are asked of one of its `parts`.
 
     Parameters
@@ -50,9 +49,9 @@ class RecordsPosterior:
         return float(sum(part.error for part in self.parts))
 
     @property
-    def rounding(self) -> float:
+    def mean_rounding_error(self) -> float:
         """About how large an error rounding makes in the means, relative to the data."""
-        return max(part.rounding for part in self.parts)
+        return max(part.mean_rounding_error for part in self.parts)
 
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
@@ -65,15 +64,15 @@ class RecordsPosterior:
 
     def mean(self, observables: Observables, times: Array) -> NoReturn:
         """Raise: every record has a mean of its own, of `observables` at `times`."""
-        _refuse()
+        _raise_ambiguous_record()
 
     def variance(self, observables: Observables, times: Array) -> NoReturn:
         """Raise: every record has a variance of its own, of `observables` at `times`."""
-        _refuse()
+        _raise_ambiguous_record()
 
     def covariance(self, observables: Observables, times: Array) -> NoReturn:
         """Raise: every record has a covariance of its own, of `observables` at `times`."""
-        _refuse()
+        _raise_ambiguous_record()
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> NoReturn:
         """Raise: every record has functions of its own.
@@ -83,15 +82,15 @@ class RecordsPosterior:
         observables, times, size, generator
             Not used.
         """
-        _refuse()
+        _raise_ambiguous_record()
 
 
-def _refuse() -> NoReturn:
+def _raise_ambiguous_record() -> NoReturn:
     raise LodekitError("expected a question about one record: this posterior is that of several; say which, record=")
 
 
 @dataclass(frozen=True)
-class RecordsEngine:
+class MultiRecordEngine:
     """The log evidence of several records, and the posterior of each.
 
     Parameters
@@ -119,62 +118,62 @@ class RecordsEngine:
         return sum(engine.size for engine in self.engines)
 
     @property
-    def limits(self) -> SearchLimits:
+    def search_limits(self) -> SearchLimits:
         """How far a search may take lengthscales.
 
         Some engines cannot go below their shortest lengthscale, and then the strictest counts; where all can, the
         record that is sampled most finely says what can still be seen.
         """
-        every = [engine.limits for engine in self.engines]
-        firm = max((limits.shortest for limits in every if np.isfinite(limits.stride)), default=0.0)
+        every = [engine.search_limits for engine in self.engines]
+        firm = max((limits.min_lengthscale for limits in every if np.isfinite(limits.max_shrink_factor)), default=0.0)
         return SearchLimits(
-            max(firm, min(limits.shortest for limits in every)),
-            stride=min(limits.stride for limits in every),
-            longest=min(limits.longest for limits in every),
-            deviations=min(limits.deviations for limits in every),
-            agree=max(limits.agree for limits in every),
+            max(firm, min(limits.min_lengthscale for limits in every)),
+            max_shrink_factor=min(limits.max_shrink_factor for limits in every),
+            max_lengthscale=min(limits.max_lengthscale for limits in every),
+            max_log_std_change=min(limits.max_log_std_change for limits in every),
+            evidence_tolerance=max(limits.evidence_tolerance for limits in every),
         )
 
     @property
-    def is_threaded(self) -> bool:
+    def benefits_from_threads(self) -> bool:
         """Whether some matrices are so large that several threads pay."""
-        return any(engine.is_threaded for engine in self.engines)
+        return any(engine.benefits_from_threads for engine in self.engines)
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
         found = []
-        for each in self._ask("evaluate", hyper):
+        for each in self._query_all("evaluate", hyper):
             found.append(each)
             if not np.isfinite(each.value):
-                return Evidence.impossible(hyper)
-        gradient = reduce(_add, (each.gradient for each in found))
+                return Evidence.infeasible(hyper)
+        gradient = reduce(_add_gradients, (each.gradient for each in found))
         return Evidence(float(sum(each.value for each in found)), gradient, float(sum(each.error for each in found)))
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
-        return self.appraise(hyper)[0]
+        return self.value_with_error(hyper)[0]
 
-    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+    def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         value = error = 0.0
-        for own_value, own_error in self._ask("appraise", hyper):
+        for own_value, own_error in self._query_all("appraise", hyper):
             if not np.isfinite(own_value):
                 return -np.inf, 0.0
             value, error = value + own_value, error + own_error
         return value, error
 
-    def _ask(self, question: str, hyper: Hyperparameters) -> Iterator[Any]:
+    def _query_all(self, method: str, hyper: Hyperparameters) -> Iterator[Any]:
         """Yield what engines say: one after the other, or all at once where joblib was told to work in parallel.
 
         ``joblib.parallel_config(backend="dask")`` is what users say for a cluster.
         """
         joblib = sys.modules.get("joblib")
         if joblib is None or joblib.effective_n_jobs(None) == 1:
-            yield from (_answer(engine, question, hyper) for engine in self.engines)
+            yield from (_call_engine(engine, method, hyper) for engine in self.engines)
         else:
-            yield from joblib.Parallel()(joblib.delayed(_answer)(engine, question, hyper) for engine in self.engines)
+            yield from joblib.Parallel()(joblib.delayed(_call_engine)(engine, method, hyper) for engine in self.engines)
 
-    def posterior(self, hyper: Hyperparameters) -> RecordsPosterior:
+    def posterior(self, hyper: Hyperparameters) -> MultiRecordPosterior:
         """Return the posteriors of all records at some hyperparameters; raise where one is not finite."""
         found = []
         for name, engine in zip(self.names, self.engines, strict=True):
@@ -182,9 +181,9 @@ class RecordsEngine:
                 found.append(engine.posterior(hyper))
             except AccuracyError as problem:
                 raise AccuracyError(f"record {name}: {problem}") from None
-        return RecordsPosterior(tuple(found))
+        return MultiRecordPosterior(tuple(found))
 
-    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares over all records: of the data of each observable, (o,), of the basis of the modes, (r,).
 
         Parameters
@@ -192,20 +191,20 @@ class RecordsEngine:
         coefficients : Coefficients
             Of the measured observables, at some values of the parameters.
         """
-        targets, powers = zip(*(engine.powers(coefficients) for engine in self.engines), strict=True)
+        targets, powers = zip(*(engine.mean_squares(coefficients) for engine in self.engines), strict=True)
         return np.average(targets, axis=0, weights=self.counts), np.average(powers, axis=0, weights=self.counts.sum(1))
 
-    def trouble(self, hyper: Hyperparameters) -> str:
+    def explain_failure(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
         for name, engine in zip(self.names, self.engines, strict=True):
-            if found := engine.trouble(hyper):
+            if found := engine.explain_failure(hyper):
                 return f"record {name}: {found}"
         return ""
 
 
-def _answer(engine: Engine, question: str, hyper: Hyperparameters) -> Any:
-    return getattr(engine, question)(hyper)
+def _call_engine(engine: Engine, method: str, hyper: Hyperparameters) -> Any:
+    return getattr(engine, method)(hyper)
 
 
-def _add(first: Hyperparameters, second: Hyperparameters) -> Hyperparameters:
-    return Hyperparameters(*(a + b for a, b in zip(first.parts, second.parts, strict=True)))
+def _add_gradients(first: Hyperparameters, second: Hyperparameters) -> Hyperparameters:
+    return Hyperparameters(*(a + b for a, b in zip(first.arrays, second.arrays, strict=True)))

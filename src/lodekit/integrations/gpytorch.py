@@ -16,19 +16,18 @@ from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
 from gpytorch.priors import LogNormalPrior, NormalPrior
 from torch import Tensor
 
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import read_observations
-from lodekit.data.units import Units
+from lodekit.data.observations import parse_observations
+from lodekit.data.records import Measurements, Scaling
 from lodekit.errors import LodekitError
-from lodekit.fitting import keep_point
-from lodekit.intervals import window_of
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import build_setup
 from lodekit.model import LODEGP
-from lodekit.preparing import prepare
-from lodekit.prior.covariance import Observed, prior_block
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.modes import ModeGroup, group_of_each, mode_groups
-from lodekit.prior.observables import ObservableReader, Observables
-from lodekit.settings import Arguments
+from lodekit.prior.covariance import ObservationPoints, prior_covariance
+from lodekit.prior.modes import ModeGroup, list_mode_groups, mode_group_index
+from lodekit.prior.observables import ObservableCompiler, Observables
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.fit import fit_at_point
+from lodekit.support.interval_means import averaging_time
 from lodekit.system.parameters import LogNormal, Parameter
 from lodekit.system.system import System
 
@@ -77,13 +76,13 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
             what = f"a System, got {type(system).__name__}" if start < stop else f"start < stop in window, got {window}"
             raise LodekitError(f"expected {what}")
         self.system, self.observables = system, tuple(observables or system.plain_channels)
-        if any(map(window_of, self.observables)):
+        if any(map(averaging_time, self.observables)):
             raise LodekitError(f"expected values at single times, got {self.observables}; averages are for LODEGP")
         self.latent_names = [latent] * system.free_functions if isinstance(latent, str) else list(latent)
-        self._latents = Arguments(latent=latent).latents(system)
-        units = Units(start, stop - start, np.ones(len(self.observables)))
-        self.compiled: Observables = ObservableReader(system).compile(self.observables, units)
-        self._groups: tuple[ModeGroup, ...] = mode_groups(self.compiled.compiled)
+        self._latents = FitSettings(latent=latent).parse_kernels(system)
+        units = Scaling(start, stop - start, np.ones(len(self.observables)))
+        self.compiled: Observables = ObservableCompiler(system).compile(self.observables, units)
+        self._groups: tuple[ModeGroup, ...] = list_mode_groups(self.compiled.compiled)
         self.parameter_names = self.compiled.compiled.parameters
         taken = set(dir(self))
         for name in self.parameter_names:
@@ -191,24 +190,24 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
             raise LodekitError("last_dim_is_batch makes no sense for functions of time")
         kind = self.raw_deviations.dtype
         observables, groups = self.compiled, self._groups
-        table = observables.compiled.table.evaluate_with(torch, self.theta())
-        lengthscales = self.value_of("lengthscales") / observables.units.span
-        mode_roots = self.value_of("mode_deviations")[..., group_of_each(groups)]
+        table = observables.compiled.table.evaluate_values(torch, self.theta())
+        lengthscales = self.value_of("lengthscales") / observables.units.time_scale
+        mode_roots = self.value_of("mode_deviations")[..., mode_group_index(groups)]
         hyper = [lengthscales, self.value_of("deviations"), mode_roots]
-        s1, s2 = (observables.units.scaled_times(x[..., 0].to(kind)) for x in (x1, x2))
+        s1, s2 = (observables.units.scale_times(x[..., 0].to(kind)) for x in (x1, x2))
         if diag:
             # Equal times: one small matrix for each; times are one more batch dimension, the last.
             s1, s2, table = s1[..., :, None], s2[..., :, None], table[..., None, :]
             hyper = [part[..., None, :] for part in hyper]
-        arrays = observables.take_apart(torch, table)
-        first = Observed(s1, arrays.free, observables.mode_values(torch, arrays, groups, s1))
-        second = Observed(s2, arrays.free, observables.mode_values(torch, arrays, groups, s2))
-        total = prior_block(torch, self._latents, first, second, *hyper)
+        arrays = observables.split(torch, table)
+        first = ObservationPoints(s1, arrays.free, observables.mode_values(torch, arrays, groups, s1))
+        second = ObservationPoints(s2, arrays.free, observables.mode_values(torch, arrays, groups, s2))
+        total = prior_covariance(torch, self._latents, first, second, *hyper)
         if diag:
-            return torch.diagonal(total[..., 0, :, 0], dim1=-2, dim2=-1).flatten(-2).to(_result_kind(x1, kind))
+            return torch.diagonal(total[..., 0, :, 0], dim1=-2, dim2=-1).flatten(-2).to(_result_dtype(x1, kind))
         # GPyTorch orders by time first, then by observable.
         ordered = total.transpose(-4, -3).transpose(-2, -1)
-        return ordered.flatten(-2).flatten(-3, -2).to(_result_kind(x1, kind))
+        return ordered.flatten(-2).flatten(-3, -2).to(_result_dtype(x1, kind))
 
     def theta(self) -> Tensor:
         """Return all parameters of the system, shape (batch, p)."""
@@ -240,15 +239,15 @@ class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
         """
         kernel: LODEKernel = self.__dict__["_kernel"]
         observables = kernel.compiled
-        table = observables.compiled.table.evaluate_with(torch, kernel.theta())
+        table = observables.compiled.table.evaluate_values(torch, kernel.theta())
         kind = kernel.raw_deviations.dtype
         values = observables.mean_values(torch, table, x[..., 0].to(kind))
-        return values.transpose(-2, -1).to(_result_kind(x, kind))
+        return values.transpose(-2, -1).to(_result_dtype(x, kind))
 
 
-def _result_kind(x: Tensor, kind: torch.dtype) -> torch.dtype:
+def _result_dtype(x: Tensor, parameter_dtype: torch.dtype) -> torch.dtype:
     """Return the kind of numbers of a result: that of the times, unless these are whole numbers."""
-    return x.dtype if x.dtype.is_floating_point else kind
+    return x.dtype if x.dtype.is_floating_point else parameter_dtype
 
 
 class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
@@ -311,7 +310,7 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     if fit.measurements.inputs or fit.prior.disturbances:
         raise LodekitError("inputs and disturbances are not made for GPyTorch; expected a fit without any")
     same = len({item.times.tobytes() for item in series}) == 1 if series else False
-    if not same or not all(item.learned.all() for item in series) or prior.channels is not None:
+    if not same or not all(item.has_unknown_noise.all() for item in series) or prior.channels is not None:
         raise LodekitError(
             "GPyTorch's multitask models take full tables of one record with learned noise and the latent prior; "
             "expected these"
@@ -327,27 +326,27 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
         noise_constraint=GreaterThan(1e-30),
     ).to(_DTYPE)
     if shared:
-        likelihood.noise = torch.tensor(float(hyper.noise[0]) ** 2, dtype=_DTYPE)
+        likelihood.noise = torch.tensor(float(hyper.noise_std[0]) ** 2, dtype=_DTYPE)
     else:
-        likelihood.task_noises = torch.as_tensor(hyper.noise**2)
+        likelihood.task_noises = torch.as_tensor(hyper.noise_std**2)
     units = prior.units
     model = LODEExactGP(
         times,
         table,
         likelihood,
         fit.system,
-        latent=[latent.name for latent in prior.latents],
+        latent=[latent.name for latent in prior.kernels],
         observables=fit.measurements.names,
-        window=(units.start, units.start + units.span),
+        window=(units.start, units.start + units.time_scale),
     ).to(_DTYPE)
     kernel = model.covar_module
     for name, value in zip(kernel.parameter_names, hyper.theta, strict=True):
         if fit.system.parameters[name].fixed is None:
             kernel.set_value(name, value)
-    kernel.set_value("lengthscales", hyper.lengthscales * units.span)
-    kernel.set_value("deviations", hyper.deviations)
-    kernel.set_value("mode_deviations", hyper.mode_deviations)
-    if not fit.layout.learns_modes:
+    kernel.set_value("lengthscales", hyper.lengthscales * units.time_scale)
+    kernel.set_value("deviations", hyper.amplitudes)
+    kernel.set_value("mode_deviations", hyper.mode_amplitudes)
+    if not fit.layout.estimates_mode_std:
         kernel.raw_mode_deviations.requires_grad_(False)
     return model.eval(), likelihood.eval()
 
@@ -374,13 +373,13 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
     shared = not getattr(likelihood, "has_task_noise", False)
     noise = "shared" if shared else "channel"
     fixed = _fixed_mode_deviation(kernel)
-    arguments = Arguments(latent=kernel.latent_names, noise=noise, engine="dense", mode_deviation=fixed)
+    arguments = FitSettings(latent=kernel.latent_names, noise=noise, engine="dense", mode_deviation=fixed)
     times = model.train_inputs[0][:, 0].detach().cpu().numpy()
     table = model.train_targets.detach().cpu().numpy().reshape(len(times), -1)
     columns = {name: table[:, i] for i, name in enumerate(kernel.observables)}
-    measurements = Measurements.of(read_observations(kernel.system.plain_channels, times, columns))
+    measurements = Measurements.from_observations(parse_observations(kernel.system.plain_channels, times, columns))
     units = kernel.compiled.units
-    setup = prepare(kernel.system, arguments, measurements, time=units)
+    setup = build_setup(kernel.system, arguments, measurements, time_units=units)
 
     def plain(name: str) -> Any:
         return kernel.value_of(name).detach().cpu().numpy().reshape(-1)
@@ -390,9 +389,9 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
         variance = variance + likelihood.noise
     hyper = Hyperparameters(
         kernel.theta().detach().cpu().numpy().reshape(-1),
-        plain("lengthscales") / units.span,
+        plain("lengthscales") / units.time_scale,
         plain("deviations"),
         plain("mode_deviations"),
         np.sqrt(variance.detach().cpu().numpy().reshape(-1)),
     )
-    return LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper)))
+    return LODEGP.from_fit(fit_at_point(setup, setup.layout.pack(hyper)))

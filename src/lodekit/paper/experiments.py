@@ -16,32 +16,32 @@ from lodekit.errors import LodekitError
 from lodekit.system import catalog
 from lodekit.system.system import System
 
-__all__ = ["Experiment", "experiments", "find_experiment", "published"]
+__all__ = ["PaperExperiment", "experiments", "find_experiment", "load_published_results"]
 
 Array = NDArray[np.float64]
 
 
 @cache
-def published() -> dict[str, Any]:
+def load_published_results() -> dict[str, Any]:
     """Return the figures of the paper."""
     found: dict[str, Any] = json.loads(files("lodekit.paper").joinpath("published.json").read_text(encoding="utf-8"))
     return found
 
 
 @dataclass(frozen=True)
-class Experiment:
+class PaperExperiment:
     """A system with the data that the paper trains and evaluates on.
 
     Parameters
     ----------
     name : str
-    system, papers : System
+    system, paper_system : System
         As lodekit takes it, and with the free functions that the paper chose.
-    truth : function
+    exact_solution : function
         The solution that the data are made from, times to an array (n, channels). That of the bipendulum is printed
         in the paper with a rounded coefficient, 41/100, and is no solution then; this is the one with 4.095/10, whose
         ODE error is the published one.
-    train, evaluate : (float, float)
+    train_interval, evaluation_interval : (float, float)
         Intervals.
     noise_std : float
     parameters : dict of str to float
@@ -50,26 +50,26 @@ class Experiment:
 
     name: str
     system: System
-    papers: System
-    truth: Callable[[Array], Array]
-    train: tuple[float, float]
-    evaluate: tuple[float, float]
+    paper_system: System
+    exact_solution: Callable[[Array], Array]
+    train_interval: tuple[float, float]
+    evaluation_interval: tuple[float, float]
     noise_std: float
     parameters: dict[str, float]
 
     @property
     def times(self) -> Array:
         """The times of the training data."""
-        return np.linspace(*self.train, int(published()["protocol"]["train_points"]))
+        return np.linspace(*self.train_interval, int(load_published_results()["protocol"]["train_points"]))
 
     def data(self, seed: int, *, noisy: bool = True) -> Array:
         """Return the training data of a `seed`, `noisy` or exact, shape (n, channels)."""
-        exact = self.truth(self.times)
+        exact = self.exact_solution(self.times)
         return exact + (self.noise_std if noisy else 0.0) * np.random.default_rng(seed).standard_normal(exact.shape)
 
 
 @cache
-def experiments() -> dict[str, Experiment]:
+def experiments() -> dict[str, PaperExperiment]:
     """Return the three experiments by name."""
     examples = {
         "bipendulum": catalog.bipendulum(),
@@ -78,9 +78,9 @@ def experiments() -> dict[str, Experiment]:
     }
     found = {}
     for name, example in examples.items():
-        own = published()["protocol"][name]
+        own = load_published_results()["protocol"][name]
         values = {key: float(value) for key, value in example.values.items() if key in example.system.parameters}
-        found[name] = Experiment(
+        found[name] = PaperExperiment(
             name,
             example.system,
             example.system.with_basis(own["free_functions"]) if "free_functions" in own else example.system,
@@ -93,7 +93,7 @@ def experiments() -> dict[str, Experiment]:
     return found
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str) -> PaperExperiment:
     """Return an experiment by its name."""
     known = experiments()
     key = name.replace("-", "_")

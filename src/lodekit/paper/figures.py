@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.paper.experiments import Experiment, experiments, find_experiment, published
+from lodekit.paper.experiments import PaperExperiment, experiments, find_experiment, load_published_results
 from lodekit.paper.methods import train
-from lodekit.paper.results import TITLES, Results, floor
+from lodekit.paper.results import SYSTEM_TITLES, RunResults, ode_error_floor
 from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels, to_png
 
-__all__ = ["Picture", "pictures"]
+__all__ = ["PaperFigure", "draw_figures"]
 
 
 @dataclass(frozen=True)
-class Picture:
+class PaperFigure:
     """A figure as a file.
 
     Parameters
@@ -33,40 +33,40 @@ class Picture:
     png: bytes
 
 
-def pictures(results: Results) -> Iterator[Picture]:
+def draw_figures(results: RunResults) -> Iterator[PaperFigure]:
     """Yield the figures that belong to the systems that were run."""
     if not results.systems:
         return
-    yield _solutions()
+    yield _draw_solutions()
     for system in results.systems:
-        yield _posterior(find_experiment(system))
+        yield _draw_posterior(find_experiment(system))
     if "bipendulum" in results.systems:
-        yield _boxes(results)
-        yield _extrapolation(find_experiment("bipendulum"), results.ways("bipendulum"))
+        yield _draw_ode_errors(results)
+        yield _draw_extrapolation(find_experiment("bipendulum"), results.methods("bipendulum"))
 
 
-def _solutions() -> Picture:
+def _draw_solutions() -> PaperFigure:
     figure, axes = make_panels(3, height_each=2.3, columns=3, share=False)
     colours = [OKABE_ITO[name] for name in ("blue", "vermillion", "green", "orange", "purple")]
     dashes = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1))]
     for axis, (name, experiment) in zip(axes, experiments().items(), strict=True):
-        times = np.linspace(*experiment.evaluate, 400)
-        for number, values in enumerate(experiment.truth(times).T):
+        times = np.linspace(*experiment.evaluation_interval, 400)
+        for number, values in enumerate(experiment.exact_solution(times).T):
             label = experiment.system.channels[number]
             axis.plot(times, values, color=colours[number], linestyle=dashes[number], linewidth=1.2, label=label)
-        axis.set_title(TITLES[name], fontsize=9)
+        axis.set_title(SYSTEM_TITLES[name], fontsize=9)
         axis.set_xlabel("t")
         axis.legend(fontsize=7, frameon=False, ncols=2, handlelength=2.2, loc="best")
-    return Picture("solutions", "The three solutions that the data are made from.", to_png(figure))
+    return PaperFigure("solutions", "The three solutions that the data are made from.", to_png(figure))
 
 
-def _posterior(experiment: Experiment) -> Picture:
+def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
     """Noisy data, noise-free data, and samples: one row each, one column for each channel."""
     channels = experiment.system.channels
     width = 6.5 if len(channels) <= 3 else 9.5
     figure, axes = make_panels(3 * len(channels), width=width, height_each=1.55, columns=len(channels))
-    times = np.linspace(*experiment.evaluate, 400)
-    truth = experiment.truth(times)
+    times = np.linspace(*experiment.evaluation_interval, 400)
+    truth = experiment.exact_solution(times)
     models = [train(experiment, "lodekit", 0, noisy=noisy).gp for noisy in (True, False)]
     for row, noisy in enumerate((True, False, True)):
         gp = models[0 if noisy else 1]
@@ -85,7 +85,7 @@ def _posterior(experiment: Experiment) -> Picture:
                 data=(experiment.times, data[:, column]),
                 truth=truth[:, column],
                 samples=None if samples is None else samples[:, :, column],
-                window=experiment.train,
+                window=experiment.train_interval,
             )
             drawn = samples[0, :, column] if samples is not None else mean[:, column]
             frame(axis, [truth[:, column], mean[:, column], data[:, column], drawn], 0.35)
@@ -94,19 +94,19 @@ def _posterior(experiment: Experiment) -> Picture:
         axes[row * len(channels)].set_ylabel(("noisy data", "noise-free data", "a sample, noisy data")[row], fontsize=8)
     label_bottom(axes[-len(channels) :], "t")
     add_legend(figure, axes, outside=True)
-    title = TITLES[experiment.name]
+    title = SYSTEM_TITLES[experiment.name]
     caption = (
         f"{title}: posterior LODE-GP trained lodekit's way on noisy data (top) and noise-free data (middle), and a "
         "sample from the first (bottom), with 95 % bands; extrapolation is shaded."
     )
-    return Picture(f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure))
+    return PaperFigure(f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure))
 
 
-def _boxes(results: Results) -> Picture:
+def _draw_ode_errors(results: RunResults) -> PaperFigure:
     """ODE errors of the bipendulum by equation and way, the published boxes beside ours."""
     figure, (axis,) = make_panels(1, height_each=3.6)
     labels, rows = [], []
-    boxes = published()["bipendulum_ode_boxplot"]
+    boxes = load_published_results()["bipendulum_ode_boxplot"]
     titles = {"lodekit": "lodekit", "channels": "lodekit, channels", "paper": "paper's way", "baseline": "GP"}
     for method, title in titles.items():
         found = np.array([row["ode_error"] for row in results.select("main", "bipendulum", method)])
@@ -114,7 +114,7 @@ def _boxes(results: Results) -> Picture:
             continue
         for equation in (1, 2):
             labels.append(f"{title}, ODE {equation}")
-            rows.append({**_five(found[:, equation - 1]), "ours": True})
+            rows.append({**_box_statistics(found[:, equation - 1]), "ours": True})
             if method in ("paper", "baseline"):
                 theirs = boxes[f"{'lodegp' if method == 'paper' else 'gp'}_ode{equation}"]
                 labels.append("published")
@@ -127,10 +127,10 @@ def _boxes(results: Results) -> Picture:
     axis.set_yticks(range(1, len(labels) + 1), labels, fontsize=8)
     axis.invert_yaxis()
     axis.set_xscale("log")
-    axis.axvline(floor("bipendulum"), color=OKABE_ITO["green"], linestyle="--", linewidth=1.2)
+    axis.axvline(ode_error_floor("bipendulum"), color=OKABE_ITO["green"], linestyle="--", linewidth=1.2)
     axis.annotate(
         "exact solution",
-        (floor("bipendulum"), 1.0),
+        (ode_error_floor("bipendulum"), 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(3, 2),
         textcoords="offset points",
@@ -144,22 +144,22 @@ def _boxes(results: Results) -> Picture:
         "rounding, a second difference being divided by 1e-6. Runs of the paper's way far to its left have ended in a "
         "nearly constant zero function, here and as published."
     )
-    return Picture("ode-errors", caption, to_png(figure))
+    return PaperFigure("ode-errors", caption, to_png(figure))
 
 
-def _five(values: Any) -> dict[str, float]:
+def _box_statistics(values: Any) -> dict[str, float]:
     low, q1, median, q3, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
     return {"whislo": low, "q1": q1, "med": median, "q3": q3, "whishi": high}
 
 
-def _extrapolation(experiment: Experiment, ways: Sequence[str]) -> Picture:
+def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> PaperFigure:
     """The means beyond the data, a column for each way, all of one scale so that they can be compared."""
     titles = {"lodekit": "LODE-GP", "channels": "LODE-GP, prior on channels", "baseline": "GP"}
-    shown = [method for method in titles if method in ways]
+    shown = [method for method in titles if method in methods]
     channels, count = experiment.system.channels, len(shown)
     figure, axes = make_panels(count * len(channels), width=7.5, height_each=1.55, columns=count)
-    times = np.linspace(*experiment.evaluate, 400)
-    truth, data = experiment.truth(times), experiment.data(0)
+    times = np.linspace(*experiment.evaluation_interval, 400)
+    truth, data = experiment.exact_solution(times), experiment.data(0)
     models = [train(experiment, method, 0) for method in shown]
     means, stds = [trained.mean(times) for trained in models], [trained.std(times) for trained in models]
     for row, name in enumerate(channels):
@@ -172,7 +172,7 @@ def _extrapolation(experiment: Experiment, ways: Sequence[str]) -> Picture:
                 stds[column][:, row],
                 data=(experiment.times, data[:, row]),
                 truth=truth[:, row],
-                window=experiment.train,
+                window=experiment.train_interval,
             )
             frame(axis, [truth[:, row], data[:, row], *(curve[:, row] for curve in means)], 0.35)
             if row == 0:
@@ -188,4 +188,4 @@ def _extrapolation(experiment: Experiment, ways: Sequence[str]) -> Picture:
         + ("With a prior on the channels (middle) the way back is a quiet one. " if "channels" in shown else "")
         + "The bands say what each of them knows."
     )
-    return Picture("extrapolation", caption, to_png(figure))
+    return PaperFigure("extrapolation", caption, to_png(figure))

@@ -17,15 +17,23 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
-from lodekit.paper.experiments import Experiment, published
+from lodekit.paper.experiments import PaperExperiment, load_published_results
 
-__all__ = ["METHODS", "NATIVE", "Trained", "need_gpytorch", "one_thread", "train", "train_together"]
+__all__ = [
+    "METHODS",
+    "NATIVE_METHODS",
+    "TrainedModel",
+    "require_gpytorch",
+    "train",
+    "train_batch",
+    "use_one_torch_thread",
+]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A trained model, whatever trained it.
 
     Parameters
@@ -59,7 +67,7 @@ class Trained:
     gp: LODEGP | None = None
 
 
-def train(experiment: Experiment, method: str, seed: int, *, noisy: bool = True) -> Trained:
+def train(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> TrainedModel:
     """Return a model that was trained on one data set.
 
     Parameters
@@ -73,10 +81,12 @@ def train(experiment: Experiment, method: str, seed: int, *, noisy: bool = True)
     noisy : bool
         Whether the data have noise.
     """
-    return train_together(experiment, method, (seed,), noisy=noisy)[0]
+    return train_batch(experiment, method, (seed,), noisy=noisy)[0]
 
 
-def train_together(experiment: Experiment, method: str, seeds: Sequence[int], *, noisy: bool = True) -> list[Trained]:
+def train_batch(
+    experiment: PaperExperiment, method: str, seeds: Sequence[int], *, noisy: bool = True
+) -> list[TrainedModel]:
     """Return models that were trained on several data sets, each as `train` would, up to rounding.
 
     What trains in GPyTorch trains as one batch: the losses are added, and neither their gradients nor the steps of
@@ -99,15 +109,15 @@ def train_together(experiment: Experiment, method: str, seeds: Sequence[int], *,
     if not seeds:
         raise LodekitError("expected the seeds of one data set at least, got none")
     tables = [experiment.data(seed, noisy=noisy) for seed in seeds]
-    if method in NATIVE:
+    if method in NATIVE_METHODS:
         return METHODS[method](experiment, tables, seeds)
-    need_gpytorch()
-    with one_thread():
+    require_gpytorch()
+    with use_one_torch_thread():
         return METHODS[method](experiment, tables, seeds)
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def use_one_torch_thread() -> Iterator[None]:
     """Let PyTorch take one thread, as lodekit does for matrices of this size: the fastest for all, and the same."""
     import torch
 
@@ -119,7 +129,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def need_gpytorch() -> None:
+def require_gpytorch() -> None:
     """Raise an error that says what to install where GPyTorch is missing."""
     try:
         import gpytorch  # noqa: F401
@@ -129,11 +139,13 @@ def need_gpytorch() -> None:
         ) from None
 
 
-def _native(experiment: Experiment, tables: list[Array], seeds: Sequence[int], prior: str = "latent") -> list[Trained]:
-    return [_native_one(experiment, table, seed, prior) for table, seed in zip(tables, seeds, strict=True)]
+def _train_lodekit(
+    experiment: PaperExperiment, tables: list[Array], seeds: Sequence[int], prior: str = "latent"
+) -> list[TrainedModel]:
+    return [_train_lodekit_once(experiment, table, seed, prior) for table, seed in zip(tables, seeds, strict=True)]
 
 
-def _native_one(experiment: Experiment, table: Array, seed: int, prior: str) -> Trained:
+def _train_lodekit_once(experiment: PaperExperiment, table: Array, seed: int, prior: str) -> TrainedModel:
     begin = time.perf_counter()
     # A noise level for each channel, as the multitask likelihood of the other two has.
     gp = LODEGP(experiment.system, prior=prior, noise="channel", random_state=seed).fit(experiment.times, table)
@@ -144,17 +156,17 @@ def _native_one(experiment: Experiment, table: Array, seed: int, prior: str) -> 
 
         return _prior_covariance(to_gpytorch(gp)[0], times)
 
-    hyper, span = gp.fit_.hyperparameters, gp.fit_.prior.units.span
-    return Trained(
+    hyper, span = gp.fit_.hyperparameters, gp.fit_.prior.units.time_scale
+    return TrainedModel(
         gp.predict,
         lambda times: gp.predict(times, return_std=True)[1],
         covariance if prior == "latent" else None,
         -gp.log_evidence_ / table.size,
         seconds,
         {
-            "noise": float(np.mean(hyper.noise**2)),
-            "signal variance": _geometric(hyper.deviations**2),
-            "lengthscale": _geometric(hyper.lengthscales) * span,
+            "noise": float(np.mean(hyper.noise_std**2)),
+            "signal variance": _geometric_mean(hyper.amplitudes**2),
+            "lengthscale": _geometric_mean(hyper.lengthscales) * span,
         },
         {name: estimate.value for name, estimate in gp.parameters_.items()},
         {name: estimate.interval for name, estimate in gp.parameters_.items()},
@@ -162,72 +174,76 @@ def _native_one(experiment: Experiment, table: Array, seed: int, prior: str) -> 
     )
 
 
-def _channels(experiment: Experiment, tables: list[Array], seeds: Sequence[int]) -> list[Trained]:
-    return _native(experiment, tables, seeds, "channels")
+def _train_channel_prior(experiment: PaperExperiment, tables: list[Array], seeds: Sequence[int]) -> list[TrainedModel]:
+    return _train_lodekit(experiment, tables, seeds, "channels")
 
 
-def _geometric(values: Array) -> float:
+def _geometric_mean(values: Array) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
-def _paper(experiment: Experiment, tables: list[Array], seeds: Sequence[int]) -> list[Trained]:
+def _train_paper(experiment: PaperExperiment, tables: list[Array], seeds: Sequence[int]) -> list[TrainedModel]:
     begin = time.perf_counter()
-    models = [_start_paper(_paper_model(experiment, table), seed) for table, seed in zip(tables, seeds, strict=True)]
-    losses = _optimize(models, lambda: _paper_model(experiment, np.stack(tables)))
+    models = [
+        _draw_starting_values(_paper_model(experiment, table), seed) for table, seed in zip(tables, seeds, strict=True)
+    ]
+    losses = _train_models(models, lambda: _paper_model(experiment, np.stack(tables)))
     seconds = (time.perf_counter() - begin) / len(models)
-    return [_trained_paper(model, loss, seconds) for model, loss in zip(models, losses, strict=True)]
+    return [_wrap_paper_model(model, loss, seconds) for model, loss in zip(models, losses, strict=True)]
 
 
-def _paper_model(experiment: Experiment, table: Array) -> Any:
+def _paper_model(experiment: PaperExperiment, table: Array) -> Any:
     """Return the paper's model of a table, or of a batch of tables, with its own kind of parameters."""
     from lodekit.integrations.gpytorch import LODEExactGP
 
-    likelihood, (x, y) = _likelihood(table), _tensors(experiment, table)
-    model = LODEExactGP(x, y, likelihood, experiment.papers, window=experiment.train, batch_shape=y.shape[:-2]).double()
+    likelihood, (x, y) = _likelihood(table), _to_tensors(experiment, table)
+    model = LODEExactGP(
+        x, y, likelihood, experiment.paper_system, window=experiment.train_interval, batch_shape=y.shape[:-2]
+    ).double()
     kernel = model.covar_module
     for name in (*kernel.parameter_names, "lengthscales", "deviations"):
         # As in the paper, what is learned are logarithms, those of variances and not of deviations.
-        kernel.register_constraint(f"raw_{name}", _exponential(_power(name)))
+        kernel.register_constraint(f"raw_{name}", _exponential_constraint(_log_exponent(name)))
     # The paper's table of covariances gives modes no variance of their own.
     kernel.set_value("mode_deviations", 1.0)
     kernel.raw_mode_deviations.requires_grad_(False)
     return model
 
 
-def _power(name: str) -> float:
+def _log_exponent(name: str) -> float:
     return 0.5 if name == "deviations" else 1.0
 
 
-def _start_paper(model: Any, seed: int) -> Any:
+def _draw_starting_values(model: Any, seed: int) -> Any:
     kernel, generator = model.covar_module, np.random.default_rng(seed + 10_000)
     for name in (*kernel.parameter_names, "lengthscales", "deviations"):
         # Parameters of the system start at one, as in the authors' program; the paper does not say.
         reach = 0.0 if name in kernel.parameter_names else 3.0
         start = generator.uniform(-reach, reach, tuple(kernel.value_of(name).shape))
-        kernel.set_value(name, np.exp(_power(name) * start))
+        kernel.set_value(name, np.exp(_log_exponent(name) * start))
     return model
 
 
-def _trained_paper(model: Any, loss: float, seconds: float) -> Trained:
+def _wrap_paper_model(model: Any, loss: float, seconds: float) -> TrainedModel:
     from lodekit.integrations.gpytorch import from_gpytorch
 
     kernel = model.covar_module
-    return Trained(
+    return TrainedModel(
         *_predictors(model),
         lambda times: _prior_covariance(model, times),
         loss,
         seconds,
         {
             "noise": model.likelihood.noise.item(),
-            "signal variance": _geometric(kernel.value_of("deviations").detach().numpy() ** 2),
-            "lengthscale": _geometric(kernel.value_of("lengthscales").detach().numpy()),
+            "signal variance": _geometric_mean(kernel.value_of("deviations").detach().numpy() ** 2),
+            "lengthscale": _geometric_mean(kernel.value_of("lengthscales").detach().numpy()),
         },
         {name: kernel.value_of(name).item() for name in kernel.parameter_names},
         gp=from_gpytorch(model),
     )
 
 
-def _baseline(experiment: Experiment, tables: list[Array], seeds: Sequence[int]) -> list[Trained]:
+def _train_baseline(experiment: PaperExperiment, tables: list[Array], seeds: Sequence[int]) -> list[TrainedModel]:
     import torch
 
     models = []
@@ -236,17 +252,17 @@ def _baseline(experiment: Experiment, tables: list[Array], seeds: Sequence[int])
         for table, seed in zip(tables, seeds, strict=True):
             # Starts are drawn as the model is made.
             torch.manual_seed(seed)
-            models.append(_multitask(experiment, table))
-        losses = _optimize(models, lambda: _multitask(experiment, np.stack(tables)))
+            models.append(_multitask_model(experiment, table))
+        losses = _train_models(models, lambda: _multitask_model(experiment, np.stack(tables)))
         seconds = (time.perf_counter() - begin) / len(models)
-    return [_trained_baseline(model, loss, seconds) for model, loss in zip(models, losses, strict=True)]
+    return [_wrap_baseline_model(model, loss, seconds) for model, loss in zip(models, losses, strict=True)]
 
 
-def _multitask(experiment: Experiment, table: Array) -> Any:
+def _multitask_model(experiment: PaperExperiment, table: Array) -> Any:
     """Return an unconstrained multitask process of a table, or of a batch of tables."""
     import gpytorch
 
-    likelihood, (x, y) = _likelihood(table), _tensors(experiment, table)
+    likelihood, (x, y) = _likelihood(table), _to_tensors(experiment, table)
     count, batch = table.shape[-1], y.shape[:-2]
 
     class Multitask(gpytorch.models.ExactGP):  # type: ignore[misc]
@@ -263,7 +279,7 @@ def _multitask(experiment: Experiment, table: Array) -> Any:
     return Multitask().double()
 
 
-def _trained_baseline(model: Any, loss: float, seconds: float) -> Trained:
+def _wrap_baseline_model(model: Any, loss: float, seconds: float) -> TrainedModel:
     import torch
 
     def covariance(times: Array) -> Array:
@@ -274,7 +290,7 @@ def _trained_baseline(model: Any, loss: float, seconds: float) -> Trained:
             return np.kron(over_time, kernel.task_covar_module.covar_matrix.to_dense().numpy())
 
     tasks = model.covar_module.task_covar_module
-    return Trained(
+    return TrainedModel(
         *_predictors(model),
         covariance,
         loss,
@@ -287,14 +303,14 @@ def _trained_baseline(model: Any, loss: float, seconds: float) -> Trained:
     )
 
 
-def _tensors(experiment: Experiment, table: Array) -> tuple[Any, Any]:
+def _to_tensors(experiment: PaperExperiment, table: Array) -> tuple[Any, Any]:
     import torch
 
     # One column of times for all tables of a batch: GPyTorch's multitask kernel repeats its tasks for each of several.
     return torch.as_tensor(experiment.times)[:, None], torch.as_tensor(table)
 
 
-def _exponential(power: float) -> Any:
+def _exponential_constraint(power: float) -> Any:
     import torch
     from gpytorch.constraints import Positive
 
@@ -305,18 +321,18 @@ def _likelihood(table: Array) -> Any:
     import gpytorch
     import torch
 
-    constraint = gpytorch.constraints.GreaterThan(published()["protocol"]["noise_bound"])
+    constraint = gpytorch.constraints.GreaterThan(load_published_results()["protocol"]["noise_bound"])
     return gpytorch.likelihoods.MultitaskGaussianLikelihood(
         num_tasks=table.shape[-1], batch_shape=torch.Size(table.shape[:-2]), noise_constraint=constraint
     ).double()
 
 
-def _optimize(models: list[Any], batched: Callable[[], Any]) -> list[float]:
+def _train_models(models: list[Any], batched: Callable[[], Any]) -> list[float]:
     """Train models as the paper does, several as the one that `batched` makes; return their last losses."""
     import torch
 
     if len(models) == 1:
-        losses = _descend(models[0])
+        losses = _run_adam(models[0])
     else:
         whole = batched()
         parts = {
@@ -325,7 +341,7 @@ def _optimize(models: list[Any], batched: Callable[[], Any]) -> list[float]:
         with torch.no_grad():
             for name, several in whole.named_parameters():
                 several.copy_(torch.stack(parts[name]))
-        losses = _descend(whole)
+        losses = _run_adam(whole)
         with torch.no_grad():
             for name, several in whole.named_parameters():
                 for part, value in zip(parts[name], several, strict=True):
@@ -335,12 +351,12 @@ def _optimize(models: list[Any], batched: Callable[[], Any]) -> list[float]:
     return losses
 
 
-def _descend(model: Any) -> list[float]:
+def _run_adam(model: Any) -> list[float]:
     """Train a model, or a batch; return the last loss of each."""
     import gpytorch
     import torch
 
-    protocol = published()["protocol"]
+    protocol = load_published_results()["protocol"]
     model.train()
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=protocol["learning_rate"])
@@ -384,10 +400,10 @@ def _prior_covariance(model: Any, times: Array) -> Array:
 
 
 #: Those that need nothing but lodekit.
-NATIVE = ("lodekit", "channels")
-METHODS: dict[str, Callable[[Experiment, list[Array], Sequence[int]], list[Trained]]] = {
-    "paper": _paper,
-    "lodekit": _native,
-    "channels": _channels,
-    "baseline": _baseline,
+NATIVE_METHODS = ("lodekit", "channels")
+METHODS: dict[str, Callable[[PaperExperiment, list[Array], Sequence[int]], list[TrainedModel]]] = {
+    "paper": _train_paper,
+    "lodekit": _train_lodekit,
+    "channels": _train_channel_prior,
+    "baseline": _train_baseline,
 }

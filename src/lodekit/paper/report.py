@@ -9,26 +9,25 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from lodekit.files import make_folder, write_file
-from lodekit.page import Page
-from lodekit.paper.claims import Difference, claims, differences
-from lodekit.paper.figures import Picture, pictures
-from lodekit.paper.results import COLUMN_TITLES, TITLES, WAYS, Results
-from lodekit.paper.runner import Plan, made_by
-from lodekit.paper.tables import Table, tables
-from lodekit.paper.verdicts import Claim
+from lodekit.paper.claims import PaperClaim, TableDifference, check_claims, find_differences
+from lodekit.paper.figures import PaperFigure, draw_figures
+from lodekit.paper.results import COLUMN_TITLES, METHOD_TITLES, SYSTEM_TITLES, RunResults
+from lodekit.paper.runner import RunPlan, provenance
+from lodekit.paper.tables import ReportTable, make_tables
+from lodekit.support.files import make_folder, write_atomically
+from lodekit.support.html import HtmlPage
 
 __all__ = ["write_report"]
 
 _TITLE = "The paper, reproduced"
-_LEAD = (
+_INTRODUCTION = (
     "Besginow and Lange-Hegermann, Constraining Gaussian Processes to Systems of Linear ODEs (NeurIPS 2022): every "
     "experiment, trained in four ways on the same data sets. The paper's way is the paper's kernel in GPyTorch with "
     "300 steps of Adam from random starts, as published; lodekit's way is the same kind of prior with its own engine "
     "and search; lodekit with a prior on the channels conditions independent channels on the equations; the GP is an "
     "unconstrained multitask process, trained like the paper's."
 )
-_VERDICTS = (
+_STATUS_NOTE = (
     "Comparisons on the same data sets are paired (Wilcoxon's signed-rank test, 5 %): tie says that the data sets do "
     "not tell the two apart, open that there are too few of them."
 )
@@ -52,18 +51,18 @@ _ERRATA = (
 
 
 @dataclass(frozen=True)
-class _Content:
+class _ReportContent:
     """What both forms of the report say."""
 
-    plan: Plan
-    tables: Sequence[Table]
-    claims: Sequence[Claim]
-    differences: Sequence[Difference]
-    pictures: Sequence[Picture]
+    plan: RunPlan
+    tables: Sequence[ReportTable]
+    claims: Sequence[PaperClaim]
+    differences: Sequence[TableDifference]
+    figures: Sequence[PaperFigure]
 
 
 def write_report(
-    results: Results, plan: Plan, folder: Path, *, tell: Callable[[str], None] = lambda _: None
+    results: RunResults, plan: RunPlan, folder: Path, *, notify: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
     """Write ``results.json``, ``README.md``, ``report.html`` and the figures to a folder; return the paths.
 
@@ -75,96 +74,100 @@ def write_report(
         Which runs there were to be.
     folder : Path
         Where the files go.
-    tell : callable
+    notify : callable
         Called with a line for each figure.
     """
     make_folder(folder)
     drawn = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for picture in pictures(results):
-            tell(f"figure: {picture.name}")
+        for picture in draw_figures(results):
+            notify(f"figure: {picture.name}")
             drawn.append(picture)
-    content = _Content(plan, tables(results), claims(results), differences(results), drawn)
+    content = _ReportContent(plan, make_tables(results), check_claims(results), find_differences(results), drawn)
     paths = [folder / "results.json", folder / "README.md", folder / "report.html"]
-    write_file(paths[0], json.dumps(list(results.rows), indent=1) + "\n")
+    write_atomically(paths[0], json.dumps(list(results.rows), indent=1) + "\n")
     for picture in drawn:
         paths.append(folder / f"{picture.name}.png")
-        write_file(paths[-1], picture.png)
-    write_file(paths[1], _markdown(content))
-    write_file(paths[2], _html(content))
+        write_atomically(paths[-1], picture.png)
+    write_atomically(paths[1], _render_markdown(content))
+    write_atomically(paths[2], _render_html(content))
     return paths
 
 
-def _setting(plan: Plan) -> str:
+def _describe_run(plan: RunPlan) -> str:
     size = "quick" if plan.quick else "full"
     return (
-        f"A {size} run, reported on {date.today().isoformat()}: {plan.noisy} noisy data sets for each system, and one "
-        f"noise-free data set, with {plan.exact} random starts where starts are random; {made_by()}."
+        f"A {size} run, reported on {date.today().isoformat()}: {plan.n_noisy} noisy data sets for each system, and one "
+        f"noise-free data set, with {plan.n_exact} random starts where starts are random; {provenance()}."
     )
 
 
-def _command(plan: Plan) -> str:
+def _command_line(plan: RunPlan) -> str:
     topic = plan.topics[0] if len(plan.topics) == 1 else "all"
     return f"lodekit reproduce {topic}" + (" --quick" if plan.quick else "")
 
 
-def _verdict(claim: Claim) -> str:
-    return "NO" if claim.verdict == "no" else claim.verdict
+def _format_status(claim: PaperClaim) -> str:
+    return "NO" if claim.status == "no" else claim.status
 
 
-def _cell(cell: Difference) -> str:
-    return f"{TITLES[cell.system]}, {WAYS[cell.method]}, {COLUMN_TITLES[cell.column]}"
+def _describe_cell(cell: TableDifference) -> str:
+    return f"{SYSTEM_TITLES[cell.system]}, {METHOD_TITLES[cell.method]}, {COLUMN_TITLES[cell.column]}"
 
 
-def _markdown(content: _Content) -> str:
-    parts = [f"# {_TITLE}", _LEAD, f"{_setting(content.plan)} To run it again: `{_command(content.plan)}`."]
+def _render_markdown(content: _ReportContent) -> str:
+    parts = [
+        f"# {_TITLE}",
+        _INTRODUCTION,
+        f"{_describe_run(content.plan)} To run it again: `{_command_line(content.plan)}`.",
+    ]
     if content.claims:
         lines = ["| statement | holds | evidence |", "| --- | --- | --- |"]
-        lines += [f"| {c.text} | {_verdict(c)} | {c.evidence} |" for c in content.claims]
-        parts += ["## What it shows", _VERDICTS, "\n".join(lines)]
+        lines += [f"| {c.text} | {_format_status(c)} | {c.evidence} |" for c in content.claims]
+        parts += ["## What it shows", _STATUS_NOTE, "\n".join(lines)]
     for table in content.tables:
         parts.append(table.markdown())
         if table.title == "Main results" and content.differences:
             parts += [
                 "### Cells beyond the published spread",
-                "\n".join(f"- {_cell(c)}: {c.text}" for c in content.differences),
+                "\n".join(f"- {_describe_cell(c)}: {c.text}" for c in content.differences),
             ]
-    if content.pictures:
+    if content.figures:
         parts.append("## Figures")
-        parts += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in content.pictures]
+        parts += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in content.figures]
     parts += ["## Errata of the paper that matter here", "\n".join(f"- {text}" for text in _ERRATA)]
     return "\n\n".join(parts) + "\n"
 
 
-def _html(content: _Content) -> str:
-    page = Page(_TITLE, _LEAD)
-    page.head("<style>main { max-width: 80rem; } td.text { min-width: 7rem; }</style>")
-    page.paragraph(_setting(content.plan), "note")
-    page.code(_command(content.plan))
+def _render_html(content: _ReportContent) -> str:
+    page = HtmlPage(_TITLE, _INTRODUCTION)
+    page.add_to_head("<style>main { max-width: 80rem; } td.text { min-width: 7rem; }</style>")
+    page.add_paragraph(_describe_run(content.plan), "note")
+    page.add_code(_command_line(content.plan))
     if content.claims:
-        page.section("What it shows")
-        page.paragraph(_VERDICTS)
-        page.table(
+        page.add_section("What it shows")
+        page.add_paragraph(_STATUS_NOTE)
+        page.add_table(
             ["statement", "holds", "evidence"],
-            [[c.text, _verdict(c), c.evidence] for c in content.claims],
-            text=(0, 1, 2),
+            [[c.text, _format_status(c), c.evidence] for c in content.claims],
+            text_columns=(0, 1, 2),
         )
     for table in content.tables:
-        page.section(table.title)
-        page.paragraph(table.about)
-        page.table(table.head, table.rows, text=range(table.words))
+        page.add_section(table.title)
+        page.add_paragraph(table.description)
+        page.add_table(table.columns, table.rows, text_columns=range(table.n_text_columns))
         for note in table.notes:
-            page.paragraph(note, "note")
+            page.add_paragraph(note, "note")
         if table.items:
-            page.items(table.items)
+            page.add_list(table.items)
         if table.title == "Main results" and content.differences:
-            page.section("Cells beyond the published spread", 3)
-            page.items(f"{_cell(c)}: {c.text}" for c in content.differences)
-    if content.pictures:
-        page.section("Figures")
-        for picture in content.pictures:
-            page.image(picture.png, picture.caption)
-    page.section("Errata of the paper that matter here")
-    page.items(_ERRATA)
-    return page.text()
+            page.add_section("Cells beyond the published spread", 3)
+            page.add_list(f"{_describe_cell(c)}: {c.text}" for c in content.differences)
+    if content.figures:
+        page.add_section("Figures")
+        for picture in content.figures:
+            page.add_image(picture.png, picture.caption)
+    page.add_section("Errata of the paper that matter here")
+    page.add_list(_ERRATA)
+    return page.to_html()

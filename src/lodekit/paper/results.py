@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.paper.experiments import experiments, find_experiment, published
-from lodekit.paper.measures import ode_error
+from lodekit.paper.experiments import experiments, find_experiment, load_published_results
+from lodekit.paper.metrics import ode_error
 
 __all__ = [
     "COLUMNS",
     "COLUMN_TITLES",
-    "MODELS",
-    "POOR",
-    "TITLES",
-    "WAYS",
-    "Results",
-    "Spread",
-    "floor",
-    "number",
-    "published_spread",
+    "MAX_CONVERGED_RMSE",
+    "METHOD_TITLES",
+    "PUBLISHED_MODELS",
+    "SYSTEM_TITLES",
+    "MedianStd",
+    "RunResults",
+    "format_number",
+    "ode_error_floor",
+    "published_median_std",
 ]
 
 Array = NDArray[np.float64]
@@ -37,21 +37,21 @@ COLUMN_TITLES = {
 }
 COLUMNS = tuple(COLUMN_TITLES)
 #: Which published model belongs to which way of training.
-MODELS = {"paper": "lodegp", "lodekit": "lodegp", "channels": "lodegp", "baseline": "gp"}
+PUBLISHED_MODELS = {"paper": "lodegp", "lodekit": "lodegp", "channels": "lodegp", "baseline": "gp"}
 #: What the ways of training are called.
-WAYS = {
+METHOD_TITLES = {
     "paper": "LODE-GP, the paper's way",
     "lodekit": "LODE-GP, lodekit's way",
     "channels": "LODE-GP, lodekit, prior on channels",
     "baseline": "GP, trained here",
 }
-TITLES = {"bipendulum": "Bipendulum", "heating": "Heating", "three_tank": "Three tank"}
+SYSTEM_TITLES = {"bipendulum": "Bipendulum", "heating": "Heating", "three_tank": "Three tank"}
 #: Runs of the bipendulum with a larger training RMSE have ended in a nearly constant zero function.
-POOR = 0.05
+MAX_CONVERGED_RMSE = 0.05
 
 
 @dataclass(frozen=True)
-class Spread:
+class MedianStd:
     """A median with a standard deviation.
 
     Parameters
@@ -63,10 +63,10 @@ class Spread:
     std: float
 
     def __str__(self) -> str:
-        return f"{number(self.median)} ± {number(self.std, 2)}"
+        return f"{format_number(self.median)} ± {format_number(self.std, 2)}"
 
 
-def number(value: float, digits: int = 3) -> str:
+def format_number(value: float, digits: int = 3) -> str:
     """Return a `value` with a few `digits`, without an exponent where that is easy to read.
 
     Examples
@@ -85,7 +85,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 @dataclass(frozen=True)
-class Results:
+class RunResults:
     """Plain results of runs.
 
     Parameters
@@ -117,9 +117,9 @@ class Results:
         """The systems of the main table that were run, in the order of the paper."""
         return [name for name in experiments() if self.select("main", name)]
 
-    def ways(self, system: str) -> list[str]:
+    def methods(self, system: str) -> list[str]:
         """Return the ways of training that were run on noisy data of a `system`, in the order of the tables."""
-        return [method for method in WAYS if self.select("main", system, method)]
+        return [method for method in METHOD_TITLES if self.select("main", system, method)]
 
     def values(self, column: str, system: str, method: str) -> Array:
         """Return a `column` of the main table for a `system` and a `method`, one value for each noisy data set.
@@ -128,12 +128,12 @@ class Results:
         """
         return np.array([np.mean(row[column]) for row in self.select("main", system, method)], dtype=float)
 
-    def spread(self, column: str, system: str, method: str) -> Spread:
+    def median_std(self, column: str, system: str, method: str) -> MedianStd:
         """Return the median and the standard deviation of a `column` on noisy data, for a `system` and a `method`."""
         values = self.values(column, system, method)
-        return Spread(float(np.median(values)), float(np.std(values)))
+        return MedianStd(float(np.median(values)), float(np.std(values)))
 
-    def pairs(self, column: str, system: str, method: str, other: str) -> tuple[Array, Array]:
+    def paired_values(self, column: str, system: str, method: str, other: str) -> tuple[Array, Array]:
         """Return a `column` on noisy data of a `system`, for a `method` and for an `other`, where both were run."""
         found = []
         for way in (method, other):
@@ -142,13 +142,13 @@ class Results:
         seeds = sorted(found[0].keys() & found[1].keys())
         return np.array([found[0][seed] for seed in seeds]), np.array([found[1][seed] for seed in seeds])
 
-    def heating_errors(self, method: str, *, noisy: bool, most: int | None = None) -> Array:
+    def heating_errors(self, method: str, *, noisy: bool, max_runs: int | None = None) -> Array:
         """Return relative errors of the heating parameters, shape (runs, 2).
 
-        Of the `noisy` or the exact runs of a `method`, the first ones up to `most`, or all.
+        Of the `noisy` or the exact runs of a `method`, the first ones up to `max_runs`, or all.
         """
         truth = find_experiment("heating").parameters
-        rows = self.select("main", "heating", method, noisy=noisy)[:most]
+        rows = self.select("main", "heating", method, noisy=noisy)[:max_runs]
         return np.array([[abs(row["parameters"][name] / truth[name] - 1) for name in truth] for row in rows])
 
     def heating_coverage(self) -> tuple[int, int]:
@@ -163,7 +163,7 @@ class Results:
 
     def speedup(self, system: str) -> float:
         """Return how many times faster lodekit trains than the paper's way, in the median of pairs of runs."""
-        paper, own = self.pairs("seconds", system, "paper", "lodekit")
+        paper, own = self.paired_values("seconds", system, "paper", "lodekit")
         return float(np.median(paper / own))
 
     @property
@@ -172,14 +172,14 @@ class Results:
         return max((int(row.get("jobs", 1)) for row in self.rows), default=1)
 
 
-def published_spread(system: str, method: str, column: str) -> Spread:
+def published_median_std(system: str, method: str, column: str) -> MedianStd:
     """Return the published main table's cell for a `system`, a `method` and a `column`."""
-    figures, place = published()["table_main"][system][MODELS[method]], 2 * COLUMNS.index(column)
-    return Spread(figures[place], figures[place + 1])
+    figures, place = load_published_results()["table_main"][system][PUBLISHED_MODELS[method]], 2 * COLUMNS.index(column)
+    return MedianStd(figures[place], figures[place + 1])
 
 
 @cache
-def floor(system: str) -> float:
+def ode_error_floor(system: str) -> float:
     """Return the ODE error that the measure of the paper gives to the exact solution itself."""
     experiment = find_experiment(system)
-    return float(np.mean(ode_error(experiment, experiment.truth)))
+    return float(np.mean(ode_error(experiment, experiment.exact_solution)))

@@ -6,6 +6,8 @@ makes figures, labels and legends; each of the others draws one kind of thing.
 """
 
 from lodekit.plotting.axes import (
+    OKABE_ITO,
+    WIDTH,
     add_legend,
     draw_note,
     frame,
@@ -16,12 +18,16 @@ from lodekit.plotting.axes import (
     read_axes,
     to_png,
 )
-from lodekit.plotting.channels import draw_channel, draw_input, draw_residual
-from lodekit.plotting.dynamics import draw_frequency_response, draw_step
-from lodekit.plotting.evidence import draw_evidence, draw_parameter
-from lodekit.plotting.frequencies import draw_modes, draw_spectrum
-from lodekit.plotting.residuals import draw_correlations, draw_cumulated, draw_scatter
-from lodekit.plotting.style import OKABE_ITO, WIDTH
+from lodekit.plotting.diagnostics import draw_correlations, draw_cumulated, draw_evidence, draw_parameter, draw_scatter
+from lodekit.plotting.signals import (
+    draw_channel,
+    draw_frequency_response,
+    draw_input,
+    draw_modes,
+    draw_residual,
+    draw_spectrum,
+    draw_step,
+)
 
 __all__ = [
     "OKABE_ITO",

@@ -1,8 +1,11 @@
-"""Figures and their axes: panels above each other, labels, one legend, PNG."""
+"""Colours, widths and sizes that all figures share.
+
+Figures and their axes: panels above each other, labels, one legend, PNG.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from typing import Any
@@ -11,22 +14,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.plotting.style import FAINT, SHADE, SMALL, TEXT, WIDTH
 
 __all__ = [
+    "BAND_STYLE",
+    "DATA_COLOR",
+    "FAINT_GRAY",
+    "FONT_SIZE",
+    "MEAN_COLOR",
+    "NORMAL_95",
+    "OKABE_ITO",
+    "REFERENCE_DASHES",
+    "SAMPLE_COLOR",
+    "SHADE_GRAY",
+    "SMALL_FONT_SIZE",
+    "TRUTH_COLOR",
+    "WIDTH",
     "add_legend",
     "draw_note",
+    "escape_mathtext",
     "frame",
     "import_matplotlib",
     "label_bottom",
-    "literal",
     "make_panels",
     "name_with_unit",
     "read_axes",
+    "set_axis_scale",
     "shade_outside",
-    "spread_axis",
     "to_png",
 ]
+
+
+#: Colours that everyone can tell apart (Okabe and Ito, 2008).
+OKABE_ITO: Mapping[str, str] = {
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "green": "#009E73",
+    "yellow": "#F0E442",
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "purple": "#CC79A7",
+}
+#: The text width of a paper, in inches.
+WIDTH = 6.5
+MEAN_COLOR, DATA_COLOR = OKABE_ITO["blue"], OKABE_ITO["black"]
+TRUTH_COLOR, SAMPLE_COLOR = OKABE_ITO["vermillion"], OKABE_ITO["green"]
+#: A band of 95 %, as matplotlib fills it, with its entry of the legend.
+BAND_STYLE: Mapping[str, Any] = {
+    "color": OKABE_ITO["sky"],
+    "alpha": 0.4,
+    "linewidth": 0,
+    "zorder": 1,
+    "label": "95 % band",
+}
+#: Greys: the ground of what is extrapolated, and of what is said in passing.
+SHADE_GRAY, FAINT_GRAY = "0.93", "0.45"
+#: Sizes of letters, in points.
+FONT_SIZE, SMALL_FONT_SIZE = 9.0, 8.0
+#: The dashes of what curves are compared with: a truth, machine precision, a static gain.
+REFERENCE_DASHES = (0, (4, 2))
+#: So many standard deviations reach to either side of a 95 % band.
+NORMAL_95 = 1.959963984540054
+
 
 Array = NDArray[np.float64]
 
@@ -90,9 +139,9 @@ def make_panels(
         axis.remove()
     axes = list(grid[:count])
     for axis in axes:
-        axis.tick_params(labelsize=SMALL, direction="out", length=3)
-        axis.xaxis.label.set_size(TEXT)
-        axis.yaxis.label.set_size(TEXT)
+        axis.tick_params(labelsize=SMALL_FONT_SIZE, direction="out", length=3)
+        axis.xaxis.label.set_size(FONT_SIZE)
+        axis.yaxis.label.set_size(FONT_SIZE)
         axis.spines[["top", "right"]].set_visible(False)
         axis.locator_params(axis="y", nbins=4)
     for axis in axes[-columns:]:
@@ -175,10 +224,10 @@ def name_with_unit(name: str, unit: str = "") -> str:
     >>> name_with_unit("f1", "K"), name_with_unit("f1")
     ('f1 (K)', 'f1')
     """
-    return literal(f"{name} ({unit})" if unit else name)
+    return escape_mathtext(f"{name} ({unit})" if unit else name)
 
 
-def literal(text: str) -> str:
+def escape_mathtext(text: str) -> str:
     r"""Return text such that matplotlib draws it as it is: a dollar sign in it begins no formula.
 
     Examples
@@ -245,7 +294,7 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
     if not entries:
         return
     entries = dict(sorted(entries.items(), key=lambda item: -item[1].get_zorder()))
-    style = {"fontsize": SMALL, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
+    style = {"fontsize": SMALL_FONT_SIZE, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
     if outside:
         place = {"loc": "outside upper center", "ncols": _legend_columns(list(entries), figure.get_figwidth())}
         figure.legend(entries.values(), entries, **place, **style)
@@ -278,7 +327,17 @@ def draw_note(ax: Any, text: str) -> None:
     >>> ax.texts[0].get_text()
     'no modes: the system is controllable'
     """
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", fontsize=TEXT, color=FAINT, wrap=True)
+    ax.text(
+        0.5,
+        0.5,
+        text,
+        transform=ax.transAxes,
+        ha="center",
+        va="center",
+        fontsize=FONT_SIZE,
+        color=FAINT_GRAY,
+        wrap=True,
+    )
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
@@ -339,10 +398,10 @@ def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, la
     behind = [(max(last, points[0]), points[-1])] if points[-1] > last else []
     for number, (left, right) in enumerate([*before, *behind]):
         own = None if number else label
-        ax.axvspan(left, right, facecolor=SHADE, edgecolor="none", zorder=0, label=own)
+        ax.axvspan(left, right, facecolor=SHADE_GRAY, edgecolor="none", zorder=0, label=own)
 
 
-def spread_axis(ax: Any, which: str, values: Array) -> None:
+def set_axis_scale(ax: Any, which: str, values: Array) -> None:
     """Make one axis of `ax`, x or y by `which`, logarithmic for `values` over decades, else with few numbers."""
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > 30 * low:

@@ -1,11 +1,17 @@
-"""THE one place where exact becomes float: coefficient arrays of observables, with derivatives in the parameters."""
+"""Constants in the array library of the arrays that they meet.
+
+Known functions of time: particular solutions, which are the mean of the prior.
+
+THE one place where exact becomes float: coefficient arrays of observables, with derivatives in the parameters.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -13,15 +19,13 @@ from flint import arb, fmpz
 from flint import ctx as flint_context
 from numpy.typing import NDArray
 
-from lodekit.algebra.finite_field import Element
-from lodekit.algebra.modes import enclose_roots, mode_factors
+from lodekit.algebra.modes import factor_annihilators, isolate_roots
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.errors import EquationError
-from lodekit.prior.arrays import constant
-from lodekit.prior.means import CompiledSignal, append_signal
-from lodekit.system.delays import need_inputs
-from lodekit.system.signals import Signal
+from lodekit.prior.expm import exponential_moments
+from lodekit.system.delays import find_required_inputs
+from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
 
 __all__ = [
@@ -29,18 +33,195 @@ __all__ = [
     "Coefficients",
     "CompiledFactor",
     "CompiledObservables",
-    "ScalarTable",
-    "SignalTable",
+    "CompiledSignal",
+    "ScalarFunctions",
+    "SignalFunctions",
+    "append_signal_terms",
     "compile_observables",
+    "match_array",
 ]
 
+
+def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
+    """Return a constant as an array of another array's library, kind and device.
+
+    Parameters
+    ----------
+    xp : module
+        The array library.
+    value : array
+    like : array
+        What it will be computed with.
+
+    Examples
+    --------
+    >>> constant(np, np.ones(2), np.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
+    # Thousands of small evaluations make a fit: NumPy's own arrays are taken as they are.
+    return value if xp is np else xp.asarray(value, dtype=like.dtype, device=like.device)
+
+
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CompiledSignal:
+    """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``.
+
+    Parameters
+    ----------
+    powers : tuple of int
+        k, for each term.
+    sines : tuple of bool
+        Whether a term is a sine.
+    coefficients : slice
+        Where c, r, w of all terms stand in the table, in this order.
+    """
+
+    powers: tuple[int, ...]
+    sines: tuple[bool, ...]
+    coefficients: slice
+
+    def term_factors(self, xp: Any, times: Any, table: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Yield c, w, ``t^k exp(r t)`` and ``cos or sin(w t)`` of each term, shapes (..., 1) and (..., n).
+
+        Parameters
+        ----------
+        xp : module
+            The array library.
+        times : array, shape (..., n)
+            In the user's unit.
+        table : array, shape (..., s)
+        """
+        own = table[..., self.coefficients]
+        for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
+            c, r, w = (own[..., 3 * i + k, None] for k in range(3))
+            yield c, w, times**power * xp.exp(r * times), (xp.sin if sine else xp.cos)(w * times)
+
+    def values(self, xp: Any, times: Any, table: Any) -> Any:
+        """Return the signal, shape (..., n).
+
+        Parameters
+        ----------
+        xp : module
+            The array library.
+        times : array, shape (..., n)
+            In the user's unit.
+        table : array, shape (..., s)
+        """
+        shape = np.broadcast_shapes(tuple(times.shape), (*table.shape[:-1], 1))
+        total = xp.zeros(shape, dtype=table.dtype, device=table.device)
+        for c, _, envelope, wave in self.term_factors(xp, times, table):
+            total = total + c * envelope * wave
+        return total
+
+    def evaluate(self, times: Array, values: Array, jacobian: Array) -> tuple[Array, Array]:
+        """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n).
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+            In the user's unit.
+        values, jacobian : arrays, shapes (s,) and (p, s)
+            The table.
+        """
+        if not self.n_terms:
+            return np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
+        slopes = jacobian[:, self.coefficients]
+        if self._is_constant(values, slopes):
+            starts = slice(self.coefficients.start, self.coefficients.stop, 3)
+            total = np.full(len(times), values[starts].sum())
+            return total, np.repeat(jacobian[:, starts].sum(axis=1)[:, None], len(times), axis=1)
+        total, gradient = np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
+        for i, (c, w, envelope, wave) in enumerate(self.term_factors(np, times, values)):
+            total += c * envelope * wave
+            if slopes[:, 3 * i : 3 * i + 3].any():
+                dc, dr, dw = slopes[:, 3 * i], slopes[:, 3 * i + 1], slopes[:, 3 * i + 2]
+                slope = np.cos(w * times) if self.sines[i] else -np.sin(w * times)
+                gradient += np.outer(dc, envelope * wave) + np.outer(dr, c * times * envelope * wave)
+                gradient += np.outer(dw, c * times * envelope * slope)
+        return total, gradient
+
+    def average(self, times: Array, values: Array, jacobian: Array, window: float) -> tuple[Array, Array]:
+        """Return the mean of the signal over intervals, shape (n,), and its derivatives in the parameters, (p, n).
+
+        With the complex rate ``l = r + i w`` it is a sum over the powers of ``v`` in ``(s + v)^k e^(l v)``, times
+        ``e^(l s)``; one power more is the derivative in l.
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+            When the intervals begin, in the user's unit.
+        values, derivatives
+            As in `evaluate`.
+        window : float
+            Their length.
+        """
+        own, slopes = values[self.coefficients], jacobian[:, self.coefficients]
+        total, gradient = np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
+        for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
+            c, rate = own[3 * i], complex(own[3 * i + 1], own[3 * i + 2])
+            means, wave = exponential_moments(rate, window, power + 1), np.exp(rate * times)
+            value, slope = (
+                wave * sum(comb(k, j) * means[j] * times ** (k - j) for j in range(k + 1)) for k in (power, power + 1)
+            )
+            part, in_rate, in_turn = (v.imag if sine else v.real for v in (value, slope, 1j * slope))
+            total += c * part
+            dc, dr, dw = (slopes[:, 3 * i + k] for k in range(3))
+            gradient += np.outer(dc, part) + np.outer(c * dr, in_rate) + np.outer(c * dw, in_turn)
+        return total, gradient
+
+    def _is_constant(self, values: Array, jacobian: Array) -> bool:
+        """Return whether all terms are constants, and stay so when parameters move."""
+        own = values[self.coefficients].reshape(-1, 3)
+        moving = jacobian.reshape(len(jacobian), self.n_terms, 3)[:, :, 1:]
+        return not (any(self.powers) or any(self.sines) or own[:, 1:].any() or moving.any())
+
+    def vjp(self, times: Array, values: Array, jacobian: Array, weights: Array) -> Array:
+        """Return derivatives in the parameters of the sum of weights times the signal, shape (p,).
+
+        Parameters
+        ----------
+        times, values, derivatives
+            As in `evaluate`.
+        weights : array, shape (n,)
+        """
+        if self._is_constant(values, jacobian[:, self.coefficients]):
+            starts = slice(self.coefficients.start, self.coefficients.stop, 3)
+            return np.asarray(jacobian[:, starts].sum(axis=1) * weights.sum())
+        return np.asarray(self.evaluate(times, values, jacobian)[1] @ weights)
+
+    @property
+    def n_terms(self) -> int:
+        """Number of terms."""
+        return len(self.powers)
+
+
+def append_signal_terms(signal: ExponentialPolynomial, scalars: list[Scalar]) -> CompiledSignal:
+    """Add the numbers of a signal to a list, and return where they stand.
+
+    Parameters
+    ----------
+    signal : Signal
+    scalars : list of Scalar
+        Grows.
+    """
+    start = len(scalars)
+    for wave, value in signal.terms.items():
+        scalars.extend((value, wave.rate, wave.frequency))
+    waves = list(signal.terms)
+    return CompiledSignal(
+        tuple(wave.power for wave in waves), tuple(wave.sine for wave in waves), slice(start, len(scalars))
+    )
+
+
 #: Precision of the balls in which coefficients are summed before they become floats: far more than their 53 bits, so
 #: that what cancels among constants such as sqrt(2) costs none of these.
-_BITS = 256
+BALL_PRECISION_BITS = 256
 
 
-class ScalarTable:
+class ScalarFunctions:
     """Many field elements as float functions of the parameters, with derivatives.
 
     Parameters
@@ -52,39 +233,39 @@ class ScalarTable:
 
     def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
         count = len(ring.constants)
-        with flint_context.workprec(_BITS):
+        with flint_context.workprec(BALL_PRECISION_BITS):
             constants = [value.enclose() for value in ring.constants]
             rows = [_float_terms(ring, scalar, count, constants) for scalar in scalars]
         monomials = sorted({exponents for parts in rows for part in parts for exponents in part})
         index = {exponents: i for i, exponents in enumerate(monomials)}
         self._exponents = np.array(monomials, dtype=np.float64).reshape(len(monomials), len(ring.parameters))
-        self._top = np.zeros((len(rows), len(monomials)))
-        self._bottom = np.zeros((len(rows), len(monomials)))
+        self._numerator = np.zeros((len(rows), len(monomials)))
+        self._denominator = np.zeros((len(rows), len(monomials)))
         for i, (top, bottom) in enumerate(rows):
-            for target, part in ((self._top, top), (self._bottom, bottom)):
+            for target, part in ((self._numerator, top), (self._denominator, bottom)):
                 for exponents, value in part.items():
                     target[i, index[exponents]] = value
         self._is_constant = not self._exponents.any()
         # For each parameter the exponents of the derivative, its own lowered by one.
-        self._lowered = np.maximum(self._exponents - np.eye(len(ring.parameters))[:, None, :], 0.0)
+        self._derivative_exponents = np.maximum(self._exponents - np.eye(len(ring.parameters))[:, None, :], 0.0)
 
     @property
-    def occurring(self) -> Array:
+    def nonzero_mask(self) -> Array:
         """One for each element that is not zero for all values of the parameters, zero for others, shape (s,)."""
-        return np.asarray(self._top.any(axis=1), dtype=float)
+        return np.asarray(self._numerator.any(axis=1), dtype=float)
 
     @cached_property
     def _constant(self) -> tuple[Array, Array]:
-        values = self._top.sum(axis=1) / self._bottom.sum(axis=1) if len(self._top) else np.zeros(0)
-        return values, np.zeros((len(self._lowered), len(values)))
+        values = self._numerator.sum(axis=1) / self._denominator.sum(axis=1) if len(self._numerator) else np.zeros(0)
+        return values, np.zeros((len(self._derivative_exponents), len(values)))
 
     def evaluate(self, theta: Array) -> tuple[Array, Array]:
         """Return values, shape (s,), and their derivatives, shape (p, s)."""
         if self._is_constant:
             return self._constant
         values, bottom = self._fractions(np, theta)
-        slopes = self._exponents.T * np.multiply.reduce(theta**self._lowered, axis=2)
-        return values, (slopes @ self._top.T - values * (slopes @ self._bottom.T)) / bottom
+        slopes = self._exponents.T * np.multiply.reduce(theta**self._derivative_exponents, axis=2)
+        return values, (slopes @ self._numerator.T - values * (slopes @ self._denominator.T)) / bottom
 
     def evaluate_many(self, theta: Array) -> tuple[Array, Array]:
         """Return values at many points, shape (n, s), and derivatives in logarithms of the parameters, (n, p, s).
@@ -94,12 +275,12 @@ class ScalarTable:
         theta : array, shape (n, p)
         """
         monomials = np.prod(theta[:, None, :] ** self._exponents, axis=2)
-        bottom = monomials @ self._bottom.T
-        values = (monomials @ self._top.T) / bottom
+        bottom = monomials @ self._denominator.T
+        values = (monomials @ self._numerator.T) / bottom
         slopes = self._exponents.T * monomials[:, None, :]
-        return values, (slopes @ self._top.T - values[:, None] * (slopes @ self._bottom.T)) / bottom[:, None]
+        return values, (slopes @ self._numerator.T - values[:, None] * (slopes @ self._denominator.T)) / bottom[:, None]
 
-    def evaluate_with(self, xp: Any, theta: Any) -> Any:
+    def evaluate_values(self, xp: Any, theta: Any) -> Any:
         """Return the values alone in any array library, shape (..., s); some differentiate them themselves.
 
         Parameters
@@ -112,21 +293,21 @@ class ScalarTable:
 
     def _fractions(self, xp: Any, theta: Any) -> tuple[Any, Any]:
         """Return values and denominators, shape (..., s)."""
-        monomials = xp.prod(theta[..., None, :] ** constant(xp, self._exponents, theta), -1)
-        bottom = monomials @ constant(xp, self._bottom.T, theta)
-        return (monomials @ constant(xp, self._top.T, theta)) / bottom, bottom
+        monomials = xp.prod(theta[..., None, :] ** match_array(xp, self._exponents, theta), -1)
+        bottom = monomials @ match_array(xp, self._denominator.T, theta)
+        return (monomials @ match_array(xp, self._numerator.T, theta)) / bottom, bottom
 
 
 def _float_terms(
     ring: ScalarRing, scalar: Scalar, count: int, constants: Sequence[object]
 ) -> tuple[dict[tuple[int, ...], float], dict[tuple[int, ...], float]]:
     """Return numerator and denominator as floats by parameter monomial, both divided by one number so that they fit."""
-    balls = [_collect(ring, part, count, constants) for part in (scalar.numerator, scalar.denominator)]
+    balls = [_collect_monomials(ring, part, count, constants) for part in (scalar.numerator, scalar.denominator)]
     scale = max((abs(value.mid()) for part in balls for value in part.values()), default=arb(1))
     return tuple({key: float((value / scale).mid()) for key, value in part.items()} for part in balls)  # type: ignore[return-value]
 
 
-def _collect(
+def _collect_monomials(
     ring: ScalarRing, element: Element, count: int, constants: Sequence[object]
 ) -> dict[tuple[int, ...], Element]:
     found: dict[tuple[int, ...], Element] = {}
@@ -161,7 +342,7 @@ class CompiledFactor:
     roots: tuple[complex, ...] | None
 
 
-class SignalTable:
+class SignalFunctions:
     """Known functions of time, ready for floats.
 
     Parameters
@@ -170,18 +351,18 @@ class SignalTable:
     signals : sequence of Signal
     """
 
-    def __init__(self, ring: ScalarRing, signals: Sequence[Signal]) -> None:
+    def __init__(self, ring: ScalarRing, signals: Sequence[ExponentialPolynomial]) -> None:
         scalars: list[Scalar] = []
-        self._signals = [append_signal(signal, scalars) for signal in signals]
-        self._table = ScalarTable(ring, scalars)
+        self._signals = [append_signal_terms(signal, scalars) for signal in signals]
+        self._scalars = ScalarFunctions(ring, scalars)
 
     def evaluate(self, theta: Array, times: Array) -> list[Array]:
         """Return each signal at `times` of the user, with parameter values `theta`."""
-        return [values for values, _ in self.evaluate_slopes(theta, times)]
+        return [values for values, _ in self.evaluate_with_jacobian(theta, times)]
 
-    def evaluate_slopes(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
+    def evaluate_with_jacobian(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
         """Return each signal at `times` of the user, (n,), and its derivatives in the parameters `theta`, (p, n)."""
-        table = self._table.evaluate(theta)
+        table = self._scalars.evaluate(theta)
         return [signal.evaluate(times, *table) for signal in self._signals]
 
 
@@ -193,14 +374,14 @@ class CoefficientArrays:
     ----------
     free : array, shape (..., o, q, k)
         The observables on the free functions, lowest power of d first.
-    columns : list of arrays, shape (..., o, k)
+    mode_columns : list of arrays, shape (..., o, k)
         The same on each mode column.
     factors : list of arrays, shape (..., d + 1)
         The coefficients of each factor, monic.
     """
 
     free: Any
-    columns: list[Any]
+    mode_columns: list[Any]
     factors: list[Any]
 
 
@@ -211,31 +392,33 @@ class Coefficients:
     Parameters
     ----------
     values : CoefficientArrays
-    slopes : CoefficientArrays
+    jacobian : CoefficientArrays
         Derivatives in the parameters: one more dimension, the first.
     table : (array, array)
         What both were taken from, shapes (s,) and (p, s).
-    driven : (array, array), optional
+    input_response_table : (array, array), optional
         The numbers of the response to known inputs, and their derivatives, where there are inputs.
     windows : array, shape (o,)
         The interval over which each observable is averaged, which ends at its times; zero where it is none. None where
         no observable is averaged.
-    disturbed : (array, array), optional
+    disturbance_table : (array, array), optional
         The numbers of the response to disturbances, and their derivatives, where there are some.
     """
 
     values: CoefficientArrays
-    slopes: CoefficientArrays
+    jacobian: CoefficientArrays
     table: tuple[Array, Array]
-    driven: tuple[Array, Array] | None = None
+    input_response_table: tuple[Array, Array] | None = None
     windows: Array | None = None
-    disturbed: tuple[Array, Array] | None = None
+    disturbance_table: tuple[Array, Array] | None = None
 
-    def take(self, which: NDArray[np.intp]) -> Coefficients:
+    def select(self, rows: NDArray[np.intp]) -> Coefficients:
         """Return the coefficients of some observables, as if they were not averaged."""
         values, slopes = (
-            CoefficientArrays(part.free[..., which, :, :], [own[..., which, :] for own in part.columns], part.factors)
-            for part in (self.values, self.slopes)
+            CoefficientArrays(
+                part.free[..., rows, :, :], [own[..., rows, :] for own in part.mode_columns], part.factors
+            )
+            for part in (self.values, self.jacobian)
         )
         return Coefficients(values, slopes, self.table)
 
@@ -245,14 +428,14 @@ class Coefficients:
         return self.values.free  # type: ignore[no-any-return]
 
     @property
-    def d_free(self) -> Array:
+    def free_jacobian(self) -> Array:
         """Their derivatives, shape (p, o, q, k)."""
-        return self.slopes.free  # type: ignore[no-any-return]
+        return self.jacobian.free  # type: ignore[no-any-return]
 
     @property
-    def columns(self) -> list[Array]:
+    def mode_columns(self) -> list[Array]:
         """The observables on each mode column, shape (o, k)."""
-        return self.values.columns
+        return self.values.mode_columns
 
     @property
     def factors(self) -> list[Array]:
@@ -279,13 +462,13 @@ class CompiledObservables:
     """
 
     parameters: tuple[str, ...]
-    table: ScalarTable
+    table: ScalarFunctions
     free_shape: tuple[int, int, int]
     column_shapes: tuple[tuple[int, int], ...]
     factors: tuple[CompiledFactor, ...]
     signals: tuple[CompiledSignal, ...]
 
-    def take_apart(self, xp: Any, table: Any) -> CoefficientArrays:
+    def split(self, xp: Any, table: Any) -> CoefficientArrays:
         """Return coefficient arrays from the values of the table, or from their derivatives.
 
         Parameters
@@ -306,10 +489,12 @@ class CompiledObservables:
     def evaluate(self, theta: Array) -> Coefficients:
         """Return all coefficient arrays and their derivatives at parameter values."""
         values, slopes = self.table.evaluate(theta)
-        return Coefficients(self.take_apart(np, values), self.take_apart(np, slopes), (values, slopes))
+        return Coefficients(self.split(np, values), self.split(np, slopes), (values, slopes))
 
 
-def compile_observables(system: System, operators: OperatorMatrix, known: Sequence[Signal] = ()) -> CompiledObservables:
+def compile_observables(
+    system: System, operators: OperatorMatrix, known_signals: Sequence[ExponentialPolynomial] = ()
+) -> CompiledObservables:
     """Return observables ready for floats.
 
     Parameters
@@ -317,10 +502,10 @@ def compile_observables(system: System, operators: OperatorMatrix, known: Sequen
     system : System
     operators : OperatorMatrix
         Each row holds the operators of one observable on the channels.
-    known : sequence of Signal
+    known_signals : sequence of Signal
         Known functions of time that are added to each observable; none by default.
     """
-    delayed = need_inputs(system.channels)
+    delayed = find_required_inputs(system.channels)
     if delayed:
         raise EquationError(
             f"{delayed[0]!r} is delayed in the equations, so it must be a known input, such as "
@@ -344,19 +529,19 @@ def compile_observables(system: System, operators: OperatorMatrix, known: Sequen
     free_shape = (count, parametrization.free.width, length)
     column_shapes = tuple((count, append(operators @ mode.column)) for mode in parametrization.modes)
     factors = []
-    for part in mode_factors(ring, [mode.annihilator for mode in parametrization.modes]):
+    for part in factor_annihilators(ring, [mode.annihilator for mode in parametrization.modes]):
         start = len(scalars)
         scalars.extend(Scalar(ring, value, part.polynomial[-1]) for value in part.polynomial)
         roots = None
         if not any(ring.involves_parameters(value) for value in part.polynomial):
-            roots = tuple(root for root, _ in enclose_roots(ring, part.polynomial) if root.imag >= 0)
-        factors.append(CompiledFactor(part.mode, part.multiplicity, slice(start, len(scalars)), roots))
+            roots = tuple(root for root, _ in isolate_roots(ring, part.polynomial) if root.imag >= 0)
+        factors.append(CompiledFactor(part.mode_index, part.multiplicity, slice(start, len(scalars)), roots))
     signals = []
     for i in range(count):
-        total = known[i] if known else Signal(ring)
+        total = known_signals[i] if known_signals else ExponentialPolynomial(ring)
         for channel, signal in enumerate(system.particular_solution):
-            total = total + signal.apply(operators.coefficients(i, channel))
-        signals.append(append_signal(total, scalars))
+            total = total + signal.apply_operator(operators.coefficients(i, channel))
+        signals.append(append_signal_terms(total, scalars))
     return CompiledObservables(
-        ring.parameters, ScalarTable(ring, scalars), free_shape, column_shapes, tuple(factors), tuple(signals)
+        ring.parameters, ScalarFunctions(ring, scalars), free_shape, column_shapes, tuple(factors), tuple(signals)
     )

@@ -14,17 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.arrays import constant
-from lodekit.prior.latents import Latent
-from lodekit.prior.windows import distinct_windows, window_stack
+from lodekit.prior.compile import match_array
+from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window
 
-__all__ = ["Observed", "fold_matrix", "free_block", "free_variance", "pair_coefficients", "prior_block"]
+__all__ = [
+    "ObservationPoints",
+    "derivative_sign_matrix",
+    "free_function_covariance",
+    "free_function_variance",
+    "pair_coefficients",
+    "prior_covariance",
+]
 
 Array = NDArray[np.float64]
 
 
 @lru_cache(maxsize=64)
-def fold_matrix(first: int, second: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def derivative_sign_matrix(first: int, second: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the signs that fold products W_a W_b into orders m = a + b, shape (first * second, first + second - 1).
 
     Parameters
@@ -39,12 +45,12 @@ def fold_matrix(first: int, second: int) -> np.ndarray[Any, np.dtype[np.float64]
     return fold.reshape(first * second, -1)
 
 
-def _widen(value: Any, count: int) -> Any:
+def _append_axes(value: Any, count: int) -> Any:
     """Return a batch of numbers with so many more dimensions; a single number as it is."""
     return value[(..., *(None,) * count)] if getattr(value, "ndim", 0) else value
 
 
-def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, deviation: Any) -> Any:
+def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, amplitude: Any) -> Any:
     """Return c_ijm for one free function, shape (..., i, j, m).
 
     Parameters
@@ -53,26 +59,26 @@ def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, deviat
         The array library of the arrays.
     first, second : arrays, shape (..., i, a) and (..., j, b)
         Coefficients of the observables on the free function.
-    lengthscale, deviation : numbers, or arrays of shape (...)
+    lengthscale, amplitude : numbers, or arrays of shape (...)
     """
     (i, a), (j, b) = first.shape[-2:], second.shape[-2:]
-    fold = constant(xp, fold_matrix(a, b), first)
+    fold = match_array(xp, derivative_sign_matrix(a, b), first)
     outer = first[..., :, None, :, None] * second[..., None, :, None, :]
     leading = outer.shape[:-4]
     folded = xp.reshape(xp.reshape(outer, (*leading, i * j, a * b)) @ fold, (*leading, i, j, a + b - 1))
-    orders = constant(xp, np.arange(a + b - 1, dtype=float), first)
-    return folded * _widen(deviation**2, 3) * _widen(lengthscale, 3) ** (-orders)
+    orders = match_array(xp, np.arange(a + b - 1, dtype=float), first)
+    return folded * _append_axes(amplitude**2, 3) * _append_axes(lengthscale, 3) ** (-orders)
 
 
-def free_block(
+def free_function_covariance(
     xp: Any,
-    latent: Latent,
+    kernel: Kernel,
     times1: Any,
     times2: Any,
     first: Any,
     second: Any,
     lengthscale: Any,
-    deviation: Any,
+    amplitude: Any,
     windows: tuple[Array | None, Array | None] = (None, None),
 ) -> Any:
     """Return the covariance of observables at two sets of times due to one free function, shape (..., i, n1, j, n2).
@@ -81,52 +87,54 @@ def free_block(
     ----------
     xp : module
         The array library of the arrays.
-    latent : Latent
+    kernel : Latent
     times1, times2 : arrays, shape (..., n1) and (..., n2)
         Scaled times.
     first, second : arrays, shape (..., i, a) and (..., j, b)
         Coefficients of the observables on the free function.
-    lengthscale, deviation : numbers, or arrays of shape (...)
+    lengthscale, amplitude : numbers, or arrays of shape (...)
     windows : pair of arrays, shapes (i,) and (j,), or None
         The intervals over which the observables are averaged; for NumPy's arrays without leading dimensions.
     """
     order = first.shape[-1] + second.shape[-1] - 2
-    latent.check_order(order)
+    kernel.check_order(order)
     if windows[0] is not None or windows[1] is not None:
-        return _averaged_block(latent, times1, times2, first, second, float(lengthscale), float(deviation), windows)
-    u = (times1[..., :, None] - times2[..., None, :]) / _widen(lengthscale, 2)
-    stack = xp.stack(list(latent.stack(xp, u, order)), axis=-3)
-    coefficients = pair_coefficients(xp, first, second, lengthscale, deviation)
+        return _averaged_covariance(
+            kernel, times1, times2, first, second, float(lengthscale), float(amplitude), windows
+        )
+    u = (times1[..., :, None] - times2[..., None, :]) / _append_axes(lengthscale, 2)
+    stack = xp.stack(list(kernel.derivatives(xp, u, order)), axis=-3)
+    coefficients = pair_coefficients(xp, first, second, lengthscale, amplitude)
     *leading, i, j, m = coefficients.shape
     n1, n2 = u.shape[-2:]
     block = xp.reshape(coefficients, (*leading, i * j, m)) @ xp.reshape(stack, (*stack.shape[:-3], m, n1 * n2))
     return xp.moveaxis(xp.reshape(block, (*block.shape[:-2], i, j, n1, n2)), -2, -3)
 
 
-def _averaged_block(
-    latent: Latent,
+def _averaged_covariance(
+    kernel: Kernel,
     times1: Array,
     times2: Array,
     first: Array,
     second: Array,
     lengthscale: float,
-    deviation: float,
+    amplitude: float,
     windows: tuple[Array | None, Array | None],
 ) -> Array:
-    """Return what `free_block` does, where observables are averages."""
-    lag, weight = times1[:, None] - times2[None, :], pair_coefficients(np, first, second, lengthscale, deviation)
+    """Return what `free_function_covariance` does, where observables are averages."""
+    lag, weight = times1[:, None] - times2[None, :], pair_coefficients(np, first, second, lengthscale, amplitude)
     block = np.empty((len(first), len(times1), len(second), len(times2)))
     own = [np.zeros(len(part)) if w is None else w for part, w in zip((first, second), windows, strict=True)]
-    for h1, rows in distinct_windows(own[0]):
-        for h2, columns in distinct_windows(own[1]):
-            stack = window_stack(latent, lag, lengthscale, (h1, h2), weight.shape[-1] - 1)
+    for h1, rows in group_by_window(own[0]):
+        for h2, columns in group_by_window(own[1]):
+            stack = average_kernel_derivatives(kernel, lag, lengthscale, (h1, h2), weight.shape[-1] - 1)
             part = np.tensordot(weight[np.ix_(rows, columns)], stack, axes=1)
             block[rows[:, None], :, columns[None, :]] = part
     return block
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservationPoints:
     """Observables at some times, as the prior sees them.
 
     Parameters
@@ -147,14 +155,14 @@ class Observed:
     windows: Array | None = None
 
 
-def prior_block(
+def prior_covariance(
     xp: Any,
-    latents: Sequence[Latent],
-    first: Observed,
-    second: Observed,
+    kernels: Sequence[Kernel],
+    first: ObservationPoints,
+    second: ObservationPoints,
     lengthscales: Any,
-    deviations: Any,
-    mode_roots: Any,
+    amplitudes: Any,
+    mode_std: Any,
 ) -> Any:
     """Return the prior covariance of two sets of observables, shape (..., i, n1, j, n2).
 
@@ -162,53 +170,53 @@ def prior_block(
     ----------
     xp : module
         The array library of the arrays.
-    latents : sequence of Latent
+    kernels : sequence of Latent
         One for each free function.
     first, second : Observed
-    lengthscales, deviations : arrays, shape (..., q)
+    lengthscales, amplitudes : arrays, shape (..., q)
         Of the free functions.
-    mode_roots : array, shape (..., r)
+    mode_std : array, shape (..., r)
         The prior deviation of every basis function of the modes.
     """
     sizes = [(part.free.shape[-3], part.times.shape[-1]) for part in (first, second)]
     parts = []
-    for k, latent in enumerate(latents):
+    for k, latent in enumerate(kernels):
         own = first.free[..., k, :], second.free[..., k, :]
-        ell, deviation = lengthscales[..., k], deviations[..., k]
+        ell, deviation = lengthscales[..., k], amplitudes[..., k]
         windows = first.windows, second.windows
-        parts.append(free_block(xp, latent, first.times, second.times, *own, ell, deviation, windows))
-    if mode_roots.shape[-1]:
+        parts.append(free_function_covariance(xp, latent, first.times, second.times, *own, ell, deviation, windows))
+    if mode_std.shape[-1]:
         # Times before observables: so a sum over both, in a gradient, goes through the memory in one run.
-        scaled = [xp.moveaxis(part.basis, -3, -2) * mode_roots[..., None, None, :] for part in (first, second)]
+        scaled = [xp.moveaxis(part.basis, -3, -2) * mode_std[..., None, None, :] for part in (first, second)]
         block = xp.einsum("...air,...bjr->...aibj", *scaled)
         parts.append(xp.moveaxis(xp.moveaxis(block, -4, -3), -2, -1))
     if not parts:
-        leading = np.broadcast_shapes(*(tuple(part.shape[:-1]) for part in (first.times, second.times, mode_roots)))
+        leading = np.broadcast_shapes(*(tuple(part.shape[:-1]) for part in (first.times, second.times, mode_std)))
         return xp.zeros((*leading, *sizes[0], *sizes[1]), dtype=first.times.dtype, device=first.times.device)
     return sum(parts[1:], parts[0])
 
 
-def free_variance(
-    latent: Latent, own: Array, lengthscale: float, deviation: float, windows: Array | None = None
+def free_function_variance(
+    kernel: Kernel, operators: Array, lengthscale: float, amplitude: float, windows: Array | None = None
 ) -> Array:
     """Return the prior variance of observables due to one free function, shape (i,); the same at all times.
 
     Parameters
     ----------
-    latent : Latent
-    own : array, shape (i, a)
+    kernel : Latent
+    operators : array, shape (i, a)
         Coefficients of the observables on the free function.
-    lengthscale, deviation : float
+    lengthscale, amplitude : float
     windows : array, shape (i,), optional
         The intervals over which the observables are averaged; None where none is.
     """
-    weight = pair_coefficients(np, own, own, lengthscale, deviation)
+    weight = pair_coefficients(np, operators, operators, lengthscale, amplitude)
     if windows is not None:
-        own_weight, total = np.einsum("iim->im", weight), np.zeros(len(own))
-        for h, rows in distinct_windows(windows):
-            stack = window_stack(latent, np.zeros(1), lengthscale, (h, h), weight.shape[-1] - 1)[:, 0]
+        own_weight, total = np.einsum("iim->im", weight), np.zeros(len(operators))
+        for h, rows in group_by_window(windows):
+            stack = average_kernel_derivatives(kernel, np.zeros(1), lengthscale, (h, h), weight.shape[-1] - 1)[:, 0]
             total[rows] = own_weight[rows][:, ::2] @ stack[::2]
         return total
-    at_zero = np.array([part[0] for part in latent.stack(np, np.zeros(1), weight.shape[-1] - 1)])
+    at_zero = np.array([part[0] for part in kernel.derivatives(np, np.zeros(1), weight.shape[-1] - 1)])
     # Odd orders vanish at zero lag.
     return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ at_zero[::2])

@@ -7,31 +7,30 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.covariance import free_variance
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import Latent
-from lodekit.prior.modes import mode_groups
+from lodekit.prior.covariance import free_function_variance
+from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window
+from lodekit.prior.modes import list_mode_groups
 from lodekit.prior.observables import Observables
-from lodekit.prior.windows import distinct_windows, window_stack
+from lodekit.prior.prior import Hyperparameters
 
-__all__ = ["draw_latent", "draw_solutions", "natural_hyperparameters", "windows_of"]
+__all__ = ["group_observables_by_window", "sample_free_function", "sample_prior", "unit_variance_hyperparameters"]
 
 Array = NDArray[np.float64]
 #: More waves than this are refused: their matrices, over all times, take too much memory.
-_MOST_WAVES = 20_000
+MAX_SAMPLE_WAVES = 20_000
 #: What waves may leave out of a variance.
-_EPS = 1e-16
+TRUNCATED_VARIANCE_TOLERANCE = 1e-16
 
 
-def natural_hyperparameters(
-    observables: Observables, latents: tuple[Latent, ...], theta: Array, lengthscale: float
+def unit_variance_hyperparameters(
+    observables: Observables, kernels: tuple[Kernel, ...], theta: Array, lengthscale: float
 ) -> Hyperparameters:
     """Return hyperparameters at which observables vary by about one.
 
     Parameters
     ----------
     observables : Observables
-    latents : tuple of Latent
+    kernels : tuple of Latent
         One for each free function.
     theta : array, shape (p,)
         Parameters of the system.
@@ -39,23 +38,23 @@ def natural_hyperparameters(
         In scaled time, for all free functions.
     """
     values = observables.evaluate(theta)
-    deviations = np.ones(len(latents))
-    for number, latent in enumerate(latents):
-        variance = free_variance(latent, values.free[:, number], lengthscale, 1.0, values.windows)
+    deviations = np.ones(len(kernels))
+    for number, latent in enumerate(kernels):
+        variance = free_function_variance(latent, values.free[:, number], lengthscale, 1.0, values.windows)
         if (variance > 0).any():
             deviations[number] = float(np.exp(-0.5 * np.log(variance[variance > 0]).mean()))
-    groups = mode_groups(observables.compiled)
-    basis, _ = observables.mode_basis(values, groups, np.linspace(0.0, 1.0, 50), slopes=False)
+    groups = list_mode_groups(observables.compiled)
+    basis, _ = observables.mode_basis(values, groups, np.linspace(0.0, 1.0, 50), with_jacobian=False)
     sizes = [group.size for group in groups]
     power = np.max([np.mean(part**2, axis=0) for part in basis], axis=0) if groups else np.zeros(0)
     pieces = np.split(power, np.cumsum(sizes)[:-1]) if groups else []
     modes = np.array([1.0 / np.sqrt(max(float(piece.sum()), 1e-300)) for piece in pieces])
-    return Hyperparameters(theta, np.full(len(latents), lengthscale), deviations, modes, np.zeros(0))
+    return Hyperparameters(theta, np.full(len(kernels), lengthscale), deviations, modes, np.zeros(0))
 
 
-def draw_solutions(
+def sample_prior(
     observables: Observables,
-    latents: tuple[Latent, ...],
+    kernels: tuple[Kernel, ...],
     hyper: Hyperparameters,
     times: Array,
     size: int,
@@ -66,7 +65,7 @@ def draw_solutions(
     Parameters
     ----------
     observables : Observables
-    latents : tuple of Latent
+    kernels : tuple of Latent
         One for each free function.
     hyper : Hyperparameters
     times : array, shape (n,)
@@ -75,37 +74,39 @@ def draw_solutions(
         How many.
     generator : numpy.random.Generator
     """
-    values, scaled = observables.evaluate(hyper.theta), observables.units.scaled_times(times)
-    groups = mode_groups(observables.compiled)
-    basis, _ = observables.mode_basis(values, groups, scaled, slopes=False)
-    means, _ = observables.means(values, times, slopes=False)
-    roots = np.repeat(hyper.mode_deviations, [group.size for group in groups])
+    values, scaled = observables.evaluate(hyper.theta), observables.units.scale_times(times)
+    groups = list_mode_groups(observables.compiled)
+    basis, _ = observables.mode_basis(values, groups, scaled, with_jacobian=False)
+    means, _ = observables.means(values, times, with_jacobian=False)
+    roots = np.repeat(hyper.mode_amplitudes, [group.size for group in groups])
     weights = roots[:, None] * generator.standard_normal((len(roots), size))
     total = np.stack([part @ weights for part in basis], axis=1) + np.stack(means, axis=1)[:, :, None]
-    windows = windows_of(values)
+    windows = group_observables_by_window(values)
     every = np.tile(scaled, len(windows)), np.repeat([window for window, _ in windows], len(scaled))
-    for number, latent in enumerate(latents):
+    for number, latent in enumerate(kernels):
         own = values.free[:, number]
         latent.check_order(2 * (own.shape[-1] - 1))
-        ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
-        stack = draw_latent(latent, every[0], own.shape[-1], float(ell), float(deviation), size, generator, every[1])
+        ell, deviation = hyper.lengthscales[number], hyper.amplitudes[number]
+        stack = sample_free_function(
+            latent, every[0], own.shape[-1], float(ell), float(deviation), size, generator, every[1]
+        )
         parts = stack.reshape(own.shape[-1], len(windows), len(scaled), size)
         for place, (_, which) in enumerate(windows):
             total[:, which] += np.einsum("oa,ans->nos", own[which], parts[:, place])
     return np.asarray(total.transpose(2, 0, 1)) * observables.units.scales
 
 
-def windows_of(values: Coefficients) -> list[tuple[float, NDArray[np.intp]]]:
+def group_observables_by_window(values: Coefficients) -> list[tuple[float, NDArray[np.intp]]]:
     """Return the different intervals over which observables are averaged, zero for values, and which ones are."""
-    return distinct_windows(np.zeros(len(values.free)) if values.windows is None else values.windows)
+    return group_by_window(np.zeros(len(values.free)) if values.windows is None else values.windows)
 
 
-def draw_latent(
-    latent: Latent,
+def sample_free_function(
+    kernel: Kernel,
     times: Array,
     order: int,
-    ell: float,
-    deviation: float,
+    lengthscale: float,
+    amplitude: float,
     size: int,
     generator: np.random.Generator,
     windows: Array | None = None,
@@ -117,12 +118,12 @@ def draw_latent(
 
     Parameters
     ----------
-    latent : Latent
+    kernel : Latent
     times : array, shape (n,)
         Scaled times.
     order : int
-        How many derivatives, the function itself among them; no more than `latent` has.
-    ell, deviation : float
+        How many derivatives, the function itself among them; no more than `kernel` has.
+    lengthscale, amplitude : float
         Its lengthscale, in scaled time, and its standard deviation.
     size : int
         How many draws.
@@ -131,58 +132,63 @@ def draw_latent(
         The interval that ends at each of the times, over which the functions are averaged; zero for their values.
     """
     spans = np.zeros(len(times)) if windows is None else windows
-    if latent.has_band:
-        return _draw_waves(latent, times, order, (ell, deviation), size, generator, spans)
-    n, h = len(times), _all_pairs(latent, times, spans, ell, 2 * (order - 1))
+    if kernel.is_band_limited:
+        return _sample_fourier(kernel, times, order, (lengthscale, amplitude), size, generator, spans)
+    n, h = len(times), _pairwise_derivatives(kernel, times, spans, lengthscale, 2 * (order - 1))
     joint = np.zeros((order, n, order, n))
     for a in range(order):
         for b in range(order):
-            joint[a, :, b] = (-1.0) ** b * deviation**2 * ell ** (-(a + b)) * h[a + b]
+            joint[a, :, b] = (-1.0) ** b * amplitude**2 * lengthscale ** (-(a + b)) * h[a + b]
     eigenvalues, vectors = np.linalg.eigh(joint.reshape(order * n, order * n))
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return np.asarray((root @ generator.standard_normal((order * n, size))).reshape(order, n, size))
 
 
-def _all_pairs(latent: Latent, times: Array, windows: Array, ell: float, order: int) -> Array:
+def _pairwise_derivatives(kernel: Kernel, times: Array, windows: Array, lengthscale: float, order: int) -> Array:
     """Return the derivatives of a covariance over all pairs of times, averaged over windows, (order + 1, n, n)."""
     found = np.empty((order + 1, len(times), len(times)))
-    for first, rows in distinct_windows(windows):
-        for second, columns in distinct_windows(windows):
+    for first, rows in group_by_window(windows):
+        for second, columns in group_by_window(windows):
             lag = times[rows, None] - times[None, columns]
-            found[:, rows[:, None], columns] = window_stack(latent, lag, ell, (first, second), order)
+            found[:, rows[:, None], columns] = average_kernel_derivatives(
+                kernel, lag, lengthscale, (first, second), order
+            )
     return found
 
 
-def _draw_waves(
-    latent: Latent,
+def _sample_fourier(
+    kernel: Kernel,
     times: Array,
     order: int,
     hyper: tuple[float, float],
     size: int,
     generator: np.random.Generator,
-    spans: Array,
+    windows: Array,
 ) -> Array:
-    """Return draws as sums of waves, as in `draw_latent`."""
+    """Return draws as sums of waves, as in `sample_free_function`."""
     ell, deviation = hyper
     # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
-    usual = latent.highest + 0.5 * order
-    band, reach = (max(usual, extent(order - 1, _EPS)) for extent in (latent.band, latent.reach))
-    length = float(times.max() - (times - spans).min()) + reach * ell if len(times) else ell
+    usual = kernel.max_frequency + 0.5 * order
+    band, reach = (
+        max(usual, extent(order - 1, TRUNCATED_VARIANCE_TOLERANCE))
+        for extent in (kernel.bandwidth, kernel.correlation_range)
+    )
+    length = float(times.max() - (times - windows).min()) + reach * ell if len(times) else ell
     step = 2.0 * np.pi / length
     count = int(np.ceil(band / ell / step)) + 1
-    if count > _MOST_WAVES:
+    if count > MAX_SAMPLE_WAVES:
         raise LodekitError(
             "samples over so many lengthscales need too many waves; expected times within a few thousand lengthscales "
             "of each other, and of the data where there are some"
         )
     frequencies: Array = step * np.arange(count, dtype=float)
-    density = latent.density(frequencies, ell) / (2.0 * np.pi) * step
+    density = kernel.density(frequencies, ell) / (2.0 * np.pi) * step
     amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
     cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
     sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
     # The average of a wave is the wave in the middle of the interval, and smaller.
-    angle = np.outer(times - 0.5 * spans - (times.mean() if len(times) else 0.0), frequencies)
-    damped = np.sinc(np.outer(spans, frequencies) / (2.0 * np.pi)) if spans.any() else 1.0
+    angle = np.outer(times - 0.5 * windows - (times.mean() if len(times) else 0.0), frequencies)
+    damped = np.sinc(np.outer(windows, frequencies) / (2.0 * np.pi)) if windows.any() else 1.0
     stack = np.empty((order, len(times), size))
     for a in range(order):
         turned, own = angle + 0.5 * np.pi * a, damped * frequencies**a

@@ -18,31 +18,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.arrays import constant
-from lodekit.prior.averages import average_matrix, moments
-from lodekit.prior.compile import CompiledObservables
-from lodekit.prior.flows import flow_of_weights, pull_flow
-from lodekit.prior.responses.transitions import exponentials
+from lodekit.prior.compile import CompiledObservables, match_array
+from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet, expm_mean, exponential_moments
 
 __all__ = [
-    "Companion",
+    "CompanionMatrix",
     "ModeGroup",
-    "companion",
-    "companion_basis",
+    "balance_companion",
     "companion_matrix",
+    "expm_at_times",
     "exponential_basis",
-    "exponentials_of_matrix",
     "fundamental_basis",
-    "group_of_each",
-    "mode_groups",
-    "pull_companion",
+    "fundamental_basis_vjp",
+    "fundamental_basis_with_jacobian",
+    "list_mode_groups",
+    "mode_group_index",
 ]
 
 Array = NDArray[np.float64]
 #: The order of Taylor sums for matrices of norm one at most: they leave out less than 1e-17.
-_TAYLOR = 18
-_ORDERS: Array = np.arange(_TAYLOR + 1, dtype=float)
-_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
+TAYLOR_ORDER = 18
+TAYLOR_EXPONENTS: Array = np.arange(TAYLOR_ORDER + 1, dtype=float)
+TAYLOR_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(TAYLOR_ORDER + 1)])
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class ModeGroup:
     size: int
 
 
-def mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
+def list_mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
     """Return the groups in order.
 
     Parameters
@@ -81,7 +78,7 @@ def mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
     return tuple(groups)
 
 
-def group_of_each(groups: Sequence[ModeGroup]) -> list[int]:
+def mode_group_index(groups: Sequence[ModeGroup]) -> list[int]:
     """Return for each basis function the number of its group.
 
     Parameters
@@ -123,10 +120,10 @@ def exponential_basis(
         falling = np.array([factorial(k) / factorial(k - q) if k >= q else 0.0 for k in range(length)])
         shifted = np.concatenate([np.zeros(min(q, length)), powers[: max(length - q, 0)]])
         of_root = xp.asarray(shifted, dtype=xp.complex128, device=times.device)
-        terms = operators * constant(xp, falling, operators) * of_root
+        terms = operators * match_array(xp, falling, operators) * of_root
         at_root.append(xp.sum(terms, -1)[..., None])
     if window:
-        means = moments(root, window, multiplicity - 1)
+        means = exponential_moments(root, window, multiplicity - 1)
         at_root = [sum(comb(q, j) * means[j] * at_root[q - j] for j in range(q + 1)) for q in range(multiplicity)]
     columns = []
     for k in range(multiplicity):
@@ -135,7 +132,7 @@ def exponential_basis(
     return xp.stack(columns, -1)
 
 
-def _multiply(xp: Any, first: Any, second: Any) -> Any:
+def _multiply_polynomials(xp: Any, first: Any, second: Any) -> Any:
     """Return the product of polynomials, lowest power first, shape (..., k)."""
     rows, columns = first.shape[-1], second.shape[-1]
     parts = []
@@ -162,53 +159,53 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
     degree = factor.shape[-1] - 1
     size, full = degree * multiplicity, factor
     for _ in range(multiplicity - 1):
-        full = _multiply(xp, full, factor)
+        full = _multiply_polynomials(xp, full, factor)
     omega = (1.0 + factor[..., 0] ** 2) ** (0.5 / degree)
-    scales = omega[..., None] ** constant(xp, np.arange(size) - (size - 1.0), factor)
-    above = omega[..., None, None] * constant(xp, np.eye(size - 1, size, 1), factor)
+    scales = omega[..., None] ** match_array(xp, np.arange(size) - (size - 1.0), factor)
+    above = omega[..., None, None] * match_array(xp, np.eye(size - 1, size, 1), factor)
     return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2)
 
 
 @dataclass(frozen=True)
-class Companion:
+class CompanionMatrix:
     """The balanced companion matrix of a factor to its multiplicity, with derivatives.
 
     Parameters
     ----------
     matrix : array, shape (m, m)
-    d_matrix : array, shape (p, m, m)
+    jacobian : array, shape (p, m, m)
     """
 
     matrix: Array
-    d_matrix: Array
+    jacobian: Array
 
 
-def companion(factor: Array, d_factor: Array, multiplicity: int) -> Companion:
+def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) -> CompanionMatrix:
     """Return the companion matrix of a monic factor to its multiplicity, in scaled time, with derivatives.
 
     Parameters
     ----------
-    factor, d_factor : arrays, shapes (e + 1,) and (p, e + 1)
+    factor, factor_jacobian : arrays, shapes (e + 1,) and (p, e + 1)
         Coefficients, lowest power first, and their derivatives in the parameters.
     multiplicity : int
     """
     degree = len(factor) - 1
-    size, full, d_full = degree * multiplicity, factor, d_factor
+    size, full, d_full = degree * multiplicity, factor, factor_jacobian
     for count in range(1, multiplicity):
-        d_full = (count + 1) * _multiply(np, full, d_factor)
-        full = _multiply(np, full, factor)
+        d_full = (count + 1) * _multiply_polynomials(np, full, factor_jacobian)
+        full = _multiply_polynomials(np, full, factor)
     omega = (1.0 + factor[0] ** 2) ** (0.5 / degree)
-    d_omega = omega / degree * factor[0] / (1.0 + factor[0] ** 2) * d_factor[:, 0]
+    d_omega = omega / degree * factor[0] / (1.0 + factor[0] ** 2) * factor_jacobian[:, 0]
     exponents = np.arange(size) - (size - 1.0)
     scales = omega**exponents
     d_scales = exponents * scales / omega * d_omega[:, None]
-    d_matrix = np.zeros((len(d_factor), size, size))
+    d_matrix = np.zeros((len(factor_jacobian), size, size))
     d_matrix[:, :-1] = d_omega[:, None, None] * np.eye(size - 1, size, 1)
     d_matrix[:, -1] = -(d_full[:, :size] * scales + full[:size] * d_scales)
-    return Companion(companion_matrix(np, factor, multiplicity), d_matrix)
+    return CompanionMatrix(companion_matrix(np, factor, multiplicity), d_matrix)
 
 
-def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
+def expm_at_times(xp: Any, matrix: Any, times: Any) -> Any:
     """Return ``exp(M s)`` for many s, shape (..., n, m, m): one Taylor sum, then repeated squaring for all at once.
 
     Parameters
@@ -227,34 +224,36 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
     if size == 1:
         return xp.exp(matrix[..., None, :, :] * times[..., :, None, None])
     squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
-    powers = [xp.broadcast_to(constant(xp, np.eye(size), matrix), matrix.shape)]
-    for _ in range(_TAYLOR):
+    powers = [xp.broadcast_to(match_array(xp, np.eye(size), matrix), matrix.shape)]
+    for _ in range(TAYLOR_ORDER):
         powers.append(powers[-1] @ matrix)
     scaled = times / 2.0**squarings
-    weights = scaled[..., None] ** constant(xp, _ORDERS, matrix) / constant(xp, _FACTORIALS, matrix)
-    flat = weights @ xp.reshape(xp.stack(powers, -3), (*matrix.shape[:-2], _TAYLOR + 1, size * size))
+    weights = scaled[..., None] ** match_array(xp, TAYLOR_EXPONENTS, matrix) / match_array(
+        xp, TAYLOR_FACTORIALS, matrix
+    )
+    flat = weights @ xp.reshape(xp.stack(powers, -3), (*matrix.shape[:-2], TAYLOR_ORDER + 1, size * size))
     total = xp.reshape(flat, (*flat.shape[:-1], size, size))
     for _ in range(squarings):
         total = total @ total
     return total
 
 
-def _rows(xp: Any, matrix: Any, count: int) -> list[Any]:
+def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:
     """Return ``e_1^T M^k`` for k below a count, each of shape (..., m): the derivatives of the first state."""
     size = matrix.shape[-1]
-    first = constant(xp, np.eye(1, size), matrix)
+    first = match_array(xp, np.eye(1, size), matrix)
     rows = [xp.broadcast_to(first, (*matrix.shape[:-2], 1, size))]
     for _ in range(count - 1):
         rows.append(rows[-1] @ matrix)
     return [row[..., 0, :] for row in rows]
 
 
-def _weights(operators: Any, rows: Sequence[Any]) -> Any:
+def _output_rows(operators: Any, rows: Sequence[Any]) -> Any:
     """Return operators of the first state as weights of all states, shape (..., o, m)."""
     return sum(operators[..., k, None] * row[..., None, :] for k, row in enumerate(rows))
 
 
-def _see(xp: Any, weights: Any, flow: Any) -> Any:
+def _apply_rows(xp: Any, weights: Any, flow: Any) -> Any:
     """Return ``weights exp(M s)``, shape (..., o, n, m)."""
     return xp.einsum("...or,...nrm->...onm", weights, flow)
 
@@ -274,33 +273,43 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: 
     window : float
         The interval over which all observables are averaged, which begins at the times; for NumPy's arrays.
     """
-    weights = _weights(operators, _rows(xp, matrix, operators.shape[-1]))
+    weights = _output_rows(operators, _krylov_rows(xp, matrix, operators.shape[-1]))
     if window:
-        weights = weights @ average_matrix(matrix, np.zeros((0, *matrix.shape)), window)[0]
+        weights = weights @ expm_mean(matrix, np.zeros((0, *matrix.shape)), window)[0]
     if xp is np and matrix.ndim == 2 and times.ndim == 1 and len(matrix) > 1:
         none = np.zeros((0, *weights.shape)), np.zeros((0, *matrix.shape))
-        fast = flow_of_weights(weights, none[0], matrix, none[1], times)
+        fast = expm_action(weights, none[0], matrix, none[1], times)
         if fast is not None:
             return fast[0]
-    return _see(xp, weights, exponentials_of_matrix(xp, matrix, times))
+    return _apply_rows(xp, weights, expm_at_times(xp, matrix, times))
 
 
-def _slopes_of_weights(operators: Array, d_operators: Array, system: Companion, window: float) -> tuple[Array, Array]:
+def _output_rows_with_jacobian(
+    operators: Array, d_operators: Array, system: CompanionMatrix, window: float
+) -> tuple[Array, Array]:
     """Return operators of the first state as weights of all states, (o, m), and their derivatives, (p, o, m)."""
-    size, count = len(system.matrix), len(system.d_matrix)
-    rows = _rows(np, system.matrix, operators.shape[-1])
+    size, count = len(system.matrix), len(system.jacobian)
+    rows = _krylov_rows(np, system.matrix, operators.shape[-1])
     d_rows = [np.zeros((count, size))]
     for row in rows[:-1]:
-        d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.d_matrix))
-    weights, d_weights = _weights(operators, rows), _weights(d_operators, rows) + _weights(operators, d_rows)
+        d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.jacobian))
+    weights, d_weights = (
+        _output_rows(operators, rows),
+        _output_rows(d_operators, rows) + _output_rows(operators, d_rows),
+    )
     if not window:
         return weights, d_weights
-    average, d_average = average_matrix(system.matrix, system.d_matrix, window)
+    average, d_average = expm_mean(system.matrix, system.jacobian, window)
     return weights @ average, d_weights @ average + weights @ d_average
 
 
-def pull_companion(
-    times: Array, operators: Array, d_operators: Array, system: Companion, slopes: Array, window: float = 0.0
+def fundamental_basis_vjp(
+    times: Array,
+    operators: Array,
+    operators_jacobian: Array,
+    companion: CompanionMatrix,
+    cotangents: Array,
+    window: float = 0.0,
 ) -> Array:
     """Return derivatives in the parameters of a weighted sum of the fundamental system, shape (p,).
 
@@ -309,27 +318,27 @@ def pull_companion(
     Parameters
     ----------
     times, operators, d_operators, system, window
-        As in `companion_basis`.
-    slopes : array, shape (o, n, m)
+        As in `fundamental_basis_with_jacobian`.
+    cotangents : array, shape (o, n, m)
         The weights.
     """
-    weights, d_weights = _slopes_of_weights(operators, d_operators, system, window)
-    fast = pull_flow(weights, system.matrix, times, slopes) if len(system.matrix) > 1 else None
+    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
+    fast = expm_action_vjp(weights, companion.matrix, times, cotangents) if len(companion.matrix) > 1 else None
     if fast is not None:
-        return np.asarray(np.tensordot(d_weights, fast[0], 2) + np.tensordot(system.d_matrix, fast[1], 2))
-    scaled = system.matrix.T * times[:, None, None]
+        return np.asarray(np.tensordot(d_weights, fast[0], 2) + np.tensordot(companion.jacobian, fast[1], 2))
+    scaled = companion.matrix.T * times[:, None, None]
     if not np.isfinite(scaled).all():
-        return np.full(len(system.d_matrix), np.nan)
-    in_flow = np.einsum("or,onm->nrm", weights, slopes)
+        return np.full(len(companion.jacobian), np.nan)
+    in_flow = np.einsum("or,onm->nrm", weights, cotangents)
     # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
-    flow, changes = exponentials(scaled, in_flow[None])
-    in_weights = np.einsum("nmr,onm->or", flow, slopes)
+    flow, changes = expm_frechet(scaled, in_flow[None])
+    in_weights = np.einsum("nmr,onm->or", flow, cotangents)
     in_matrix = np.einsum("n,nij->ij", times, changes[0])
-    return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(system.d_matrix, in_matrix, 2))
+    return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(companion.jacobian, in_matrix, 2))
 
 
-def companion_basis(
-    times: Array, operators: Array, d_operators: Array, system: Companion, window: float = 0.0
+def fundamental_basis_with_jacobian(
+    times: Array, operators: Array, operators_jacobian: Array, companion: CompanionMatrix, window: float = 0.0
 ) -> tuple[Array, Array]:
     """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
 
@@ -337,28 +346,30 @@ def companion_basis(
     ----------
     times : array, shape (n,)
         Scaled times, shared by all observables.
-    operators, d_operators : arrays, shapes (o, k) and (p, o, k)
+    operators, operators_jacobian : arrays, shapes (o, k) and (p, o, k)
         Coefficients of W in scaled time, for each observable, and their derivatives in the parameters.
-    system : Companion
+    companion : Companion
     window : float
         The interval over which all observables are averaged, which begins at the times.
     """
-    size = len(system.matrix)
-    weights, d_weights = _slopes_of_weights(operators, d_operators, system, window)
-    fast = flow_of_weights(weights, d_weights, system.matrix, system.d_matrix, times) if size > 1 else None
+    size = len(companion.matrix)
+    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
+    fast = expm_action(weights, d_weights, companion.matrix, companion.jacobian, times) if size > 1 else None
     if fast is not None:
         return fast
-    flow = exponentials_of_matrix(np, system.matrix, times)
-    found, slopes = _see(np, weights, flow), _see(np, d_weights, flow)
+    flow = expm_at_times(np, companion.matrix, times)
+    found, slopes = _apply_rows(np, weights, flow), _apply_rows(np, d_weights, flow)
     if size == 1:
-        slopes += (times[:, None] * found) * system.d_matrix[:, None]
+        slopes += (times[:, None] * found) * companion.jacobian[:, None]
         return found, slopes
-    moving = np.flatnonzero(system.d_matrix.any(axis=(1, 2)))
-    slopes[moving] += _see(np, weights, _flow_slopes(system.matrix, system.d_matrix[moving], times))
+    moving = np.flatnonzero(companion.jacobian.any(axis=(1, 2)))
+    slopes[moving] += _apply_rows(
+        np, weights, _expm_at_times_frechet(companion.matrix, companion.jacobian[moving], times)
+    )
     return found, slopes
 
 
-def _flow_slopes(matrix: Array, d_matrix: Array, times: Array) -> Array:
+def _expm_at_times_frechet(matrix: Array, d_matrix: Array, times: Array) -> Array:
     """Return derivatives of ``exp(M s)`` along some directions of M, shape (p, n, m, m).
 
     Taylor sum and squarings are differentiated as they stand: ``d(E E) = dE E + E dE``.
@@ -372,12 +383,12 @@ def _flow_slopes(matrix: Array, d_matrix: Array, times: Array) -> Array:
     directions = d_matrix / units[:, 0]
     squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
     powers, slopes = [np.eye(size)], [np.zeros_like(directions)]
-    for _ in range(_TAYLOR):
+    for _ in range(TAYLOR_ORDER):
         slopes.append(slopes[-1] @ matrix + powers[-1] @ directions)
         powers.append(powers[-1] @ matrix)
-    weights = (times / 2.0**squarings)[:, None] ** _ORDERS / _FACTORIALS
-    flow = (weights @ np.stack(powers).reshape(_TAYLOR + 1, -1)).reshape(-1, size, size)
-    found = (weights @ np.stack(slopes, axis=1).reshape(count, _TAYLOR + 1, -1)).reshape(count, -1, size, size)
+    weights = (times / 2.0**squarings)[:, None] ** TAYLOR_EXPONENTS / TAYLOR_FACTORIALS
+    flow = (weights @ np.stack(powers).reshape(TAYLOR_ORDER + 1, -1)).reshape(-1, size, size)
+    found = (weights @ np.stack(slopes, axis=1).reshape(count, TAYLOR_ORDER + 1, -1)).reshape(count, -1, size, size)
     for _ in range(squarings):
         found = found @ flow + flow @ found
         flow = flow @ flow

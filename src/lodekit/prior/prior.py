@@ -1,25 +1,75 @@
-"""The prior of the data: what was measured, the free functions, the modes and the noise, in scaled units."""
+"""Everything that is learned, as one value.
+
+The prior of the data: what was measured, the free functions, the modes and the noise, in scaled units.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.data.measurements import Measurements, Summary
-from lodekit.data.noise import Noise
-from lodekit.data.units import Units
+from lodekit.data.noise import NoiseModel
+from lodekit.data.records import Measurements, ObservableStatistics, Scaling
 from lodekit.errors import DataError
-from lodekit.prior.latents import Latent
-from lodekit.prior.modes import ModeGroup, mode_groups
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.kernels import Kernel
+from lodekit.prior.modes import ModeGroup, list_mode_groups
+from lodekit.prior.observables import ObservableCompiler, Observables
 
-__all__ = ["Prior", "make_prior"]
+__all__ = ["Hyperparameters", "Prior", "build_prior"]
+
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """Everything that is learned, as it is (a search may use logarithms); or derivatives, in the same places.
+
+    Parameters
+    ----------
+    theta : array, shape (p,)
+        Parameters of the system, in the user's units.
+    lengthscales, amplitudes : arrays, shape (q,)
+        Of the free functions, or of the channels where the prior stands on these; lengthscales in scaled time,
+        deviations in the user's units.
+    mode_amplitudes : array, shape (g,)
+        One for each group of modes.
+    noise_std : array
+        Standard deviations of the levels of noise, in the user's units.
+    disturbance_lengthscales : array
+        Of those disturbances that have one, in scaled time.
+    disturbance_amplitudes : array
+        Of all disturbances, in the user's units; of white noise the root of its spectral density.
+    """
+
+    theta: Array
+    lengthscales: Array
+    amplitudes: Array
+    mode_amplitudes: Array
+    noise_std: Array
+    disturbance_lengthscales: Array = field(default_factory=lambda: np.zeros(0))
+    disturbance_amplitudes: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays, in the order in which they are listed above."""
+        return (
+            self.theta,
+            self.lengthscales,
+            self.amplitudes,
+            self.mode_amplitudes,
+            self.noise_std,
+            self.disturbance_lengthscales,
+            self.disturbance_amplitudes,
+        )
+
+    def map(self, function: Callable[[Array], Array]) -> Hyperparameters:
+        """Return the same with a function applied to each array."""
+        return Hyperparameters(*(function(part) for part in self.arrays))
 
 
 @dataclass(frozen=True)
@@ -30,7 +80,7 @@ class Prior:
     ----------
     observables : Observables
         What was measured.
-    latents : tuple of Latent
+    kernels : tuple of Latent
         One for each free function.
     groups : tuple of ModeGroup
     noise : Noise
@@ -39,33 +89,33 @@ class Prior:
     """
 
     observables: Observables
-    latents: tuple[Latent, ...]
+    kernels: tuple[Kernel, ...]
     groups: tuple[ModeGroup, ...]
-    noise: Noise
+    noise: NoiseModel
     channels: Observables | None = None
 
     @property
-    def units(self) -> Units:
+    def units(self) -> Scaling:
         """The units of the scaled problem."""
         return self.observables.units
 
     @property
-    def processes(self) -> int:
+    def n_processes(self) -> int:
         """Number of lengthscales, and of deviations: one for each free function, or for each channel."""
-        return len(self.latents) if self.channels is None else self.channels.count
+        return len(self.kernels) if self.channels is None else self.channels.count
 
     @property
     def disturbances(self) -> dict[str, str]:
         """The kinds of disturbances, by name."""
-        own = self.observables.disturbed
+        own = self.observables.disturbances
         return {} if own is None else dict(zip(own.names, own.kinds, strict=True))
 
     @property
-    def is_random(self) -> bool:
+    def has_process(self) -> bool:
         """Whether anything but initial states is random: free functions, channels or disturbances."""
-        return bool(self.processes) or self.observables.disturbed is not None
+        return bool(self.n_processes) or self.observables.disturbances is not None
 
-    def starting_at(self, start: float, inputs: Mapping[str, InputSignal] | None = None) -> Prior:
+    def with_time_origin(self, start: float, inputs: Mapping[str, InputSignal] | None = None) -> Prior:
         """Return the same prior with another time zero, and with other inputs: that of another record.
 
         Known functions of time stay where they are; modes, and responses to inputs, begin at the new start.
@@ -77,31 +127,31 @@ class Prior:
         inputs : dict of str to InputSignal, optional
             What is known in that record; the same channels.
         """
-        channels = None if self.channels is None else self.channels.starting_at(start, inputs or {})
-        return replace(self, observables=self.observables.starting_at(start, inputs or {}), channels=channels)
+        channels = None if self.channels is None else self.channels.with_time_origin(start, inputs or {})
+        return replace(self, observables=self.observables.with_time_origin(start, inputs or {}), channels=channels)
 
-    def mode_roots(self, deviations: Array) -> Array:
+    def mode_std(self, amplitudes: Array) -> Array:
         """Return the prior deviation of every basis function of the modes."""
-        return np.repeat(deviations, [group.size for group in self.groups])
+        return np.repeat(amplitudes, [group.size for group in self.groups])
 
-    def mode_variance(self, deviations: Array) -> Array:
+    def mode_variance(self, amplitudes: Array) -> Array:
         """Return the prior variance of every basis function of the modes."""
-        return self.mode_roots(deviations) ** 2
+        return self.mode_std(amplitudes) ** 2
 
-    def sum_groups(self, values: Array) -> Array:
+    def sum_over_groups(self, values: Array) -> Array:
         """Return the sums over the basis functions of each group of modes."""
         starts = np.cumsum([0, *(group.size for group in self.groups)])[:-1]
         return np.add.reduceat(values, starts) if len(starts) else np.zeros(0)
 
 
-def make_prior(
+def build_prior(
     measurements: Measurements,
-    reader: ObservableReader,
-    latents: tuple[Latent, ...],
+    compiler: ObservableCompiler,
+    latents: tuple[Kernel, ...],
     noise: str,
     *,
-    on_channels: bool = False,
-    time: Units | None = None,
+    channel_prior: bool = False,
+    time: Scaling | None = None,
     scales: Mapping[str, float] | None = None,
 ) -> Prior:
     """Return the prior of the measured observables, in scaled units.
@@ -109,38 +159,40 @@ def make_prior(
     Parameters
     ----------
     measurements : Measurements
-    reader : ObservableReader
+    compiler : ObservableReader
         Of the system, with the inputs that are known.
     latents : tuple of Latent
         One for each free function.
     noise : {"shared", "channel"}
-    on_channels : bool
+    channel_prior : bool
         Whether the prior stands on the channels, and not on the free functions.
     time, scales : optional
         Units to keep, from an earlier prior; those of the data otherwise.
     """
-    units = Units.of(measurements, time=time, scales=scales)
-    observables = reader.compile(measurements.names, units)
-    channels = reader.compile_plain(reader.reduced.channels, units) if on_channels and latents else None
-    own = Noise.of(measurements.summaries, units.scales, shared=noise == "shared")
-    prior = Prior(observables, latents, mode_groups(observables.compiled), own, channels)
-    _check_forced_values(prior, measurements.summaries)
+    units = Scaling.from_measurements(measurements, time=time, scales=scales)
+    observables = compiler.compile(measurements.names, units)
+    channels = (
+        compiler.compile_unscaled(compiler.undriven_system.channels, units) if channel_prior and latents else None
+    )
+    own = NoiseModel.from_statistics(measurements.observable_statistics, units.scales, shared=noise == "shared")
+    prior = Prior(observables, latents, list_mode_groups(observables.compiled), own, channels)
+    _check_determined_observables(prior, measurements.observable_statistics)
     return prior
 
 
-def _check_forced_values(prior: Prior, summaries: Sequence[Summary]) -> None:
+def _check_determined_observables(prior: Prior, summaries: Sequence[ObservableStatistics]) -> None:
     """Raise where the equations determine an observable completely and the data say otherwise."""
     compiled = prior.observables.compiled
     # Exactly, and not at some values of the parameters: others might be the exception.
-    values = compiled.take_apart(np, compiled.table.occurring)
+    values = compiled.split(np, compiled.table.nonzero_mask)
     for o, item in enumerate(summaries):
-        known = compiled.signals[o].count or prior.observables.driven is not None
-        known = known or prior.observables.disturbed is not None
-        if values.free[o].any() or any(column[o].any() for column in values.columns) or known:
+        known = compiled.signals[o].n_terms or prior.observables.input_response is not None
+        known = known or prior.observables.disturbances is not None
+        if values.free[o].any() or any(column[o].any() for column in values.mode_columns) or known:
             continue
         # Noise alone has a mean of zero, give or take its error, which two values do not tell.
-        error = item.spread / np.sqrt(item.count)
-        if item.exact or (item.mean != 0 and (item.count < 3 or abs(item.mean) > 5.0 * error)):
+        error = item.std / np.sqrt(item.count)
+        if item.has_exact_values or (item.mean != 0 and (item.count < 3 or abs(item.mean) > 5.0 * error)):
             raise DataError(
                 f"the equations force {item.observable} to be zero, but the data are not (mean {item.mean:.4g}); check "
                 "the equations, or leave this observable out"

@@ -1,4 +1,6 @@
-"""The prior of the free functions in frequency: sums of waves, each an exact solution of the equations.
+"""What a prior in frequency depends on at one point of a search, and derivatives in it.
+
+The prior of the free functions in frequency: sums of waves, each an exact solution of the equations.
 
 By the trapezoidal rule in frequency a smooth stationary process is a sum of independent waves, exact to any tolerance
 when the period is long and the band is wide enough. On a wave a differential operator is a number,
@@ -11,33 +13,125 @@ derivatives in these coefficients back to derivatives in everything that is lear
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.latents import CHANNEL_LATENT, Latent
-from lodekit.prior.points import Point, Pulled, powers_of
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.expm import averaging_response
+from lodekit.prior.kernels import CHANNEL_KERNEL, Kernel
+from lodekit.prior.prior import Hyperparameters
 
 __all__ = [
-    "MOST_WAVES",
-    "Frequencies",
-    "LatentSpectrum",
-    "Spectrum",
+    "MAX_FOURIER_WAVES",
+    "FourierFrequencies",
+    "FreeFunctionSpectrum",
+    "PriorSpectrum",
+    "SpectralPoint",
+    "SpectrumGradient",
+    "frequency_powers",
 ]
+
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
-#: Lengthscales, periods and bands are rounded to powers of this, so that most evaluations share their waves.
-_ROUND = 2.0**0.25
-#: No more waves than this in all; beyond, a window is too long for its lengthscales.
-MOST_WAVES = 2000
 
 
 @dataclass(frozen=True)
-class Frequencies:
+class SpectrumGradient:
+    """Derivatives of a number in all that a spectrum depends on.
+
+    Parameters
+    ----------
+    free, channels : arrays, shapes (o, q, k) and (c, q, k)
+        In the coefficients of the observables, and in those of the channels.
+    log_lengthscales, log_amplitudes : arrays, shape (q,) or (c,)
+        In the logarithms of the hyperparameters.
+    """
+
+    free: Array
+    channels: Array
+    log_lengthscales: Array
+    log_amplitudes: Array
+
+
+@dataclass(frozen=True)
+class SpectralPoint:
+    """Operators and hyperparameters: all that a spectrum depends on.
+
+    Parameters
+    ----------
+    free : array, shape (o, q, k)
+        Coefficients of the observables on the free functions.
+    channels : array, shape (c, q, k)
+        The same for all channels, where the prior stands on these; empty otherwise.
+    lengthscales, deviations : arrays
+        Of the free functions, or of the channels.
+    windows : array, shape (o,), optional
+        The intervals over which the observables are averaged; None where none is.
+    """
+
+    free: Array
+    channels: Array
+    lengthscales: Array
+    deviations: Array
+    windows: Array | None = None
+    #: Roots of densities: made once for coefficients and for derivatives.
+    density_roots: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @classmethod
+    def from_hyperparameters(
+        cls, coefficients: Coefficients, channels: Coefficients | None, hyper: Hyperparameters
+    ) -> SpectralPoint:
+        """Return what a spectrum depends on, for some observables.
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the observables.
+        channels : Coefficients or None
+            Of all channels, where the prior stands on these.
+        hyper : Hyperparameters
+        """
+        own = np.zeros((0, 0, 0)) if channels is None else channels.free
+        return cls(coefficients.free, own, hyper.lengthscales, hyper.amplitudes, coefficients.windows)
+
+    def averaging_response(self, frequencies: Array) -> ComplexArray | float:
+        """Return what the averages of the observables make of waves at some frequencies, shape (o, f); or one."""
+        return 1.0 if self.windows is None else averaging_response(self.windows, frequencies)
+
+
+def frequency_powers(frequencies: Array, count: int) -> ComplexArray:
+    """Return ``(i w)^k``, shape (length, f): by products, so that even powers are real and odd ones imaginary.
+
+    Parameters
+    ----------
+    frequencies : array, shape (f,)
+    count : int
+        How many powers, the zeroth included.
+
+    Examples
+    --------
+    >>> powers_of(np.array([0.0, 3.0]), 3).tolist()
+    [[(1+0j), (1+0j)], [0j, 3j], [0j, (-9+0j)]]
+    """
+    found = np.ones((count, len(frequencies)), dtype=complex)
+    for k in range(1, count):
+        np.multiply(found[k - 1], 1j * frequencies, out=found[k])
+    return found
+
+
+#: Lengthscales, periods and bands are rounded to powers of this, so that most evaluations share their waves.
+GRID_ROUNDING_RATIO = 2.0**0.25
+#: No more waves than this in all; beyond, a window is too long for its lengthscales.
+MAX_FOURIER_WAVES = 2000
+
+
+@dataclass(frozen=True)
+class FourierFrequencies:
     """The frequencies of the waves of all processes, one process after the other.
 
     Parameters
@@ -46,19 +140,19 @@ class Frequencies:
         The distance of frequencies, for each process; 2 pi / step is its period.
     counts : tuple of int
         How many frequencies each process has, zero included.
-    reach : tuple of float
+    correlation_range : tuple of float
         The lag beyond which a process knows nothing of itself, to the tolerance.
-    missed : float
+    truncation_error : float
         What covariances over the window miss, in units of the noise; zero where that is below the tolerance by a rule.
     """
 
     steps: tuple[float, ...]
     counts: tuple[int, ...]
-    reach: tuple[float, ...]
-    missed: float = 0.0
+    correlation_range: tuple[float, ...]
+    truncation_error: float = 0.0
 
     @property
-    def key(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         """Something that is the same for the same frequencies."""
         return self.steps, self.counts
 
@@ -69,7 +163,7 @@ class Frequencies:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     @cached_property
-    def process(self) -> NDArray[np.intp]:
+    def process_index(self) -> NDArray[np.intp]:
         """Which process each frequency belongs to."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
@@ -83,10 +177,10 @@ class Frequencies:
         return np.concatenate(parts) if parts else np.zeros(0)
 
 
-class Spectrum(Protocol):
+class PriorSpectrum(Protocol):
     """A prior over the free functions in frequency."""
 
-    def band(self, order: int, eps: float) -> float:
+    def bandwidth(self, order: int, eps: float) -> float:
         """Return R with all but eps of the variance of a derivative at frequencies below R / ell, for all processes.
 
         Parameters
@@ -96,7 +190,7 @@ class Spectrum(Protocol):
         eps : float
         """
 
-    def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
+    def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
         """Return the coefficients of the observables on the whitened waves, shape (o, f).
 
         Parameters
@@ -105,80 +199,86 @@ class Spectrum(Protocol):
         point : Point
         """
 
-    def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
+    def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
         """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``.
 
         Parameters
         ----------
         frequencies : Frequencies
         point : Point
-        slope : array, shape (o, f)
+        cotangent : array, shape (o, f)
         """
 
 
-def _round_down(value: float) -> float:
-    return float(_ROUND ** np.floor(np.log(value) / np.log(_ROUND)))
+def _round_down_to_grid(value: float) -> float:
+    return float(GRID_ROUNDING_RATIO ** np.floor(np.log(value) / np.log(GRID_ROUNDING_RATIO)))
 
 
 @dataclass(frozen=True)
-class LatentSpectrum:
+class FreeFunctionSpectrum:
     """The paper's prior: independent processes for the free functions, of covariances with a band.
 
     Parameters
     ----------
-    latents : tuple of Latent
+    kernels : tuple of Latent
         One for each free function.
     """
 
-    latents: tuple[Latent, ...]
+    kernels: tuple[Kernel, ...]
 
-    def band(self, order: int, eps: float) -> float:
+    def bandwidth(self, order: int, eps: float) -> float:
         """Return the widest band to an `order` and `eps` of all free functions; a channel's where there are none."""
-        return max((latent.band(order, eps) for latent in self.latents), default=CHANNEL_LATENT.band(order, eps))
+        return max(
+            (latent.bandwidth(order, eps) for latent in self.kernels), default=CHANNEL_KERNEL.bandwidth(order, eps)
+        )
 
-    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
+    def frequencies(self, point: SpectralPoint, eps: float, length: float) -> FourierFrequencies:
         """Return waves at a `point`, exact to `eps` over a `length`; each covariance knows its band and period."""
         # The gradient in the lengthscale needs one order more.
         order = point.free.shape[-1]
         steps, counts, reaches = [], [], []
-        for latent, lengthscale in zip(self.latents, point.lengthscales, strict=True):
-            band, reach = latent.band(order, eps), latent.reach(order, eps)
-            low = _round_down(float(lengthscale))
-            steps.append(2.0 * np.pi / (length + reach * low * _ROUND))
+        for latent, lengthscale in zip(self.kernels, point.lengthscales, strict=True):
+            band, reach = latent.bandwidth(order, eps), latent.correlation_range(order, eps)
+            low = _round_down_to_grid(float(lengthscale))
+            steps.append(2.0 * np.pi / (length + reach * low * GRID_ROUNDING_RATIO))
             counts.append(int(np.ceil(band / low / steps[-1])) + 1)
             reaches.append(reach * float(lengthscale))
-        return Frequencies(tuple(steps), tuple(counts), tuple(reaches))
+        return FourierFrequencies(tuple(steps), tuple(counts), tuple(reaches))
 
-    def _processes(self, frequencies: Frequencies, point: Point) -> Iterator[tuple[Latent, Array, float]]:
+    def _processes(
+        self, frequencies: FourierFrequencies, point: SpectralPoint
+    ) -> Iterator[tuple[Kernel, Array, float]]:
         """Yield the covariance, the frequencies and the lengthscale of each process."""
-        parts = zip(self.latents, frequencies.steps, frequencies.counts, point.lengthscales, strict=True)
+        parts = zip(self.kernels, frequencies.steps, frequencies.counts, point.lengthscales, strict=True)
         for latent, step, count, lengthscale in parts:
             yield latent, step * np.arange(count, dtype=float), float(lengthscale)
 
-    def _roots(self, frequencies: Frequencies, point: Point) -> Array:
-        key = frequencies.key
-        if key not in point.roots:
-            point.roots[key] = self._make_roots(frequencies, point)
-        found: Array = point.roots[key]
+    def _density_roots(self, frequencies: FourierFrequencies, point: SpectralPoint) -> Array:
+        key = frequencies.cache_key
+        if key not in point.density_roots:
+            point.density_roots[key] = self._compute_density_roots(frequencies, point)
+        found: Array = point.density_roots[key]
         return found
 
-    def _make_roots(self, frequencies: Frequencies, point: Point) -> Array:
+    def _compute_density_roots(self, frequencies: FourierFrequencies, point: SpectralPoint) -> Array:
         parts = [latent.log_density(w, ell) for latent, w, ell in self._processes(frequencies, point)]
         log_density = np.concatenate([np.zeros(0), *parts])
-        deviations = point.deviations[frequencies.process]
+        deviations = point.deviations[frequencies.process_index]
         return np.asarray(np.sqrt(frequencies.weights) * deviations * np.exp(0.5 * log_density))
 
-    def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
+    def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
         """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
-        powers = powers_of(frequencies.values, point.free.shape[-1])
-        on_waves = np.einsum("ofk,kf->of", point.free[:, frequencies.process], powers)
-        return np.asarray(on_waves * self._roots(frequencies, point) * point.averages(frequencies.values))
+        powers = frequency_powers(frequencies.values, point.free.shape[-1])
+        on_waves = np.einsum("ofk,kf->of", point.free[:, frequencies.process_index], powers)
+        return np.asarray(
+            on_waves * self._density_roots(frequencies, point) * point.averaging_response(frequencies.values)
+        )
 
-    def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives at a `point` by `slope`, through ``W(i w) sqrt(S)`` at `frequencies` w."""
-        free, w, process, count = point.free, frequencies.values, frequencies.process, len(frequencies.counts)
-        powers = powers_of(w, free.shape[-1])
-        rooted = np.conj(slope) * self._roots(frequencies, point) * point.averages(w)
+    def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
+        """Return derivatives at a `point` by `cotangent`, through ``W(i w) sqrt(S)`` at `frequencies` w."""
+        free, w, process, count = point.free, frequencies.values, frequencies.process_index, len(frequencies.counts)
+        powers = frequency_powers(w, free.shape[-1])
+        rooted = np.conj(cotangent) * self._density_roots(frequencies, point) * point.averaging_response(w)
         terms = (rooted[:, :, None] * powers.T).real
         own = np.zeros_like(free)
         edges = np.concatenate([[0], np.cumsum(frequencies.counts)]).astype(int)
@@ -187,9 +287,12 @@ class LatentSpectrum:
         on_waves = np.einsum("ofk,kf->of", free[:, process], powers)
         # Half, because the root of the density enters; d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
-        parts = [latent.log_density_tilt(own_w, ell) for latent, own_w, ell in self._processes(frequencies, point)]
+        parts = [
+            latent.log_density_lengthscale_derivative(own_w, ell)
+            for latent, own_w, ell in self._processes(frequencies, point)
+        ]
         tilt = np.concatenate([np.zeros(0), *parts])
-        return Pulled(
+        return SpectrumGradient(
             own,
             np.zeros_like(point.channels),
             np.bincount(process, in_log_density * tilt, minlength=count).astype(float),

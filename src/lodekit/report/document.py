@@ -1,37 +1,126 @@
-"""The report on a fit, section by section, as one HTML page."""
+"""The last section of a report: the command, the version and the seed that made it, and the same in Python.
+
+The report on a fit, section by section, as one HTML page.
+"""
 
 from __future__ import annotations
 
+import inspect
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from lodekit.certificate.certify import Certificate
-from lodekit.certificate.sense import equations_with_values
+from lodekit.diagnostics.residual_tests import MIN_RESIDUALS
 from lodekit.errors import AlgebraError, LodekitError
-from lodekit.figures.requests import read_units
-from lodekit.learning.diagnosis.residuals import FEW
-from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
 from lodekit.model import LODEGP
-from lodekit.page import Page, escape
-from lodekit.prior.disturbed import WHITE
-from lodekit.report.curves import add_curves
-from lodekit.report.plant import add_plant
-from lodekit.report.recipe import add_recipe
-from lodekit.report.residuals import add_residuals
-from lodekit.report.subject import Subject, Truth, read_span, read_truth
-from lodekit.rounding import digits, format_like, format_uncertain
-from lodekit.summary import shown_values
-from lodekit.system.dimensions import derive_units, tell_intensity
-from lodekit.system.display import sections
-from lodekit.system.mathml import equations_to_mathml
-from lodekit.wording import count, join_words, sentence, show_share
+from lodekit.prior.disturbances import WHITE_NOISE
+from lodekit.report.panels import ReportContext, TruthByName, check_span, check_truth
+from lodekit.report.responses import add_input_responses
+from lodekit.report.time_series import add_channels_section, add_residuals_section
+from lodekit.results.certificate import Certificate, pointwise_equations
+from lodekit.results.figures import parse_units
+from lodekit.results.summary import displayed_hyperparameters
+from lodekit.support.html import HtmlPage, escape
+from lodekit.support.text import (
+    as_sentence,
+    format_count,
+    format_percent,
+    format_to_error,
+    format_uncertain,
+    join_list,
+    significant_digits,
+)
+from lodekit.system.dimensions import derive_units, white_noise_unit
+from lodekit.system.display import analysis_sections, equations_to_mathml
+from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate
+from lodekit.version import __version__
 
-__all__ = ["make_report"]
+__all__ = ["add_reproduction_section", "generate_python", "make_report"]
+
+
+def add_reproduction_section(page: HtmlPage, context: ReportContext, command: str) -> None:
+    """Add what it takes to get the same report again.
+
+    Parameters
+    ----------
+    page : Page
+        What is added to.
+    context : Subject
+        The fitted model, and what the user said about it.
+    command : str
+        The shell command that made the report; empty where there was none.
+    """
+    page.add_section("How to get this again")
+    if command:
+        page.add_paragraph("On the command line:")
+        page.add_code(command)
+    page.add_paragraph("In Python:")
+    page.add_code(generate_python(context.gp, context.source))
+    seed = context.gp.fit_.settings.random_state
+    seeded = f"random seed {seed}" if seed is not None else "no random seed: each run draws its own starts"
+    page.add_paragraph(f"Made by lodekit {__version__}, {seeded}.", "note")
+
+
+def generate_python(gp: LODEGP, source: str = "") -> str:
+    """Return Python code that makes and fits the same model.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    source : str
+        The name of the data file; empty where it is not known.
+    """
+    system, kept = gp.system, gp.fit_.measurements
+    lines = ["import lodekit as lk", "", "system = lk.System(", '    """']
+    lines += [*(f"    {text}" for text in system.equations), '    """,']
+    if system.parameters:
+        lines.append("    parameters={")
+        for name, parameter in system.parameters.items():
+            options = [(key, getattr(parameter, key)) for key in ("positive", "bounds", "fixed", "start", "prior")]
+            given = [
+                f"{key}={_to_python_literal(value)}"
+                for key, value in options
+                if value is not None and value is not False
+            ]
+            lines.append(f'        "{name}": lk.Parameter({", ".join(given)}),')
+        lines.append("    },")
+    listed = ", ".join(f'"{name}"' for name in system.plain_channels)
+    chosen = [] if system.basis is None else [f"    basis={_to_python_literal(system.basis)},"]
+    lines += [f"    channels=[{listed}],", *chosen, ")"]
+    defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
+    arguments = [f"{k}={_to_python_literal(v)}" for k, v in gp.fit_.settings.to_dict().items() if v != defaults[k]]
+    model = f"lk.LODEGP({', '.join(['system', *arguments])})"
+    if kept.has_only_statistics:
+        lines.append(f"gp = {model}.fit({_to_python_literal(source or 'data.parquet')})")
+    elif len(gp.records_) > 1:
+        lines.append(f"# one file, DataFrame, or (t, Y) for each record, with some of {', '.join(kept.names)}")
+        names = gp.records_ if len(gp.records_) <= 12 else (*gp.records_[:12], "...")
+        lines.append(f"gp = {model}.fit({_to_python_literal(list(names))})")
+    else:
+        where = f", from {' '.join(source.splitlines())}" if source else ""
+        noise = ", noise_std=noise_std" if any(not item.n_unknown_noise for item in kept.observable_statistics) else ""
+        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}")
+        lines.append(f"gp = {model}.fit(t, Y{noise})")
+    return "\n".join([*lines, "print(gp.summary())"])
+
+
+def _to_python_literal(value: object) -> str:
+    """Return a value as Python code."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_to_python_literal(part) for part in value)}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and math.isinf(value):
+        return f'float("{value}")'
+    return f"lk.{value!r}" if type(value).__module__.startswith("lodekit") else repr(value)
+
 
 #: So many records have sections of their own at most.
-_MOST = 12
+MAX_RECORD_SECTIONS = 12
 #: A note of so many characters stands in the place of an interval.
-_SHORT = 12
+MAX_SHORT_NOTE_LENGTH = 12
 
 
 def make_report(
@@ -42,7 +131,7 @@ def make_report(
     source: str = "",
     command: str = "",
     notes: Iterable[str] = (),
-    truth: Truth | None = None,
+    truth: TruthByName | None = None,
     span: tuple[float, float] | None = None,
 ) -> str:
     """Return a report on a fitted model as one HTML page that needs no network.
@@ -78,269 +167,279 @@ def make_report(
     >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
     True
     """
-    known = read_units(gp.fit_, units)
+    known = parse_units(gp.fit_, units)
     every = {**derive_units(gp.system, known), **known}
-    subject = Subject(gp, every, str(source), read_truth(truth), read_span(span, gp.fit_.setup.surroundings))
+    subject = ReportContext(gp, every, str(source), check_truth(truth), check_span(span, gp.fit_.setup.default_window))
     named = f"Fit to {source}" if source else "Fit of a linear ODE system"
-    page = Page(title or gp.fit_.labels.title or named, _lead(subject))
+    page = HtmlPage(title or gp.fit_.labels.title or named, _lead_sentence(subject))
     _add_warnings(page, subject)
-    _add_result(page, subject, notes)
+    _add_estimates_in_words(page, subject, notes)
     _add_equations(page, subject)
-    _add_tables(page, subject)
-    add_plant(page, subject)
-    _add_records(page, subject, span)
-    add_recipe(page, subject, command)
-    return page.text()
+    _add_estimate_tables(page, subject)
+    add_input_responses(page, subject)
+    _add_record_sections(page, subject, span)
+    add_reproduction_section(page, subject, command)
+    return page.to_html()
 
 
-def _add_records(page: Page, subject: Subject, span: tuple[float, float] | None) -> None:
+def _add_record_sections(page: HtmlPage, context: ReportContext, span: tuple[float, float] | None) -> None:
     """Add curves, certificate and residuals of every record."""
-    fit = subject.gp.fit_
-    parts = [subject]
-    if len(fit.records) > 1:
+    fit = context.gp.fit_
+    parts = [context]
+    if len(fit.record_names) > 1:
         parts = [
             replace(
-                subject,
+                context,
                 gp=LODEGP.from_fit(part),
-                span=read_span(span, part.setup.surroundings),
-                record=part.records[0],
+                span=check_span(span, part.setup.default_window),
+                record=part.record_names[0],
             )
-            for part in fit.parts[:_MOST]
+            for part in fit.record_fits[:MAX_RECORD_SECTIONS]
         ]
-    if len(fit.records) > _MOST:
-        page.paragraph(f"Of {len(fit.records)} records the first {_MOST} are shown below; the fit used all.", "note")
+    if len(fit.record_names) > MAX_RECORD_SECTIONS:
+        page.add_paragraph(
+            f"Of {len(fit.record_names)} records the first {MAX_RECORD_SECTIONS} are shown below; the fit used all.",
+            "note",
+        )
     for part in parts:
-        add_curves(page, part)
+        add_channels_section(page, part)
         _add_certificate(page, part)
-        add_residuals(page, part)
+        add_residuals_section(page, part)
 
 
-def _lead(subject: Subject) -> str:
+def _lead_sentence(context: ReportContext) -> str:
     """Return what was fitted to what, in one sentence."""
-    system, kept = subject.gp.system, subject.gp.fit_.measurements
+    system, kept = context.gp.system, context.gp.fit_.measurements
     channels = f" ({', '.join(system.plain_channels)})" if len(system.plain_channels) <= 8 else ""
-    parts = [count(len(system.equations), "equation"), count(len(system.plain_channels), "channel") + channels]
+    parts = [
+        format_count(len(system.equations), "equation"),
+        format_count(len(system.plain_channels), "channel") + channels,
+    ]
     if system.parameters:
-        parts.append(count(len(system.parameters), "parameter"))
-    source = f" from {subject.source}" if subject.source else ""
+        parts.append(format_count(len(system.parameters), "parameter"))
+    source = f" from {context.source}" if context.source else ""
     start, stop = kept.window
-    window = f"t from {start:.{subject.time_digits}g} to {stop:.{subject.time_digits}g}{subject.unit('t')}"
-    if len(subject.gp.records_) > 1:
-        longest = f"{stop - start:.{subject.time_digits}g}{subject.unit('t')}"
-        window = f"{count(len(subject.gp.records_), 'record')}, the longest {longest} long"
-    return f"{', '.join(parts)}; fitted to {count(kept.size, 'measurement')}{source}, {window}."
+    window = f"t from {start:.{context.n_time_digits}g} to {stop:.{context.n_time_digits}g}{context.unit_suffix('t')}"
+    if len(context.gp.records_) > 1:
+        longest = f"{stop - start:.{context.n_time_digits}g}{context.unit_suffix('t')}"
+        window = f"{format_count(len(context.gp.records_), 'record')}, the longest {longest} long"
+    return f"{', '.join(parts)}; fitted to {format_count(kept.size, 'measurement')}{source}, {window}."
 
 
-def _add_warnings(page: Page, subject: Subject) -> None:
+def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     """Add what users should know before they believe anything."""
-    found = [sentence(text) for text in subject.gp.warnings_]
+    found = [as_sentence(text) for text in context.gp.warnings_]
     if len(found) == 1:
-        page.paragraph(found[0], "warning")
+        page.add_paragraph(found[0], "warning")
     elif found:
-        page.items(found, "warning")
-    elif _is_sound(subject):
-        page.paragraph(
+        page.add_list(found, "warning")
+    elif _passes_residual_tests(context):
+        page.add_paragraph(
             "Nothing speaks against this fit: the search converged, and what the curves leave over scatters as "
             "independent noise does.",
             "good",
         )
 
 
-def _is_sound(subject: Subject) -> bool:
+def _passes_residual_tests(context: ReportContext) -> bool:
     """Return whether residuals are many enough to tell, and tell of nothing."""
-    checks = subject.gp.fit_.diagnosis.checks
-    return subject.gp.converged_ and bool(checks) and all(check.looked >= FEW for check in checks)
+    checks = context.gp.fit_.diagnosis.checks
+    return context.gp.converged_ and bool(checks) and all(check.looked >= MIN_RESIDUALS for check in checks)
 
 
-def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
+def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Iterable[str]) -> None:
     """Add the estimates in words."""
-    page.section("In words")
-    estimates = subject.gp.parameters_
-    lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
+    page.add_section("In words")
+    estimates = context.gp.parameters_
+    lines = [_parameter_sentence(context, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
-    page.items([*lines, _noise_line(subject), *_explained_line(subject)])
-    roles = dict.fromkeys(subject.gp.disturbances_, "Disturbance")
-    inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in subject.gp.fit_.input_notes]
-    for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes, *subject.gp.fit_.setup.name_notes)):
-        page.paragraph(note, "note")
+    page.add_list([*lines, _noise_sentence(context), *_explained_variance_sentence(context)])
+    roles = dict.fromkeys(context.gp.disturbances_, "Disturbance")
+    inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in context.gp.fit_.input_notes]
+    for note in map(
+        as_sentence, (*inputs, *context.gp.fit_.diagnosis.notes, *context.gp.fit_.setup.unmeasured_name_notes)
+    ):
+        page.add_paragraph(note, "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
-        page.paragraph(sentence(f"the data: {about}"), "note")
+        page.add_paragraph(as_sentence(f"the data: {about}"), "note")
 
 
-def _explained_line(subject: Subject) -> list[str]:
+def _explained_variance_sentence(context: ReportContext) -> list[str]:
     """Return how much of the data the curves explain, in one sentence; none where that is not known."""
-    shares = subject.gp.fit_.diagnosis.explained
-    listed = [f"{show_share(share)} of {name}" for name, share in shares.items()]
-    least = "at least " if len(subject.gp.records_) > 1 else ""
-    return [f"Of the variance of the data the curves explain {least}{join_words(listed)}."] if listed else []
+    shares = context.gp.fit_.diagnosis.explained_variance
+    listed = [f"{format_percent(share)} of {name}" for name, share in shares.items()]
+    least = "at least " if len(context.gp.records_) > 1 else ""
+    return [f"Of the variance of the data the curves explain {least}{join_list(listed)}."] if listed else []
 
 
-def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
+def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -> str:
     """Return what is known of a parameter, in one sentence."""
-    unit, value = subject.unit(name), f"{estimate.value:.5g}{subject.unit(name)}"
+    unit, value = context.unit_suffix(name), f"{estimate.value:.5g}{context.unit_suffix(name)}"
     if estimate.note == "fixed":
         return f"{name} was fixed at {value}."
     if estimate.note == "at its bound":
         return f"{name} is at its bound: the search ended at {value}, as far as it may go, and there is no interval."
-    if not estimate.identified and estimate.note != NOT_IDENTIFIED:
+    if not estimate.identified and estimate.note != NOT_IDENTIFIED_MESSAGE:
         return f"{name} is {estimate.note}: the search ended at {value}."
     if not estimate.identified:
         return f"{name} is {estimate.note}: the search ended at {value}, and many other values would do as well."
     low, high = estimate.interval
     value = format_uncertain(estimate.value, estimate.std_error)
-    edges = " to ".join(format_like(edge, estimate.std_error) for edge in (low, high))
+    edges = " to ".join(format_to_error(edge, estimate.std_error) for edge in (low, high))
     return f"{name} is {value}{unit} (95 % interval: {edges}{unit})."
 
 
-def _noise_line(subject: Subject) -> str:
+def _noise_sentence(context: ReportContext) -> str:
     """Return what is known of the noise, in one sentence."""
-    noise = subject.gp.noise_
+    noise = context.gp.noise_
     if not noise:
         return "The noise was given, not learned."
-    if subject.gp.fit_.arguments.noise == "shared":
-        unit = _shared_unit(subject)
-        where = "" if unit or len(subject.series) == 1 else ", in the unit of each channel"
+    if context.gp.fit_.settings.noise == "shared":
+        unit = _shared_unit(context)
+        where = "" if unit or len(context.series) == 1 else ", in the unit of each channel"
         return f"The noise of one measurement has a standard deviation of {noise['shared']:.3g}{unit}{where}."
-    listed = [f"{value:.3g}{subject.unit(name)} in {name}" for name, value in noise.items()]
-    return f"The noise of one measurement has a standard deviation of {join_words(listed)}."
+    listed = [f"{value:.3g}{context.unit_suffix(name)} in {name}" for name, value in noise.items()]
+    return f"The noise of one measurement has a standard deviation of {join_list(listed)}."
 
 
-def _shared_unit(subject: Subject) -> str:
+def _shared_unit(context: ReportContext) -> str:
     """Return the unit of everything that was measured, or nothing where units differ."""
-    found = {subject.unit(name) for name in subject.series}
+    found = {context.unit_suffix(name) for name in context.series}
     return found.pop() if len(found) == 1 else ""
 
 
-def _add_equations(page: Page, subject: Subject) -> None:
+def _add_equations(page: HtmlPage, context: ReportContext) -> None:
     """Add the equations, and what they imply."""
-    system = subject.gp.system
-    page.section("The equations")
+    system = context.gp.system
+    page.add_section("The equations")
     rows = (
         f'<div><span class="number">{number}</span>{text}</div>'
         for number, text in enumerate(equations_to_mathml(system), 1)
     )
-    page.html(f'<div class="equations">{"".join(rows)}</div>')
+    page.add_html(f'<div class="equations">{"".join(rows)}</div>')
     blue = "Blue: parameters. Black: channels, functions of time. " if system.parameters else ""
-    page.paragraph(f"{blue}A prime is a derivative in time.", "note")
+    page.add_paragraph(f"{blue}A prime is a derivative in time.", "note")
     for note in system.notes:
-        page.paragraph(note, "note")
-    page.section("What the equations imply")
-    reduced = subject.gp.fit_.setup.reduced
+        page.add_paragraph(note, "note")
+    page.add_section("What the equations imply")
+    reduced = context.gp.fit_.setup.reduced_system
     if reduced is not system:
-        given = [*subject.gp.fit_.measurements.inputs, *subject.gp.disturbances_]
-        page.paragraph(f"Given {join_words(given)}, of what responds:")
-    page.items([*reduced.explain().splitlines(), *_modes_at_estimate(subject)])
-    shown = [block for block in sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
+        given = [*context.gp.fit_.measurements.inputs, *context.gp.disturbances_]
+        page.add_paragraph(f"Given {join_list(given)}, of what responds:")
+    page.add_list([*reduced.explain().splitlines(), *_modes_at_estimate(context)])
+    shown = [block for block in analysis_sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
     text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
-    page.details("The algebra in full", f"<pre>{escape(text)}</pre>")
+    page.add_details("The algebra in full", f"<pre>{escape(text)}</pre>")
 
 
-def _modes_at_estimate(subject: Subject) -> list[str]:
+def _modes_at_estimate(context: ReportContext) -> list[str]:
     """Return what modes with parameters inside look like at the estimate."""
-    system = subject.gp.fit_.setup.reduced
+    system = context.gp.fit_.setup.reduced_system
     if not any(mode.depends_on_parameters for mode in system.modes):
         return []
-    values = {name: float(f"{found.value:.6g}") for name, found in subject.gp.parameters_.items()}
+    values = {name: float(f"{found.value:.6g}") for name, found in context.gp.parameters_.items()}
     try:
-        modes = [mode.describe(subject.unit("t").strip()) for mode in system.substitute(values).modes]
+        modes = [mode.describe(context.unit_suffix("t").strip()) for mode in system.substitute(values).modes]
     except LodekitError:
         return []
-    return [f"At the estimate: {join_words(modes)}."] if modes else []
+    return [f"At the estimate: {join_list(modes)}."] if modes else []
 
 
-def _add_tables(page: Page, subject: Subject) -> None:
+def _add_estimate_tables(page: HtmlPage, context: ReportContext) -> None:
     """Add everything that was learned, as tables."""
-    page.section("The fit")
-    if subject.gp.parameters_:
-        _add_estimates(page, subject)
+    page.add_section("The fit")
+    if context.gp.parameters_:
+        _add_parameter_table(page, context)
     rows = [
-        [name, value if isinstance(value, str) else f"{value:.5g}", _unit_of(subject, name)]
-        for name, value in shown_values(subject.gp.fit_).items()
+        [name, value if isinstance(value, str) else f"{value:.5g}", _unit_of_hyperparameter(context, name)]
+        for name, value in displayed_hyperparameters(context.gp.fit_).items()
     ]
-    for name, value in subject.gp.noise_.items():
-        unit = subject.unit(name) if name in subject.series else _shared_unit(subject)
+    for name, value in context.gp.noise_.items():
+        unit = context.unit_suffix(name) if name in context.series else _shared_unit(context)
         rows.append([f"noise ({name})", f"{value:.5g}", unit.strip()])
-    rows.append(["log evidence", f"{subject.gp.log_evidence_:.3f}", ""])
-    page.table(["quantity", "value", "unit"], rows, text=(2,))
-    failed = "The search failed" if subject.gp.fit_.optimum.converged else "The search did not converge"
-    converged = "The search converged" if subject.gp.converged_ else failed
-    page.paragraph(f"{converged}. Engine: {subject.gp.engine_}.", "note")
+    rows.append(["log evidence", f"{context.gp.log_evidence_:.3f}", ""])
+    page.add_table(["quantity", "value", "unit"], rows, text_columns=(2,))
+    failed = "The search failed" if context.gp.fit_.optimum.converged else "The search did not converge"
+    converged = "The search converged" if context.gp.converged_ else failed
+    page.add_paragraph(f"{converged}. Engine: {context.gp.engine_}.", "note")
 
 
-def _add_estimates(page: Page, subject: Subject) -> None:
+def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
     """Add a table of the parameters, beside their true values where these are known."""
-    known = {name: value for name, value in subject.truth.items() if not callable(value)}
+    known = {name: value for name, value in context.truth.items() if not callable(value)}
     head = ["parameter", "estimate", "std error", "95 % interval", "unit", *["truth"] * bool(known), "note"]
     rows = []
-    for name, found in subject.gp.parameters_.items():
+    for name, found in context.gp.parameters_.items():
         learned = found.identified and found.note != "fixed"
         low, high = found.interval
         true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
-        shown = digits(found.value, found.std_error, 5)
+        shown = significant_digits(found.value, found.std_error, 5)
         # Where there is little room, an interval takes two lines, and a short note no column of its own.
         row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to\u00a0{high:.{shown}g}"]
-        is_short = len(found.note) <= _SHORT
+        is_short = len(found.note) <= MAX_SHORT_NOTE_LENGTH
         row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
-        rows.append([name, *row, subject.unit(name).strip(), *true, "" if is_short else found.note])
-    page.table(head, rows, text=[head.index("unit"), head.index("note")])
-    what = subject.gp.fit_.setup.objective.described
-    wider = max(subject.gp.fit_.diagnosis.widening.values(), default=1.0) > 1
+        rows.append([name, *row, context.unit_suffix(name).strip(), *true, "" if is_short else found.note])
+    page.add_table(head, rows, text_columns=[head.index("unit"), head.index("note")])
+    what = context.gp.fit_.setup.objective.description
+    wider = max(context.gp.fit_.diagnosis.widening.values(), default=1.0) > 1
     errors = "standard errors come from its curvature there" + (
         ", and are widened because residuals are correlated" if wider else ""
     )
-    page.paragraph(f"Estimates maximise {what}; {errors}.", "note")
+    page.add_paragraph(f"Estimates maximise {what}; {errors}.", "note")
 
 
-def _unit_of(subject: Subject, hyperparameter: str) -> str:
+def _unit_of_hyperparameter(context: ReportContext, hyperparameter: str) -> str:
     """Return the unit of a lengthscale or a deviation by its name; empty where none is known."""
     kind, _, name = hyperparameter.partition(" of ")
-    if kind == "deviation" and subject.gp.fit_.prior.disturbances.get(name) == WHITE:
-        fit = subject.gp.fit_
-        return tell_intensity(fit.system, name, subject.units, fit.measurements.names)[1].removeprefix("the ")
-    return subject.unit("t" if kind == "lengthscale" else name).strip()
+    if kind == "deviation" and context.gp.fit_.prior.disturbances.get(name) == WHITE_NOISE:
+        fit = context.gp.fit_
+        return white_noise_unit(fit.system, name, context.units, fit.measurements.names)[1].removeprefix("the ")
+    return context.unit_suffix("t" if kind == "lengthscale" else name).strip()
 
 
-def _add_certificate(page: Page, subject: Subject) -> None:
+def _add_certificate(page: HtmlPage, context: ReportContext) -> None:
     """Add the proof that all solutions satisfy the equations, and what was measured on the curves of this page."""
-    page.section(subject.heading("Do the curves satisfy the equations?"))
+    page.add_section(context.heading("Do the curves satisfy the equations?"))
     try:
-        found = subject.gp.certificate(subject.times)
+        found = context.gp.certificate(context.curve_times)
     except AlgebraError as problem:
-        page.paragraph(f"The algebra could not check itself: {problem}.", "warning")
+        page.add_paragraph(f"The algebra could not check itself: {problem}.", "warning")
         return
-    page.paragraph(
+    page.add_paragraph(
         "Proved, by exact algebra: every curve of this model is a solution, and every solution is one of its curves."
     )
     if found.sense:
-        page.paragraph(sentence(found.sense), "note")
-    equations = [equation.text for equation in equations_with_values(subject.gp.fit_)]
+        page.add_paragraph(as_sentence(found.sense), "note")
+    equations = [equation.text for equation in pointwise_equations(context.gp.fit_)]
     if equations:
-        _add_measured(page, subject, found, equations)
+        _add_equation_residuals(page, context, found, equations)
     if found.identities:
         listed = "".join(f"<li>{escape(line)}</li>" for line in found.identities)
         words = (
             "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
             "multiplication."
         )
-        page.details("What was proved", f"<ul>{listed}</ul><p>{words}</p>")
+        page.add_details("What was proved", f"<ul>{listed}</ul><p>{words}</p>")
 
 
-def _add_measured(page: Page, subject: Subject, found: Certificate, equations: Sequence[str]) -> None:
+def _add_equation_residuals(
+    page: HtmlPage, context: ReportContext, certificate: Certificate, equations: Sequence[str]
+) -> None:
     """Add what the curves leave of equations."""
-    subjects = "the mean" if found.samples is None else f"the mean and {count(found.size, 'sample')}"
-    subjects += " (each at the parameters drawn with it)" if found.own else ""
+    subjects = "the mean" if certificate.samples is None else f"the mean and {format_count(certificate.size, 'sample')}"
+    subjects += " (each at the parameters drawn with it)" if certificate.own else ""
     text = (
-        f"at the {len(found.mean.times)} times of the plot, {subjects} leave over at most {found.residual:.1g} of the "
-        f"size of the terms of an equation. The measurement itself can be wrong by {found.uncertainty:.1g}: it "
+        f"at the {len(certificate.mean.times)} times of the plot, {subjects} leave over at most {certificate.residual:.1g} of the "
+        f"size of the terms of an equation. The measurement itself can be wrong by {certificate.uncertainty:.1g}: it "
         "differentiates the plotted curves by polynomials, and knows nothing of the model."
     )
-    if found.is_strict:
-        page.paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
-        page.paragraph("That the equations describe what was measured is another question; see Residuals.", "note")
-        if subject.gp.fit_.diagnosis.failed:
-            page.paragraph("Here they do not, or the search failed: see the top of this page.", "warning")
+    if certificate.is_strict:
+        page.add_paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
+        page.add_paragraph("That the equations describe what was measured is another question; see Residuals.", "note")
+        if context.gp.fit_.diagnosis.failed:
+            page.add_paragraph("Here they do not, or the search failed: see the top of this page.", "warning")
     else:
-        page.paragraph(
+        page.add_paragraph(
             f"Not to rounding: {text} Terms may grow so large beside their sum that floats lose it; look at the "
             "units and the plotted range.",
             "warning",
@@ -348,7 +447,7 @@ def _add_measured(page: Page, subject: Subject, found: Certificate, equations: S
     rows = [
         [str(number), equation, f"{left:.1e}", f"{apart:.1e}"]
         for number, (equation, left, apart) in enumerate(
-            zip(equations, found.mean.equations, found.mean.uncertainties, strict=True), 1
+            zip(equations, certificate.mean.max_residuals, certificate.mean.max_errors, strict=True), 1
         )
     ]
-    page.table(["", "equation", "measured, relative", "uncertain by"], rows, text=(1,))
+    page.add_table(["", "equation", "measured, relative", "uncertain by"], rows, text_columns=(1,))

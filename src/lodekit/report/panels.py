@@ -1,30 +1,216 @@
-"""Traces and layout for Plotly: panels above each other over one time axis."""
+"""The subject of a report: a fitted model with units and truth, and the points and curves that are drawn.
+
+Traces and layout for Plotly: panels above each other over one time axis.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.report.subject import BAND_COLOUR, plain
+from lodekit.data.observations import TimeSeries
+from lodekit.errors import LodekitError
+from lodekit.model import LODEGP
+from lodekit.support.html import escape_plotly
+from lodekit.support.interval_means import observable_unit
+from lodekit.support.text import significant_digits
 
-__all__ = ["Panel", "band_trace", "stack"]
+__all__ = [
+    "MAX_PLOT_POINTS",
+    "PLOTLY_BAND_COLOR",
+    "PLOTLY_DATA_COLOR",
+    "PLOTLY_MEAN_COLOR",
+    "PLOTLY_TRUTH_COLOR",
+    "PlotlyPanel",
+    "ReportContext",
+    "TruthByName",
+    "band_trace",
+    "check_span",
+    "check_truth",
+    "round_values",
+    "stack_panels",
+    "thinned_indices",
+]
+
 
 Array = NDArray[np.float64]
-_FONT = {"family": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif", "size": 13, "color": "#1b2733"}
-_GRID = {"gridcolor": "#e6ebef", "linecolor": "#c5ced6", "showline": True, "zeroline": False}
-_SHADE = {"type": "rect", "xref": "x", "y0": 0, "y1": 1, "line": {"width": 0}, "fillcolor": "rgba(120,130,140,0.13)"}
-_LINE = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"width": 1, "color": "#9aa7b3", "dash": "dot"}}
-#: Pixels between panels.
-_GAP = 38
+TruthByName = Mapping[str, float | Callable[[Array], Array]]
+#: More points than this only make a plot slow.
+MAX_PLOT_POINTS = 5000
+# Okabe and Ito's colours, which everyone can tell apart.
+PLOTLY_DATA_COLOR, PLOTLY_MEAN_COLOR, PLOTLY_BAND_COLOR, PLOTLY_TRUTH_COLOR = (
+    "#4a4a4a",
+    "#0072b2",
+    "rgba(0,114,178,0.2)",
+    "#d55e00",
+)
+#: The steps of a curve: doubled until straight lines between them are as good.
+CURVE_GRID_SIZES = (400, 800, 1600, 3200)
 
 
 @dataclass(frozen=True)
-class Panel:
+class ReportContext:
+    """A fitted model, and what the user said about it.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    units : dict of str to str
+        Units of channels, parameters and the time ``t``, by name.
+    source : str
+        The name of the data file; empty where it is not known.
+    truth : dict of str to float or function
+        True values of parameters, and true channels as functions of times, where they are known.
+    span : (float, float)
+        From when to when curves are drawn, in the user's units.
+    record : str
+        Where this is one record of several: its name.
+    """
+
+    gp: LODEGP
+    units: Mapping[str, str]
+    source: str
+    truth: TruthByName
+    span: tuple[float, float]
+    record: str = ""
+
+    def heading(self, text: str) -> str:
+        """Return the heading of a section, with the record that it is about where there are several."""
+        if not self.record:
+            return text
+        return f"{text} Record {self.record}" if text.endswith("?") else f"{text}, record {self.record}"
+
+    def unit_suffix(self, name: str) -> str:
+        """Return the unit of a channel, a parameter or ``t`` with a space before it; empty where none is known."""
+        found = observable_unit(self.units, name).strip()
+        return f" {found}" if found else ""
+
+    @cached_property
+    def series(self) -> dict[str, TimeSeries]:
+        """The measurements by observable, or averages where only sums were kept."""
+        return {item.observable: item for part in self.gp.fit_.record_fits for item in part.measurements.plotted_series}
+
+    @property
+    def observables(self) -> list[str]:
+        """The channels, and whatever else was measured."""
+        channels = self.gp.fit_.setup.channels
+        return [*channels, *(name for name in self.series if name not in channels)]
+
+    @property
+    def n_time_digits(self) -> int:
+        """How many digits tell the times of a plot apart: ten where the time is that of Unix."""
+        return significant_digits(max(map(abs, self.span)), (self.span[1] - self.span[0]) / 100, 6)
+
+    @cached_property
+    def curve_times(self) -> Array:
+        """Times of the curves, so many that straight lines between them are as good."""
+        for steps in CURVE_GRID_SIZES:
+            times = np.array(round_values(np.linspace(*self.span, steps + 1), 12))
+            # Inputs that jump are drawn from their samples.
+            known = self.gp.fit_.measurements.inputs
+            mean = self.gp.predict(times, [name for name in self.observables if name not in known])
+            bend = np.abs(mean[1:-1:2] - (mean[:-2:2] + mean[2::2]) / 2).max(axis=0)
+            if (bend <= 0.01 * np.ptp(mean, axis=0)).all():
+                break
+        return times
+
+    @property
+    def hover_time_template(self) -> str:
+        """The time of a point, in the words of Plotly's hover template."""
+        return f"<br>t = %{{x:.{self.n_time_digits}~g}}{escape_plotly(self.unit_suffix('t'))}<extra></extra>"
+
+    @property
+    def time_label(self) -> str:
+        """The label of the time axis."""
+        unit = self.unit_suffix("t")
+        return escape_plotly(f"t in{unit}" if unit else "t")
+
+
+def check_span(span: Sequence[float] | None, default_span: tuple[float, float]) -> tuple[float, float]:
+    """Return from when to when curves are drawn; raise where these are not two finite, ascending numbers.
+
+    Parameters
+    ----------
+    span : sequence of two floats, or None
+        What the user asked for.
+    default_span : (float, float)
+        What is drawn otherwise.
+    """
+    if span is None:
+        return default_span
+    try:
+        start, stop = (float(value) for value in span)
+    except (TypeError, ValueError):
+        raise LodekitError(f"expected span=(from, to), two numbers, got {span!r}") from None
+    if not (math.isfinite(start) and math.isfinite(stop) and start < stop):
+        raise LodekitError(f"expected span=(from, to) with from < to, got ({start:g}, {stop:g})")
+    return start, stop
+
+
+def check_truth(truth: TruthByName | None) -> TruthByName:
+    """Return true values and functions by name; raise where they are something else.
+
+    Parameters
+    ----------
+    truth : dict of str to float or function, or None
+        What the user gave.
+    """
+    known = {} if truth is None else truth
+    if not isinstance(known, Mapping) or not all(callable(each) or isinstance(each, Real) for each in known.values()):
+        raise LodekitError(
+            f"expected truth as a dict of names to numbers (parameters) or functions of times (channels), got {truth!r}"
+        )
+    return dict(known)
+
+
+def round_values(values: Array, significant_digits: int = 10) -> list[float]:
+    """Return floats that are short as text.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+    significant_digits : int
+        How many significant digits are kept.
+    """
+    return [float(f"{value:.{significant_digits}g}") for value in values.tolist()]
+
+
+def thinned_indices(count: int) -> NDArray[np.intp]:
+    """Return which of `count` points are drawn: all, or `MAX_PLOT_POINTS` of them, evenly chosen."""
+    return np.arange(count) if count <= MAX_PLOT_POINTS else np.linspace(0, count - 1, MAX_PLOT_POINTS).astype(np.intp)
+
+
+PLOTLY_FONT = {"family": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif", "size": 13, "color": "#1b2733"}
+PLOTLY_AXIS_STYLE = {"gridcolor": "#e6ebef", "linecolor": "#c5ced6", "showline": True, "zeroline": False}
+SHADED_RECTANGLE = {
+    "type": "rect",
+    "xref": "x",
+    "y0": 0,
+    "y1": 1,
+    "line": {"width": 0},
+    "fillcolor": "rgba(120,130,140,0.13)",
+}
+REFERENCE_LINE = {
+    "type": "line",
+    "xref": "paper",
+    "x0": 0,
+    "x1": 1,
+    "line": {"width": 1, "color": "#9aa7b3", "dash": "dot"},
+}
+#: Pixels between panels.
+PANEL_GAP_PIXELS = 38
+
+
+@dataclass(frozen=True)
+class PlotlyPanel:
     """One plot in a stack of plots over the same time.
 
     Parameters
@@ -35,7 +221,7 @@ class Panel:
         As Plotly wants them, without axes; traces of one name are one entry of the legend.
     limits : (float, float)
         The smallest and the largest value to be seen at first.
-    lines : tuple of float
+    reference_lines : tuple of float
         Values at which a dotted line goes across; the only ones that are named on the axis.
     ticks : tuple of float
         Values that are named on the axis instead.
@@ -44,7 +230,7 @@ class Panel:
     title: str
     traces: Sequence[Mapping[str, Any]]
     limits: tuple[float, float]
-    lines: tuple[float, ...] = ()
+    reference_lines: tuple[float, ...] = ()
     ticks: tuple[float, ...] = ()
 
 
@@ -61,23 +247,23 @@ def band_trace(x: Sequence[float], low: Array, high: Array) -> dict[str, Any]:
     return {
         "name": "95 % band",
         "x": [*x, *x[::-1]],
-        "y": plain(high) + plain(low[::-1]),
+        "y": round_values(high) + round_values(low[::-1]),
         "mode": "lines",
         "line": {"width": 0},
         "fill": "toself",
-        "fillcolor": BAND_COLOUR,
+        "fillcolor": PLOTLY_BAND_COLOR,
         "hoverinfo": "skip",
     }
 
 
-def stack(
-    panels: Sequence[Panel],
+def stack_panels(
+    panels: Sequence[PlotlyPanel],
     *,
     height: int,
-    label: str,
+    time_label: str,
     span: tuple[float, float],
     shaded: Sequence[tuple[float, float]] = (),
-    log: bool = False,
+    log_scale: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of panels above each other with one time axis.
 
@@ -87,30 +273,30 @@ def stack(
         From top to bottom.
     height : int
         Of one panel, in pixels.
-    label : str
+    time_label : str
         Of the time axis, made with `plot_text`.
     span : (float, float)
         The times to be seen at first.
     shaded : sequence of (float, float)
         Times on a grey ground.
-    log : bool
+    log_scale : bool
         Whether the axis is one of frequencies, which are seen in powers of ten.
     """
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
     above, below = 66 if len(named) > 1 else 36, 48
-    area = len(panels) * (height + _GAP) - _GAP
+    area = len(panels) * (height + PANEL_GAP_PIXELS) - PANEL_GAP_PIXELS
     layout: dict[str, Any] = {
         "height": area + above + below,
         "margin": {"l": 60, "r": 12, "t": above, "b": below},
-        "font": _FONT,
+        "font": PLOTLY_FONT,
         "paper_bgcolor": "#fff",
         "plot_bgcolor": "#fff",
         "hovermode": "closest",
         "showlegend": len(named) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1 + 30 / area, "xanchor": "left", "yanchor": "bottom"},
         "xaxis": {
-            **_GRID,
-            "title": {"text": label, "font": {"size": 13}},
+            **PLOTLY_AXIS_STYLE,
+            "title": {"text": time_label, "font": {"size": 13}},
             "range": list(span),
             "exponentformat": "none",
             "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
@@ -118,15 +304,17 @@ def stack(
         "annotations": [],
         "shapes": [],
     }
-    if log:
+    if log_scale:
         ends = [math.log10(edge) for edge in span]
         layout["xaxis"] |= {"type": "log", "range": ends, "exponentformat": "power", "dtick": 1}
     for number, panel in enumerate(panels, 1):
         axis = _axis_name(number)
-        layout[axis.replace("y", "yaxis")] = _vertical_axis(panel, height, area - (number - 1) * (height + _GAP), area)
-        layout["annotations"].append(_title(panel, axis))
+        layout[axis.replace("y", "yaxis")] = _vertical_axis(
+            panel, height, area - (number - 1) * (height + PANEL_GAP_PIXELS), area
+        )
+        layout["annotations"].append(_title_annotation(panel, axis))
         layout["shapes"] += _shapes(panel, axis, shaded)
-    return _place_traces(panels), layout
+    return _assign_axes(panels), layout
 
 
 def _axis_name(number: int) -> str:
@@ -134,13 +322,13 @@ def _axis_name(number: int) -> str:
     return "y" if number == 1 else f"y{number}"
 
 
-def _vertical_axis(panel: Panel, height: int, top: int, area: int) -> dict[str, Any]:
+def _vertical_axis(panel: PlotlyPanel, height: int, top: int, area: int) -> dict[str, Any]:
     """Return the vertical axis of a panel whose upper edge lies at `top` pixels of `area`."""
     low, high = panel.limits
-    named = panel.ticks or panel.lines
+    named = panel.ticks or panel.reference_lines
     margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     return {
-        **_GRID,
+        **PLOTLY_AXIS_STYLE,
         "domain": [max(top - height, 0) / area, top / area],
         "range": [low - margin, high + margin],
         "anchor": "x",
@@ -149,20 +337,23 @@ def _vertical_axis(panel: Panel, height: int, top: int, area: int) -> dict[str, 
     }
 
 
-def _title(panel: Panel, axis: str) -> dict[str, Any]:
+def _title_annotation(panel: PlotlyPanel, axis: str) -> dict[str, Any]:
     title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
     return {**title, "xanchor": "left", "yanchor": "bottom", "align": "left"}
 
 
-def _shapes(panel: Panel, axis: str, shaded: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+def _shapes(panel: PlotlyPanel, axis: str, shaded: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
     """Return the grey grounds and the dotted lines of a panel."""
     grounds = [
-        {**_SHADE, "x0": start, "x1": stop, "yref": f"{axis} domain", "layer": "below"} for start, stop in shaded
+        {**SHADED_RECTANGLE, "x0": start, "x1": stop, "yref": f"{axis} domain", "layer": "below"}
+        for start, stop in shaded
     ]
-    return grounds + [{**_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"} for value in panel.lines]
+    return grounds + [
+        {**REFERENCE_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"} for value in panel.reference_lines
+    ]
 
 
-def _place_traces(panels: Sequence[Panel]) -> list[dict[str, Any]]:
+def _assign_axes(panels: Sequence[PlotlyPanel]) -> list[dict[str, Any]]:
     """Return the traces with their axes; the first of a name stands for all of them in the legend."""
     placed: list[dict[str, Any]] = []
     seen: set[str] = set()

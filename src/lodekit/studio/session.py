@@ -1,29 +1,106 @@
-"""All that somebody has typed and chosen, as one frozen value: whatever goes wrong elsewhere, it is still there."""
+"""What went wrong, in words for people: a sentence, and never a traceback.
+
+All that somebody has typed and chosen, as one frozen value: whatever goes wrong elsewhere, it is still there.
+
+What equations imply, ready to be shown: sentences, exponents, dimensions, and the proof.
+
+What the companion of a session answers: plain values, which travel from one process to another.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from lodekit.errors import LodekitError, ParameterError
+from lodekit.errors import AlgebraError, LodekitError, ParameterError
+from lodekit.system.display import analysis_sections, equations_to_mathml
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = ["LATENTS", "NOISES", "PRIORS", "Assignment", "Choices", "Entry", "Session", "read_session"]
+__all__ = [
+    "LATENT_KERNELS",
+    "NOISE_MODELS",
+    "NO_EQUATIONS_MESSAGE",
+    "PRIOR_TYPES",
+    "CatalogEntry",
+    "ColumnAssignment",
+    "CurveImage",
+    "EquationAnalysis",
+    "EquationText",
+    "FitChoices",
+    "ParameterEntry",
+    "ParsedEquations",
+    "ProofText",
+    "StudioSession",
+    "SystemOutline",
+    "analyze_system",
+    "format_proof",
+    "hide_folder",
+    "modes_at",
+    "session_from_dict",
+    "user_message",
+]
 
-_PRIOR = re.compile(r"\s*(normal|lognormal)\s*\(?\s*([^\s,;()]+)\s*[,;\s]\s*([^\s,;()]+)\s*\)?\s*", re.IGNORECASE)
-_BOUNDS = re.compile(r"\s*([^\s,;:]*)\s*(?:to|\.\.|…|:|,|;)\s*([^\s,;:]*)\s*", re.IGNORECASE)
+
+def user_message(error: Exception, folder: Path | None = None) -> str:
+    """Return what is said on the page about an exception: what our own ones say, and one sentence for all others.
+
+    Parameters
+    ----------
+    error : Exception
+    folder : Path, optional
+        Where files are kept, of which nothing is said.
+
+    Examples
+    --------
+    >>> say_trouble(LodekitError("expected two times, got one"))
+    'expected two times, got one'
+    >>> say_trouble(KeyError("x"))
+    'Something unexpected went wrong here; nothing that you typed is lost.'
+    """
+    if isinstance(error, LodekitError):
+        return str(error) if folder is None else hide_folder(str(error), folder)
+    if isinstance(error, MemoryError):
+        return "There is not enough memory for this; take fewer lines, or a shorter window."
+    return "Something unexpected went wrong here; nothing that you typed is lost."
+
+
+def hide_folder(text: str, folder: Path) -> str:
+    """Return a message without the folder in which files are kept here: their names say enough.
+
+    Parameters
+    ----------
+    text : str
+    folder : Path
+
+    Examples
+    --------
+    >>> hide_folder("/tmp/a7f3/log.csv: expected columns", Path("/tmp/a7f3"))
+    'log.csv: expected columns'
+    """
+    for place in dict.fromkeys((folder, folder.resolve(), folder.parent, folder.parent.resolve())):
+        text = text.replace(f"{place}{os.sep}", "").replace(str(place), "")
+    return text
+
+
+PRIOR_PATTERN = re.compile(
+    r"\s*(normal|lognormal)\s*\(?\s*([^\s,;()]+)\s*[,;\s]\s*([^\s,;()]+)\s*\)?\s*", re.IGNORECASE
+)
+BOUNDS_PATTERN = re.compile(r"\s*([^\s,;:]*)\s*(?:to|\.\.|…|:|,|;)\s*([^\s,;:]*)\s*", re.IGNORECASE)
 #: What an assignment and the choices of a fit may say.
-KINDS = ("", "hold", "linear", "auto")
-NOISES, PRIORS = ("channel", "shared"), ("latent", "channels")
-LATENTS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
+INPUT_KINDS = ("", "hold", "linear", "auto")
+NOISE_MODELS, PRIOR_TYPES = ("channel", "shared"), ("latent", "channels")
+LATENT_KERNELS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ParameterEntry:
     """What is known of a parameter, as it was typed.
 
     Parameters
@@ -63,16 +140,16 @@ class Entry:
         try:
             return Parameter(
                 positive=self.is_positive,
-                bounds=_read_bounds(self.bounds),
+                bounds=_parse_bounds(self.bounds),
                 fixed=self.value if self.is_fixed else None,
                 start=self.value if starts and not self.is_fixed else None,
-                prior=_read_prior(self.prior),
+                prior=_parse_prior(self.prior),
             )
         except ParameterError as problem:
             raise ParameterError(f"{self.name}: {problem}") from None
 
     @classmethod
-    def of(cls, name: str, parameter: Parameter, value: float | None = None) -> Entry:
+    def from_parameter(cls, name: str, parameter: Parameter, value: float | None = None) -> ParameterEntry:
         """Return the entry of a parameter.
 
         Parameters
@@ -84,49 +161,49 @@ class Entry:
         """
         known = next((v for v in (parameter.fixed, parameter.start, value) if v is not None), 1.0)
         bounds = "" if parameter.bounds is None else "{:.15g} to {:.15g}".format(*parameter.bounds)
-        prior = "" if parameter.prior is None else _write_prior(parameter.prior)
+        prior = "" if parameter.prior is None else _format_prior(parameter.prior)
         return cls(name, float(known), parameter.fixed is not None, parameter.positive, bounds, prior)
 
 
-def _number(text: str, what: str, empty: float = math.nan) -> float:
-    if not text and not math.isnan(empty):
-        return empty
+def _parse_number(text: str, expected: str, default: float = math.nan) -> float:
+    if not text and not math.isnan(default):
+        return default
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if math.isnan(found):
-        raise ParameterError(f"expected {what}, got {text!r}")
+        raise ParameterError(f"expected {expected}, got {text!r}")
     return found
 
 
-def _read_bounds(text: str) -> tuple[float, float] | None:
+def _parse_bounds(text: str) -> tuple[float, float] | None:
     if not text.strip():
         return None
-    match = _BOUNDS.fullmatch(text)
+    match = BOUNDS_PATTERN.fullmatch(text)
     if match is None:
         raise ParameterError(f"expected bounds such as 0.1 to 10, or 0 to, got {text!r}")
     what = "a number on each side of bounds, such as 0.1 to 10"
-    return _number(match[1], what, -math.inf), _number(match[2], what, math.inf)
+    return _parse_number(match[1], what, -math.inf), _parse_number(match[2], what, math.inf)
 
 
-def _read_prior(text: str) -> Normal | LogNormal | None:
+def _parse_prior(text: str) -> Normal | LogNormal | None:
     if not text.strip():
         return None
-    match = _PRIOR.fullmatch(text)
+    match = PRIOR_PATTERN.fullmatch(text)
     if match is None:
         raise ParameterError(f"expected a prior such as normal(5, 1) or lognormal(5, 0.7), got {text!r}")
-    numbers = [_number(part, "two numbers for a prior, such as normal(5, 1)") for part in match.groups()[1:]]
+    numbers = [_parse_number(part, "two numbers for a prior, such as normal(5, 1)") for part in match.groups()[1:]]
     return Normal(*numbers) if match[1].lower() == "normal" else LogNormal(*numbers)
 
 
-def _write_prior(prior: Normal | LogNormal) -> str:
+def _format_prior(prior: Normal | LogNormal) -> str:
     first, second = vars(prior).values()
     return f"{type(prior).__name__.lower()}({first:.15g}, {second:.15g})"
 
 
 @dataclass(frozen=True)
-class Assignment:
+class ColumnAssignment:
     """Where the measurements of a channel are, and what they are taken for.
 
     Parameters
@@ -144,7 +221,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Choices:
+class FitChoices:
     """How a system is fitted.
 
     Parameters
@@ -164,7 +241,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Session:
+class StudioSession:
     """All that somebody has typed and chosen.
 
     Parameters
@@ -209,66 +286,66 @@ class Session:
     equations: str = ""
     declared: str = ""
     example: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ParameterEntry, ...] = ()
     file: str = ""
     is_simulated: bool = False
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[ColumnAssignment, ...] = ()
     dt: float | None = None
     window: tuple[float | None, float | None] = (None, None)
     held_out: tuple[float, float] | None = None
     record: str = ""
     given: tuple[str, ...] = ()
-    choices: Choices = field(default_factory=Choices)
+    choices: FitChoices = field(default_factory=FitChoices)
     truth: Mapping[str, float] = field(default_factory=dict)
     truth_of: str = ""
     tray: tuple[str, ...] = ()
     edition: int = 0
     revision: int = 0
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> ParameterEntry:
         """Return what is known of a parameter, by its name."""
-        return next((entry for entry in self.entries if entry.name == name), Entry(name))
+        return next((entry for entry in self.entries if entry.name == name), ParameterEntry(name))
 
-    def with_entry(self, entry: Entry) -> Session:
+    def with_entry(self, entry: ParameterEntry) -> StudioSession:
         """Return the session with another entry for a parameter."""
         others = tuple(own for own in self.entries if own.name != entry.name)
         return replace(self, entries=(*others, entry))
 
-    def with_assignment(self, assignment: Assignment) -> Session:
+    def with_assignment(self, assignment: ColumnAssignment) -> StudioSession:
         """Return the session with another assignment of a channel."""
         others = tuple(own for own in self.assignments if own.channel != assignment.channel)
         return replace(self, assignments=(*others, assignment))
 
-    def system(self, bare: System, *, starts: bool = False) -> System:
+    def system(self, base_system: System, *, starts: bool = False) -> System:
         """Return a system with what is known of its parameters.
 
         Parameters
         ----------
-        bare : System
+        base_system : System
             As it was read from the equations, with nothing known of its parameters.
         starts : bool
             Whether a search begins where the sliders stand.
         """
-        parameters = {name: self.entry(name).parameter(starts=starts) for name in bare.parameters}
-        return System(list(bare.equations), parameters=parameters, channels=bare.plain_channels)
+        parameters = {name: self.entry(name).parameter(starts=starts) for name in base_system.parameters}
+        return System(list(base_system.equations), parameters=parameters, channels=base_system.plain_channels)
 
     def values(self, names: Sequence[str]) -> dict[str, float]:
         """Return where the sliders of some parameters stand, by `names`."""
         return {name: self.entry(name).value for name in names}
 
     @property
-    def how(self) -> dict[str, Any]:
-        """How the data file is read and the system fitted, as `lodekit.workflow.open_data` takes it."""
+    def fit_options(self) -> dict[str, Any]:
+        """How the data file is read and the system fitted, as `lodekit.workflow.pipeline.prepare_fit` takes it."""
         own = self.choices
         return {"dt": self.dt, "window": self.window, "noise": own.noise, "latent": own.latent, "prior": own.prior}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON; `read_session` makes the session again."""
+        """Return plain values, for JSON; `session_from_dict` makes the session again."""
         return asdict(self)
 
 
-def read_session(content: Any) -> Session:
-    """Return the session that `Session.to_dict` has described; raise where it describes none.
+def session_from_dict(content: Any) -> StudioSession:
+    """Return the session that `StudioSession.to_dict` has described; raise where it describes none.
 
     Examples
     --------
@@ -278,36 +355,36 @@ def read_session(content: Any) -> Session:
     """
     try:
         plain = dict(content)
-        plain["entries"] = tuple(_make(Entry, item) for item in plain["entries"])
-        plain["assignments"] = tuple(_make(Assignment, item) for item in plain["assignments"])
-        plain["choices"] = _make(Choices, plain["choices"])
+        plain["entries"] = tuple(_checked_dataclass(ParameterEntry, item) for item in plain["entries"])
+        plain["assignments"] = tuple(_checked_dataclass(ColumnAssignment, item) for item in plain["assignments"])
+        plain["choices"] = _checked_dataclass(FitChoices, plain["choices"])
         plain["truth"] = {str(name): float(value) for name, value in dict(plain["truth"]).items()}
         for name in ("tray", "given"):
             plain[name] = tuple(str(each) for each in plain[name])
         first, last = plain["window"]
-        plain["window"] = (_edge(first), _edge(last))
+        plain["window"] = (_optional_float(first), _optional_float(last))
         held = plain["held_out"]
         plain["held_out"] = None if held is None else (float(held[0]), float(held[1]))
         plain["dt"] = None if plain["dt"] is None else float(plain["dt"])
-        session: Session = _make(Session, plain)
+        session: StudioSession = _checked_dataclass(StudioSession, plain)
     except (KeyError, TypeError, ValueError, IndexError) as problem:
         raise LodekitError(f"expected a session of the studio, got something else: {problem}") from None
-    if any(item.kind not in KINDS for item in session.assignments):
+    if any(item.kind not in INPUT_KINDS for item in session.assignments):
         raise LodekitError("expected inputs that are held, linear or auto in a session, got something else")
     own = session.choices
-    if own.noise not in NOISES or own.prior not in PRIORS or own.latent not in LATENTS:
+    if own.noise not in NOISE_MODELS or own.prior not in PRIOR_TYPES or own.latent not in LATENT_KERNELS:
         raise LodekitError("expected a session with choices that the page offers, got others")
     return session
 
 
-def _edge(value: Any) -> float | None:
+def _optional_float(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _make(kind: type[Any], content: Mapping[str, Any]) -> Any:
+def _checked_dataclass(cls: type[Any], content: Mapping[str, Any]) -> Any:
     """Return a frozen value from plain ones whose types are those of its defaults."""
-    made = kind(**content)
-    for item in fields(kind):
+    made = cls(**content)
+    for item in fields(cls):
         value = getattr(made, item.name)
         # Names have no default.
         default = "" if item.name in ("name", "channel") else item.default
@@ -316,3 +393,210 @@ def _make(kind: type[Any], content: Mapping[str, Any]) -> Any:
         if isinstance(default, float) and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TypeError(f"{item.name} is no number")
     return made
+
+
+#: Blocks of the whole analysis that are shown elsewhere.
+_OMITTED_SECTIONS = ("Equations", "What this means", "Notes")
+
+
+@dataclass(frozen=True)
+class EquationAnalysis:
+    """What the equations imply, in plain words.
+
+    Parameters
+    ----------
+    equations : tuple of str
+        As MathML, one each.
+    sentences : tuple of str
+        The findings of `System.explain`, most important first.
+    is_controllable : bool
+    free_functions : int
+    inputs : tuple of tuple of str
+        Channels that can be chosen freely, together; empty where that was not determined.
+    dimensions : dict of str to str
+        Of each parameter, in terms of time and channels.
+    notes : tuple of str
+        How the text was read, where that is worth knowing.
+    """
+
+    equations: tuple[str, ...]
+    sentences: tuple[str, ...]
+    is_controllable: bool
+    free_functions: int
+    inputs: tuple[tuple[str, ...], ...]
+    dimensions: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProofText:
+    """The algebra in full, for those who want it.
+
+    Parameters
+    ----------
+    text : str
+        Operator matrix, Smith form, every solution.
+    proved : tuple of str
+        Exact identities that were checked by multiplication.
+    error : str
+        Why nothing was proved, where that is so.
+    """
+
+    text: str
+    proved: tuple[str, ...]
+    error: str = ""
+
+
+@lru_cache(maxsize=64)
+def analyze_system(system: System) -> EquationAnalysis:
+    """Return what a system implies, in words.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> found = analyse(lk.System("x' = -a*x + u", parameters=["a"]))
+    >>> found.is_controllable, found.inputs, found.dimensions
+    (True, (('x',), ('u',)), {'a': '1/t'})
+    """
+    dimensions = system.dimensions()
+    shown = {n: "cannot be told" if n in dimensions.undetermined else dimensions.format(n) for n in dimensions}
+    try:
+        inputs = system.possible_inputs if system.free_functions else ()
+    except AlgebraError:
+        inputs = ()
+    return EquationAnalysis(
+        tuple(equations_to_mathml(system)),
+        tuple(system.explain().splitlines()),
+        system.is_controllable,
+        system.free_functions,
+        tuple(tuple(names) for names in inputs),
+        shown,
+        tuple(system.notes),
+    )
+
+
+@lru_cache(maxsize=64)
+def format_proof(system: System) -> ProofText:
+    """Return the Smith form and all solutions as text, with what was proved about them.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> prove(lk.System("x' = v")).proved[0]
+    'U A V = D'
+    """
+    shown = [block for block in analysis_sections(system) if block[0] not in _OMITTED_SECTIONS]
+    text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
+    try:
+        return ProofText(text, tuple(system.verify()))
+    except LodekitError as problem:
+        return ProofText(text, (), str(problem))
+
+
+def modes_at(system: System, given: Sequence[str], values: Mapping[str, float]) -> tuple[complex, ...]:
+    """Return the exponents of what is left when some channels are known: the poles of the response to them.
+
+    Parameters
+    ----------
+    system : System
+    given : sequence of str
+        Channels; none leaves the modes that nothing can influence.
+    values : dict of str to float
+        Of the parameters.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x'' + c*x' + k*x = u", parameters=["c", "k"])
+    >>> exponents_at(system, ["u"], {"c": 2.0, "k": 5.0})
+    ((-1-2j), (-1+2j))
+    """
+    rest = system.given(given) if given else system
+    found = []
+    for mode in rest.exponents:
+        own = {name: value for name, value in values.items() if name in mode.ring.parameters}
+        roots = mode.roots_at(own) if mode.depends_on_parameters else mode.roots
+        found += [complex(root) for root in roots for _ in range(mode.multiplicity)]
+    return tuple(found)
+
+
+#: Equations and declared parameters, as they were typed.
+EquationText = tuple[str, str]
+#: What is said where something needs a system, and there is none yet.
+NO_EQUATIONS_MESSAGE = "expected equations first, such as x' = -a*x + u"
+
+
+@dataclass(frozen=True)
+class SystemOutline:
+    """What the page has to know of a system.
+
+    Parameters
+    ----------
+    equations, parameters, channels : tuple of str
+    """
+
+    equations: tuple[str, ...]
+    parameters: tuple[str, ...]
+    channels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ParsedEquations:
+    """A text as far as it was understood.
+
+    Parameters
+    ----------
+    outline : Outline or None
+        None where the text is no system.
+    analysis : Analysis or None
+        What the equations imply.
+    error : str
+        What is wrong, with carets below the line where it is; empty where nothing is.
+    inferred_parameters : tuple of str
+        Names that nobody declared, and that were taken for parameters.
+    is_empty : bool
+        Whether there is no text yet.
+    """
+
+    outline: SystemOutline | None = None
+    analysis: EquationAnalysis | None = None
+    error: str = ""
+    inferred_parameters: tuple[str, ...] = ()
+    is_empty: bool = False
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """An example of the catalog.
+
+    Parameters
+    ----------
+    name, story : str
+        What it is called, and what it is in one line.
+    outline : Outline
+    parameters : dict of str to Parameter
+        What is known of them.
+    values : dict of str to float
+        The true ones.
+    """
+
+    name: str
+    story: str
+    outline: SystemOutline
+    parameters: Mapping[str, Parameter]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class CurveImage:
+    """The curve at some values of the parameters, drawn.
+
+    Parameters
+    ----------
+    svg : str
+    log_evidence : float
+        At these values.
+    """
+
+    svg: str
+    log_evidence: float

@@ -1,80 +1,106 @@
-"""The fourth step: fits in a process of their own, and what came of them."""
+"""The fourth step: fits in a process of their own, and what came of them.
+
+The fifth step: every fit of the session, side by side.
+
+The last step: everything in files, and the lines that do the same without this page.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from html import escape
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from lodekit.rounding import digits
-from lodekit.studio.desk import Desk
-from lodekit.studio.fits import begin_free, collect, read_fit, try_fit
-from lodekit.studio.frame import heading, notice, show, show_table
-from lodekit.studio.session import LATENTS, NOISES, PRIORS
-from lodekit.wording import sentence, show_share
+from lodekit.errors import LodekitError
+from lodekit.studio.components import show_figure, show_heading, show_notice, show_table
+from lodekit.studio.controller import (
+    SessionController,
+    collect_task,
+    read_fit_result,
+    remove_fit,
+    start_export,
+    start_fit_or_report,
+    start_unconstrained_fit,
+)
+from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES
+from lodekit.studio.session_files import (
+    MAX_UPLOAD_BYTES,
+    SESSION_SUFFIX,
+    SYSTEM_FILE,
+    generate_script,
+    generate_shell,
+    pack_session,
+)
+from lodekit.support.files import MODEL_FILE
+from lodekit.support.text import as_sentence, format_percent, significant_digits
 
-__all__ = ["list_parameters", "show_fit"]
-
-_TASKS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Writing report and predictions"}
+__all__ = ["parameter_rows", "render_comparison", "render_downloads", "render_fit"]
 
 
-def show_fit(desk: Desk) -> None:
+TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Writing report and predictions"}
+
+
+def render_fit(controller: SessionController) -> None:
     """Show how to fit, how far a fit has come, and what came of it.
 
     Parameters
     ----------
-    desk : Desk
+    controller : Desk
     """
-    heading("Fit")
-    own = desk.session
+    show_heading("Fit")
+    own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
-    ready = desk.system is not None and own.file != "" and desk.room.job is None
+    ready = controller.system is not None and own.file != "" and controller.server_session.task is None
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
-        try_fit(desk)
+        start_fit_or_report(controller)
         st.rerun()
     with how, st.popover("How it is fitted", icon=":material/tune:"):
-        _choose(desk)
-    if desk.room.job is not None:
-        _watch(desk)
+        _edit_fit_choices(controller)
+    if controller.server_session.task is not None:
+        _show_progress(controller)
     for task in ("fit", "free", "deliver"):
-        if trouble := desk.room.trouble.get(task):
-            notice(trouble, "" if trouble == "Cancelled." else "warning")
+        if trouble := controller.server_session.errors.get(task):
+            show_notice(trouble, "" if trouble == "Cancelled." else "warning")
     if not own.tray:
-        if desk.room.job is None:
-            notice("Parameters with intervals, bands, residual verdict and certificate appear here after a fit.")
+        if controller.server_session.task is None:
+            show_notice("Parameters with intervals, bands, residual verdict and certificate appear here after a fit.")
         return
     name = own.tray[-1]
     if len(own.tray) > 1:
         name = st.segmented_control("Show", own.tray, default=own.tray[-1], key=f"shown-{own.tray[-1]}") or name
-    show_result(desk, name)
+    show_result(controller, name)
 
 
-def _choose(desk: Desk) -> None:
-    own = desk.session.choices
-    revision = desk.session.revision
+def _edit_fit_choices(controller: SessionController) -> None:
+    own = controller.session.choices
+    revision = controller.session.revision
     noise = st.radio(
         "Noise",
-        NOISES,
-        index=NOISES.index(own.noise),
+        NOISE_MODELS,
+        index=NOISE_MODELS.index(own.noise),
         key=f"noise-{revision}",
         format_func={"channel": "a level for each channel", "shared": "one level for all"}.__getitem__,
         horizontal=True,
     )
     prior = st.radio(
         "Smooth are",
-        PRIORS,
-        index=PRIORS.index(own.prior),
+        PRIOR_TYPES,
+        index=PRIOR_TYPES.index(own.prior),
         key=f"prior-{revision}",
         format_func={"latent": "the free functions", "channels": "the channels"}.__getitem__,
         horizontal=True,
     )
-    latent = st.selectbox("Covariance", LATENTS, index=LATENTS.index(own.latent), key=f"latent-{revision}")
+    latent = st.selectbox(
+        "Covariance", LATENT_KERNELS, index=LATENT_KERNELS.index(own.latent), key=f"latent-{revision}"
+    )
     seed = st.number_input("Seed of the starts", 0, 10**6, own.seed, key=f"seed-{revision}")
-    given, possible = desk.given, desk.possible_given
-    if given and desk.session.held_out is not None:
+    given, possible = controller.given, controller.possible_given
+    if given and controller.session.held_out is not None:
         chosen = st.selectbox(
             "Known over the held-out part",
             possible,
@@ -84,76 +110,76 @@ def _choose(desk: Desk) -> None:
             help="The free run predicts all other channels from these.",
         )
         if tuple(chosen) != given:
-            desk.change(given=tuple(chosen))
+            controller.change(given=tuple(chosen))
     new = replace(own, noise=str(noise), prior=str(prior), latent=str(latent), seed=int(seed))
     if new != own:
-        desk.change(choices=new)
+        controller.change(choices=new)
 
 
 @st.fragment(run_every=0.4)
-def _watch(desk: Desk) -> None:
+def _show_progress(controller: SessionController) -> None:
     """Show how far a task has come, with a button that ends it."""
-    job = desk.room.job
-    if job is None or collect(desk):
+    job = controller.server_session.task
+    if job is None or collect_task(controller):
         st.rerun()
         return
     now = job.progress()
     bar, end = st.columns([8, 2], vertical_alignment="center")
-    text = f"{_TASKS[job.task]}: {now.words} ({now.seconds:.0f} s)"
-    bar.progress(now.share, text=text)
+    text = f"{TASK_LABELS[job.task]}: {now.text} ({now.seconds:.0f} s)"
+    bar.progress(now.fraction, text=text)
     if end.button("Cancel", key="cancel", icon=":material/stop:", width="stretch"):
         job.cancel()
-        collect(desk)
+        collect_task(controller)
         st.rerun()
 
 
-def list_parameters(found: Mapping[str, Any]) -> list[list[Any]]:
+def parameter_rows(result: Mapping[str, Any]) -> list[list[Any]]:
     """Return the parameters of a fit as lines of a table, with as many digits as their errors leave.
 
     Parameters
     ----------
-    found : dict
+    result : dict
         What came of a fit.
     """
     lines = []
-    for name, own in found["parameters"].items():
+    for name, own in result["parameters"].items():
         value, error, (low, high) = own["value"], own["std_error"], own["interval"]
         learned = own["identified"] and own["note"] != "fixed" and None not in (error, low, high)
-        count = digits(value, error if error is not None else 0.0, 5)
+        count = significant_digits(value, error if error is not None else 0.0, 5)
         cells: list[Any] = [name, (f"{value:.{count}g}", value)]
         cells += [(f"{error:.3g}", error)] if learned else ["–"]
         cells += [(f"{low:.{count}g} to {high:.{count}g}", (low, high))] if learned else ["–"]
-        lines.append([*cells, found["units"].get(name, ""), own["note"]])
+        lines.append([*cells, result["units"].get(name, ""), own["note"]])
     return lines
 
 
-def show_result(desk: Desk, name: str) -> None:
+def show_result(controller: SessionController, name: str) -> None:
     """Show all that came of a fit.
 
     Parameters
     ----------
-    desk : Desk
+    controller : Desk
     name : str
         Of the fit.
     """
-    found = read_fit(desk, name)
+    found = read_fit_result(controller, name)
     if not found or "trouble" in found:
-        notice(found.get("trouble", "Nothing is left of this fit."), "warning")
+        show_notice(found.get("trouble", "Nothing is left of this fit."), "warning")
         return
-    _badges(name, found)
+    _show_badges(name, found)
     if found["warnings"]:
-        notice(found["warnings"], "warning")
+        show_notice(found["warnings"], "warning")
     left, right = st.columns([6, 7], gap="large")
     with left:
-        _show_numbers(desk, found)
+        _show_estimates(controller, found)
         _show_verdicts(found)
-        _show_free(desk, name)
+        _show_unconstrained_fit(controller, name)
     with right:
-        lines = list_parameters(found)
+        lines = parameter_rows(found)
         words = f"Mean, 95 % band, samples and measurements of {', '.join(found['channels'])}, {name}. "
         words += "; ".join(f"{line[0]} = {line[1][0]}" for line in lines)
         record = _choose_record(list(found["figures"]), name)
-        show(found["figures"][record], words, f"channels-{name}-{record}")
+        show_figure(found["figures"][record], words, f"channels-{name}-{record}")
         st.caption("The mean of all curves that fit, the band in which 95 % of them lie, and samples; without noise.")
     if found["validation"] is not None:
         _show_validation(found["validation"], name)
@@ -166,25 +192,25 @@ def _choose_record(records: list[str], name: str) -> str:
     return str(st.selectbox("Record", records, key=f"record-of-{name}"))
 
 
-def _badges(name: str, found: Mapping[str, Any]) -> None:
-    strict = found["certificate"].get("strict")
+def _show_badges(name: str, result: Mapping[str, Any]) -> None:
+    strict = result["certificate"].get("strict")
     marks = [
         ("plain", name),
-        ("" if found["converged"] else "warning", "converged" if found["converged"] else "failed"),
+        ("" if result["converged"] else "warning", "converged" if result["converged"] else "failed"),
     ]
-    good = found["independent"]
+    good = result["independent"]
     marks.append(("" if good else "warning", "residuals independent" if good else "residuals correlated"))
     if strict is not None:
         marks.append(("" if strict else "warning", "strict" if strict else "not strict"))
-    marks.append(("plain", f"{found['seconds']:.1f} s"))
+    marks.append(("plain", f"{result['seconds']:.1f} s"))
     st.html("".join(f'<span class="lk-badge {kind}">{escape(text)}</span>' for kind, text in marks))
 
 
-def _show_numbers(desk: Desk, found: Mapping[str, Any]) -> None:
-    own = desk.session
-    is_origin = own.is_simulated and found["source"] == own.file and "\n".join(found["equations"]) == own.truth_of
+def _show_estimates(controller: SessionController, result: Mapping[str, Any]) -> None:
+    own = controller.session
+    is_origin = own.is_simulated and result["source"] == own.file and "\n".join(result["equations"]) == own.truth_of
     truth = own.truth if is_origin else {}
-    lines = list_parameters(found)
+    lines = parameter_rows(result)
     if lines:
         head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]
         if truth:
@@ -193,9 +219,9 @@ def _show_numbers(desk: Desk, found: Mapping[str, Any]) -> None:
         used = [number for number in range(len(head)) if any(line[number] for line in lines)]
         numbers = [place for place, number in enumerate(used) if number in (1, 2, 3, 6)]
         cut = [[line[number] for number in used] for line in lines]
-        show_table([head[number] for number in used], cut, numbers=numbers, words="Parameters of the fit")
-    others = {**found["shown"], **{f"noise ({name})": value for name, value in found["noise"].items()}}
-    others["log evidence"] = found["log_evidence"]
+        show_table([head[number] for number in used], cut, numeric_columns=numbers, aria_label="Parameters of the fit")
+    others = {**result["shown"], **{f"noise ({name})": value for name, value in result["noise"].items()}}
+    others["log evidence"] = result["log_evidence"]
     with st.expander("Noise, lengthscales, evidence, and the summary as text"):
         forms = {"log evidence": ".3f"}
         cells = [
@@ -205,74 +231,249 @@ def _show_numbers(desk: Desk, found: Mapping[str, Any]) -> None:
             ]
             for name, value in others.items()
         ]
-        show_table(["quantity", "value"], cells, numbers=[1], words="What else was learned")
-        st.code(found["summary"], language=None)
-        st.caption(f"Engine: {found['engine']}.")
+        show_table(["quantity", "value"], cells, numeric_columns=[1], aria_label="What else was learned")
+        st.code(result["summary"], language=None)
+        st.caption(f"Engine: {result['engine']}.")
 
 
-def _show_verdicts(found: Mapping[str, Any]) -> None:
-    sentences = [sentence(own["verdict"]) for own in found["residuals"].values()]
+def _show_verdicts(result: Mapping[str, Any]) -> None:
+    sentences = [as_sentence(own["verdict"]) for own in result["residuals"].values()]
     if sentences:
-        notice(sentences, "good" if found["independent"] else "warning")
-    own = found["certificate"]
+        show_notice(sentences, "good" if result["independent"] else "warning")
+    own = result["certificate"]
     if "trouble" in own:
-        notice(own["trouble"], "warning")
+        show_notice(own["trouble"], "warning")
         return
     verdict = "Yes" if own["strict"] else "Not to rounding"
     text = (
         f"Do the curves satisfy the equations? {verdict}: the mean and samples leave over at most "
         f"{own['residual']:.1g} of the size of the terms; measuring it can be wrong by {own['uncertainty']:.1g}."
     )
-    notice(text, "good" if own["strict"] else "warning")
+    show_notice(text, "good" if own["strict"] else "warning")
     with st.expander("What was proved"):
         st.code(own["text"], language=None)
 
 
-def _show_free(desk: Desk, name: str) -> None:
+def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
     """Show what a process without the equations makes of the same data, on request."""
-    found = read_fit(desk, name, "free")
+    found = read_fit_result(controller, name, "free")
     if not found:
         label = "What if the equations were not known?"
         help_text = "Fits an unconstrained Gaussian process to each channel, and puts its curves into the equations."
-        busy = desk.room.job is not None
+        busy = controller.server_session.task is not None
         if st.button(label, key=f"free-{name}", icon=":material/help:", help=help_text, disabled=busy):
-            begin_free(desk, name)
+            start_unconstrained_fit(controller, name)
             st.rerun()
         return
     if "trouble" in found:
-        notice(sentence(f"without the equations: {found['trouble']}"))
+        show_notice(as_sentence(f"without the equations: {found['trouble']}"))
         return
     text = (
         f"Without the equations, a Gaussian process on each channel leaves over up to {found['violation']:.2g} of the "
         f"size of the terms of an equation; with them it is {found['ours']:.1g}. Log evidence without: "
         f"{found['log_evidence']:.3f}."
     )
-    notice(text)
+    show_notice(text)
 
 
-def _show_validation(found: Mapping[str, Any], name: str) -> None:
+def _show_validation(validation: Mapping[str, Any], name: str) -> None:
     st.markdown("##### Validation on what was held out")
-    if "trouble" in found:
-        notice(found["trouble"], "warning")
+    if "trouble" in validation:
+        show_notice(validation["trouble"], "warning")
         return
     left, right = st.columns([6, 7], gap="large")
     with left:
-        notice([sentence(text) for text in found["verdict"]])
+        show_notice([as_sentence(text) for text in validation["verdict"]])
         lines = []
-        for channel, own in found["channels"].items():
+        for channel, own in validation["channels"].items():
             percent = own["fit_percent"]
             cell: Any = "–" if percent is None else (f"{percent:.1f} %", percent)
             percents = [each["fit_percent"] for each in own["ahead"].values()]
             steps = [f"{each:.1f} %" if each is not None else "–" for each in percents]
-            lines.append([channel, cell, (show_share(own["coverage"]), own["coverage"]), " / ".join(steps)])
-        ahead = list(next(iter(found["channels"].values()))["ahead"])
+            lines.append([channel, cell, (format_percent(own["coverage"]), own["coverage"]), " / ".join(steps)])
+        ahead = list(next(iter(validation["channels"].values()))["ahead"])
         head = ["channel", "free run, fit", "in 95 % band", f"ahead by {', '.join(ahead)} lines"]
-        show_table(head, lines, numbers=[1, 2], words="Validation")
-        st.caption(f"Free run from {', '.join(found['given']) or 'the initial state alone'}; {found['start']}.")
+        show_table(head, lines, numeric_columns=[1, 2], aria_label="Validation")
+        st.caption(
+            f"Free run from {', '.join(validation['given']) or 'the initial state alone'}; {validation['start']}."
+        )
     with right:
         percents = [
-            f"{c}: {o['fit_percent']:.1f} %" for c, o in found["channels"].items() if o["fit_percent"] is not None
+            f"{c}: {o['fit_percent']:.1f} %" for c, o in validation["channels"].items() if o["fit_percent"] is not None
         ]
-        show(
-            found["figure"], f"Free run over the held-out measurements; fit {', '.join(percents)}", f"validation-{name}"
+        show_figure(
+            validation["figure"],
+            f"Free run over the held-out measurements; fit {', '.join(percents)}",
+            f"validation-{name}",
         )
+
+
+def render_comparison(controller: SessionController) -> None:
+    """Show all fits in one table.
+
+    Parameters
+    ----------
+    controller : Desk
+    """
+    show_heading("Compare")
+    tray = [
+        (name, found)
+        for name in controller.session.tray
+        if (found := read_fit_result(controller, name)) and "trouble" not in found
+    ]
+    if not tray:
+        show_notice("Each fit is kept here: change equations, windows or parameters, fit again, and compare.")
+        return
+    head = ["fit", "equations", "parameters", "fitted to", "log evidence", "validation", "residuals", "certificate"]
+    best = _best_fit(tray)
+    lines = [_comparison_row(name, found, is_best=name == best) for name, found in tray]
+    show_table(head, lines, numeric_columns=[4], aria_label="All fits of this session")
+    if len({_data_key(found) for _, found in tray}) > 1:
+        st.caption("Evidences are compared only where fits have the same data and the same window.")
+    left, right = st.columns([3, 7], vertical_alignment="bottom")
+    chosen = left.selectbox("A fit to take out of the tray", [name for name, _ in tray], key=f"out-{len(tray)}")
+    if right.button("Take it out", key="forget", icon=":material/delete:") and chosen:
+        remove_fit(controller, str(chosen))
+        st.rerun()
+
+
+def _data_key(result: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what makes evidences comparable: the file, the window, and the number of measurements."""
+    return result["source"], tuple(result["window"]), result["observations"]
+
+
+def _best_fit(tray: list[tuple[str, dict[str, Any]]]) -> str:
+    """Return the most likely of several fits to the same data; empty where there are none."""
+    if len(tray) < 2 or len({_data_key(found) for _, found in tray}) > 1:
+        return ""
+    return max(tray, key=lambda item: float(item[1]["log_evidence"]))[0]
+
+
+def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> list[Any]:
+    parameters = []
+    for own in parameter_rows(result):
+        error = f" ± {own[2][0]}" if isinstance(own[2], tuple) else ""
+        parameters.append(f"{own[0]} = {own[1][0]}{error}{f' ({own[5]})' if own[5] else ''}")
+    first, last = result["window"]
+    checked = result["validation"]
+    if checked is None:
+        validated = "nothing held out"
+    elif "trouble" in checked:
+        validated = "not possible"
+    else:
+        each = checked["channels"].items()
+        validated = "\n".join(f"{c}: {o['fit_percent']:.1f} %" for c, o in each if o["fit_percent"] is not None)
+    evidence = (f"{result['log_evidence']:.3f}{' ★' if is_best else ''}", result["log_evidence"])
+    strict = result["certificate"].get("strict")
+    return [
+        name if result["converged"] else f"{name} (failed)",
+        "\n".join(result["equations"]),
+        "\n".join(parameters) or "none",
+        f"{result['source']}\n{first:.4g} to {last:.4g}, {result['observations']} values",
+        evidence,
+        validated,
+        "independent" if result["independent"] else "correlated",
+        "unknown"
+        if strict is None
+        else f"{'strict' if strict else 'not strict'}, {result['certificate']['residual']:.0e}",
+    ]
+
+
+MIME_TYPES = {".html": "text/html", ".csv": "text/csv", ".png": "image/png"}
+
+
+def render_downloads(controller: SessionController) -> None:
+    """Show everything that can be taken away.
+
+    Parameters
+    ----------
+    controller : Desk
+    """
+    show_heading("Take away")
+    left, right = st.columns([5, 7], gap="large")
+    with left:
+        if controller.session.tray:
+            _offer_fit_files(controller)
+        else:
+            show_notice("After a fit, its model, report, predictions and figures can be taken from here.")
+        _offer_session(controller)
+    with right:
+        _show_scripts(controller)
+
+
+def _offer_fit_files(controller: SessionController) -> None:
+    tray = controller.session.tray
+    name = st.selectbox("Of which fit", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
+    folder = controller.server_session.folder / name
+    st.download_button(
+        "Model file", (folder / MODEL_FILE).read_bytes, f"{name}.lodekit", key="get-model", on_click="ignore"
+    )
+    found = read_fit_result(controller, name, "files")
+    if not found:
+        busy = controller.server_session.task is not None
+        if st.button(
+            "Make report, predictions and figures", key="deliver", icon=":material/description:", disabled=busy
+        ):
+            start_export(controller, name, figures=find_spec("matplotlib") is not None)
+            st.rerun()
+        return
+    if "trouble" in found:
+        show_notice(found["trouble"], "warning")
+        return
+    for file in found["files"]:
+        kind = MIME_TYPES.get(Path(file).suffix, "application/octet-stream")
+        content = (folder / "files" / file).read_bytes
+        st.download_button(file, content, file, kind, key=f"get-{name}-{file}", on_click="ignore")
+    for remark in found["remarks"]:
+        st.caption(remark)
+
+
+def _offer_session(controller: SessionController) -> None:
+    st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
+    own, folder = controller.session, controller.server_session.folder
+    if obstacle := controller.save_error:
+        show_notice(obstacle, "warning")
+    else:
+        st.download_button(
+            "Save session",
+            lambda: pack_session(own, folder),
+            f"session{SESSION_SUFFIX}",
+            key="get-session",
+            icon=":material/save:",
+            on_click="ignore",
+        )
+    number = len(controller.server_session.uploaded_ids)
+    found = st.file_uploader(
+        f"Reopen a session, up to {MAX_UPLOAD_BYTES >> 20} MB", type=[SESSION_SUFFIX.lstrip(".")], key=f"open-{number}"
+    )
+    if found is not None and found.file_id not in controller.server_session.uploaded_ids:
+        controller.server_session.uploaded_ids.append(found.file_id)
+        controller.server_session.errors.pop("session", None)
+        try:
+            controller.reopen(found.getvalue())
+        except LodekitError as problem:
+            controller.server_session.errors["session"] = controller.error_message(problem)
+        st.rerun()
+    if trouble := controller.server_session.errors.get("session"):
+        show_notice(trouble, "warning")
+
+
+def _show_scripts(controller: SessionController) -> None:
+    if controller.system is None or not controller.session.file:
+        show_notice("With equations and data, the lines of Python and of shell that do the same appear here.")
+        return
+    try:
+        text = controller.system_file()
+    except LodekitError as problem:
+        show_notice(controller.error_message(problem), "warning")
+        return
+    own = controller.resolved_session()
+    st.markdown("**The same on the shell**, beside the system file and the data file")
+    st.code(generate_shell(own), language="bash", wrap_lines=True)
+    st.markdown("**The same in Python**")
+    st.code(generate_script(own), language="python", wrap_lines=True)
+    one, two, three = st.columns(3)
+    one.download_button("System file", text, SYSTEM_FILE, "text/plain", key="get-system", on_click="ignore")
+    two.download_button("Script", generate_script(own), "fit.py", "text/x-python", key="get-script", on_click="ignore")
+    data = (controller.server_session.folder / own.file).read_bytes
+    three.download_button("Data file", data, own.file, key="get-data", on_click="ignore")

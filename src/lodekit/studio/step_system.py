@@ -1,73 +1,86 @@
-"""The first step: equations, and what they imply."""
+"""The first step: equations, and what they imply.
+
+The third step: what is known of each parameter, and a curve that follows its slider.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from html import escape
+from typing import Any
 
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.desk import Desk
-from lodekit.studio.drawing import describe_exponents, draw_exponents
-from lodekit.studio.editor import draw_html, edit_equations
-from lodekit.studio.frame import heading, notice, show_table
-from lodekit.studio.values import Outline
-from lodekit.studio.words import Analysis
-from lodekit.wording import count, sentence
+from lodekit.studio.components import (
+    Slider,
+    equation_editor,
+    parameter_sliders,
+    render_html,
+    show_heading,
+    show_notice,
+    show_table,
+)
+from lodekit.studio.controller import SessionController, start_fit_or_report
+from lodekit.studio.figures import describe_poles, pole_plot_svg
+from lodekit.studio.session import EquationAnalysis, ParameterEntry, SystemOutline
+from lodekit.support.text import as_sentence, format_count
 
-__all__ = ["show_system"]
+__all__ = ["render_parameters", "render_system"]
 
-_OWN = "your own"
+
+OWN_EQUATIONS = "your own"
 
 
 @st.fragment
-def show_system(desk: Desk) -> None:
+def render_system(controller: SessionController) -> None:
     """Show the editor, and what the equations in it imply.
 
     Parameters
     ----------
-    desk : Desk
+    controller : Desk
     """
-    heading("System")
+    show_heading("System")
     left, right = st.columns([5, 6], gap="large")
     with left:
-        _choose_example(desk)
-        rested = _edit(desk)
+        _choose_example(controller)
+        rested = _edit_equations(controller)
     with right:
-        reading, analysis = desk.reading, desk.analysis
+        reading, analysis = controller.parsed, controller.analysis
         if reading.is_empty:
-            notice("Type equations, or take an example: x' = -a*x + u, say, is a room that cools and is heated.")
+            show_notice("Type equations, or take an example: x' = -a*x + u, say, is a room that cools and is heated.")
         elif analysis is None or reading.outline is None:
-            notice(reading.trouble, "warning")
+            show_notice(reading.error, "warning")
         else:
-            _explain(reading.outline, analysis, reading.taken)
+            _show_analysis(reading.outline, analysis, reading.inferred_parameters)
     if analysis is not None:
-        _go_deeper(desk, analysis)
-    if rested and desk.room.last("shown") != desk.signature:
+        _show_algebra(controller, analysis)
+    if rested and controller.server_session.get_cached("shown") != controller.signature:
         # The steps below are about other equations now; they follow when nobody types any more.
         st.rerun()
 
 
-def _choose_example(desk: Desk) -> None:
-    ready = desk.samples
-    names = [_OWN, *ready]
-    now = desk.session.example if desk.example is not None else _OWN
+def _choose_example(controller: SessionController) -> None:
+    ready = controller.catalog
+    names = [OWN_EQUATIONS, *ready]
+    now = controller.session.example if controller.example is not None else OWN_EQUATIONS
     chosen = st.selectbox(
         "Begin with an example",
         names,
         index=names.index(now),
-        format_func=lambda name: name if name == _OWN else f"{name.replace('_', ' ')}: {ready[name].story}",
-        key=f"example-{desk.session.edition}-{now}",
+        format_func=lambda name: name if name == OWN_EQUATIONS else f"{name.replace('_', ' ')}: {ready[name].story}",
+        key=f"example-{controller.session.edition}-{now}",
     )
-    if chosen not in (now, _OWN):
-        desk.take_example(chosen)
+    if chosen not in (now, OWN_EQUATIONS):
+        controller.set_example(chosen)
         st.rerun()
 
 
-def _edit(desk: Desk) -> bool:
+def _edit_equations(controller: SessionController) -> bool:
     """Show the editor, and return whether somebody has just stopped typing."""
-    own = desk.session
-    text, rest = edit_equations(own.equations, key=f"equations-{own.edition}")
+    own = controller.session
+    text, rest = equation_editor(own.equations, key=f"equations-{own.edition}")
     declared = st.text_input(
         "Parameters, as far as they are not told by the equations",
         own.declared,
@@ -75,13 +88,13 @@ def _edit(desk: Desk) -> bool:
         max_chars=2000,
         help="Unknown constants, separated by commas. Every other name is a channel: a function of time.",
     )
-    desk.change(equations=text, declared=declared)
+    controller.change(equations=text, declared=declared)
     before = st.session_state.get("typed", rest)
     st.session_state["typed"] = rest
     return bool(rest != before or declared != own.declared)
 
 
-def _explain(system: Outline, analysis: Analysis, taken: tuple[str, ...]) -> None:
+def _show_analysis(system: SystemOutline, analysis: EquationAnalysis, inferred_parameters: tuple[str, ...]) -> None:
     numbered = "".join(
         f'<div><span class="number">{number}</span>{text}</div>' for number, text in enumerate(analysis.equations, 1)
     )
@@ -89,54 +102,207 @@ def _explain(system: Outline, analysis: Analysis, taken: tuple[str, ...]) -> Non
     word = "controllable" if analysis.is_controllable else "not controllable"
     kind = "" if analysis.is_controllable else "warning"
     free = analysis.free_functions
-    freedom = count(free, "free function") if free else "nothing free"
+    freedom = format_count(free, "free function") if free else "nothing free"
     badge = f'<span class="lk-badge {kind}">{word}</span>' if free else ""
     listed = "".join(f"<li>{escape(text)}</li>" for text in (*analysis.sentences, *analysis.notes))
     words = f'<div class="lk-note" role="status"><ul>{listed}</ul></div>'
-    draw_html(f'{typeset}<p>{badge}<span class="lk-badge plain">{freedom}</span></p>{words}', "analysis")
-    if taken:
-        st.caption(f"Taken for parameters: {', '.join(taken)}. Channels: {', '.join(system.channels)}.")
+    render_html(f'{typeset}<p>{badge}<span class="lk-badge plain">{freedom}</span></p>{words}', "analysis")
+    if inferred_parameters:
+        st.caption(f"Taken for parameters: {', '.join(inferred_parameters)}. Channels: {', '.join(system.channels)}.")
 
 
-def _go_deeper(desk: Desk, analysis: Analysis) -> None:
+def _show_algebra(controller: SessionController, analysis: EquationAnalysis) -> None:
     """Show exponents, dimensions, inputs, and the proof."""
     left, right = st.columns([3, 8], gap="large")
     with left:
-        _show_plane(desk, analysis)
+        _show_poles(controller, analysis)
     with right:
         if analysis.dimensions:
             listed = [[name, text] for name, text in analysis.dimensions.items()]
-            show_table(["parameter", "its dimension, as the equations imply it"], listed, words="Dimensions")
+            show_table(["parameter", "its dimension, as the equations imply it"], listed, aria_label="Dimensions")
         if analysis.inputs:
             shown = "; ".join(", ".join(names) for names in analysis.inputs[:12])
             more = f"; and {len(analysis.inputs) - 12} more" if len(analysis.inputs) > 12 else ""
             st.markdown(f"**Possible inputs** (what could be chosen freely): {shown}{more}.")
         if st.toggle("Smith form and proof", key="proof"):
-            found = desk.proof()
+            found = controller.proof()
             st.code(found.text, language=None, wrap_lines=False)
-            if found.trouble:
-                notice(found.trouble, "warning")
+            if found.error:
+                show_notice(found.error, "warning")
             else:
-                notice([f"Proved: {line}" for line in found.proved], "good")
+                show_notice([f"Proved: {line}" for line in found.proved], "good")
 
 
-def _show_plane(desk: Desk, analysis: Analysis) -> None:
-    known = tuple(item.assignment.channel for item in desk.safe_matches if item.assignment.kind)
+def _show_poles(controller: SessionController, analysis: EquationAnalysis) -> None:
+    known = tuple(item.assignment.channel for item in controller.matches_or_empty if item.assignment.kind)
     known = known or (analysis.inputs[-1] if analysis.inputs else ())
-    values = desk.values()
+    values = controller.values()
     try:
-        poles, fixed = desk.exponents(known)
+        poles, fixed = controller.poles_and_modes(known)
     except LodekitError as problem:
-        st.caption(sentence(f"exponents are not determined here: {desk.say(problem)}"))
+        st.caption(as_sentence(f"exponents are not determined here: {controller.error_message(problem)}"))
         return
     if not poles and not fixed:
         return
-    words = describe_exponents(poles, fixed)
+    words = describe_poles(poles, fixed)
     at = ", ".join(f"{name} = {value:.4g}" for name, value in values.items())
     what = [f"× poles, with {', '.join(known)} known"] if poles else []
     what += ["● modes that nothing can influence"] if fixed and analysis.free_functions else []
     caption = "; ".join(what or ["● modes"]) + (f"; at {at}" if at else "")
-    draw_html(
-        f'<div class="lk-plane">{draw_exponents(poles, fixed)}<p>{escape(caption)}</p><p>{escape(words)}.</p></div>',
+    render_html(
+        f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}<p>{escape(caption)}</p><p>{escape(words)}.</p></div>',
         "plane",
     )
+
+
+def render_parameters(controller: SessionController) -> None:
+    """Show what is known of the parameters, and the curve at the values of their sliders.
+
+    Parameters
+    ----------
+    controller : Desk
+    """
+    show_heading("Parameters")
+    system = controller.system
+    if system is None:
+        show_notice("Parameters appear here as soon as there are equations.")
+        return
+    if not system.parameters:
+        show_notice("These equations have no parameters: nothing of them is to be learned.")
+    _show_sliders_and_curve(controller, tuple(system.parameters))
+    if system.parameters:
+        _edit_parameters(controller, tuple(system.parameters))
+
+
+@st.fragment
+def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...]) -> None:
+    """Show sliders beside the curve; nothing else, so that it follows at once."""
+    sliders, curve = st.columns([5, 7], gap="large") if names else (st.container(), st.container())
+    rested = False
+    with sliders:
+        if names:
+            rested = _show_sliders(controller, names)
+            _offer_fit(controller)
+    with curve:
+        _show_curve(controller)
+    if rested:
+        # The rest of the page follows when a slider has come to rest.
+        st.rerun()
+
+
+def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool:
+    """Show the sliders, and return whether one has just come to rest."""
+    revision, sliders = controller.session.revision, []
+    dimensions = controller.analysis.dimensions if controller.analysis else {}
+    centres: dict[str, float] = controller.server_session.get_or_compute(
+        "centres", (revision, names), controller.values
+    )
+    for name in names:
+        entry, dimension = controller.session.entry(name), dimensions.get(name, "")
+        low, high = slider_range(entry, centres[name])
+        label = f"{name} in {dimension}" if dimension not in ("", "1", "cannot be told") else name
+        # A value that was typed may lie outside.
+        sliders.append(Slider(name, label, min(low, entry.value), max(high, entry.value), entry.value))
+    values, rest = parameter_sliders(sliders, key=f"s-{revision}-{'-'.join(names)}")
+    before = st.session_state.get(f"seen-{revision}", (values, rest))
+    st.session_state[f"seen-{revision}"] = (values, rest)
+    for own in sliders:
+        value = values.get(own.name, own.value)
+        if value not in (before[0].get(own.name, value), own.value):
+            controller.server_session.session = controller.session.with_entry(
+                replace(controller.session.entry(own.name), value=value)
+            )
+    return bool(rest != before[1])
+
+
+@st.fragment
+def _edit_parameters(controller: SessionController, names: tuple[str, ...]) -> None:
+    """Show what is known of each parameter, one a line."""
+    changed = False
+    for name in names:
+        changed |= _edit_parameter(controller, name)
+    st.caption("Value; known and not learned, or only positive; bounds; a prior, normal or lognormal.")
+    if changed:
+        st.rerun()
+
+
+def _edit_parameter(controller: SessionController, name: str) -> bool:
+    """Show what is known of one parameter, and return whether it was changed."""
+    own, revision = controller.session.entry(name), controller.session.revision
+    head, typed, fixed, sign, bounds, prior = st.columns([1, 3, 2, 2, 3, 4], vertical_alignment="center")
+    head.markdown(f"`{name}`")
+    text: dict[str, Any] = {"label_visibility": "collapsed"}
+    key = f"v-{revision}-{name}-{own.value}"
+    short = {**text, "max_chars": 60}
+    new = replace(
+        own,
+        value=float(typed.number_input(f"Value of {name}", value=own.value, format="%.6g", key=key, **text)),
+        is_fixed=fixed.checkbox("fixed", own.is_fixed, key=f"f-{revision}-{name}"),
+        is_positive=sign.checkbox("\\> 0", own.is_positive, key=f"p-{revision}-{name}"),
+        bounds=bounds.text_input(
+            f"Bounds of {name}", own.bounds, placeholder="bounds, 0.1 to 10", key=f"b-{revision}-{name}", **short
+        ),
+        prior=prior.text_input(
+            f"Prior of {name}", own.prior, placeholder="prior, normal(5, 1)", key=f"q-{revision}-{name}", **short
+        ),
+    )
+    if new != own:
+        controller.server_session.session = controller.session.with_entry(new)
+    try:
+        new.parameter()
+    except LodekitError as problem:
+        show_notice(controller.error_message(problem), "warning")
+    return new != own
+
+
+def slider_range(entry: ParameterEntry, centre: float) -> tuple[float, float]:
+    """Return from where to where a slider goes: its bounds, or three times a value to either side of it.
+
+    What is positive goes from a tenth of the value to three times as much.
+
+    Parameters
+    ----------
+    entry : Entry
+    centre : float
+        Where the slider stood at first.
+
+    Examples
+    --------
+    >>> slider_ends(Entry("k", is_positive=True), 2.0), slider_ends(Entry("k", bounds="1 to 3"), 2.0)
+    ((0.2, 6.0), (1.0, 3.0))
+    """
+    size = abs(centre) or 1.0
+    low, high = (0.1 * size, 3.0 * size) if entry.is_positive else (centre - 3.0 * size, centre + 3.0 * size)
+    try:
+        bounds = entry.parameter().bounds
+    except LodekitError:
+        bounds = None
+    if bounds is not None:
+        low, high = (edge if math.isfinite(edge) else own for edge, own in zip(bounds, (low, high), strict=True))
+    return (low, high) if low < high else (low, low + size)
+
+
+def _offer_fit(controller: SessionController) -> None:
+    go = st.button(
+        "Fit from here",
+        key="fit-from-here",
+        icon=":material/play_arrow:",
+        disabled=controller.server_session.task is not None or controller.session.file == "",
+        help="Begin the search for the best values where the sliders stand.",
+    )
+    if go:
+        start_fit_or_report(controller, starts=True)
+        st.rerun()
+
+
+def _show_curve(controller: SessionController) -> None:
+    if not controller.session.file:
+        show_notice("With data, the curve at these values is drawn here, and follows the sliders.")
+        return
+    try:
+        picture = controller.curve_image()
+    except LodekitError as problem:
+        show_notice(controller.error_message(problem), "warning")
+        return
+    text = f"<p>Posterior mean at these values; log evidence <b>{picture.log_evidence:.3f}</b></p>"
+    render_html(f'<div class="lk-plot">{text}{picture.svg}</div>', "curve")

@@ -16,34 +16,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.certificate.measure import measure_curve
-from lodekit.certificate.written import WrittenEquations
 from lodekit.data.observations import Observations
 from lodekit.errors import LodekitError
-from lodekit.files import write_file
-from lodekit.fitted import Fit
 from lodekit.model import LODEGP
-from lodekit.progress import listening
-from lodekit.report.curves import draw_curves
-from lodekit.report.subject import Subject
-from lodekit.rereading import read_record
-from lodekit.studio.drawing import add_samples, draw_validation
-from lodekit.studio.troubles import say_trouble
-from lodekit.summary import shown_values
-from lodekit.system.delays import channel_of
+from lodekit.report.panels import ReportContext
+from lodekit.report.time_series import channels_figure
+from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
+from lodekit.results.fit import Fit
+from lodekit.results.summary import displayed_hyperparameters
+from lodekit.studio.figures import add_sample_traces, validation_figure
+from lodekit.studio.session import user_message
+from lodekit.support.files import MODEL_FILE, write_atomically
+from lodekit.support.progress import listening
+from lodekit.system.delays import undelayed_name
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
-from lodekit.workflow import MODEL, Product, compute_results, describe_fit, fit_file, read_model
+from lodekit.workflow.new_data import read_record
+from lodekit.workflow.pipeline import FitRun, compute_results, fit_file, fit_to_dict, read_model
 
-__all__ = ["PROGRESS", "REQUEST", "RESULT", "main", "run"]
+__all__ = ["PROGRESS_FILE", "REQUEST_FILE", "RESULT_FILE", "main", "run_task"]
 
 Array = NDArray[np.float64]
-REQUEST, RESULT, PROGRESS = "request.json", "result.json", "progress.json"
+REQUEST_FILE, RESULT_FILE, PROGRESS_FILE = "request.json", "result.json", "progress.json"
 #: How many functions are drawn from the posterior, to be shown.
-_SAMPLES = 3
+N_SAMPLE_CURVES = 3
 
 
-def run(folder: Path) -> None:
+def run_task(folder: Path) -> None:
     """Do what a folder asks for, and write what came of it there: a result, or what went wrong in words.
 
     Parameters
@@ -52,15 +51,15 @@ def run(folder: Path) -> None:
         With ``request.json``, and all that it names.
     """
     try:
-        wanted = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-        with listening(_teller(folder)):
-            found = _TASKS[wanted["task"]](folder, wanted)
+        wanted = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
+        with listening(_progress_writer(folder)):
+            found = TASK_FUNCTIONS[wanted["task"]](folder, wanted)
     except Exception as problem:
-        found = {"trouble": say_trouble(problem, folder)}
-    write_file(folder / RESULT, json.dumps(found, ensure_ascii=False))
+        found = {"trouble": user_message(problem, folder)}
+    write_atomically(folder / RESULT_FILE, json.dumps(found, ensure_ascii=False))
 
 
-def _teller(folder: Path) -> Callable[[str, int, int | None], None]:
+def _progress_writer(folder: Path) -> Callable[[str, int, int | None], None]:
     """Return a function that writes progress to a folder, a few times a second at most."""
     last = 0.0
 
@@ -69,64 +68,67 @@ def _teller(folder: Path) -> Callable[[str, int, int | None], None]:
         now = time.monotonic()
         if now - last > 0.1:
             last = now
-            part = folder / f"{PROGRESS}.part"
+            part = folder / f"{PROGRESS_FILE}.part"
             part.write_text(json.dumps({"words": words, "done": done, "total": total}), encoding="utf-8")
-            part.replace(folder / PROGRESS)
+            part.replace(folder / PROGRESS_FILE)
 
     return tell
 
 
-def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit, and return all that is shown of a fit."""
     began = time.monotonic()
     product = fit_file(
-        read_system_file(folder / wanted["system"]),
-        folder / wanted["data"],
-        dt=wanted["dt"],
-        window=tuple(wanted["window"]),
-        random_state=wanted["seed"],
-        **wanted["options"],
+        read_system_file(folder / request["system"]),
+        folder / request["data"],
+        dt=request["dt"],
+        window=tuple(request["window"]),
+        random_state=request["seed"],
+        **request["options"],
     )
     gp = product.gp
-    gp.save(folder / MODEL)
-    tell = _teller(folder)
+    gp.save(folder / MODEL_FILE)
+    tell = _progress_writer(folder)
     tell("looking at the curves", 0, None)
-    held = wanted["held_out"]
+    held = request["held_out"]
     return {
-        **describe_fit(product),
+        **fit_to_dict(product),
         "summary": gp.summary(),
-        "shown": shown_values(gp.fit_),
+        "shown": displayed_hyperparameters(gp.fit_),
         "source": product.source,
-        "command": wanted["command"],
+        "command": request["command"],
         "window": list(gp.fit_.measurements.window),
         "units": dict(gp.labels_["units"]),
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
-        "figures": _draw(gp, product.source),
+        "figures": _figures_by_record(gp, product.source),
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
-        "validation": None if held is None else _validate(gp, folder, wanted),
+        "validation": None if held is None else _validate(gp, folder, request),
         "seconds": time.monotonic() - began,
     }
 
 
-def _draw(gp: LODEGP, name: str) -> dict[str, Any]:
+def _figures_by_record(gp: LODEGP, name: str) -> dict[str, Any]:
     """Return for each record the plot of every observable, with functions drawn from the posterior."""
-    return {record: _draw_record(gp, name, part) for record, part in zip(gp.records_, gp.fit_.parts, strict=True)}
+    return {
+        record: _record_curves_figure(gp, name, part)
+        for record, part in zip(gp.records_, gp.fit_.record_fits, strict=True)
+    }
 
 
-def _draw_record(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
+def _record_curves_figure(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
     own = LODEGP.from_fit(fit)
-    subject = Subject(own, gp.labels_["units"], name, {}, fit.measurements.surroundings)
-    data, layout = draw_curves(subject)
-    times = subject.times[:: max(len(subject.times) // 200, 1)]
-    names = [name for name in subject.names if name not in fit.measurements.inputs]
+    subject = ReportContext(own, gp.labels_["units"], name, {}, fit.measurements.extended_window)
+    data, layout = channels_figure(subject)
+    times = subject.curve_times[:: max(len(subject.curve_times) // 200, 1)]
+    names = [name for name in subject.observables if name not in fit.measurements.inputs]
     try:
-        drawn = own.sample(times, _SAMPLES, random_state=0, observable=names)
+        drawn = own.sample(times, N_SAMPLE_CURVES, random_state=0, observable=names)
     except LodekitError:
         # Priors that are too rough to be drawn at many times have no samples here.
         return {"data": data, "layout": layout}
-    return {"data": add_samples(data, subject.names, names, times, np.asarray(drawn)), "layout": layout}
+    return {"data": add_sample_traces(data, subject.observables, names, times, np.asarray(drawn)), "layout": layout}
 
 
 def _certify(gp: LODEGP) -> dict[str, Any]:
@@ -143,30 +145,30 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
     }
 
 
-def _validate(gp: LODEGP, folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _validate(gp: LODEGP, folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return how well the part of the data that was held out is predicted."""
-    if len(gp.fit_.parts) > 1:
+    if len(gp.fit_.record_fits) > 1:
         return {"trouble": "expected one record to validate on, got several in this file; give one of them alone"}
     try:
-        record = read_record(gp, folder / wanted["data"], None, wanted["dt"], tuple(wanted["held_out"]))
-        found = gp.validate(record, given=wanted["given"] or None)
+        record = read_record(gp, folder / request["data"], None, request["dt"], tuple(request["held_out"]))
+        found = gp.validate(record, given=request["given"] or None)
     except LodekitError as problem:
-        return {"trouble": say_trouble(problem, folder)}
-    figure = draw_validation(found, gp.labels_["units"])
+        return {"trouble": user_message(problem, folder)}
+    figure = validation_figure(found, gp.labels_["units"])
     return {**found.to_dict(), "text": repr(found), "figure": figure}
 
 
-def _compare_without_equations(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit each measured channel by a process of its own, and return how badly its curves violate the equations.
 
     Of several records it is the first one.
     """
-    gp = read_model(folder / MODEL)
-    fit = gp.fit_.parts[0]
-    inputs, driven = fit.measurements.inputs, fit.prior.observables.driven
+    gp = read_model(folder / MODEL_FILE)
+    fit = gp.fit_.record_fits[0]
+    inputs, driven = fit.measurements.inputs, fit.prior.observables.input_response
     names = [name for name in gp.system.plain_channels if name not in inputs]
-    known = [name for name in gp.system.channels if channel_of(name) in inputs]
-    measured = {item.observable: item for item in fit.measurements.shown}
+    known = [name for name in gp.system.channels if undelayed_name(name) in inputs]
+    measured = {item.observable: item for item in fit.measurements.plotted_series}
     if absent := [name for name in names if name not in measured]:
         raise LodekitError(
             f"{', '.join(absent)} was not measured, and without the equations nothing is known of it; so there is no "
@@ -177,13 +179,13 @@ def _compare_without_equations(folder: Path, wanted: Mapping[str, Any]) -> dict[
         mark += "_"
     others = [f"{name}{mark}" for name in names]
     free = System([f"{name} = {other}" for name, other in zip(names, others, strict=True)], channels=[*names, *others])
-    rival = LODEGP(free, random_state=wanted["seed"])
+    rival = LODEGP(free, random_state=request["seed"])
     data = Observations()
     for name in names:
         data = data.add(measured[name].times, name, measured[name].values)
     rival.fit(data)
     values = {name: estimate.value for name, estimate in gp.parameters_.items()}
-    written, own = WrittenEquations(gp.system.written, gp.system.channels, values), LODEGP.from_fit(fit)
+    written, own = EquationEvaluator(gp.system.written, gp.system.channels, values), LODEGP.from_fit(fit)
 
     def curve(at: Array) -> Array:
         # What is known, also at an earlier time, the fit with the equations knows as well.
@@ -192,8 +194,8 @@ def _compare_without_equations(folder: Path, wanted: Mapping[str, Any]) -> dict[
         return np.concatenate(parts, axis=1)[:, [order.index(name) for name in gp.system.channels]]
 
     times = np.linspace(*fit.measurements.window, 201)
-    breaks = np.zeros(0) if driven is None else driven.corners(fit.hyperparameters.theta)
-    found = measure_curve(written, curve, times, fit.prior.units.span, breaks)
+    breaks = np.zeros(0) if driven is None else driven.breakpoints(fit.hyperparameters.theta)
+    found = compute_curve_residuals(written, curve, times, fit.prior.units.time_scale, breaks)
     return {
         "log_evidence": float(rival.log_evidence_),
         "violation": found.residual,
@@ -201,19 +203,19 @@ def _compare_without_equations(folder: Path, wanted: Mapping[str, Any]) -> dict[
     }
 
 
-def _deliver(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _export_results(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Write report, predictions and figures of a fit beside its model."""
-    product = Product(read_model(folder / MODEL), wanted["source"], wanted["command"], tuple(wanted["notes"]))
-    found = compute_results(product, figures=wanted["figures"])
+    product = FitRun(read_model(folder / MODEL_FILE), request["source"], request["command"], tuple(request["notes"]))
+    found = compute_results(product, figures=request["figures"])
     for name, content in found.contents.items():
-        write_file(folder / name, content)
+        write_atomically(folder / name, content)
     return {"files": sorted(found.contents), "remarks": list(found.remarks)}
 
 
-_TASKS: dict[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {
-    "fit": _fit,
-    "free": _compare_without_equations,
-    "deliver": _deliver,
+TASK_FUNCTIONS: dict[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {
+    "fit": _run_fit,
+    "free": _fit_unconstrained,
+    "deliver": _export_results,
 }
 
 
@@ -223,7 +225,7 @@ def main() -> None:
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     name = sys.stdin.readline().strip()
     if name:
-        run(Path(name))
+        run_task(Path(name))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ class Example:
         return np.stack([np.broadcast_to(column, points.shape) for column in columns], axis=1).astype(float)
 
 
-def _positive(**values: Fraction | int | str) -> tuple[dict[str, Parameter], dict[str, Fraction]]:
+def _positive_parameters(**values: Fraction | int | str) -> tuple[dict[str, Parameter], dict[str, Fraction]]:
     """Return positive parameters and their true values."""
     return {name: Parameter(positive=True) for name in values}, {name: Fraction(v) for name, v in values.items()}
 
@@ -124,7 +124,7 @@ def bipendulum(l1: float | str = 1, l2: float | str = 2, *, parametric: bool = F
     >>> bipendulum(1, 1).system.is_controllable
     False
     """
-    lengths = [_length(value) for value in (l1, l2)]
+    lengths = [_parse_length(value) for value in (l1, l2)]
     system = System(
         "f1'' + 9.81/l1*f1 - u/l1 = 0; f2'' + 9.81/l2*f2 - u/l2 = 0",
         parameters={name: Parameter(positive=True) for name in ("l1", "l2")},
@@ -153,7 +153,7 @@ def bipendulum(l1: float | str = 1, l2: float | str = 2, *, parametric: bool = F
     return Example("bipendulum", story, system, values if parametric else {}, solve)
 
 
-def _length(value: float | str) -> Fraction:
+def _parse_length(value: float | str) -> Fraction:
     try:
         length = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
@@ -171,7 +171,7 @@ def heating() -> Example:
     >>> heating().system.equations
     ("f1' = -a*(f1 - f2) + u", "f2' = -b*(f2 - f1)")
     """
-    parameters, values = _positive(a=3, b=1)
+    parameters, values = _positive_parameters(a=3, b=1)
 
     def solve(t: Any, _: Any) -> dict[str, Any]:
         import sympy
@@ -217,7 +217,7 @@ def spring_mass_damper() -> Example:
     >>> spring_mass_damper().system.equations
     ("m*x'' + c*x' + k*x = F",)
     """
-    parameters, values = _positive(m=1, c="0.4", k=4)
+    parameters, values = _positive_parameters(m=1, c="0.4", k=4)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -239,7 +239,7 @@ def free_decay() -> Example:
     >>> free_decay().system.free_functions
     0
     """
-    parameters, values = _positive(c="0.4", k=4)
+    parameters, values = _positive_parameters(c="0.4", k=4)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -261,7 +261,7 @@ def shaken_oscillator() -> Example:
     >>> shaken_oscillator().system.equations
     ("x'' + c*x' + k*x = sin(3*t)",)
     """
-    parameters, values = _positive(c="0.5", k=2)
+    parameters, values = _positive_parameters(c="0.5", k=2)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -286,7 +286,7 @@ def two_mass() -> Example:
     >>> two_mass().system.channels
     ('x1', 'x2', 'F')
     """
-    parameters, values = _positive(m1=1, m2=2, k1=3, k2=1)
+    parameters, values = _positive_parameters(m1=1, m2=2, k1=3, k2=1)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -326,7 +326,7 @@ def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
         left = f" + k*x{i - 1}" if i > 1 else ""
         force = " + F" if i == 1 else ""
         lines.append(f"m*x{i}'' = -2*k*x{i}{left}{right}{force}")
-    parameters, values = _positive(m=2, k=3) if parametric else _positive(m=1, k=1)
+    parameters, values = _positive_parameters(m=2, k=3) if parametric else _positive_parameters(m=1, k=1)
     channels = [f"x{i}" for i in range(1, n + 1)] + ["F"]
     system = System(lines, parameters=parameters, channels=channels)
     if not parametric:
@@ -357,7 +357,7 @@ def rlc_circuit() -> Example:
     >>> rlc_circuit().system.equations
     ("q' = i", "L*i' + R*i + q/C = V")
     """
-    parameters, values = _positive(R=2, L="0.5", C="0.25")
+    parameters, values = _positive_parameters(R=2, L="0.5", C="0.25")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -385,7 +385,7 @@ def dc_motor() -> Example:
     >>> dc_motor().system.channels
     ('w', 'i', 'V')
     """
-    parameters, values = _positive(J="0.01", b="0.1", K="0.05", R=1, L="0.5")
+    parameters, values = _positive_parameters(J="0.01", b="0.1", K="0.05", R=1, L="0.5")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -406,7 +406,7 @@ def cart_pendulum() -> Example:
     >>> cart_pendulum().system.is_controllable
     True
     """
-    parameters, values = _positive(M=1, m="0.2", l="0.5")
+    parameters, values = _positive_parameters(M=1, m="0.2", l="0.5")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -438,7 +438,7 @@ def quarter_car() -> Example:
     >>> quarter_car().story
     'Body zs and wheel zu of a car follow the road zr.'
     """
-    parameters, values = _positive(ms=300, mu=40, ks=20000, cs=1500, kt=180000)
+    parameters, values = _positive_parameters(ms=300, mu=40, ks=20000, cs=1500, kt=180000)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -466,7 +466,7 @@ def coupled_tanks() -> Example:
     >>> coupled_tanks().system.channels
     ('h1', 'h2', 'q')
     """
-    parameters, values = _positive(A1=2, A2=1, c1="0.5", c2="0.3")
+    parameters, values = _positive_parameters(A1=2, A2=1, c1="0.5", c2="0.3")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -491,7 +491,7 @@ def compartments() -> Example:
     >>> compartments().system.channels
     ('blood', 'tissue', 'dose')
     """
-    parameters, values = _positive(k10="0.2", k12="0.5", k21="0.3")
+    parameters, values = _positive_parameters(k10="0.2", k12="0.5", k21="0.3")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
         import sympy
@@ -519,7 +519,7 @@ def two_room() -> Example:
     >>> [str(value) for value in two_room().values.values()]
     ['3/10', '1/10', '1/5', '8']
     """
-    parameters, values = _positive(a="0.3", b="0.1", c="0.2")
+    parameters, values = _positive_parameters(a="0.3", b="0.1", c="0.2")
     parameters, values = {**parameters, "Ta": Parameter()}, {**values, "Ta": Fraction(8)}
 
     def solve(t: Any, p: Any) -> dict[str, Any]:

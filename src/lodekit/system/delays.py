@@ -6,18 +6,23 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from lodekit.algebra.finite_field import Element
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.errors import EquationError, ParameterError
-from lodekit.system.forms import LinearForm
+from lodekit.system.grammar import Call
 from lodekit.system.parameters import Parameter
-from lodekit.system.signals import Signal
-from lodekit.system.tree import Call
+from lodekit.system.signals import ExponentialPolynomial, LinearForm
 
-__all__ = ["Delayed", "bound_delays", "channel_of", "delay_form", "delayed_names", "need_inputs"]
+__all__ = [
+    "DelayedChannel",
+    "apply_delay",
+    "constrain_delays_positive",
+    "find_delayed_channels",
+    "find_required_inputs",
+    "undelayed_name",
+]
 
 
-class Delayed(str):
+class DelayedChannel(str):
     """The name of a delayed channel, ``delay(u, T)``, which also knows its parts.
 
     Parameters
@@ -40,22 +45,22 @@ class Delayed(str):
     channel: str
     time: Scalar
 
-    def __new__(cls, channel: str, time: Scalar) -> Delayed:
+    def __new__(cls, channel: str, time: Scalar) -> DelayedChannel:
         """Return the name that is made of a `channel` and a `time`."""
         name = super().__new__(cls, f"delay({channel}, {time})")
         name.channel, name.time = channel, time
         return name
 
-    def __reduce__(self) -> tuple[type[Delayed], tuple[str, Scalar]]:
-        return Delayed, (self.channel, self.time)
+    def __reduce__(self) -> tuple[type[DelayedChannel], tuple[str, Scalar]]:
+        return DelayedChannel, (self.channel, self.time)
 
 
-def channel_of(name: str) -> str:
+def undelayed_name(name: str) -> str:
     """Return the channel that a name stands for, delayed or not."""
-    return name.channel if isinstance(name, Delayed) else name
+    return name.channel if isinstance(name, DelayedChannel) else name
 
 
-def delay_form(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
+def apply_delay(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
     """Return a linear form of channels at an earlier time.
 
     Parameters
@@ -67,7 +72,7 @@ def delay_form(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
     time : Scalar
         By how much.
     """
-    if inner.known or not inner.channels:
+    if inner.affine_term or not inner.channels:
         raise EquationError(
             "expected channels alone inside delay(...), such as delay(u, T); write known functions of time with t - T",
             call.place,
@@ -79,22 +84,24 @@ def delay_form(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
         return inner
     channels: dict[str, list[Scalar]] = {}
     for name, values in inner.channels.items():
-        first, before = (name.channel, name.time) if isinstance(name, Delayed) else (name, None)
-        channels[Delayed(first, time if before is None else before + time)] = values
-    return LinearForm(channels, Signal(time.ring))
+        first, before = (name.channel, name.time) if isinstance(name, DelayedChannel) else (name, None)
+        channels[DelayedChannel(first, time if before is None else before + time)] = values
+    return LinearForm(channels, ExponentialPolynomial(time.ring))
 
 
-def delayed_names(forms: Iterable[LinearForm]) -> tuple[Delayed, ...]:
+def find_delayed_channels(forms: Iterable[LinearForm]) -> tuple[DelayedChannel, ...]:
     """Return all delayed channels in some forms, in the order of their first appearance."""
-    return tuple(dict.fromkeys(name for form in forms for name in form.channels if isinstance(name, Delayed)))
+    return tuple(dict.fromkeys(name for form in forms for name in form.channels if isinstance(name, DelayedChannel)))
 
 
-def need_inputs(channels: Sequence[str]) -> list[str]:
+def find_required_inputs(channels: Sequence[str]) -> list[str]:
     """Return the channels that must be known inputs, because they are delayed."""
-    return list(dict.fromkeys(name.channel for name in channels if isinstance(name, Delayed)))
+    return list(dict.fromkeys(name.channel for name in channels if isinstance(name, DelayedChannel)))
 
 
-def bound_delays(parameters: Mapping[str, Parameter], names: Sequence[Delayed]) -> dict[str, Parameter]:
+def constrain_delays_positive(
+    parameters: Mapping[str, Parameter], names: Sequence[DelayedChannel]
+) -> dict[str, Parameter]:
     """Return parameters of which those that are delays themselves, or multiples of one, are positive.
 
     Raise where known values make a delay negative. Those of sums are left as they are: one of several may well be
@@ -108,12 +115,12 @@ def bound_delays(parameters: Mapping[str, Parameter], names: Sequence[Delayed]) 
     """
     found = dict(parameters)
     for name in names:
-        occurring = _occurring(name.time)
+        occurring = _find_parameters(name.time)
         if occurring is None:
             continue
         values = {each: found[each].fixed for each in occurring}
         if None not in values.values():
-            value = _evaluate(name.time, {each: float(fixed or 0.0) for each, fixed in values.items()})
+            value = _evaluate_delay(name.time, {each: float(fixed or 0.0) for each, fixed in values.items()})
             if value < 0.0:
                 said = ", ".join(f"{each} = {fixed:g}" for each, fixed in values.items())
                 raise ParameterError(f"expected a delay of at least zero in {name}, got {value:g} with {said}")
@@ -126,19 +133,19 @@ def bound_delays(parameters: Mapping[str, Parameter], names: Sequence[Delayed]) 
     return found
 
 
-def _occurring(time: Scalar) -> list[str] | None:
+def _find_parameters(time: Scalar) -> list[str] | None:
     """Return the parameters that a delay depends on; None where constants such as pi stand there, too."""
     vectors = [v for part in (time.numerator, time.denominator) for v in time.ring.terms(part)]
     names = [n for k, n in enumerate(time.ring.names) if any(v[k] for v in vectors)]
     return names if all(name in time.ring.parameters for name in names) else None
 
 
-def _evaluate(time: Scalar, values: Mapping[str, float]) -> float:
+def _evaluate_delay(time: Scalar, values: Mapping[str, float]) -> float:
     """Return a delay at values of the parameters that it depends on; not a number where it has none."""
-    above, below = (_sum(time.ring, part, values) for part in (time.numerator, time.denominator))
+    above, below = (_evaluate_element(time.ring, part, values) for part in (time.numerator, time.denominator))
     return above / below if below else math.nan
 
 
-def _sum(ring: ScalarRing, element: Element, values: Mapping[str, float]) -> float:
+def _evaluate_element(ring: ScalarRing, element: Element, values: Mapping[str, float]) -> float:
     terms = ring.terms(element).items()
     return sum(c * math.prod(values.get(n, 1.0) ** e for n, e in zip(ring.names, v, strict=True)) for v, c in terms)

@@ -1,4 +1,6 @@
-"""Dimensions from the equations themselves: under ``t -> T t``, ``f -> s f`` all terms of an equation scale alike.
+"""Equations as sums of monomials: which terms must scale alike when the units of time and channels change.
+
+Dimensions from the equations themselves: under ``t -> T t``, ``f -> s f`` all terms of an equation scale alike.
 
 For the logarithms of the scales of time, channels and parameters that is a linear system over the rationals: one line
 for each two terms of an equation. What it leaves free are the base quantities; all else is a product of powers of them.
@@ -8,23 +10,193 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import gcd
 
-from flint import fmpq, fmpq_mat
+from flint import arb, fmpq, fmpq_mat
+from flint import ctx as flint_context
 
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.errors import DataError, EquationError
-from lodekit.quantities import Powers, format_powers, is_known, read_unit
-from lodekit.system.facts import Facts
-from lodekit.system.terms import Balance, Term, balances
+from lodekit.support.units import UnitPowers, format_powers, is_known_unit, parse_unit
+from lodekit.system.analysis import StructuralAnalysis
+from lodekit.system.delays import DelayedChannel, undelayed_name
+from lodekit.system.linear import format_derivative
+from lodekit.system.signals import ExponentialPolynomial
 
-__all__ = ["Dimensions", "check_units", "derive_units", "find_dimensions", "tell_intensity", "unit_check"]
+__all__ = [
+    "Dimensions",
+    "HomogeneityGroup",
+    "Monomial",
+    "check_units",
+    "derive_units",
+    "find_dimensions",
+    "find_homogeneity_groups",
+    "find_monomials",
+    "make_unit_check",
+    "white_noise_unit",
+]
+
+
+#: Bits that irrational numbers are enclosed with: their logarithms are floats, which tell 53.
+_LOG_PRECISION_BITS = 128
+
+
+@dataclass(frozen=True)
+class Monomial:
+    """A monomial of an equation: a number times powers of parameters, times a derivative of a channel or a power of t.
+
+    Parameters
+    ----------
+    powers : dict of str to Fraction
+        Exponents of parameters, of one channel and of t.
+    number : Fraction or None
+        The size of the number; None where it is not rational.
+    log_number : float
+        The logarithm of its size.
+    channel : str
+        Empty in known functions of time.
+    order : int
+        Which derivative of the channel it is.
+    text : str
+        As users write it, without its number.
+    """
+
+    powers: UnitPowers
+    number: Fraction | None
+    log_number: float
+    channel: str
+    order: int
+    text: str
+
+    @property
+    def has_dimension(self) -> bool:
+        """Whether something other than its number tells its dimension: a channel or a parameter."""
+        return bool(self.channel) or any(name != "t" for name in self.powers)
+
+    def __str__(self) -> str:
+        if self.number == 1:
+            return self.text or "1"
+        shown = "" if self.number is None else f"{float(self.number):g}"
+        return "*".join(part for part in (shown, self.text) if part) or "a number"
+
+
+@dataclass(frozen=True)
+class HomogeneityGroup:
+    """Terms that must scale alike.
+
+    Parameters
+    ----------
+    name : str
+        What they are the terms of, for messages.
+    monomials : tuple of Term
+    is_dimensionless : bool
+        Whether their scale is that of a pure number.
+    """
+
+    name: str
+    monomials: tuple[Monomial, ...]
+    is_dimensionless: bool = False
+
+
+def find_homogeneity_groups(system: StructuralAnalysis) -> list[HomogeneityGroup]:
+    """Return which terms must scale alike: those of each equation, and exponents of known functions with one.
+
+    Parameters
+    ----------
+    system : Facts
+    """
+    operator, found = system.operator, []
+    for i, known in enumerate(system.forcing):
+        row = [operator.coefficients(i, j) for j in range(operator.width)]
+        terms, inner = find_monomials(operator.ring, row, known, system.channels)
+        found.append(HomogeneityGroup(f"equation {i + 1}", terms))
+        found += [
+            HomogeneityGroup(f"equation {i + 1}, inside a function of time", part, is_dimensionless=True)
+            for part in inner
+        ]
+    for name in system.channels:
+        if isinstance(name, DelayedChannel) and operator.ring.involves_parameters(name.time.numerator):
+            bottom = name.time.denominator
+            # A number beside parameters may be in any unit.
+            times = [
+                term
+                for term in _expand_monomials(operator.ring, name.time.numerator, bottom, {}, "", 0, "")
+                if term.powers
+            ]
+            clock = _expand_monomials(operator.ring, bottom, bottom, {"t": Fraction(1)}, "", 0, "t")
+            found.append(HomogeneityGroup(f"the time of {name}", (*times, *clock), is_dimensionless=True))
+    return [balance for balance in found if len(balance.monomials) > 1]
+
+
+def find_monomials(
+    ring: ScalarRing, row: Sequence[Sequence[Scalar]], forcing: ExponentialPolynomial, channels: Sequence[str]
+) -> tuple[tuple[Monomial, ...], list[tuple[Monomial, ...]]]:
+    """Return the terms of ``sum C_c(d) c - known(t)``, and those that must be pure numbers inside known functions.
+
+    Fractions are cleared first: all terms are multiplied by the common denominator.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    row : sequence of sequences of Scalar
+        The operator on each channel, lowest power of d first.
+    forcing : Signal
+    channels : sequence of str
+    """
+    factors = [
+        (value, name, k, 0) for name, values in zip(channels, row, strict=True) for k, value in enumerate(values)
+    ]
+    factors += [(value, "", 0, wave.power) for wave, value in forcing.terms.items()]
+    bottom = ring.common_multiple(value.denominator for value, *_ in factors if value)
+    terms = []
+    for value, name, order, power in factors:
+        if value:
+            whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator
+            shape = format_derivative(name, order) if name else _format_time_power(power)
+            time, channel = Fraction(power - order), undelayed_name(name)
+            terms += _expand_monomials(ring, whole, bottom, {channel: Fraction(1), "t": time}, channel, order, shape)
+    inner = []
+    for rate in {scalar for wave in forcing.terms for scalar in (wave.rate, wave.frequency) if scalar}:
+        one = _expand_monomials(ring, rate.denominator, rate.denominator, {}, "", 0, "")
+        times = _expand_monomials(ring, rate.numerator, rate.denominator, {"t": Fraction(1)}, "", 0, "t")
+        inner.append((*times, *one))
+    return tuple(terms), inner
+
+
+def _format_time_power(power: int) -> str:
+    return "" if not power else "t" if power == 1 else f"t^{power}"
+
+
+def _expand_monomials(
+    ring: ScalarRing, element: Element, bottom: Element, powers: UnitPowers, channel: str, order: int, shape: str
+) -> list[Monomial]:
+    """Return the terms of a coefficient, each times the same channel or function of time."""
+    count = len(ring.constants)
+    parts: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+    for exponents, value in ring.terms(element).items():
+        parts.setdefault(exponents[count:], {})[(*exponents[:count], *[0] * len(ring.parameters))] = value
+    # The number that stands before all terms of a denominator is none of theirs.
+    content = gcd(*ring.terms(bottom).values())
+    found = []
+    for key, numbers in parts.items():
+        own = {name: Fraction(e) for name, e in zip(ring.parameters, key, strict=True) if e}
+        total = {name: power for name, power in {**powers, **own}.items() if power and name}
+        plain = not any(any(exponents) for exponents in numbers)
+        number = Fraction(abs(sum(numbers.values())), content) if plain else None
+        with flint_context.workprec(_LOG_PRECISION_BITS):
+            size = float((abs(ring.enclose(ring.from_terms(numbers))) / arb(content)).log().mid())
+        names = [name if e == 1 else f"{name}^{e}" for name, e in zip(ring.parameters, key, strict=True) if e]
+        found.append(Monomial(total, number, size, channel, order, "*".join([*names, *([shape] if shape else [])])))
+    return found
+
 
 #: Numbers up to this, and their quotients, are taken for pure: they come from sums and derivatives.
-_SMALL = 4
+_MAX_PURE_NUMBER = 4
 
 
-class Dimensions(Mapping[str, Powers]):
+class Dimensions(Mapping[str, UnitPowers]):
     """The dimension of each parameter in terms of time, channels and, where these do not tell, other parameters.
 
     Parameters
@@ -53,15 +225,15 @@ class Dimensions(Mapping[str, Powers]):
 
     def __init__(
         self,
-        parameters: Mapping[str, Powers],
-        channels: Mapping[str, Powers],
-        numbers: Mapping[str, Powers],
+        parameters: Mapping[str, UnitPowers],
+        channels: Mapping[str, UnitPowers],
+        numbers: Mapping[str, UnitPowers],
         undetermined: Sequence[str] = (),
     ) -> None:
         self.parameters, self.channels, self.numbers = dict(parameters), dict(channels), dict(numbers)
         self.undetermined = tuple(undetermined)
 
-    def __getitem__(self, name: str) -> Powers:
+    def __getitem__(self, name: str) -> UnitPowers:
         return dict(self.parameters[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -86,7 +258,7 @@ class Dimensions(Mapping[str, Powers]):
         return f"<Dimensions {shown}>"
 
 
-def find_dimensions(system: Facts) -> Dimensions:
+def find_dimensions(system: StructuralAnalysis) -> Dimensions:
     """Return the dimensions that the equations give to parameters, channels and numbers.
 
     Small numbers, such as the 2 in ``2*z*w*x'``, are pure as long as time and all channels can have a dimension then.
@@ -97,18 +269,18 @@ def find_dimensions(system: Facts) -> Dimensions:
     ----------
     system : Facts
     """
-    groups = balances(system)
+    groups = find_homogeneity_groups(system)
     quantities = ["t", *system.plain_channels]
     for stage in range(3):
         marked, numbers = _mark_numbers(groups, stage)
         # What stands further left is expressed in what stands further right.
         names = [*numbers, *reversed(list(system.parameters)), *reversed(quantities)]
-        solved = _solve(names, [_difference(a, b) for g in marked for a, b in _pairs(g)])
+        solved = _solve_dimensions(names, [_dimension_ratio(a, b) for g in marked for a, b in _monomial_pairs(g)])
         if all(solved[name] for name in quantities):
             break
     order = {name: n for n, name in enumerate([*reversed(quantities[1:]), *system.parameters, "t"])}
 
-    def sort(powers: Powers) -> Powers:
+    def sort(powers: UnitPowers) -> UnitPowers:
         return {key: powers[key] for key in sorted(powers, key=lambda name: order.get(name, -1))}
 
     return Dimensions(
@@ -119,7 +291,7 @@ def find_dimensions(system: Facts) -> Dimensions:
     )
 
 
-def _mark_numbers(groups: Sequence[Balance], stage: int) -> tuple[list[Balance], dict[str, str]]:
+def _mark_numbers(groups: Sequence[HomogeneityGroup], stage: int) -> tuple[list[HomogeneityGroup], dict[str, str]]:
     """Return balances in which numbers are quantities, and their marks with a text that shows them.
 
     Stage 0: those that are not small; 1: those other than one; 2: those of all terms but the first of highest order.
@@ -128,48 +300,48 @@ def _mark_numbers(groups: Sequence[Balance], stage: int) -> tuple[list[Balance],
     marks: dict[str, str] = {}
     found = []
     for n, group in enumerate(groups):
-        reference = max(group.terms, key=lambda term: (term.order, bool(term.channel)))
+        reference = max(group.monomials, key=lambda term: (term.order, bool(term.channel)))
         terms = []
-        for k, term in enumerate(group.terms):
-            pure = group.pure or term.is_bound
-            pure &= _is_small(term.number) if not stage else term.number == 1
+        for k, term in enumerate(group.monomials):
+            pure = group.is_dimensionless or term.has_dimension
+            pure &= _is_pure_number(term.number) if not stage else term.number == 1
             if pure and (stage < 2 or term is reference):
                 terms.append(term)
                 continue
             mark = f"#{n} {k if stage == 2 or term.number is None else term.number}"
             marks.setdefault(mark, f"{term} in {group.name}")
             terms.append(replace(term, powers={**term.powers, mark: Fraction(1)}))
-        found.append(replace(group, terms=tuple(terms)))
+        found.append(replace(group, monomials=tuple(terms)))
     return found, marks
 
 
-def _is_small(number: Fraction | None) -> bool:
-    return number is not None and max(number.numerator, number.denominator) <= _SMALL
+def _is_pure_number(number: Fraction | None) -> bool:
+    return number is not None and max(number.numerator, number.denominator) <= _MAX_PURE_NUMBER
 
 
-def _pairs(group: Balance) -> list[tuple[Term, Term]]:
-    return [(group.terms[0], term) for term in group.terms[1:]]
+def _monomial_pairs(group: HomogeneityGroup) -> list[tuple[Monomial, Monomial]]:
+    return [(group.monomials[0], term) for term in group.monomials[1:]]
 
 
-def _difference(first: Term, second: Term) -> Powers:
-    return _quotient(first.powers, second.powers)
+def _dimension_ratio(first: Monomial, second: Monomial) -> UnitPowers:
+    return _divide_powers(first.powers, second.powers)
 
 
-def _quotient(first: Powers, second: Powers) -> Powers:
+def _divide_powers(first: UnitPowers, second: UnitPowers) -> UnitPowers:
     found = {name: first.get(name, Fraction(0)) - second.get(name, Fraction(0)) for name in {**first, **second}}
     return {name: power for name, power in found.items() if power}
 
 
-def _solve(names: Sequence[str], lines: Sequence[Powers]) -> dict[str, Powers]:
+def _solve_dimensions(names: Sequence[str], lines: Sequence[UnitPowers]) -> dict[str, UnitPowers]:
     """Return each quantity as a product of base quantities, where all products of powers in `lines` are pure."""
     solved = {name: {name: Fraction(1)} for name in names}
-    for row in _reduced(names, lines):
+    for row in _reduced_echelon_form(names, lines):
         first = next(iter(row))
         solved[first] = {name: -power for name, power in row.items() if name != first}
     return solved
 
 
-def _reduced(names: Sequence[str], lines: Sequence[Powers]) -> list[Powers]:
+def _reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> list[UnitPowers]:
     """Return the reduced echelon form of lines, without what is zero; in each, names stand in their given order."""
     if not lines or not names:
         return []
@@ -185,7 +357,7 @@ def _reduced(names: Sequence[str], lines: Sequence[Powers]) -> list[Powers]:
     ]
 
 
-def check_units(system: Facts, units: Mapping[str, str]) -> None:
+def check_units(system: StructuralAnalysis, units: Mapping[str, str]) -> None:
     """Raise where units of time, channels and parameters cannot all be right, whatever the units that are not given.
 
     Numbers other than one may have any unit: they may be conversions. So may words that are no known unit.
@@ -205,31 +377,35 @@ def check_units(system: Facts, units: Mapping[str, str]) -> None:
     Traceback (most recent call last):
     lodekit.errors.EquationError: the units of equation 1 do not agree: x' is in m/s, but v is in m; ...
     """
-    known = {name: powers for name, text in units.items() if (powers := read_unit(text)) is not None}
-    groups = balances(system)
+    known = {name: powers for name, text in units.items() if (powers := parse_unit(text)) is not None}
+    groups = find_homogeneity_groups(system)
     for group in groups:
-        trusted = _trusted(group)
-        plain = [(term, _insert(term.powers, known)) for term in trusted if all(name in known for name in term.powers)]
+        trusted = _monomials_without_number(group)
+        plain = [
+            (term, _substitute_units(term.powers, known))
+            for term in trusted
+            if all(name in known for name in term.powers)
+        ]
         for term, powers in plain[1:]:
-            if not _agree([_quotient(plain[0][1], powers)]):
-                first, second = ((t, _shown(t, units)) for t in (plain[0][0], term))
+            if not _are_consistent([_divide_powers(plain[0][1], powers)]):
+                first, second = ((t, _format_unit(t, units)) for t in (plain[0][0], term))
                 raise EquationError(
                     f"the units of {group.name} do not agree: {first[0]} is in {first[1]}, but {second[0]} is in "
                     f"{second[1]}; change a unit, or leave out those that are not known"
                 )
     lines, texts = [], []
     for group in groups:
-        trusted = _trusted(group)
+        trusted = _monomials_without_number(group)
         for term in trusted[1:]:
-            lines.append(_insert(_difference(trusted[0], term), known))
+            lines.append(_substitute_units(_dimension_ratio(trusted[0], term), known))
             texts.append(f"{trusted[0]} and {term} in {group.name}")
-    if not _agree(lines):
+    if not _are_consistent(lines):
         raise EquationError(
-            f"no units of the rest make these terms agree: {_culprits(lines, texts)}; check their units"
+            f"no units of the rest make these terms agree: {_find_inconsistent_lines(lines, texts)}; check their units"
         )
 
 
-def derive_units(system: Facts, units: Mapping[str, str]) -> dict[str, str]:
+def derive_units(system: StructuralAnalysis, units: Mapping[str, str]) -> dict[str, str]:
     """Return units of parameters that follow from those of time and channels; without those that need more.
 
     Parameters
@@ -255,7 +431,7 @@ def derive_units(system: Facts, units: Mapping[str, str]) -> dict[str, str]:
     for name, powers in dimensions.items():
         if name in units or not powers or any(base not in known for base in powers):
             continue
-        pieces: Powers = {}
+        pieces: UnitPowers = {}
         for base, power in powers.items():
             text = known[base]
             unit = text if re.fullmatch(r"[^\W\d_]+|[%°]\w?", text) else f"({text})"
@@ -266,8 +442,8 @@ def derive_units(system: Facts, units: Mapping[str, str]) -> dict[str, str]:
     return {name: unit for name, unit in found.items() if unit != "1"}
 
 
-def tell_intensity(
-    system: Facts | None, name: str, units: Mapping[str, str], measured: Sequence[str] = ()
+def white_noise_unit(
+    system: StructuralAnalysis | None, name: str, units: Mapping[str, str], measured: Sequence[str] = ()
 ) -> tuple[str, str]:
     """Return the unit of the intensity of white noise in short and in words: that of the noise times a root of time.
 
@@ -297,7 +473,7 @@ def tell_intensity(
     """
     known = {key: unit.strip() for key, unit in units.items() if unit.strip()}
     channels = {} if system is None else find_dimensions(system).channels
-    tied = {each: _quotient(channels[name], powers) for each, powers in channels.items() if each != name}
+    tied = {each: _divide_powers(channels[name], powers) for each, powers in channels.items() if each != name}
     ranked = sorted(tied, key=lambda each: (each not in known, each not in measured))
     other = next((each for each in ranked if set(tied[each]) <= {"t"}), name) if name not in known else name
     power = tied.get(other, {}).get("t", Fraction(0)) + Fraction(1, 2)
@@ -312,7 +488,9 @@ def tell_intensity(
     return short, f"{own if other in known else f'the unit of {other}'} {how}"
 
 
-def unit_check(system: Facts, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:
+def make_unit_check(
+    system: StructuralAnalysis, declared: Mapping[str, str] | None = None
+) -> Callable[[Mapping[str, str]], None]:
     """Return a check of units that measurements tell, together with those that are declared.
 
     Parameters
@@ -323,7 +501,7 @@ def unit_check(system: Facts, declared: Mapping[str, str] | None = None) -> Call
     """
 
     def check(told: Mapping[str, str]) -> None:
-        known = {name: unit for name, unit in told.items() if is_known(unit)}
+        known = {name: unit for name, unit in told.items() if is_known_unit(unit)}
         try:
             check_units(system, {**known, **(declared or {})})
         except EquationError as problem:
@@ -333,39 +511,39 @@ def unit_check(system: Facts, declared: Mapping[str, str] | None = None) -> Call
     return check
 
 
-def _trusted(group: Balance) -> list[Term]:
+def _monomials_without_number(group: HomogeneityGroup) -> list[Monomial]:
     """Return the terms whose unit is that of their channels and parameters: no number beside them can have one."""
-    return [term for term in group.terms if term.number == 1 and (group.pure or term.is_bound)]
+    return [term for term in group.monomials if term.number == 1 and (group.is_dimensionless or term.has_dimension)]
 
 
-def _insert(powers: Powers, known: Mapping[str, Powers]) -> Powers:
+def _substitute_units(powers: UnitPowers, known: Mapping[str, UnitPowers]) -> UnitPowers:
     """Return powers of quantities with known units put in; quantities without one keep their names, marked."""
-    total: Powers = {}
+    total: UnitPowers = {}
     for name, power in powers.items():
         for base, inner in known.get(name, {f"?{name}": Fraction(1)}).items():
             total[base] = total.get(base, Fraction(0)) + power * inner
     return {base: power for base, power in total.items() if power}
 
 
-def _agree(lines: Sequence[Powers]) -> bool:
+def _are_consistent(lines: Sequence[UnitPowers]) -> bool:
     """Return whether some values of what is unknown, quoted words and marked names, make all lines pure numbers."""
     unknown = sorted({base for line in lines for base in line if base[0] in "?'"})
     bases = sorted({base for line in lines for base in line} - set(unknown))
     # A line of the echelon form without unknowns says that a product of base units is a number.
-    return not any(row.keys().isdisjoint(unknown) for row in _reduced([*unknown, *bases], lines))
+    return not any(row.keys().isdisjoint(unknown) for row in _reduced_echelon_form([*unknown, *bases], lines))
 
 
-def _culprits(lines: list[Powers], texts: list[str]) -> str:
+def _find_inconsistent_lines(lines: list[UnitPowers], texts: list[str]) -> str:
     """Return a smallest set of lines that do not agree, as text."""
     kept = list(range(len(lines)))
     for k in range(len(lines)):
         rest = [i for i in kept if i != k]
-        if not _agree([lines[i] for i in rest]):
+        if not _are_consistent([lines[i] for i in rest]):
             kept = rest
     return "; ".join(texts[i] for i in kept)
 
 
-def _shown(term: Term, units: Mapping[str, str]) -> str:
+def _format_unit(term: Monomial, units: Mapping[str, str]) -> str:
     """Return the unit of a term in the user's own words."""
     pieces = {units[name] if units[name].isalnum() else f"({units[name]})": p for name, p in term.powers.items()}
     if len(pieces) == len(term.powers):

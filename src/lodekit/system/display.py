@@ -1,75 +1,240 @@
-"""A system as text, as LaTeX and as plain values for JSON."""
+"""What the algebra found, in sentences for an engineer.
+
+A system as text, as LaTeX and as plain values for JSON.
+
+Equations as MathML, which browsers show without any script.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from html import escape
 from typing import Any
 
 from lodekit.algebra.operators import scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
-from lodekit.algebra.scalars import Scalar, join_terms
+from lodekit.algebra.scalars import Scalar, format_sum
 from lodekit.errors import AlgebraError
-from lodekit.system.delays import Delayed
-from lodekit.system.explanation import sentences
-from lodekit.system.facts import Facts
-from lodekit.system.names import spare_names
-from lodekit.system.parameters import Parameter
-from lodekit.system.writing import operator_terms, primes
+from lodekit.support.text import join_list
+from lodekit.system.analysis import Mode, StructuralAnalysis
+from lodekit.system.delays import DelayedChannel, find_required_inputs
+from lodekit.system.grammar import (
+    Call,
+    Derivative,
+    Expression,
+    Name,
+    Negation,
+    Number,
+    Power,
+    Product,
+    Sum,
+    parse_equations,
+    walk,
+)
+from lodekit.system.linear import format_derivative, list_operator_terms
+from lodekit.system.parameters import Parameter, candidate_names
 
-__all__ = ["GREEK", "definition", "latex", "latex_equations", "sections", "split_name", "text", "to_dict"]
+__all__ = [
+    "GREEK_LETTERS",
+    "analysis_sections",
+    "equations_to_mathml",
+    "explain_structure",
+    "format_latex",
+    "format_latex_equations",
+    "format_text",
+    "name_to_mathml",
+    "split_subscript",
+    "to_definition",
+    "to_dict",
+]
 
 
-def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
+_NUMBER_WORDS = {
+    1: "one",
+    2: "two",
+    3: "three",
+    4: "four",
+    5: "five",
+    6: "six",
+    7: "seven",
+    8: "eight",
+    9: "nine",
+    10: "ten",
+}
+
+
+def explain_structure(system: StructuralAnalysis) -> list[str]:
+    """Return the findings, most important first."""
+    lines = [_explain_freedom(system), *_explain_modes(system), *_explain_basis(system)]
+    lines += _explain_zero_channels(system)
+    lines += [_explain_delay(system, name) for name in find_required_inputs(system.channels)]
+    relations = system.relations()
+    if relations:
+        noun = "equation is" if len(relations) == 1 else "equations are"
+        lines.append(
+            f"{_number_word(len(relations)).capitalize()} {noun} redundant: {'; '.join(f'{r} = 0' for r in relations)}."
+        )
+    if not system.is_homogeneous:
+        known = [str(number) for number, signal in enumerate(system.forcing, 1) if signal]
+        noun = "Equation" if len(known) == 1 else "Equations"
+        verb = "holds" if len(known) == 1 else "hold"
+        lines.append(f"{noun} {join_list(known)} {verb} known functions of time; the equations are consistent.")
+    return lines + _explain_degeneracies(system)
+
+
+def _explain_delay(system: StructuralAnalysis, channel: str) -> str:
+    shown = [name for name in system.channels if isinstance(name, DelayedChannel) and name.channel == channel]
+    verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
+    return f"{channel} is delayed, so a fit needs it as a known input; until it is one, {join_list(shown)} {verb} here."
+
+
+def _explain_basis(system: StructuralAnalysis) -> list[str]:
+    if system.choice is None:
+        return []
+    noun = "function was" if system.free_functions == 1 else "functions were"
+    what = f"to be {join_list(system.choice.expressions)}" if system.choice.expressions else "by a matrix"
+    zeros = [f"{system.operator.ring.format(factor)} = 0" for factor in system.unsuitable_elements]
+    unless = f"; this will not do where {join_list(zeros, 'or')}" if zeros else ""
+    return [f"The free {noun} chosen {what}{unless}."]
+
+
+def _explain_degeneracies(system: StructuralAnalysis) -> list[str]:
+    ring = system.operator.ring
+    try:
+        zeros = [f"{ring.format(factor)} = 0" for factor in system.degenerate_elements]
+    except AlgebraError:
+        return [
+            "This is so for almost all parameter values; where it changes was not determined, because the expressions "
+            "grow too large."
+        ]
+    if not zeros:
+        return []
+    return [f"This is so for almost all parameter values; the structure changes where {join_list(zeros, 'or')}."]
+
+
+def _explain_freedom(system: StructuralAnalysis) -> str:
+    free = system.free_functions
+    if not free:
+        dimension = system.states
+        if not dimension:
+            if system.is_homogeneous:
+                return "The only solution is zero: the equations leave no freedom at all."
+            return "There is exactly one solution: the equations leave no freedom at all."
+        noun = "number" if dimension == 1 else "numbers"
+        return f"Nothing can be chosen freely: the motion is determined by {_number_word(dimension)} initial {noun}."
+    noun = "function of time can be chosen freely" if free == 1 else "functions of time can be chosen freely"
+    count = _number_word(free).capitalize() if free == 1 else str(free)
+    if free == len(system.channels):
+        return "Every channel can be chosen freely: the equations restrict nothing."
+    try:
+        inputs = system.possible_inputs
+    except AlgebraError:
+        return f"{count} {noun}; which ones was not determined, because the expressions grow too large."
+    if free == 1 and len(inputs) > 1:
+        word = "either" if len(inputs) == 2 else "any one of"
+        return f"{count} {noun}: {word} {join_list([names[0] for names in inputs], 'or')}."
+    chosen = inputs[0]
+    example = "for example " if len(inputs) > 1 else "namely "
+    return f"{count} {noun}, {example}{join_list(list(chosen))}."
+
+
+def _explain_modes(system: StructuralAnalysis) -> list[str]:
+    try:
+        modes = system.exponents
+    except AlgebraError:
+        what = "What cannot be influenced" if system.free_functions else "What the motion is made of"
+        return [f"{what} was not determined, because the expressions grow too large."]
+    if not modes:
+        if system.free_functions:
+            noun = "function" if system.free_functions == 1 else "functions"
+            return [f"The system is controllable: every motion can be reached by choosing the free {noun}."]
+        return []
+    phrases = [_describe_mode(mode, system) for mode in modes]
+    if system.free_functions:
+        return [f"The system is not controllable: {join_list(phrases)}, cannot be influenced."]
+    return [f"The motion is made of {join_list(phrases)}."]
+
+
+def _describe_mode(mode: Mode, system: StructuralAnalysis) -> str:
+    text = mode.describe()
+    article = "one" if not text.startswith("mode of order") else "a"
+    if mode.multiplicity > 1:
+        text += f" with multiplicity {mode.multiplicity}"
+    if system.free_functions:
+        text += f", {mode.observable}"
+    return f"{article} {text}"
+
+
+def _explain_zero_channels(system: StructuralAnalysis) -> list[str]:
+    zero = system.forced
+    if not zero or len(zero) == len(system.channels):
+        return []
+    if system.is_homogeneous:
+        return [f"{join_list(zero)} {'is' if len(zero) == 1 else 'are'} forced to be zero."]
+    return [
+        f"{join_list(zero)} {'is' if len(zero) == 1 else 'are'} determined completely by the known functions of time."
+    ]
+
+
+def _number_word(number: int) -> str:
+    return _NUMBER_WORDS.get(number, str(number))
+
+
+def choose_latent_names(system: StructuralAnalysis) -> tuple[list[str], list[str]]:
     """Return names for the free functions and for the modes, different from those of channels and parameters."""
-    taken = {*facts.channels, *facts.parameters}
+    taken = {*system.channels, *system.parameters}
 
     def pick(letters: str, count: int) -> list[str]:
-        tries = ([each] if count == 1 else [f"{each}{i + 1}" for i in range(count)] for each in spare_names(*letters))
+        tries = (
+            [each] if count == 1 else [f"{each}{i + 1}" for i in range(count)] for each in candidate_names(*letters)
+        )
         return next(names for names in tries if not taken.intersection(names))
 
-    parametrization = facts.parametrization
+    parametrization = system.parametrization
     return pick("zwv", parametrization.free.width), pick("pqm", len(parametrization.modes))
 
 
-def solution_lines(facts: Facts) -> list[str]:
+def format_solution_lines(system: StructuralAnalysis) -> list[str]:
     """Return every channel in terms of free functions and modes, and the equations of the modes, as lines."""
-    free, modes = latent_names(facts)
-    width = max(len(name) for name in facts.channels)
+    free, modes = choose_latent_names(system)
+    width = max(len(name) for name in system.channels)
     lines = []
-    for channel, terms in zip(facts.channels, _solution_terms(facts), strict=True):
-        text = join_terms([(value, primes(name, order)) for value, name, order in terms])
-        if not facts.is_homogeneous:
+    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
+        text = format_sum([(value, format_derivative(name, order)) for value, name, order in terms])
+        if not system.is_homogeneous:
             text = f"{channel}~" if not terms else f"{text} + {channel}~"
         lines.append(f"{channel.ljust(width)} = {text}")
-    ring = facts.operator.ring
-    for name, mode in zip(modes, facts.parametrization.modes, strict=True):
+    ring = system.operator.ring
+    for name, mode in zip(modes, system.parametrization.modes, strict=True):
         monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
-        lines.append(f"where {join_terms(operator_terms(monic, name))} = 0")
+        lines.append(f"where {format_sum(list_operator_terms(monic, name))} = 0")
     if free:
         noun = "is any smooth function" if len(free) == 1 else "are any smooth functions"
-        chosen = facts.choice.texts if facts.choice is not None and facts.is_homogeneous else ()
+        chosen = system.choice.expressions if system.choice is not None and system.is_homogeneous else ()
         shown = [f"{name} = {text}" for name, text in zip(free, chosen, strict=True)] if chosen else free
         lines.append(f"where {', '.join(shown)} {noun}")
-    return lines + _particular_lines(facts)
+    return lines + _format_particular_solution(system)
 
 
-def _particular_lines(facts: Facts) -> list[str]:
+def _format_particular_solution(system: StructuralAnalysis) -> list[str]:
     """Return one particular solution, where the equations hold known functions of time."""
-    if facts.is_homogeneous:
+    if system.is_homogeneous:
         return []
     try:
-        signals = facts.particular_solution
+        signals = system.particular_solution
     except AlgebraError:
         return ["where ~ marks one particular solution"]
-    shown = [f"{channel}~ = {signal}" for channel, signal in zip(facts.channels, signals, strict=True)]
+    shown = [f"{channel}~ = {signal}" for channel, signal in zip(system.channels, signals, strict=True)]
     return [f"where {line}" for line in shown]
 
 
-def _solution_terms(facts: Facts) -> list[list[tuple[Scalar, str, int]]]:
+def _solution_terms(system: StructuralAnalysis) -> list[list[tuple[Scalar, str, int]]]:
     """Return for each channel its terms: coefficient, latent function, order of the derivative."""
-    free, modes = latent_names(facts)
-    parametrization = facts.parametrization
+    free, modes = choose_latent_names(system)
+    parametrization = system.parametrization
     columns = [*free, *modes]
     matrices = [parametrization.free.take_columns([j]) for j in range(len(free))]
     matrices += [mode.column for mode in parametrization.modes]
@@ -77,13 +242,13 @@ def _solution_terms(facts: Facts) -> list[list[tuple[Scalar, str, int]]]:
         [
             (value, name, order)
             for name, matrix in zip(columns, matrices, strict=True)
-            for value, order in _high_first(matrix.coefficients(i, 0))
+            for value, order in _terms_by_order(matrix.coefficients(i, 0))
         ]
-        for i in range(len(facts.channels))
+        for i in range(len(system.channels))
     ]
 
 
-def _parameter_line(name: str, parameter: Parameter) -> str:
+def _format_parameter(name: str, parameter: Parameter) -> str:
     facts = []
     if parameter.fixed is not None:
         facts.append(f"= {parameter.fixed:g}")
@@ -96,67 +261,71 @@ def _parameter_line(name: str, parameter: Parameter) -> str:
     return " ".join([name, *facts])
 
 
-def sections(facts: Facts) -> list[tuple[str, list[str]]]:
+def analysis_sections(system: StructuralAnalysis) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
     blocks = [
-        ("Equations", list(facts.equations)),
-        ("Channels", [", ".join(facts.plain_channels)]),
+        ("Equations", list(system.equations)),
+        ("Channels", [", ".join(system.plain_channels)]),
     ]
-    if facts.parameters:
-        blocks.append(("Parameters", [_parameter_line(name, p) for name, p in facts.parameters.items()]))
-    blocks.append((f"Operator matrix A, {facts.operator.variable} = d/dt", str(facts.operator).splitlines()))
-    if not facts.is_homogeneous:
-        blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in facts.forcing]))
-    blocks.append(("Smith form U A V = D, diagonal of D", _or_not_determined(lambda: [", ".join(_diagonal(facts))])))
-    blocks.append(("Every solution", _or_not_determined(lambda: solution_lines(facts))))
-    blocks.append(("What this means", sentences(facts)))
-    if facts.notes:
-        blocks.append(("Notes", list(facts.notes)))
+    if system.parameters:
+        blocks.append(("Parameters", [_format_parameter(name, p) for name, p in system.parameters.items()]))
+    blocks.append((f"Operator matrix A, {system.operator.variable} = d/dt", str(system.operator).splitlines()))
+    if not system.is_homogeneous:
+        blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in system.forcing]))
+    blocks.append(
+        ("Smith form U A V = D, diagonal of D", _lines_or_reason(lambda: [", ".join(_format_diagonal(system))]))
+    )
+    blocks.append(("Every solution", _lines_or_reason(lambda: format_solution_lines(system))))
+    blocks.append(("What this means", explain_structure(system)))
+    if system.notes:
+        blocks.append(("Notes", list(system.notes)))
     return blocks
 
 
-def _or_not_determined(lines: Callable[[], list[str]]) -> list[str]:
+def _lines_or_reason(lines: Callable[[], list[str]]) -> list[str]:
     try:
         return lines()
     except AlgebraError as problem:
         return [f"not determined: {problem}"]
 
 
-def text(facts: Facts) -> str:
+def format_text(system: StructuralAnalysis) -> str:
     """Return the whole analysis as text."""
-    return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections(facts))
+    return "\n\n".join(
+        "\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in analysis_sections(system)
+    )
 
 
-def definition(facts: Facts) -> dict[str, Any]:
+def to_definition(system: StructuralAnalysis) -> dict[str, Any]:
     """Return what was said about a system, as plain values for JSON."""
     return {
-        "equations": list(facts.equations),
-        "channels": list(facts.plain_channels),
-        "parameters": {name: parameter.definition() for name, parameter in facts.parameters.items()},
-        "notes": list(facts.notes),
-        **({} if facts.choice is None else {"basis": facts.choice.shown}),
+        "equations": list(system.equations),
+        "channels": list(system.plain_channels),
+        "parameters": {name: parameter.definition() for name, parameter in system.parameters.items()},
+        "notes": list(system.notes),
+        **({} if system.choice is None else {"basis": system.choice.definition}),
     }
 
 
-def _diagonal(facts: Facts) -> list[str]:
+def _format_diagonal(system: StructuralAnalysis) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
-    ring, operator = facts.operator.ring, facts.operator
-    monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in facts.invariants]
+    ring, operator = system.operator.ring, system.operator
+    monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in system.invariants]
     shown = [format_polynomial(entry, operator.variable) for entry in monic]
     return shown + ["0"] * (min(operator.shape) - len(shown))
 
 
-def _finite(bounds: tuple[float, float] | None) -> list[float | None] | None:
+def _finite_bounds(bounds: tuple[float, float] | None) -> list[float | None] | None:
     """Return bounds for JSON, which knows no infinity: None stands for no bound."""
     return None if bounds is None else [value if math.isfinite(value) else None for value in bounds]
 
 
-def to_dict(facts: Facts) -> dict[str, Any]:
+def to_dict(system: StructuralAnalysis) -> dict[str, Any]:
     """Return the analysis as plain values."""
-    form, parametrization = facts.smith_form, facts.parametrization
-    ring = facts.operator.ring
+    form, parametrization = system.smith_form, system.parametrization
+    ring = system.operator.ring
     modes = []
-    for mode in facts.modes:
+    for mode in system.modes:
         entry: dict[str, Any] = {
             "factor": str(mode),
             "multiplicity": mode.multiplicity,
@@ -167,14 +336,14 @@ def to_dict(facts: Facts) -> dict[str, Any]:
             entry["roots"] = [[complex(root).real, complex(root).imag] for root in mode.roots]
         modes.append(entry)
     return {
-        "equations": list(facts.equations),
-        "channels": list(facts.plain_channels),
+        "equations": list(system.equations),
+        "channels": list(system.plain_channels),
         "parameters": {
-            name: {"positive": p.positive, "bounds": _finite(p.bounds), "fixed": p.fixed, "start": p.start}
-            for name, p in facts.parameters.items()
+            name: {"positive": p.positive, "bounds": _finite_bounds(p.bounds), "fixed": p.fixed, "start": p.start}
+            for name, p in system.parameters.items()
         },
-        "operator_matrix": facts.operator.to_lists(),
-        "right_hand_side": [str(signal) for signal in facts.forcing],
+        "operator_matrix": system.operator.to_lists(),
+        "right_hand_side": [str(signal) for signal in system.forcing],
         "smith_form": {
             "U": form.left.to_lists(),
             "D": form.diagonal.to_lists(),
@@ -187,60 +356,62 @@ def to_dict(facts: Facts) -> dict[str, Any]:
             "mode_columns": [[row[0] for row in mode.column.to_lists()] for mode in parametrization.modes],
             "verified": list(parametrization.verify()),
         },
-        "basis": None if facts.choice is None else facts.choice.shown,
-        "free_functions": facts.free_functions,
-        "possible_inputs": [list(names) for names in facts.possible_inputs],
-        "is_controllable": facts.is_controllable,
+        "basis": None if system.choice is None else system.choice.definition,
+        "free_functions": system.free_functions,
+        "possible_inputs": [list(names) for names in system.possible_inputs],
+        "is_controllable": system.is_controllable,
         "modes": modes,
-        "degeneracies": [ring.format(factor) for factor in facts.degenerate_elements],
-        "unsuitable": [ring.format(factor) for factor in facts.unsuitable_elements],
-        "explanation": sentences(facts),
-        "notes": list(facts.notes),
+        "degeneracies": [ring.format(factor) for factor in system.degenerate_elements],
+        "unsuitable": [ring.format(factor) for factor in system.unsuitable_elements],
+        "explanation": explain_structure(system),
+        "notes": list(system.notes),
     }
 
 
-def latex_equations(facts: Facts) -> str:
+def format_latex_equations(system: StructuralAnalysis) -> str:
     """Return the equations as aligned LaTeX."""
     lines = []
-    for i, signal in enumerate(facts.forcing):
+    for i, signal in enumerate(system.forcing):
         terms = [
             (value, name, order)
-            for j, name in enumerate(facts.channels)
-            for value, order in _high_first(facts.operator.coefficients(i, j))
+            for j, name in enumerate(system.channels)
+            for value, order in _terms_by_order(system.operator.coefficients(i, j))
         ]
-        lines.append(f"{_latex_terms(facts, terms)} &= {_latex(facts, signal.to_sympy())}")
-    return _aligned(lines)
+        lines.append(f"{_latex_terms(system, terms)} &= {_latex(system, signal.to_sympy())}")
+    return _align_latex(lines)
 
 
-def latex(facts: Facts) -> str:
+def format_latex(system: StructuralAnalysis) -> str:
     """Return equations, Smith form and all solutions as LaTeX blocks."""
-    _, modes = latent_names(facts)
+    _, modes = choose_latent_names(system)
     lines = []
-    for channel, terms in zip(facts.channels, _solution_terms(facts), strict=True):
-        text = _latex_terms(facts, terms)
-        if not facts.is_homogeneous:
+    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
+        text = _latex_terms(system, terms)
+        if not system.is_homogeneous:
             particular = f"\\tilde{{{_latex_derivative(channel, 0)}}}"
             text = particular if not terms else f"{text} + {particular}"
         lines.append(f"{_latex_derivative(channel, 0)} &= {text}")
-    ring = facts.operator.ring
-    for name, mode in zip(modes, facts.parametrization.modes, strict=True):
+    ring = system.operator.ring
+    for name, mode in zip(modes, system.parametrization.modes, strict=True):
         monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
-        lines.append(f"0 &= {_latex_terms(facts, [(value, name, order) for value, order in _high_first(monic)])}")
-    form = facts.smith_form
-    matrices = [f"{name} = {_latex(facts, matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))]
-    return "\n\n".join(f"\\[\n{block}\n\\]" for block in (latex_equations(facts), *matrices, _aligned(lines)))
+        lines.append(f"0 &= {_latex_terms(system, [(value, name, order) for value, order in _terms_by_order(monic)])}")
+    form = system.smith_form
+    matrices = [f"{name} = {_latex(system, matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))]
+    return "\n\n".join(
+        f"\\[\n{block}\n\\]" for block in (format_latex_equations(system), *matrices, _align_latex(lines))
+    )
 
 
-def _aligned(lines: Sequence[str]) -> str:
+def _align_latex(lines: Sequence[str]) -> str:
     return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 
 
-def _high_first(coefficients: Sequence[Scalar]) -> list[tuple[Scalar, int]]:
+def _terms_by_order(coefficients: Sequence[Scalar]) -> list[tuple[Scalar, int]]:
     return [(coefficients[k], k) for k in range(len(coefficients) - 1, -1, -1) if coefficients[k]]
 
 
 #: Greek letters by their names in LaTeX.
-GREEK = {
+GREEK_LETTERS = {
     "alpha": "α",
     "beta": "β",
     "gamma": "γ",
@@ -276,10 +447,10 @@ GREEK = {
     "Psi": "Ψ",
     "Omega": "Ω",
 }
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_SUBSCRIPT_DIGITS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 
-def split_name(name: str) -> tuple[str, list[str]]:
+def split_subscript(name: str) -> tuple[str, list[str]]:
     """Return a name without what is written as its subscript, and the parts of that.
 
     Digits at the end, and what follows an underscore, are subscript.
@@ -289,13 +460,13 @@ def split_name(name: str) -> tuple[str, list[str]]:
     >>> split_name("f1"), split_name("theta_max"), split_name("TH1_in"), split_name("x")
     (('f', ['1']), ('theta', ['max']), ('TH', ['1', 'in']), ('x', []))
     """
-    head, _, tail = name.translate(_SUBSCRIPTS).strip("_").partition("_")
+    head, _, tail = name.translate(_SUBSCRIPT_DIGITS).strip("_").partition("_")
     digits = head[len(head.rstrip("0123456789")) :]
     head = head[: len(head) - len(digits)] or digits
     return head, [part for part in ("" if digits == head else digits, *tail.split("_")) if part]
 
 
-def latex_name(name: str) -> str:
+def format_latex_name(name: str) -> str:
     r"""Return a name as LaTeX: Greek letters by name, trailing digits and what follows an underscore as subscript.
 
     Examples
@@ -303,19 +474,21 @@ def latex_name(name: str) -> str:
     >>> latex_name("f1"), latex_name("theta_max"), latex_name("speed"), latex_name("x")
     ('f_{1}', '\\theta_{\\mathrm{max}}', '\\mathit{speed}', 'x')
     """
-    head, subscript = split_name(name)
-    base = f"\\{head}" if head in GREEK else head if len(head) == 1 else f"\\mathit{{{head}}}" if head else "\\_"
+    head, subscript = split_subscript(name)
+    base = (
+        f"\\{head}" if head in GREEK_LETTERS else head if len(head) == 1 else f"\\mathit{{{head}}}" if head else "\\_"
+    )
     if not subscript:
         return base
     shown = [part if part.isdigit() or len(part) == 1 else f"\\mathrm{{{part}}}" for part in subscript]
     return f"{base}_{{{','.join(shown)}}}"
 
 
-def _latex(facts: Facts, expression: Any) -> str:
+def _latex(system: StructuralAnalysis, expression: Any) -> str:
     """Return SymPy's LaTeX with our own way to write names."""
     import sympy
 
-    names = {sympy.Symbol(name): latex_name(name) for name in facts.parameters}
+    names = {sympy.Symbol(name): format_latex_name(name) for name in system.parameters}
     return str(sympy.latex(expression, symbol_names=names))
 
 
@@ -323,31 +496,252 @@ def _latex_time(time: Scalar) -> str:
     """Return the time before a delay as LaTeX: ``t - T``."""
     import sympy
 
-    names = {sympy.Symbol(name): latex_name(name) for name in time.ring.parameters}
+    names = {sympy.Symbol(name): format_latex_name(name) for name in time.ring.parameters}
     earlier = sympy.Add(sympy.Symbol("t"), -scalar_to_sympy(time), evaluate=False)
     return str(sympy.latex(earlier, symbol_names=names, order="none"))
 
 
 def _latex_derivative(name: str, order: int) -> str:
-    if isinstance(name, Delayed):
+    if isinstance(name, DelayedChannel):
         return f"{_latex_derivative(name.channel, order)}\\left({_latex_time(name.time)}\\right)"
     if order == 0:
-        return latex_name(name)
+        return format_latex_name(name)
     if order <= 3:
-        return f"\\{'d' * order}ot{{{latex_name(name)}}}"
-    return f"{{{latex_name(name)}}}^{{({order})}}"
+        return f"\\{'d' * order}ot{{{format_latex_name(name)}}}"
+    return f"{{{format_latex_name(name)}}}^{{({order})}}"
 
 
-def _latex_terms(facts: Facts, terms: Sequence[tuple[Scalar, str, int]]) -> str:
+def _latex_terms(system: StructuralAnalysis, terms: Sequence[tuple[Scalar, str, int]]) -> str:
     text = ""
     for value, name, order in terms:
         base = _latex_derivative(name, order)
         coefficient = scalar_to_sympy(value)
         negative = coefficient.could_extract_minus_sign() and not coefficient.is_Add
         size = -coefficient if negative else coefficient
-        shown = _latex(facts, size)
+        shown = _latex(system, size)
         if size.is_Add:
             shown = f"\\left({shown}\\right)"
         term = base if size == 1 else f"{shown} {base}"
         text += (("-" if negative else "") if not text else (" - " if negative else " + ")) + term
     return text or "0"
+
+
+_PRIME_MARKS = {1: "′", 2: "″", 3: "‴"}
+_MATHML_SPACE = '<mspace width="0.16em"></mspace>'
+_MATHML_TIMES = "<mo>·</mo>"
+_MATHML_MINUS = "<mo>−</mo>"
+
+
+def equations_to_mathml(system: StructuralAnalysis) -> list[str]:
+    """Return the equations of a system as MathML, one each, as the user has written them.
+
+    Channels and parameters carry these words as their class, so that a style can tell them apart.
+
+    Parameters
+    ----------
+    system : System
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> equations_to_mathml(lk.System("tau*x' = u", parameters=["tau"]))[0].count('class="parameter"')
+    1
+    """
+    writer = _MathmlWriter(system.channels, system.parameters)
+    lines = []
+    for equation in parse_equations(system.equations):
+        right = "<mn>0</mn>" if equation.right is None else writer.write(equation.right)
+        lines.append(f'<math display="block">{writer.write(equation.left)}<mo>=</mo>{right}</math>')
+    return lines
+
+
+def name_to_mathml(name: str, role: str = "") -> str:
+    """Return a name as MathML: Greek letters by name; digits at its end, and what follows an underscore, as subscript.
+
+    Parameters
+    ----------
+    name : str
+        Of a channel, a parameter or a function.
+    role : str
+        Becomes the class of its letters; none where empty.
+
+    Examples
+    --------
+    >>> name_to_mathml("TH1")
+    '<msub><mi class="word">TH</mi><mn>1</mn></msub>'
+    >>> name_to_mathml("tau", "parameter")
+    '<mi class="parameter">τ</mi>'
+    """
+    head, below = split_subscript(name)
+    shown = GREEK_LETTERS.get(head, head) or "_"
+    classes = " ".join(part for part in (role, "word" if len(shown) > 1 else "") if part)
+    base = f'<mi class="{classes}">{escape(shown)}</mi>' if classes else f"<mi>{escape(shown)}</mi>"
+    if not below:
+        return base
+    parts = [f"<mn>{part}</mn>" if part.isdecimal() else f"<mtext>{escape(part)}</mtext>" for part in below]
+    subscript = _mathml_row("<mo>,</mo>".join(parts)) if len(parts) > 1 else parts[0]
+    return f"<msub>{base}{subscript}</msub>"
+
+
+def _mathml_row(content: str) -> str:
+    return f"<mrow>{content}</mrow>"
+
+
+def _mathml_parentheses(content: str) -> str:
+    return f"<mrow><mo>(</mo>{content}<mo>)</mo></mrow>"
+
+
+def _mathml_number(value: Fraction) -> str:
+    """Return an exact number: a decimal, a decimal times a power of ten, or a fraction."""
+    with localcontext() as context:
+        # More than the grammar reads, digits and exponent together.
+        context.prec = 1000
+        digits = (Decimal(value.numerator) / Decimal(value.denominator)).normalize()
+        power = digits.adjusted()
+        mantissa = digits.scaleb(-power)
+    if Fraction(digits) != value:
+        return f"<mfrac><mn>{value.numerator}</mn><mn>{value.denominator}</mn></mfrac>"
+    if value and not -5 <= power <= 6:
+        first = "" if mantissa == 1 else f"<mn>{mantissa:f}</mn><mo>·</mo>"
+        exponent = f"<mn>{power}</mn>" if power > 0 else f"<mrow><mo>−</mo><mn>{-power}</mn></mrow>"
+        return _mathml_row(f"{first}<msup><mn>10</mn>{exponent}</msup>")
+    return f"<mn>{digits:f}</mn>"
+
+
+def _split_sign(node: Expression) -> tuple[bool, Expression]:
+    """Return whether an expression begins with a minus, and the expression without it."""
+    if isinstance(node, Negation):
+        inner, rest = _split_sign(node.operand)
+        return not inner, rest
+    if isinstance(node, Product):
+        (operator, first), *others = node.factors
+        negative, rest = _split_sign(first)
+        return negative, Product(node.place, ((operator, rest), *others))
+    return False, node
+
+
+class _MathmlWriter:
+    """Expression trees to MathML; knows which names are channels."""
+
+    def __init__(self, channels: Collection[str], parameters: Iterable[str]) -> None:
+        self._channels = set(channels)
+        self._roles = {**dict.fromkeys(channels, "channel"), **dict.fromkeys(parameters, "parameter")}
+
+    def write(self, node: Expression) -> str:
+        """Return MathML elements that belong in one row."""
+        negative, rest = _split_sign(node)
+        if negative:
+            return _MATHML_MINUS + self._factor(rest, whole=isinstance(rest, Product))
+        match node:
+            case Number():
+                return _mathml_number(node.value)
+            case Name():
+                return name_to_mathml(node.name, self._roles.get(node.name, ""))
+            case Sum():
+                return self._sum(node)
+            case Product():
+                return self._product(node)
+            case Power():
+                return self._power(node)
+            case Derivative():
+                return self._derivative(node.operand, node.order)
+            case Call():
+                return self._call(node)
+            case Negation():  # two signs that cancel
+                return self.write(rest)
+
+    def _factor(self, node: Expression, *, whole: bool = False) -> str:
+        """Return an expression in brackets where it would fall apart beside others."""
+        text = self.write(node)
+        loose = isinstance(node, Sum | Negation) or (isinstance(node, Product) and _split_sign(node)[0])
+        return _mathml_parentheses(text) if loose and not whole else text
+
+    def _sum(self, node: Sum) -> str:
+        text = ""
+        for sign, term in node.terms:
+            negative, rest = _split_sign(term)
+            minus = (sign == "-") != negative
+            text += (_MATHML_MINUS if minus else "<mo>+</mo>" if text else "") + self._factor(rest)
+        return text
+
+    def _product(self, node: Product) -> str:
+        """Return factors side by side; what is divided becomes a fraction with everything since the last fraction."""
+        groups: list[tuple[list[Expression], list[Expression]]] = []
+        for operator, factor in node.factors:
+            if operator == "/" and groups:
+                groups[-1][1].append(factor)
+            elif groups and not groups[-1][1]:
+                groups[-1][0].append(factor)
+            else:
+                groups.append(([factor], []))
+        text = ""
+        for above, below in groups:
+            shown = self._juxtapose(above, alone=bool(below))
+            if below:
+                shown = f"<mfrac>{_mathml_row(shown)}{_mathml_row(self._juxtapose(below, alone=True))}</mfrac>"
+            text += (
+                _MATHML_TIMES if text and self._starts_with_number(above[0]) else _MATHML_SPACE if text else ""
+            ) + shown
+        return text
+
+    def _juxtapose(self, factors: list[Expression], *, alone: bool) -> str:
+        """Return factors without divisions; one that stands alone over or under a line needs no brackets."""
+        if alone and len(factors) == 1:
+            return self.write(factors[0])
+        text = ""
+        for factor in factors:
+            between = _MATHML_TIMES if self._starts_with_number(factor) else _MATHML_SPACE
+            text += (between if text else "") + self._factor(factor)
+        return text
+
+    def _starts_with_number(self, node: Expression) -> bool:
+        if isinstance(node, Power):
+            return self._starts_with_number(node.base)
+        if isinstance(node, Product):
+            return self._starts_with_number(node.factors[0][1])
+        return isinstance(node, Number)
+
+    def _power(self, node: Power) -> str:
+        if node.has_parentheses and isinstance(node.exponent, Number) and self._mentions_channel(node.base):
+            return self._derivative(node.base, int(node.exponent.value))
+        base = self.write(node.base)
+        simple = isinstance(node.base, Name) or (isinstance(node.base, Number) and node.base.value.denominator == 1)
+        return f"<msup>{_mathml_row(base) if simple else _mathml_parentheses(base)}{_mathml_row(self.write(node.exponent))}</msup>"
+
+    def _mentions_channel(self, node: Expression) -> bool:
+        return any(isinstance(part, Name) and part.name in self._channels for part in walk(node))
+
+    def _derivative(self, operand: Expression, order: int) -> str:
+        if not order:
+            return self._factor(operand)
+        if isinstance(operand, Call) and operand.function == "delay":
+            return self._delayed(self._derivative(operand.arguments[0], order), operand)
+        base = self.write(operand) if isinstance(operand, Name) else _mathml_parentheses(self.write(operand))
+        if order in _PRIME_MARKS:
+            # Primes are raised in every font; as a superscript they would be raised, and made small, twice.
+            return _mathml_row(f'{base}<mo lspace="0" rspace="0">{_PRIME_MARKS[order]}</mo>')
+        return f"<msup>{base}<mrow><mo>(</mo><mn>{order}</mn><mo>)</mo></mrow></msup>"
+
+    def _call(self, node: Call) -> str:
+        first, *rest = node.arguments
+        if node.function == "D":
+            order = rest[0].value if rest and isinstance(rest[0], Number) else 1
+            return self._derivative(first, int(order))
+        if node.function == "diff":
+            # A number counts the t before it anew: diff(x, t, 2).
+            orders = [int(part.value) - 1 if isinstance(part, Number) else 1 for part in rest]
+            return self._derivative(first, sum(orders))
+        if node.function == "delay":
+            return self._delayed(self._factor(first), node)
+        argument = self.write(first)
+        if node.function == "sqrt":
+            return f"<msqrt>{argument}</msqrt>"
+        if node.function == "exp":
+            return f"<msup><mi>e</mi>{_mathml_row(argument)}</msup>"
+        return f"<mi>{escape(node.function)}</mi><mo>&#x2061;</mo>{_mathml_parentheses(argument)}"
+
+    def _delayed(self, content: str, node: Call) -> str:
+        """Return something at an earlier time, as a function of t."""
+        later = node.arguments[1]
+        shown = _mathml_parentheses(self.write(later)) if isinstance(later, Sum | Negation) else self.write(later)
+        return f"{content}<mo>&#x2061;</mo>{_mathml_parentheses(f'<mi>t</mi>{_MATHML_MINUS}{shown}')}"

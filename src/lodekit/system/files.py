@@ -1,32 +1,37 @@
-"""System files: TOML with equations, channels, parameters, units, and how the model reads and fits measurements."""
+"""System files: TOML with equations, channels, parameters, units, and how the model reads and fits measurements.
+
+System files to start from: equations, what a data file tells, and comments that explain what may be added.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from lodekit.errors import EquationError, LodekitError, SystemFileError
-from lodekit.intervals import find_interval
+from lodekit.support.interval_means import interval_from_column
 from lodekit.system.dimensions import check_units
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = ["SystemFile", "read_system_file"]
+__all__ = ["SystemFile", "SystemFileHints", "format_system_file", "read_system_file"]
 
-MAX_BYTES = 1_000_000
-_KEYS = (
+
+MAX_FILE_BYTES = 1_000_000
+_FILE_KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
     *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
-_NOISES = ("channel", "shared")
-_PRIORS = ("latent", "channels")
-_INPUTS = ("hold", "linear", "auto")
+_NOISE_MODELS = ("channel", "shared")
+_PRIOR_TYPES = ("latent", "channels")
+_INPUT_KINDS = ("hold", "linear", "auto")
 
 
 @dataclass(frozen=True)
@@ -101,35 +106,35 @@ def read_system_file(path: str | Path) -> SystemFile:
         raise SystemFileError(f"expected the path of a system file, got {type(path).__name__}")
     place = Path(path)
     content = _read_toml(place)
-    _check_keys(place, "", content, _KEYS)
+    _check_keys(place, "", content, _FILE_KEYS)
     if "equations" not in content:
         raise SystemFileError(f"{place}: expected a key 'equations', such as equations = [\"x' = -a*x + u\"]")
-    parameters = _read_parameters(place, content.get("parameters", {}))
+    parameters = _parse_parameter_table(place, content.get("parameters", {}))
     try:
         optional = {key: content.get(key) for key in ("channels", "basis")}
         system = System(content["equations"], parameters=parameters, **optional)
     except LodekitError as problem:
-        raise type(problem)(f"{place}: {_in_words_of_files(str(problem))}") from None
-    units = _read_units(place, content.get("units", {}), system)
+        raise type(problem)(f"{place}: {_rewrite_advice_for_files(str(problem))}") from None
+    units = _parse_units(place, content.get("units", {}), system)
     if not isinstance(title := content.get("title", ""), str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
-    columns = _read_columns(place, content.get("columns", {}))
+    columns = _parse_columns(place, content.get("columns", {}))
     return SystemFile(
         system,
         units,
         title,
-        noise=_read_noise(place, content.get("noise", "channel"), (*system.plain_channels, *columns)),
-        latent=_read_latent(place, content.get("latent", "se")),
-        prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
-        mode_deviation=_read_deviation(place, content.get("mode_deviation")),
+        noise=_parse_noise(place, content.get("noise", "channel"), (*system.plain_channels, *columns)),
+        latent=_parse_latent(place, content.get("latent", "se")),
+        prior=_parse_option(place, "prior", content.get("prior", "latent"), _PRIOR_TYPES),
+        mode_deviation=_parse_mode_deviation(place, content.get("mode_deviation")),
         columns=columns,
-        inputs=_read_inputs(place, content.get("inputs", {}), system.plain_channels),
-        disturbances=_read_disturbances(place, content.get("disturbances", {}), system.plain_channels),
-        records=_read_records(place, content.get("records", "")),
+        inputs=_parse_inputs(place, content.get("inputs", {}), system.plain_channels),
+        disturbances=_parse_disturbances(place, content.get("disturbances", {}), system.plain_channels),
+        records=_parse_records(place, content.get("records", "")),
     )
 
 
-def _in_words_of_files(advice: str) -> str:
+def _rewrite_advice_for_files(advice: str) -> str:
     """Return what a system says to Python's users as it is written in a file."""
 
     def write(found: re.Match[str]) -> str:
@@ -139,7 +144,7 @@ def _in_words_of_files(advice: str) -> str:
     return re.sub(r"parameters=\[([^\]]*)\]", write, advice)
 
 
-def _read_units(place: Path, units: Any, system: System) -> dict[str, str]:
+def _parse_units(place: Path, units: Any, system: System) -> dict[str, str]:
     if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
         raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
     unknown = [name for name in units if name not in (*system.plain_channels, *system.parameters, "t")]
@@ -155,11 +160,11 @@ def _read_units(place: Path, units: Any, system: System) -> dict[str, str]:
 def _read_toml(place: Path) -> dict[str, Any]:
     try:
         with place.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as problem:
         raise SystemFileError(f"cannot read {place}: {getattr(problem, 'strerror', None) or problem}") from None
-    if len(data) > MAX_BYTES:
-        raise SystemFileError(f"{place}: expected a system file of at most {MAX_BYTES} bytes")
+    if len(data) > MAX_FILE_BYTES:
+        raise SystemFileError(f"{place}: expected a system file of at most {MAX_FILE_BYTES} bytes")
     try:
         # Windows editors put a mark before the text; "utf-8-sig" takes it away.
         return tomllib.loads(data.decode("utf-8-sig"))
@@ -175,7 +180,7 @@ def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tupl
         )
 
 
-def _read_parameters(place: Path, table: Any) -> dict[str, Parameter] | list[str]:
+def _parse_parameter_table(place: Path, table: Any) -> dict[str, Parameter] | list[str]:
     if isinstance(table, list) and all(isinstance(name, str) for name in table):
         return table
     if not isinstance(table, Mapping):
@@ -189,14 +194,14 @@ def _read_parameters(place: Path, table: Any) -> dict[str, Parameter] | list[str
             bounds = entry.get("bounds")
             options = {**entry, "bounds": tuple(bounds) if isinstance(bounds, list) else bounds}
             if "prior" in entry:
-                options["prior"] = _read_prior(entry["prior"])
+                options["prior"] = _parse_prior(entry["prior"])
             parameters[name] = Parameter(**options)
         except LodekitError as problem:
             raise type(problem)(f"{place}: parameter {name!r}: {problem}") from None
     return parameters
 
 
-def _read_prior(entry: Any) -> Normal | LogNormal:
+def _parse_prior(entry: Any) -> Normal | LogNormal:
     kind, numbers = next(iter(entry.items())) if isinstance(entry, Mapping) and len(entry) == 1 else ("", None)
     if kind not in ("normal", "lognormal") or not isinstance(numbers, list) or len(numbers) != 2:
         raise SystemFileError(
@@ -205,21 +210,21 @@ def _read_prior(entry: Any) -> Normal | LogNormal:
     return Normal(*numbers) if kind == "normal" else LogNormal(*numbers)
 
 
-def _read_choice(place: Path, key: str, value: Any, allowed: tuple[str, ...]) -> str:
+def _parse_option(place: Path, key: str, value: Any, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise SystemFileError(f"{place}: expected {key} = {' or '.join(map(repr, allowed))}, got {value!r}")
     return value
 
 
-def _read_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | dict[str, float]:
+def _parse_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | dict[str, float]:
     if not isinstance(entry, Mapping):
         if isinstance(entry, str):
-            return _read_choice(place, "noise", entry, _NOISES)
+            return _parse_option(place, "noise", entry, _NOISE_MODELS)
         raise SystemFileError(
             f"{place}: expected noise = 'channel' or 'shared', or a table [noise] such as T1 = 0.1, got {entry!r}"
         )
     for name, std in entry.items():
-        if (name not in observables and not find_interval(name, observables)) or name == "t":
+        if (name not in observables and not interval_from_column(name, observables)) or name == "t":
             raise SystemFileError(f"{place}: [noise] names {name}; expected a channel, or what [columns] names")
         number = isinstance(std, float | int) and not isinstance(std, bool)
         if not number or not 0 <= std < math.inf:
@@ -229,7 +234,7 @@ def _read_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | di
     return {name: float(std) for name, std in entry.items()}
 
 
-def _read_deviation(place: Path, entry: Any) -> float | str | None:
+def _parse_mode_deviation(place: Path, entry: Any) -> float | str | None:
     if entry is None:
         return None
     if entry in ("open", "learned"):
@@ -241,7 +246,7 @@ def _read_deviation(place: Path, entry: Any) -> float | str | None:
     return float(entry)
 
 
-def _read_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
+def _parse_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
     # Which names there are is known further down, where the covariances are.
     if isinstance(entry, str) and entry.strip():
         return entry
@@ -250,17 +255,17 @@ def _read_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
     raise SystemFileError(f"{place}: expected latent = 'se' or 'matern-5/2', or a list of them, got {entry!r}")
 
 
-def _read_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
+def _parse_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
     if not isinstance(entry, Mapping):
         raise SystemFileError(f'{place}: expected [inputs] as a table, such as u = "hold", got {entry!r}')
     for name, kind in entry.items():
         if name not in channels:
             raise SystemFileError(f"{place}: [inputs] names {name}; expected some of {', '.join(channels)}")
-        _read_choice(place, f"[inputs] {name}", kind, _INPUTS)
+        _parse_option(place, f"[inputs] {name}", kind, _INPUT_KINDS)
     return dict(entry)
 
 
-def _read_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
+def _parse_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
     if not isinstance(entry, Mapping):
         raise SystemFileError(f'{place}: expected [disturbances] as a table, such as w = "white", got {entry!r}')
     for name, kind in entry.items():
@@ -275,7 +280,7 @@ def _read_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dict
     return dict(entry)
 
 
-def _read_columns(place: Path, entry: Any) -> dict[str, str]:
+def _parse_columns(place: Path, entry: Any) -> dict[str, str]:
     if not isinstance(entry, Mapping):
         raise SystemFileError(f'{place}: expected [columns] as a table, such as T1 = "temperature 1", got {entry!r}')
     columns = {}
@@ -289,7 +294,201 @@ def _read_columns(place: Path, entry: Any) -> dict[str, str]:
     return columns
 
 
-def _read_records(place: Path, entry: Any) -> str:
+def _parse_records(place: Path, entry: Any) -> str:
     if isinstance(entry, bool) or not isinstance(entry, str | int):
         raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {entry!r}')
     return str(entry).strip()
+
+
+#: What a file to start from says about the model, about parameters, and about data; {0} is a channel.
+_MODEL_COMMENTS = (
+    '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
+    '# latent = "matern-7/2"   # rougher than "se", the default',
+    '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
+    '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
+    '# mode_deviation = 1.0    # the prior deviation of every mode, or "open", or "learned"; see the documentation',
+    '# records = "run"         # the column that says which record a line of the measurement file belongs to',
+)
+#: An equation, where a file has none yet.
+_EXAMPLE_EQUATION = "tau*y' + y = K*u"
+_PARAMETER_COMMENTS = (
+    "# What you know of each parameter goes between its braces, separated by commas:",
+    "#   positive = true                  only values above zero make sense",
+    "#   bounds = [0.1, 10]               smallest and largest value",
+    "#   start = 2                        where the search starts",
+    "#   fixed = 9.81                     known, not learned",
+    "#   prior = { normal = [5, 1] }      about 5, give or take 1",
+    "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
+)
+_INPUT_COMMENT = (
+    '# Channels that somebody set: known from their samples, and held until the next one, or "linear", or "auto".'
+)
+#: The same about disturbances; {0} is one, and {1} an equation that it stands in.
+_DISTURBANCE_COMMENTS = (
+    "",
+    '# Channels that drive the equations and are never measured: "white" noise, or "matern-1/2", which lasts a while.',
+    "# Each has to stand in an equation above, where it acts, as {0} does in {1}",
+    "# [disturbances]",
+    '# {0} = "white"',
+)
+_NOISE_COMMENTS = (
+    "",
+    "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
+    "# [noise]",
+    "# {0} = 0.1",
+    "",
+    "# Columns of the measurement file, where their names differ: a name, or a number from one.",
+    '# For shorter names, write T for {0} throughout this file, and here: T = "NAME OF ITS COLUMN".',
+)
+
+
+@dataclass(frozen=True)
+class SystemFileHints:
+    """What a data file tells about a system.
+
+    Parameters
+    ----------
+    units : dict of str to str
+        Of channels, and of the time ``t``.
+    inputs : dict of channel to (kind, reason)
+        Channels that are known, and in words what makes them so.
+    columns : dict of str to (int or str)
+        Where channels and ``t`` are, as far as their names do not tell.
+    records : str
+        The column that tells records apart; empty where none does.
+    parameter_options : dict of str to str
+        What parameters are known to be, in TOML: ``positive = true``.
+    comment : str
+        About the equations, for a comment.
+    """
+
+    units: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    columns: Mapping[str, int | str] = field(default_factory=dict)
+    records: str = ""
+    parameter_options: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
+
+
+def format_system_file(
+    equations: str,
+    parameters: Sequence[str] = (),
+    channels: Sequence[str] | None = None,
+    *,
+    title: str = "",
+    hints: SystemFileHints | None = None,
+) -> str:
+    """Return the text of a system file to start from, with comments that explain what may be added.
+
+    Parameters
+    ----------
+    equations : str
+        One a line, or separated by ``;``. Without any, the file has a place for them, and cannot be read before.
+    parameters : sequence of str
+        Names of the unknown constants.
+    channels : sequence of str, optional
+        The order of the channels; that of their first appearance by default. Expected where there are no equations.
+    title : str
+        For the reader.
+    hints : Contents, optional
+        What a data file tells.
+
+    Examples
+    --------
+    >>> for line in format_system_file("x' = -a*x + u", ["a"], title="A tank").splitlines()[:7]:
+    ...     print(line)
+    # Show what the equations imply: lodekit inspect THIS_FILE
+    # Fit them to measurements:      lodekit fit THIS_FILE data.csv
+    title = "A tank"
+    <BLANKLINE>
+    # x' is the derivative in time; a name that is no parameter is a channel.
+    # With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.
+    equations = [
+    """
+    own = hints or SystemFileHints()
+    written: tuple[str, ...] = ()
+    names = tuple(channels or ())
+    if equations or not names:
+        system = System(equations, parameters=list(parameters), channels=channels)
+        written, names, parameters = system.equations, system.plain_channels, list(system.parameters)
+    lines = [
+        "# Show what the equations imply: lodekit inspect THIS_FILE",
+        "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
+        f"title = {_toml_string(title)}",
+        "",
+        *_describe_equations(own, written, names if channels is not None else ()),
+        "",
+        *_PARAMETER_COMMENTS,
+        "[parameters]",
+        *(_describe_parameter(name, own.parameter_options.get(name, "")) for name in parameters),
+        *([] if written else ["# tau = { positive = true }"]),
+        "",
+        '# For labels, such as t = "s"; where all are given, they are checked against the equations.',
+        "[units]",
+        *(f"{_toml_key(name)} = {_toml_string(own.units.get(name, ''))}" for name in ("t", *names)),
+        "",
+        *_describe_data(own, names, _example_disturbance(written, {*names, *parameters})),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _describe_equations(own: SystemFileHints, equations: Sequence[str], channels: Sequence[str]) -> list[str]:
+    """Return lines about equations, channels in their order where there is one, and the model."""
+    order = f"channels = [{', '.join(map(_toml_string, channels))}]" if channels else ""
+    return [
+        *([f"# {own.comment}"] if own.comment else []),
+        "# x' is the derivative in time; a name that is no parameter is a channel.",
+        "# With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.",
+        "equations = [",
+        *(f"  {_toml_string(equation)}," for equation in equations),
+        *([] if equations else [f"  # {_toml_string(_EXAMPLE_EQUATION)},"]),
+        "]",
+        order if equations else f"# {order}",
+        *_MODEL_COMMENTS,
+        *([f"records = {_toml_string(own.records)}"] if own.records else []),
+    ]
+
+
+def _describe_parameter(name: str, known: str) -> str:
+    return (
+        f"{_toml_key(name)} = {{ {known} }}"
+        if known
+        else f"{_toml_key(name)} = {{}}  # any value; or {{ positive = true }}"
+    )
+
+
+def _example_disturbance(equations: Sequence[str], taken: Collection[str]) -> tuple[str, str]:
+    """Return a new name for a disturbance, and an equation with it, in TOML."""
+    name = next(name for name in chain(("w", "d"), (f"w{n}" for n in count(1))) if name not in taken)
+    return name, _toml_string(f"{equations[0] if equations else _EXAMPLE_EQUATION} + {name}")
+
+
+def _describe_data(own: SystemFileHints, names: Sequence[str], disturbed: tuple[str, str]) -> list[str]:
+    """Return lines about inputs, noise and columns: what is known of them, or how it would be said."""
+    first, last = _toml_key(names[0]), _toml_key(names[-1])
+    lines = [_INPUT_COMMENT]
+    if own.inputs:
+        lines += [
+            "[inputs]",
+            *(f"{_toml_key(n)} = {_toml_string(kind)}  # it {why}" for n, (kind, why) in own.inputs.items()),
+        ]
+    else:
+        lines += ["# [inputs]", f'# {last} = "hold"']
+    lines += [line.format(*disturbed) for line in _DISTURBANCE_COMMENTS]
+    lines += [line.format(first) for line in _NOISE_COMMENTS]
+    if own.columns:
+        places = {n: str(c) if isinstance(c, int) else _toml_string(c) for n, c in own.columns.items()}
+        return [*lines, "[columns]", *(f"{_toml_key(name)} = {place}" for name, place in places.items())]
+    return [*lines, "# [columns]", '# t = "time [s]"', f"# {first} = 2"]
+
+
+def _toml_string(text: str) -> str:
+    """Return a text as a TOML string."""
+    short = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    escaped = "".join(short.get(character, character) for character in text)
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+
+
+def _toml_key(name: str) -> str:
+    """Return a name as a TOML key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml_string(name)

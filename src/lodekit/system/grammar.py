@@ -1,4 +1,8 @@
-"""Text to expression trees: a recursive-descent parser for linear ODE systems. Nothing is ever evaluated as code.
+"""Expression trees of equations: what the grammar produces and the rest of the package reads.
+
+What to write instead: of what is not linear the tangent, of other notations ours, of a slip what was meant.
+
+Text to expression trees: a recursive-descent parser for linear ODE systems. Nothing is ever evaluated as code.
 
 ::
 
@@ -18,24 +22,386 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fractions import Fraction
 
 from lodekit.errors import EquationError, Place
-from lodekit.system.remedies import suggest_character, suggest_derivative, suggest_tangent
-from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, Negative, Number, Power, Product, Sum
 
 __all__ = [
     "FUNCTIONS",
     "MAX_DECIMAL_EXPONENT",
+    "MAX_DERIVATIVE_ORDER",
     "MAX_DIGITS",
-    "MAX_ORDER",
     "RESERVED",
+    "Call",
+    "Derivative",
+    "Equation",
+    "Expression",
+    "Name",
+    "Negation",
+    "Number",
+    "Power",
+    "Product",
+    "Sum",
     "check_name",
+    "children",
+    "drop_names",
+    "find_closest_name",
+    "find_derivative_name",
     "parse_equations",
     "parse_expression",
+    "replace_names",
+    "suggest_character",
+    "suggest_derivative",
+    "suggest_inverse",
+    "suggest_linearization",
+    "suggest_power",
+    "suggest_product",
+    "walk",
+    "walk_equation",
 ]
+
+
+@dataclass(frozen=True)
+class Number:
+    """An exact rational `value`; `place` is where it stands in the user's text, as for all expressions."""
+
+    place: Place
+    value: Fraction
+
+
+@dataclass(frozen=True)
+class Name:
+    """The `name` of a channel, a parameter, a constant or the time, at its `place`."""
+
+    place: Place
+    name: str
+
+
+@dataclass(frozen=True)
+class Negation:
+    """Minus an `operand`, at its `place`."""
+
+    place: Place
+    operand: Expression
+
+
+@dataclass(frozen=True)
+class Sum:
+    """`terms` with their signs, ``+`` or ``-``, at their `place`."""
+
+    place: Place
+    terms: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """`factors` with their operators, ``*`` or ``/``, at their `place`; the first has ``*``."""
+
+    place: Place
+    factors: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Power:
+    """``base^exponent`` at its `place`; `has_parentheses` tells ``x^(4)`` from ``x^4``."""
+
+    place: Place
+    base: Expression
+    exponent: Expression
+    has_parentheses: bool
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """An `operand` with primes, as many as its `order`, at its `place`."""
+
+    place: Place
+    operand: Expression
+    order: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A reserved `function` applied to `arguments`, at its `place`; ``D`` and ``diff`` included."""
+
+    place: Place
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Number | Name | Negation | Sum | Product | Power | Derivative | Call
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``left = right``, or ``left`` meant to be zero where `right` is None; `text` is how it was written."""
+
+    left: Expression
+    right: Expression | None
+    text: str
+
+    @property
+    def sides(self) -> tuple[Expression, ...]:
+        """Both sides, or the only one."""
+        return (self.left,) if self.right is None else (self.left, self.right)
+
+    def mentions(self, names: Collection[str]) -> bool:
+        """Return whether any of some names stands in the equation."""
+        return any(isinstance(node, Name) and node.name in names for node in walk_equation(self))
+
+
+def children(expression: Expression) -> tuple[Expression, ...]:
+    """Return the expressions that an expression is made of."""
+    if isinstance(expression, Negation | Derivative):
+        return (expression.operand,)
+    if isinstance(expression, Sum):
+        return tuple(term for _, term in expression.terms)
+    if isinstance(expression, Product):
+        return tuple(factor for _, factor in expression.factors)
+    if isinstance(expression, Power):
+        return (expression.base, expression.exponent)
+    return expression.arguments if isinstance(expression, Call) else ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and everything inside it."""
+    yield expression
+    for child in children(expression):
+        yield from walk(child)
+
+
+def walk_equation(equation: Equation) -> Iterator[Expression]:
+    """Yield everything on both sides of an equation."""
+    for side in equation.sides:
+        yield from walk(side)
+
+
+def replace_names(expression: Expression, replacements: Mapping[str, Expression]) -> Expression:
+    """Return an `expression` with other expressions, the `replacements`, in place of some names."""
+    match expression:
+        case Name():
+            return replacements.get(expression.name, expression)
+        case Number():
+            return expression
+        case Negation() | Derivative():
+            return replace(expression, operand=replace_names(expression.operand, replacements))
+        case Sum():
+            return replace(expression, terms=tuple((s, replace_names(e, replacements)) for s, e in expression.terms))
+        case Product():
+            return replace(
+                expression, factors=tuple((o, replace_names(e, replacements)) for o, e in expression.factors)
+            )
+        case Power():
+            base, exponent = (replace_names(e, replacements) for e in (expression.base, expression.exponent))
+            return replace(expression, base=base, exponent=exponent)
+        case Call():
+            return replace(expression, arguments=tuple(replace_names(e, replacements) for e in expression.arguments))
+
+
+def drop_names(expression: Expression, names: Collection[str]) -> Expression | None:
+    """Return what is left of an `expression` where the functions of some `names` are zero; None for nothing.
+
+    It must be linear in them.
+    """
+    match expression:
+        case Name():
+            return None if expression.name in names else expression
+        case Number():
+            return expression
+        case Negation() | Derivative():
+            operand = drop_names(expression.operand, names)
+            return None if operand is None else replace(expression, operand=operand)
+        case Sum():
+            terms = [(sign, drop_names(term, names)) for sign, term in expression.terms]
+            left = tuple((sign, term) for sign, term in terms if term is not None)
+            return replace(expression, terms=left) if left else None
+        case Product():
+            factors = [(operator, drop_names(factor, names)) for operator, factor in expression.factors]
+            kept = tuple((operator, factor) for operator, factor in factors if factor is not None)
+            return replace(expression, factors=kept) if len(kept) == len(factors) else None
+        case Power():
+            base = drop_names(expression.base, names)
+            return None if base is None else replace(expression, base=base)
+        case Call():
+            first = drop_names(expression.arguments[0], names)
+            return None if first is None else replace(expression, arguments=(first, *expression.arguments[1:]))
+
+
+#: What small angles and small numbers leave of a function.
+_SMALL_ARGUMENT_FORMS = {
+    **dict.fromkeys(("sin", "tan", "asin", "atan", "arcsin", "arctan", "sinh", "tanh"), "{0}"),
+    **dict.fromkeys(("cos", "cosh"), "1"),
+    "exp": "1 + {0}",
+}
+#: The tangent at c.
+_TANGENT_FORMS = {
+    "sin": "sin(c) + cos(c)*({0} - c)",
+    "cos": "cos(c) - sin(c)*({0} - c)",
+    "exp": "exp(c) + exp(c)*({0} - c)",
+    "sqrt": "sqrt(c) + ({0} - c)/(2*sqrt(c))",
+}
+_LINEARIZATION_HINT = "with a number for c"
+
+
+def suggest_linearization(function: str, argument: str) -> str:
+    """Return what to write for a function of a channel, in a sentence with a blank before it.
+
+    Parameters
+    ----------
+    function : str
+        Such as ``sin``; of functions that have no tangent everywhere, nothing is suggested.
+    argument : str
+        What it is taken of, as it was written.
+
+    Examples
+    --------
+    >>> print(suggest_tangent("sin", "theta"))  # doctest: +ELLIPSIS
+     Linearise it: where theta stays small, write theta for sin(theta); near another value c, ...
+    >>> print(suggest_tangent("sqrt", "h"))
+     Linearise it: near a value c, write sqrt(c) + (h - c)/(2*sqrt(c)) with a number for c
+    """
+    name, inner = function.lower(), argument.strip()
+    if re.search(r"\bt\b", inner):
+        # A function of time has nothing to be linearised in.
+        return ""
+    plain = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
+    ways = []
+    if name in _SMALL_ARGUMENT_FORMS:
+        ways.append(
+            f"where {inner} stays small, write {_SMALL_ARGUMENT_FORMS[name].format(plain)} for {function}({inner})"
+        )
+    if name in _TANGENT_FORMS:
+        near = "near another value c," if ways else "near a value c, write"
+        ways.append(f"{near} {_TANGENT_FORMS[name].format(inner)} {_LINEARIZATION_HINT}")
+    return f" Linearise it: {'; '.join(ways)}" if ways else ""
+
+
+def suggest_product(first: str, second: str) -> str:
+    """Return what to write for a product of two channels.
+
+    Parameters
+    ----------
+    first, second : str
+        The channels.
+
+    Examples
+    --------
+    >>> print(suggest_product("x", "y"))
+     Otherwise linearise it: near x = a and y = b write b*x + a*y - a*b, with numbers for a and b
+    """
+    near = f"near {first} = a and {second} = b write b*{first} + a*{second} - a*b"
+    return f" Otherwise linearise it: {near}, with numbers for a and b"
+
+
+def suggest_power(name: str, exponent: int) -> str:
+    """Return what to write for a power of a channel.
+
+    Parameters
+    ----------
+    name : str
+        The channel.
+    exponent : int
+        Above one.
+
+    Examples
+    --------
+    >>> print(suggest_power("x", 2))
+    ; or linearise it: near a value c write c^2 + 2*c*(x - c) with a number for c
+    """
+    slope = f"*c^{exponent - 1}" if exponent > 2 else "*c"
+    return (
+        f"; or linearise it: near a value c write c^{exponent} + {exponent}{slope}*({name} - c) {_LINEARIZATION_HINT}"
+    )
+
+
+def suggest_inverse(name: str) -> str:
+    """Return what to write for one over a channel.
+
+    Examples
+    --------
+    >>> print(suggest_inverse("x"))
+     Linearise it: near a value c write 1/c - (x - c)/c^2 for 1/x, with a number for c
+    """
+    return f" Linearise it: near a value c write 1/c - ({name} - c)/c^2 for 1/{name}, {_LINEARIZATION_HINT}"
+
+
+def find_closest_name(name: str, others: Iterable[str]) -> str:
+    """Return the one of `others` that a `name` may be a slip of; nothing where none is alike.
+
+    Examples
+    --------
+    >>> find_alike("temprature", ["pressure", "temperature"]), find_alike("T2", ["T1", "Q"]), find_alike("u", ["x"])
+    ('temperature', 'T1', '')
+    """
+    known = [other for other in others if other != name]
+    same = [other for other in known if other.casefold() == name.casefold()]
+    # A single letter is like every other; of two, one has to stay.
+    found = same or (
+        get_close_matches(name, known, n=1, cutoff=0.5 if len(name) == 2 else 0.7) if len(name) > 1 else []
+    )
+    return found[0] if found else ""
+
+
+def suggest_character(character: str) -> str:
+    """Return what to write for a character that equations do not have.
+
+    Examples
+    --------
+    >>> suggest_character("[")
+    "unexpected character '['; use parentheses ( )"
+    """
+    hints = {
+        '"': "write two single quotes, x'', for a second derivative",
+        "[": "use parentheses ( )",
+        "]": "use parentheses ( )",
+        "{": "use parentheses ( )",
+        "}": "use parentheses ( )",
+        "<": "an equation needs '='; inequalities are not supported",
+        ">": "an equation needs '='; inequalities are not supported",
+        ":": "an equation needs a plain '='",
+        "!": "an equation needs a plain '='",
+        "²": "write x^2 for a power, x'' for a derivative",
+        "³": "write x^3 for a power, x''' for a derivative",
+    }
+    hint = hints.get(character, "allowed are names, numbers, + - * / ^ ' ( ) , = and #")
+    shown = character if character.isprintable() else f"U+{ord(character):04X}"
+    return f"unexpected character {shown!r}; {hint}"
+
+
+def suggest_derivative(line: str) -> str:
+    """Return what to write for a derivative in the notation of Leibniz, ``d^2x/dt^2``; nothing where there is none.
+
+    Examples
+    --------
+    >>> suggest_derivative("m*d^2x/dt^2 = F"), suggest_derivative("2x = 1")
+    ("write a derivative as x'' or D(x, 2), not as d^2x/dt^2", '')
+    """
+    found = re.search(r"\bd\^?(\d?)\s*\(?(\w*)\)?\s*/\s*\(?d\w+(?:\^\d)?\)?", line)
+    if found is None:
+        return ""
+    order, name = int(found[1] or 1), re.sub(r"^\d", "", found[2]) or "x"
+    plain = f"{name}' or D({name})" if order == 1 else f"{name}{chr(39) * order} or D({name}, {order})"
+    return f"write a derivative as {plain}, not as {found[0]}"
+
+
+def find_derivative_name(channels: Iterable[str]) -> tuple[str, str, int] | None:
+    """Return a channel that is called like the derivative of another, ``x_dot``, that one, and the order; or None.
+
+    Examples
+    --------
+    >>> find_dotted(["x", "x_ddot"]), find_dotted(["x", "spot"])
+    (('x_ddot', 'x', 2), None)
+    """
+    known = list(channels)
+    for name in known:
+        found = re.fullmatch(r"(\w+?)_?(d{1,3})ot", name)
+        if found and found[1] in known:
+            return name, found[1], len(found[2])
+    return None
+
 
 FUNCTIONS = ("sqrt", "exp", "sin", "cos")
 RESERVED = ("t", "D", "diff", *FUNCTIONS)
@@ -44,10 +410,10 @@ RESERVED = ("t", "D", "diff", *FUNCTIONS)
 #: exponents up to 324; nesting is bounded because all that reads a tree calls itself.
 MAX_CHARACTERS = 200_000
 MAX_EQUATIONS = 1_000
-MAX_DEPTH = 60
+MAX_NESTING_DEPTH = 60
 MAX_DIGITS = 400
 MAX_DECIMAL_EXPONENT = 400
-MAX_ORDER = 100
+MAX_DERIVATIVE_ORDER = 100
 
 
 @dataclass(frozen=True)
@@ -58,11 +424,11 @@ class _Token:
     stop: int
 
 
-_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_PRIMES = {"'": 1, "\u2019": 1, "\u2032": 1, "\u2033": 2, "\u2034": 3}
-_SAME = {"\u2212": "-", "\u00b7": "*", "\u00d7": "*", "\u22c5": "*"}
+_NUMBER_PATTERN = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_PRIME_ORDERS = {"'": 1, "\u2019": 1, "\u2032": 1, "\u2033": 2, "\u2034": 3}
+_SYMBOL_ALIASES = {"\u2212": "-", "\u00b7": "*", "\u00d7": "*", "\u22c5": "*"}
 #: Functions that people may expect; a channel of that name may not be written with "(t)".
-_OTHER_FUNCTIONS = {
+_UNSUPPORTED_FUNCTIONS = {
     *("tan", "cot", "sec", "csc", "asin", "acos", "atan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
     *("log", "ln", "log10", "log2", "abs", "sign", "sgn", "heaviside", "step", "dirac", "floor", "ceil", "erf"),
     *FUNCTIONS,
@@ -91,7 +457,7 @@ def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
     if size > MAX_CHARACTERS:
         raise EquationError(f"expected at most {MAX_CHARACTERS} characters of equations, got {size}; split the system")
     parsed: list[Equation] = []
-    for line in _statements(lines):
+    for line in _split_statements(lines):
         if len(parsed) == MAX_EQUATIONS:
             raise EquationError(f"expected at most {MAX_EQUATIONS} equations; split the system")
         parsed.append(_Parser(line, len(parsed) + 1).equation())
@@ -121,7 +487,7 @@ def check_name(name: object, role: str) -> str:
         raise EquationError(f"expected the name of a {role} as text, got {type(name).__name__} {name!r}")
     stripped = name.strip()
     try:
-        tokens = list(_tokens(stripped, 0)) if stripped else []
+        tokens = list(_tokenize(stripped, 0)) if stripped else []
     except EquationError:
         tokens = []
     if len(tokens) != 2 or tokens[0].kind != "name" or tokens[0].stop != len(stripped):
@@ -133,7 +499,7 @@ def check_name(name: object, role: str) -> str:
     return tokens[0].text
 
 
-def _statements(lines: Sequence[str]) -> Iterator[str]:
+def _split_statements(lines: Sequence[str]) -> Iterator[str]:
     for text in lines:
         for line in text.splitlines():
             for part in line.split("#", 1)[0].split(";"):
@@ -141,7 +507,7 @@ def _statements(lines: Sequence[str]) -> Iterator[str]:
                     yield part.strip()
 
 
-def _tokens(line: str, equation: int) -> Iterator[_Token]:
+def _tokenize(line: str, equation: int) -> Iterator[_Token]:
     position = 0
     while position < len(line):
         character = line[position]
@@ -149,14 +515,14 @@ def _tokens(line: str, equation: int) -> Iterator[_Token]:
             position += 1
             continue
         start = position
-        if number := _NUMBER.match(line, position):
+        if number := _NUMBER_PATTERN.match(line, position):
             position = number.end()
             yield _Token("number", number.group(), start, position)
         elif character.isalpha() or character == "_":
             while position < len(line) and _continues_name(line[position]):
                 position += 1
-            yield _Token("name", _normal_name(line, start, position, equation), start, position)
-        elif character in _PRIMES:
+            yield _Token("name", _normalize_name(line, start, position, equation), start, position)
+        elif character in _PRIME_ORDERS:
             position += 1
             yield _Token("prime", character, start, position)
         elif line.startswith("**", position):
@@ -166,9 +532,9 @@ def _tokens(line: str, equation: int) -> Iterator[_Token]:
             raise EquationError(
                 "expected a single '=' between the two sides, got '=='", Place(line, start, start + 2, equation)
             )
-        elif _SAME.get(character, character) in "+-*/^=(),":
+        elif _SYMBOL_ALIASES.get(character, character) in "+-*/^=(),":
             position += 1
-            yield _Token(_SAME.get(character, character), character, start, position)
+            yield _Token(_SYMBOL_ALIASES.get(character, character), character, start, position)
         else:
             raise EquationError(suggest_character(character), Place(line, start, start + 1, equation))
     yield _Token("end", "", len(line), len(line) + 1)
@@ -184,7 +550,7 @@ def _continues_name(character: str) -> bool:
     )
 
 
-def _normal_name(line: str, start: int, stop: int, equation: int) -> str:
+def _normalize_name(line: str, start: int, stop: int, equation: int) -> str:
     # The micro sign looks like the Greek letter; NFC leaves them apart.
     name = unicodedata.normalize("NFC", line[start:stop]).replace("\u00b5", "\u03bc")
     # Vowels with two dots are letters of several languages.
@@ -200,8 +566,8 @@ class _Parser:
 
     def __init__(self, line: str, equation: int) -> None:
         self._line = line
-        self._number = equation
-        self._tokens = list(_tokens(line, equation))
+        self._equation_number = equation
+        self._tokens = list(_tokenize(line, equation))
         self._position = 0
         self._depth = 0
 
@@ -216,10 +582,10 @@ class _Parser:
 
     def _place(self, start: int, stop: int | None = None) -> Place:
         end = self._tokens[self._position - 1].stop if stop is None else stop
-        return Place(self._line, start, end, self._number)
+        return Place(self._line, start, end, self._equation_number)
 
     def _error(self, message: str, token: _Token) -> EquationError:
-        return EquationError(message, Place(self._line, token.start, token.stop, self._number))
+        return EquationError(message, Place(self._line, token.start, token.stop, self._equation_number))
 
     def equation(self) -> Equation:
         left = self.sum()
@@ -248,7 +614,7 @@ class _Parser:
 
     def sum(self) -> Expression:
         # Each level of parentheses, signs or powers passes here or through `_signed`; both are bounded.
-        self._deeper()
+        self._enter_level()
         start = self._token.start
         terms = [("+", self._product())]
         while self._token.kind in ("+", "-"):
@@ -256,10 +622,12 @@ class _Parser:
         self._depth -= 1
         return terms[0][1] if len(terms) == 1 else Sum(self._place(start), tuple(terms))
 
-    def _deeper(self) -> None:
+    def _enter_level(self) -> None:
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise self._error(f"expected at most {MAX_DEPTH} levels of nesting; simplify the expression", self._token)
+        if self._depth > MAX_NESTING_DEPTH:
+            raise self._error(
+                f"expected at most {MAX_NESTING_DEPTH} levels of nesting; simplify the expression", self._token
+            )
 
     def _product(self) -> Expression:
         start = self._token.start
@@ -271,11 +639,11 @@ class _Parser:
     def _signed(self) -> Expression:
         if self._token.kind not in ("+", "-"):
             return self._power()
-        self._deeper()
+        self._enter_level()
         sign = self._next()
         operand = self._signed()
         self._depth -= 1
-        return operand if sign.kind == "+" else Negative(self._place(sign.start), operand)
+        return operand if sign.kind == "+" else Negation(self._place(sign.start), operand)
 
     def _power(self) -> Expression:
         start = self._token.start
@@ -284,7 +652,7 @@ class _Parser:
             return base
         self._next()
         grouped = self._token.kind == "("
-        self._deeper()
+        self._enter_level()
         exponent = self._signed()
         self._depth -= 1
         return Power(self._place(start), base, exponent, grouped)
@@ -296,9 +664,11 @@ class _Parser:
             self._time_argument(base)
         order = 0
         while self._token.kind == "prime":
-            order += _PRIMES[self._next().text]
-        if order > MAX_ORDER:
-            raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {order}", self._place(start))
+            order += _PRIME_ORDERS[self._next().text]
+        if order > MAX_DERIVATIVE_ORDER:
+            raise EquationError(
+                f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {order}", self._place(start)
+            )
         if order and isinstance(base, Name):
             self._time_argument(base)
         return base if order == 0 else Derivative(self._place(start), base, order)
@@ -309,8 +679,8 @@ class _Parser:
             return
         opening = self._next()
         content = self._tokens[self._position : self._position + 2]
-        if base.name.lower() in _OTHER_FUNCTIONS:
-            tangent = suggest_tangent(base.name, self._line[opening.stop :].partition(")")[0])
+        if base.name.lower() in _UNSUPPORTED_FUNCTIONS:
+            tangent = suggest_linearization(base.name, self._line[opening.stop :].partition(")")[0])
             what = (
                 f"{base.name!r} is not one of the known functions {', '.join(FUNCTIONS)}; rename it if it is a channel"
             )

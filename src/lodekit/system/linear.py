@@ -1,4 +1,7 @@
-"""From expression trees to operator rows; errors say why an equation is not linear with constant coefficients."""
+"""From expression trees to operator rows; errors say why an equation is not linear with constant coefficients.
+
+Linear forms as text, the way users write equations.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +9,62 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lodekit.algebra.constants import Constant
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.reduction import Vector
+from lodekit.algebra.scalars import MissingConstantError, NamedConstant, Scalar, ScalarRing, format_sum
 from lodekit.errors import EquationError
-from lodekit.system.constants import MissingConstantError
-from lodekit.system.delays import delay_form
-from lodekit.system.forms import MAX_WAVES, LinearForm, check_size, check_sum
-from lodekit.system.functions import constant_of, wave_of
-from lodekit.system.grammar import MAX_ORDER
-from lodekit.system.remedies import (
-    find_alike,
-    suggest_derivative,
-    suggest_inverse,
-    suggest_power,
-    suggest_product,
-    suggest_tangent,
-)
-from lodekit.system.roles import coefficient_names
-from lodekit.system.signals import Signal
-from lodekit.system.tree import (
+from lodekit.system.delays import apply_delay
+from lodekit.system.grammar import (
+    MAX_DERIVATIVE_ORDER,
     Call,
     Derivative,
     Equation,
     Expression,
     Name,
-    Negative,
+    Negation,
     Number,
     Power,
     Product,
     Sum,
+    find_closest_name,
+    suggest_derivative,
+    suggest_inverse,
+    suggest_linearization,
+    suggest_power,
+    suggest_product,
     walk,
 )
+from lodekit.system.parameters import find_likely_parameters
+from lodekit.system.signals import (
+    MAX_SIGNAL_TERMS,
+    ExponentialPolynomial,
+    LinearForm,
+    check_product_size,
+    check_sum_size,
+    evaluate_constant_call,
+    evaluate_time_call,
+)
 
-__all__ = ["LinearSystem", "Reader", "read_system", "with_constants"]
+__all__ = [
+    "LinearFormBuilder",
+    "LinearSystem",
+    "build_linear_system",
+    "extend_ring_by_constants",
+    "format_combination",
+    "format_derivative",
+    "format_equation",
+    "format_form",
+    "format_observable",
+    "list_operator_terms",
+]
 
-T = TypeVar("T")
+
+_Result = TypeVar("_Result")
 
 #: Bounds on exponents and on irrational constants, so that exact arithmetic does not run away.
-MAX_EXPONENT = MAX_ORDER
+MAX_EXPONENT = MAX_DERIVATIVE_ORDER
 MAX_CONSTANTS = 12
 #: Each square root, and each sine, doubles the size of exact numbers.
-MAX_ROOTS = 6
+MAX_ALGEBRAIC_CONSTANTS = 6
 
 
 @dataclass(frozen=True)
@@ -58,7 +76,7 @@ class LinearSystem:
     basis: list[LinearForm]
 
 
-def read_system(
+def build_linear_system(
     equations: Sequence[Equation],
     channels: Sequence[str],
     parameters: Sequence[str],
@@ -81,29 +99,31 @@ def read_system(
     columns : sequence of str
         What the basis is written in, where that is not the channels.
     """
-    coefficients = coefficient_names(equations, channels)
+    coefficients = find_likely_parameters(equations, channels)
 
     def attempt(ring: ScalarRing) -> tuple[list[LinearForm], list[LinearForm]]:
-        reader, other = Reader(ring, channels, coefficients), Reader(ring, columns or channels)
+        reader, other = LinearFormBuilder(ring, channels, coefficients), LinearFormBuilder(ring, columns or channels)
         return [reader.equation(equation) for equation in equations], [other.equation(row) for row in basis]
 
-    ring, (rows, read) = with_constants(parameters, attempt)
+    ring, (rows, read) = extend_ring_by_constants(parameters, attempt)
     return LinearSystem(ring, rows, read)
 
 
-def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]) -> tuple[ScalarRing, T]:
-    """Return the smallest ring over `parameters` that has all constants which an `attempt` asks for, and its result."""
-    constants: set[Constant] = set()
+def extend_ring_by_constants(
+    parameters: Sequence[str], build: Callable[[ScalarRing], _Result]
+) -> tuple[ScalarRing, _Result]:
+    """Return the smallest ring over `parameters` that has all constants which an `build` asks for, and its result."""
+    constants: set[NamedConstant] = set()
     while True:
         ring = ScalarRing(tuple(parameters), tuple(sorted(constants)))
         try:
-            return ring, attempt(ring)
+            return ring, build(ring)
         except MissingConstantError as missing:
             constants.update(missing.constants)
             roots = sum(1 for constant in constants if constant.kind in ("sqrt", "sin"))
-            if roots > MAX_ROOTS:
+            if roots > MAX_ALGEBRAIC_CONSTANTS:
                 raise EquationError(
-                    f"expected at most {MAX_ROOTS} constants that are square roots (of primes) or sines, got {roots} "
+                    f"expected at most {MAX_ALGEBRAIC_CONSTANTS} constants that are square roots (of primes) or sines, got {roots} "
                     "or more; each doubles the size of exact numbers. Write some as decimal numbers"
                 ) from None
             if len(constants) > MAX_CONSTANTS:
@@ -113,20 +133,20 @@ def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]
 
 
 @dataclass(frozen=True)
-class Reader:
+class LinearFormBuilder:
     """Turns expression trees into linear forms over a given ring.
 
     Parameters
     ----------
     ring : ScalarRing
     channels : sequence of str
-    coefficients : sequence of str
+    likely_parameters : sequence of str
         Channels that are only ever used as coefficients: most likely parameters that were not declared.
     """
 
     ring: ScalarRing
     channels: Sequence[str]
-    coefficients: Sequence[str] = field(default=())
+    likely_parameters: Sequence[str] = field(default=())
 
     def equation(self, equation: Equation) -> LinearForm:
         """Return ``left - right``."""
@@ -142,7 +162,7 @@ class Reader:
                 return self._constant(self.ring.rational(node.value))
             case Name():
                 return self._name(node)
-            case Negative():
+            case Negation():
                 return self.form(node.operand).scale(self.ring.rational(-1))
             case Sum():
                 return self._sum(node)
@@ -165,27 +185,27 @@ class Reader:
     def scalar(self, node: Expression, role: str) -> Scalar:
         """Return the value of an expression `node` without channels and time; `role` says in errors what it is for."""
         form = self.form(node)
-        value = form.known.as_scalar()
+        value = form.affine_term.as_scalar()
         if form.channels or value is None:
-            hint = self._declare(list(form.channels)[:1]) if form.channels else ""
+            hint = self._suggest_declaration(list(form.channels)[:1]) if form.channels else ""
             raise EquationError(f"expected {role} made of numbers and parameters only.{hint}", node.place)
         return value
 
     def _constant(self, value: Scalar) -> LinearForm:
-        return LinearForm({}, Signal.constant(value))
+        return LinearForm({}, ExponentialPolynomial.constant(value))
 
     def _name(self, node: Name) -> LinearForm:
         if node.name == "t":
-            return LinearForm({}, Signal.time(self.ring))
+            return LinearForm({}, ExponentialPolynomial.time(self.ring))
         if node.name in self.ring.parameters:
             return self._constant(self.ring.parameter(node.name))
         if node.name in self.channels:
-            return LinearForm({node.name: [self.ring.rational(1)]}, Signal(self.ring))
+            return LinearForm({node.name: [self.ring.rational(1)]}, ExponentialPolynomial(self.ring))
         if node.name == "pi":
-            if Constant("pi") not in self.ring.constants:
-                raise MissingConstantError(Constant("pi"))
-            return self._constant(self.ring.constant(Constant("pi")))
-        alike = find_alike(node.name, (*self.channels, *self.ring.parameters))
+            if NamedConstant("pi") not in self.ring.constants:
+                raise MissingConstantError(NamedConstant("pi"))
+            return self._constant(self.ring.constant(NamedConstant("pi")))
+        alike = find_closest_name(node.name, (*self.channels, *self.ring.parameters))
         raise EquationError(
             f"unknown name {node.name!r}; expected a channel ({', '.join(self.channels) or 'none'}) "
             f"or a parameter ({', '.join(self.ring.parameters) or 'none'}){f'. Is it {alike!r}?' if alike else ''}",
@@ -200,7 +220,7 @@ class Reader:
             forms.append(form if sign == "+" else form.scale(self.ring.rational(-1)))
         while len(forms) > 1:
             for first, second in zip(forms[::2], forms[1::2], strict=False):
-                check_sum(node.place, first, second)
+                check_sum_size(node.place, first, second)
             pairs = [first + second for first, second in zip(forms[::2], forms[1::2], strict=False)]
             forms = pairs + forms[2 * len(pairs) :]
         return forms[0]
@@ -210,22 +230,22 @@ class Reader:
         for operator, factor in node.factors[1:]:
             form = self.form(factor)
             if operator == "/":
-                form = self._constant(self.ring.rational(1) / self._divisor(form, factor))
-            check_size(node.place, total, form)
-            total = self._times(node, total, form)
+                form = self._constant(self.ring.rational(1) / self._parse_divisor(form, factor))
+            check_product_size(node.place, total, form)
+            total = self._multiply(node, total, form)
         return total
 
-    def _divisor(self, form: LinearForm, node: Expression) -> Scalar:
+    def _parse_divisor(self, form: LinearForm, node: Expression) -> Scalar:
         if form.channels:
             name = next(iter(form.channels))
             if name in ("dt", "dt2", "dt3"):
                 written = suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
                 raise EquationError(written, node.place)
-            remedy = self._declare([name]) or (suggest_inverse(name) if isinstance(node, Name) else "")
+            remedy = self._suggest_declaration([name]) or (suggest_inverse(name) if isinstance(node, Name) else "")
             raise EquationError(
                 f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}", node.place
             )
-        value = form.known.as_scalar()
+        value = form.affine_term.as_scalar()
         if value is None:
             raise EquationError(
                 "a function of time stands in a denominator; write exp(-...) for 1/exp(...). Known functions of time "
@@ -236,45 +256,45 @@ class Reader:
             raise EquationError("division by zero; the denominator must not vanish", node.place)
         return value
 
-    def _times(self, node: Expression, first: LinearForm, second: LinearForm) -> LinearForm:
+    def _multiply(self, node: Expression, first: LinearForm, second: LinearForm) -> LinearForm:
         if first.channels and second.channels:
             a, b = next(iter(first.channels)), next(iter(second.channels))
             names = f"channels {a!r} and {b!r}" if a != b else f"channel {a!r} with itself"
             both = [*first.channels, *second.channels]
-            undeclared = self._undeclared(both)
+            undeclared = self._find_undeclared(both)
             plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
-            remedy = self._declare(both) + (f".{suggest_product(a, b)}" if plain and not undeclared else "")
+            remedy = self._suggest_declaration(both) + (f".{suggest_product(a, b)}" if plain and not undeclared else "")
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
-            if len(first.known.terms) * len(second.known.terms) > MAX_WAVES:
+            if len(first.affine_term.terms) * len(second.affine_term.terms) > MAX_SIGNAL_TERMS:
                 raise EquationError("a product of functions of time is too large; expand or simplify it", node.place)
-            return LinearForm({}, first.known * second.known)
-        form, factor = (first, second.known) if first.channels else (second, first.known)
+            return LinearForm({}, first.affine_term * second.affine_term)
+        form, factor = (first, second.affine_term) if first.channels else (second, first.affine_term)
         value = factor.as_scalar()
         if value is None:
             name = next(iter(form.channels))
             raise EquationError(
                 f"a function of time multiplies channel {name!r}: the equation is time-varying, and lodekit needs "
-                f"constant coefficients. Known functions of time may stand alone, as inputs.{self._declare([name])}",
+                f"constant coefficients. Known functions of time may stand alone, as inputs.{self._suggest_declaration([name])}",
                 node.place,
             )
         return form.scale(value)
 
-    def _undeclared(self, names: Sequence[str]) -> list[str]:
+    def _find_undeclared(self, names: Sequence[str]) -> list[str]:
         """Return the likely parameters among the names, and with them all others of the system."""
-        suspects = [name for name in dict.fromkeys(names) if name in self.coefficients]
+        suspects = [name for name in dict.fromkeys(names) if name in self.likely_parameters]
         if not suspects or len(suspects) == len(set(names)):
             return []
-        return suspects + [name for name in self.coefficients if name not in suspects]
+        return suspects + [name for name in self.likely_parameters if name not in suspects]
 
-    def _declare(self, names: Sequence[str]) -> str:
-        suspects = [name for name in dict.fromkeys(names) if name in self.coefficients]
+    def _suggest_declaration(self, names: Sequence[str]) -> str:
+        suspects = [name for name in dict.fromkeys(names) if name in self.likely_parameters]
         if len(set(names)) == 1:
-            known = names[0] not in self.coefficients
+            known = names[0] not in self.likely_parameters
             return (
                 "" if known else f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
             )
-        undeclared = self._undeclared(names)
+        undeclared = self._find_undeclared(names)
         if not undeclared:
             return " If one of them is a constant, declare it as a parameter: parameters=[...]"
         quoted = ", ".join(f"'{name}'" for name in undeclared)
@@ -286,10 +306,15 @@ class Reader:
     def _power(self, node: Power) -> LinearForm:
         base = self.form(node.base)
         exponent = self.form(node.exponent)
-        value = exponent.known.as_scalar()
+        value = exponent.affine_term.as_scalar()
         number = None if exponent.channels or value is None else value.as_fraction()
         if base.channels:
-            if node.grouped and isinstance(node.exponent, Number) and number is not None and number.denominator == 1:
+            if (
+                node.has_parentheses
+                and isinstance(node.exponent, Number)
+                and number is not None
+                and number.denominator == 1
+            ):
                 return self._differentiate(node, node.base, int(number), base)
             name = next(iter(base.channels))
             if number == 1:
@@ -307,19 +332,19 @@ class Reader:
         if abs(power) > MAX_EXPONENT:
             raise EquationError(f"expected an exponent of at most {MAX_EXPONENT}, got {power}", node.exponent.place)
         if power < 0:
-            base, power = self._constant(self.ring.rational(1) / self._divisor(base, node.base)), -power
+            base, power = self._constant(self.ring.rational(1) / self._parse_divisor(base, node.base)), -power
         total = self._constant(self.ring.rational(1))
         for _ in range(power):
-            check_size(node.place, total, base)
-            total = self._times(node, total, base)
+            check_product_size(node.place, total, base)
+            total = self._multiply(node, total, base)
         return total
 
     def _differentiate(
-        self, node: Expression, operand: Expression, order: int, read: LinearForm | None = None
+        self, node: Expression, operand: Expression, order: int, form_of_operand: LinearForm | None = None
     ) -> LinearForm:
-        if not 0 <= order <= MAX_ORDER:
-            raise EquationError(f"expected a derivative of order 0 to {MAX_ORDER}, got {order}", node.place)
-        form = self.form(operand) if read is None else read
+        if not 0 <= order <= MAX_DERIVATIVE_ORDER:
+            raise EquationError(f"expected a derivative of order 0 to {MAX_DERIVATIVE_ORDER}, got {order}", node.place)
+        form = self.form(operand) if form_of_operand is None else form_of_operand
         mentioned = [part.name for part in walk(operand) if isinstance(part, Name)]
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]
@@ -331,11 +356,13 @@ class Reader:
             )
             raise EquationError(f"{what} is differentiated{remedy}", node.place)
         degree = max((len(values) for values in form.channels.values()), default=1) - 1 + order
-        if degree > MAX_ORDER:
-            raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {degree}", node.place)
+        if degree > MAX_DERIVATIVE_ORDER:
+            raise EquationError(
+                f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {degree}", node.place
+            )
         for _ in range(order):
             form = form.differentiate(1)
-            check_size(node.place, form)
+            check_product_size(node.place, form)
         return form
 
     def _call(self, node: Call) -> LinearForm:
@@ -346,31 +373,33 @@ class Reader:
         if node.function == "delay":
             if len(node.arguments) != 2:
                 raise EquationError("expected delay(channel, time), such as delay(u, T)", node.place)
-            return delay_form(node, self.form(node.arguments[0]), self.scalar(node.arguments[1], "a delay"))
+            return apply_delay(node, self.form(node.arguments[0]), self.scalar(node.arguments[1], "a delay"))
         if len(node.arguments) != 1:
             raise EquationError(f"expected one argument for {node.function}, got {len(node.arguments)}", node.place)
         argument = self.form(node.arguments[0])
         if argument.channels:
             name = next(iter(argument.channels))
             inner = node.arguments[0].place
-            remedy = self._declare([name]) or suggest_tangent(node.function, inner.line[inner.start : inner.stop])
+            remedy = self._suggest_declaration([name]) or suggest_linearization(
+                node.function, inner.line[inner.start : inner.stop]
+            )
             raise EquationError(
                 f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}", node.place
             )
-        line = argument.known.as_line()
+        line = argument.affine_term.as_linear_function()
         if line is None:
             raise EquationError(
-                f"expected a linear argument a*t + c for {node.function}, got {argument.known}", node.place
+                f"expected a linear argument a*t + c for {node.function}, got {argument.affine_term}", node.place
             )
         slope, offset = line
         if not slope:
-            return self._constant(constant_of(node, offset))
-        return LinearForm({}, wave_of(node, slope, offset))
+            return self._constant(evaluate_constant_call(node, offset))
+        return LinearForm({}, evaluate_time_call(node, slope, offset))
 
     def _operator(self, node: Call) -> LinearForm:
         if len(node.arguments) > 2:
             raise EquationError("expected D(expression) or D(expression, order)", node.place)
-        order = self._order(node.arguments[1]) if len(node.arguments) == 2 else 1
+        order = self._parse_order(node.arguments[1]) if len(node.arguments) == 2 else 1
         return self._differentiate(node, node.arguments[0], order)
 
     def _diff(self, node: Call) -> LinearForm:
@@ -381,14 +410,71 @@ class Reader:
             if not isinstance(variable, Name) or variable.name != "t":
                 raise EquationError(f"{usage}; derivatives are in t only", variable.place)
             if rest and isinstance(rest[0], Number):
-                order += self._order(rest.pop(0))
+                order += self._parse_order(rest.pop(0))
             else:
                 order += 1
         if not order and len(node.arguments) < 2:
             raise EquationError(usage, node.place)
         return self._differentiate(node, node.arguments[0], order)
 
-    def _order(self, node: Expression) -> int:
+    def _parse_order(self, node: Expression) -> int:
         if isinstance(node, Number) and node.value.denominator == 1:
             return int(node.value)
         raise EquationError("expected the order of a derivative as a whole number", node.place)
+
+
+def format_derivative(name: str, order: int) -> str:
+    """Return a `name` with its derivative of some `order`, as users write it: ``x''``, ``x^(4)``."""
+    return f"{name}{chr(39) * order}" if order < 4 else f"{name}^({order})"
+
+
+def list_operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[Scalar, str]]:
+    """Return the terms of an operator with these `coefficients` on the function `name`, highest derivative first."""
+    return [
+        (coefficients[order], format_derivative(name, order))
+        for order in range(len(coefficients) - 1, -1, -1)
+        if coefficients[order]
+    ]
+
+
+def format_equation(form: LinearForm, channels: Sequence[str]) -> str:
+    """Return a `form` ``sum C_c(d) c + known`` in `channels` as an equation, ``x' = ...`` for a state equation."""
+    ring = form.affine_term.ring
+    left = ""
+    differentiated = [name for name, values in form.channels.items() if any(values[1:])]
+    if len(differentiated) == 1:
+        (name,) = differentiated
+        values = form.channels[name]
+        if values[1] == ring.rational(1) and not any(values[2:]):
+            left = format_derivative(name, 1)
+            form = LinearForm({**form.channels, name: values[:1]}, form.affine_term).scale(ring.rational(-1))
+    terms = [term for name in channels for term in list_operator_terms(form.channels.get(name, []), name)]
+    terms += form.affine_term.format_terms()
+    return f"{left or format_sum(terms)} = {format_sum(terms) if left else 0}"
+
+
+def format_form(form: LinearForm, channels: Sequence[str]) -> str:
+    """Return a `form` in `channels`, without known functions of time, as an expression: ``f1 - 2*f2'``."""
+    return format_sum([term for name in channels for term in list_operator_terms(form.channels.get(name, []), name)])
+
+
+def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) -> str:
+    """Return a `row` of operators over `ring` as an expression in the `channels`: ``f1 - f2 + f3``."""
+    return format_sum(
+        [
+            term
+            for polynomial, name in zip(row, channels, strict=True)
+            for term in list_operator_terms([Scalar(ring, value) for value in polynomial], name)
+        ]
+    )
+
+
+def format_combination(weights: Sequence[Sequence[Scalar]]) -> str:
+    """Return a combination of equations as text: ``equation 1 + (equation 2)' - 2*equation 3``."""
+    terms = []
+    for number, coefficients in enumerate(weights, 1):
+        for order in range(len(coefficients) - 1, -1, -1):
+            if coefficients[order]:
+                name = f"equation {number}" if order == 0 else format_derivative(f"(equation {number})", order)
+                terms.append((coefficients[order], name))
+    return format_sum(terms)

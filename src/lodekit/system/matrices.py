@@ -1,43 +1,86 @@
 """Operator matrices and state spaces, from SymPy, NumPy or plain lists, written out as equations.
 
 Floats are read by their shortest decimal form: 0.1 is 1/10, as its writer meant it.
+
+A chosen basis of the free functions, checked exactly and put in place of the minimal one; errors say why not.
+
+A basis of the free functions as users write it: expressions in the channels, or a matrix of operators.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from numbers import Rational, Real
 from typing import Any
 
-from lodekit.algebra.scalars import Scalar, ScalarRing
-from lodekit.errors import EquationError, Place
-from lodekit.system.forms import LinearForm
-from lodekit.system.grammar import MAX_DECIMAL_EXPONENT, MAX_DIGITS, MAX_ORDER, parse_expression
-from lodekit.system.linear import Reader, with_constants
-from lodekit.system.names import list_names
-from lodekit.system.signals import Signal
-from lodekit.system.tree import Call, Expression, Name, Number, Power, Product, Sum, replace_names, walk
-from lodekit.system.writing import format_row
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.parametrization import (
+    Parametrization,
+    change_basis_by_columns,
+    change_basis_by_rows,
+    change_basis_by_transformation,
+    invariant_factors,
+    left_inverse,
+    singular_basis_factors,
+    transformed_diagonal,
+)
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing, format_sum
+from lodekit.errors import EquationError, Place, VerificationError
+from lodekit.system.grammar import (
+    MAX_DECIMAL_EXPONENT,
+    MAX_DERIVATIVE_ORDER,
+    MAX_DIGITS,
+    Call,
+    Equation,
+    Expression,
+    Name,
+    Number,
+    Power,
+    Product,
+    Sum,
+    drop_names,
+    parse_equations,
+    parse_expression,
+    replace_names,
+    walk,
+)
+from lodekit.system.linear import (
+    LinearFormBuilder,
+    extend_ring_by_constants,
+    format_equation,
+    format_form,
+    list_operator_terms,
+)
+from lodekit.system.parameters import parse_names
+from lodekit.system.signals import ExponentialPolynomial, LinearForm
 
 __all__ = [
-    "EntryReader",
+    "BasisExpressions",
+    "FreeFunctionBasis",
+    "MatrixEntryParser",
+    "build_basis",
+    "drop_inputs",
     "equations_from_operator_matrix",
     "equations_from_state_space",
-    "name_blocks",
-    "read_blocks",
-    "to_rows",
+    "name_variables",
+    "parse_basis",
+    "parse_blocks",
+    "to_matrix_rows",
 ]
 
+
 FLOAT_NOTE = "floats were read by their shortest decimal form: 0.1 is exactly 1/10"
-_MATRIX = "the operator matrix"
-_NOWHERE = Place("", 0, 0)
-_OPERATOR = "\u2202"  # no user can type it as a name
+_MATRIX_LABEL = "the operator matrix"
+_NO_PLACE = Place("", 0, 0)
+_OPERATOR_SYMBOL = "\u2202"  # no user can type it as a name
 
 
-class EntryReader:
+class MatrixEntryParser:
     """Reads numbers, texts and SymPy expressions as expression trees, and remembers whether any was a float."""
 
     def __init__(self) -> None:
@@ -48,22 +91,22 @@ class EntryReader:
         """What users should know about how their numbers were read."""
         return (FLOAT_NOTE,) if self.saw_float else ()
 
-    def read(self, value: Any) -> Expression:
+    def parse(self, value: Any) -> Expression:
         """Return a number, a text or a SymPy expression as an expression tree."""
         if isinstance(value, str):
             return parse_expression(value)
         if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
             raise EquationError(f"expected a number or an expression, got {value!r}")
         if isinstance(value, Rational):
-            return _number(Fraction(int(value.numerator), int(value.denominator)))
+            return _number_node(Fraction(int(value.numerator), int(value.denominator)))
         if isinstance(value, Real | Decimal):
-            return self._float(value)
+            return self._parse_float(value)
         if hasattr(value, "free_symbols"):
-            return self._sympy(value)
+            return self._parse_sympy(value)
         shown = value if type(value).__module__ == "numpy" else type(value).__name__
         raise EquationError(f"expected a finite real number or an expression, got {shown}")
 
-    def _float(self, value: Any) -> Expression:
+    def _parse_float(self, value: Any) -> Expression:
         if not math.isfinite(value):
             raise EquationError(f"expected a finite real number, got {value}")
         self.saw_float = self.saw_float or not isinstance(value, Decimal)
@@ -73,33 +116,33 @@ class EntryReader:
             raise EquationError(
                 f"expected a number with a decimal exponent of at most {MAX_DECIMAL_EXPONENT}, got {value}"
             )
-        return _number(Fraction(exact))
+        return _number_node(Fraction(exact))
 
-    def _sympy(self, value: Any) -> Expression:
+    def _parse_sympy(self, value: Any) -> Expression:
         import sympy
 
         match value:
             case sympy.Rational():
-                return _number(Fraction(int(value.p), int(value.q)))
+                return _number_node(Fraction(int(value.p), int(value.q)))
             case sympy.Float():
-                return self._float(float(value))
+                return self._parse_float(float(value))
             case sympy.Symbol():
-                return Name(_NOWHERE, str(value.name))
+                return Name(_NO_PLACE, str(value.name))
             case sympy.Add():
-                return Sum(_NOWHERE, tuple(("+", self._sympy(term)) for term in value.args))
+                return Sum(_NO_PLACE, tuple(("+", self._parse_sympy(term)) for term in value.args))
             case sympy.Mul():
-                return Product(_NOWHERE, tuple(("*", self._sympy(factor)) for factor in value.args))
+                return Product(_NO_PLACE, tuple(("*", self._parse_sympy(factor)) for factor in value.args))
             case sympy.Pow() if value.exp.is_Rational and value.exp.q <= 2:
-                base = self._sympy(value.base)
+                base = self._parse_sympy(value.base)
                 if value.exp.q == 2:
-                    base = Call(_NOWHERE, "sqrt", (base,))
-                return Power(_NOWHERE, base, _number(Fraction(int(value.exp.p))), grouped=False)
+                    base = Call(_NO_PLACE, "sqrt", (base,))
+                return Power(_NO_PLACE, base, _number_node(Fraction(int(value.exp.p))), has_parentheses=False)
             case sympy.exp() | sympy.sin() | sympy.cos():
-                return Call(_NOWHERE, type(value).__name__, (self._sympy(value.args[0]),))
+                return Call(_NO_PLACE, type(value).__name__, (self._parse_sympy(value.args[0]),))
         if value is sympy.pi:
-            return Name(_NOWHERE, "pi")
+            return Name(_NO_PLACE, "pi")
         if value is sympy.E:
-            return Call(_NOWHERE, "exp", (_number(Fraction(1)),))
+            return Call(_NO_PLACE, "exp", (_number_node(Fraction(1)),))
         raise EquationError(
             f"cannot read {value} as a coefficient; expected rational expressions in the parameters, and pi, sqrt, "
             "exp, sin or cos of numbers"
@@ -107,14 +150,14 @@ class EntryReader:
 
 
 def equations_from_operator_matrix(
-    matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None, *, name: str = _MATRIX
+    matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None, *, name: str = _MATRIX_LABEL
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes.
 
     Parameters
     ----------
     matrix : matrix
-        As `to_rows` takes it.
+        As `to_matrix_rows` takes it.
     channels, parameters : sequence of str
         Names of the columns, and of all symbols but one.
     symbol : sympy.Symbol or str, optional
@@ -122,50 +165,52 @@ def equations_from_operator_matrix(
     name : str
         What the matrix is called in errors.
     """
-    rows = to_rows(matrix, name, (None, None))
+    rows = to_matrix_rows(matrix, name, (None, None))
     if not rows:
         raise EquationError(f"expected at least one row in {name}")
     if len(rows[0]) != len(channels):
         raise EquationError(f"expected one channel for each of the {len(rows[0])} columns, got {len(channels)}")
-    reader = EntryReader()
-    trees = [[reader.read(entry) for entry in row] for row in rows]
-    operator = _operator_name(trees, parameters, symbol)
+    reader = MatrixEntryParser()
+    trees = [[reader.parse(entry) for entry in row] for row in rows]
+    operator = _find_operator_name(trees, parameters, symbol)
     for tree in (tree for row in trees for tree in row):
         _check_names(tree, (*parameters, operator))
-        if any(isinstance(node, Call) and operator in _names(node) for node in walk(tree)):
+        if any(isinstance(node, Call) and operator in _names_in(node) for node in walk(tree)):
             raise EquationError(f"expected polynomials in {operator} as entries of {name}, got a function of it")
-    renamed = {operator: Name(_NOWHERE, _OPERATOR)}
+    renamed = {operator: Name(_NO_PLACE, _OPERATOR_SYMBOL)}
     trees = [[replace_names(tree, renamed) for tree in row] for row in trees]
     known = [parameter for parameter in parameters if parameter != operator]
 
     def attempt(ring: ScalarRing) -> list[str]:
-        values = Reader(ring, ())
+        values = LinearFormBuilder(ring, ())
         lines = []
         for row in trees:
-            entries = [_powers(ring, values.scalar(tree, "coefficients"), operator, name) for tree in row]
-            form = LinearForm(dict(zip(channels, entries, strict=True)), Signal(ring))
-            lines.append(format_row(form, channels))
+            entries = [
+                _split_by_operator_power(ring, values.scalar(tree, "coefficients"), operator, name) for tree in row
+            ]
+            form = LinearForm(dict(zip(channels, entries, strict=True)), ExponentialPolynomial(ring))
+            lines.append(format_equation(form, channels))
         return lines
 
-    return with_constants((*known, _OPERATOR), attempt)[1], reader.notes
+    return extend_ring_by_constants((*known, _OPERATOR_SYMBOL), attempt)[1], reader.notes
 
 
-def _names(tree: Expression) -> set[str]:
+def _names_in(tree: Expression) -> set[str]:
     return {node.name for node in walk(tree) if isinstance(node, Name)}
 
 
 def _check_names(tree: Expression, known: Sequence[str]) -> None:
-    for name in _names(tree):
+    for name in _names_in(tree):
         if name != "pi" and name not in known:
             raise EquationError(
                 f"a matrix entry mentions {name!r}, which is not a parameter; declare it in parameters="
             )
 
 
-def _operator_name(trees: Sequence[Sequence[Expression]], parameters: Sequence[str], symbol: Any) -> str:
+def _find_operator_name(trees: Sequence[Sequence[Expression]], parameters: Sequence[str], symbol: Any) -> str:
     if symbol is not None:
         return str(getattr(symbol, "name", symbol))
-    unknown = sorted(set().union(*(_names(tree) for row in trees for tree in row)) - {"pi", *parameters})
+    unknown = sorted(set().union(*(_names_in(tree) for row in trees for tree in row)) - {"pi", *parameters})
     if len(unknown) > 1:
         raise EquationError(
             f"expected one symbol for d/dt beside the parameters, got {', '.join(unknown)}; declare the others as "
@@ -174,9 +219,9 @@ def _operator_name(trees: Sequence[Sequence[Expression]], parameters: Sequence[s
     return unknown[0] if unknown else "d"
 
 
-def _powers(ring: ScalarRing, value: Scalar, operator: str, matrix: str) -> list[Scalar]:
+def _split_by_operator_power(ring: ScalarRing, value: Scalar, operator: str, matrix: str) -> list[Scalar]:
     """Split a field element by the powers of the operator symbol, which must not stand below."""
-    index = ring.names.index(_OPERATOR)
+    index = ring.names.index(_OPERATOR_SYMBOL)
     if any(exponents[index] for exponents in ring.terms(value.denominator)):
         raise EquationError(f"expected polynomials in {operator} as entries of {matrix}")
     split: dict[int, dict[tuple[int, ...], int]] = {}
@@ -184,35 +229,35 @@ def _powers(ring: ScalarRing, value: Scalar, operator: str, matrix: str) -> list
         rest = (*exponents[:index], 0, *exponents[index + 1 :])
         split.setdefault(exponents[index], {})[rest] = coefficient
     order = max(split, default=-1)
-    if order > MAX_ORDER:
-        raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {order}")
+    if order > MAX_DERIVATIVE_ORDER:
+        raise EquationError(f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {order}")
     return [Scalar(ring, ring.from_terms(split.get(k, {})), value.denominator) for k in range(order + 1)]
 
 
-def read_blocks(A: Any, B: Any, C: Any, D: Any) -> dict[str, list[list[Any]]]:
+def parse_blocks(A: Any, B: Any, C: Any, D: Any) -> dict[str, list[list[Any]]]:
     """Return the blocks of a state space by their letters, as rows of entries whose shapes fit together.
 
     Parameters
     ----------
     A, B, C, D : matrix
-        As `to_rows` takes them; None for a missing one of the last three.
+        As `to_matrix_rows` takes them; None for a missing one of the last three.
     """
-    rows = to_rows(A, "A", (None, None))
+    rows = to_matrix_rows(A, "A", (None, None))
     size = len(rows)
-    blocks = {"A": to_rows(A, "A", (size, size))}
-    blocks["B"] = [[] for _ in range(size)] if B is None else to_rows(B, "B", (size, None))
+    blocks = {"A": to_matrix_rows(A, "A", (size, size))}
+    blocks["B"] = [[] for _ in range(size)] if B is None else to_matrix_rows(B, "B", (size, None))
     width = len(blocks["B"][0]) if size else 0
-    blocks["C"] = [] if C is None else to_rows(C, "C", (None, size))
+    blocks["C"] = [] if C is None else to_matrix_rows(C, "C", (None, size))
     if C is None and D is not None:
-        blocks["C"] = [[0] * size for _ in to_rows(D, "D", (None, width))]
+        blocks["C"] = [[0] * size for _ in to_matrix_rows(D, "D", (None, width))]
     height = len(blocks["C"])
-    blocks["D"] = [[0] * width] * height if D is None else to_rows(D, "D", (height, width))
+    blocks["D"] = [[0] * width] * height if D is None else to_matrix_rows(D, "D", (height, width))
     if not size:
         raise EquationError("expected at least one state, got an empty matrix A")
     return blocks
 
 
-def name_blocks(
+def name_variables(
     blocks: Mapping[str, list[list[Any]]],
     states: Sequence[str] | None,
     inputs: Sequence[str] | None,
@@ -223,7 +268,7 @@ def name_blocks(
     Parameters
     ----------
     blocks : dict of str to rows
-        As `read_blocks` returns them.
+        As `parse_blocks` returns them.
     states, inputs, outputs : sequence of str, or None
         None for x1, x2, ..., u1, ... and y1, ....
     """
@@ -233,7 +278,7 @@ def name_blocks(
         (outputs, "output", "y", len(blocks["C"])),
     )
     names = [
-        list_names(given, role) if given is not None else [f"{letter}{i + 1}" for i in range(count)]
+        parse_names(given, role) if given is not None else [f"{letter}{i + 1}" for i in range(count)]
         for given, role, letter, count in kinds
     ]
     for (_, role, _, count), given in zip(kinds, names, strict=True):
@@ -254,19 +299,19 @@ def equations_from_state_space(
     Parameters
     ----------
     blocks : dict of str to rows
-        A, B, C and D, as `read_blocks` returns them.
+        A, B, C and D, as `parse_blocks` returns them.
     states, inputs, outputs, parameters : sequence of str
         All names.
     """
-    reader = EntryReader()
-    trees = {name: [[reader.read(entry) for entry in row] for row in rows] for name, rows in blocks.items()}
+    reader = MatrixEntryParser()
+    trees = {name: [[reader.parse(entry) for entry in row] for row in rows] for name, rows in blocks.items()}
     for rows in trees.values():
         for tree in (tree for row in rows for tree in row):
             _check_names(tree, parameters)
     sources, channels = [*states, *inputs], [*states, *inputs, *outputs]
 
     def attempt(ring: ScalarRing) -> list[str]:
-        values = Reader(ring, ())
+        values = LinearFormBuilder(ring, ())
         lines = []
         for targets, left, right, derivative in ((states, "A", "B", True), (outputs, "C", "D", False)):
             for i, target in enumerate(targets):
@@ -275,16 +320,16 @@ def equations_from_state_space(
                     source: [-values.scalar(tree, f"entries of {left} and {right}")]
                     for source, tree in zip(sources, row, strict=True)
                 }
-                form = LinearForm(total, Signal(ring))
+                form = LinearForm(total, ExponentialPolynomial(ring))
                 one, zero = ring.rational(1), ring.rational(0)
-                own = LinearForm({target: [zero, one] if derivative else [one]}, Signal(ring))
-                lines.append(format_row(form + own, channels))
+                own = LinearForm({target: [zero, one] if derivative else [one]}, ExponentialPolynomial(ring))
+                lines.append(format_equation(form + own, channels))
         return lines
 
-    return with_constants(parameters, attempt)[1], reader.notes
+    return extend_ring_by_constants(parameters, attempt)[1], reader.notes
 
 
-def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> list[list[Any]]:
+def to_matrix_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> list[list[Any]]:
     """Return a matrix as lists of entries, its shape checked.
 
     Parameters
@@ -318,9 +363,277 @@ def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> lis
     return rows
 
 
-def _number(value: Fraction) -> Number:
+def _number_node(value: Fraction) -> Number:
     # A digit takes 3.3 bits: a cheap bound before any text is made.
     if max(abs(value.numerator), value.denominator).bit_length() > 4 * MAX_DIGITS:
         raise EquationError(f"expected a number of at most {MAX_DIGITS} digits")
     text = str(value)
     return Number(Place(text, 0, len(text)), value)
+
+
+#: How many sets of channels are tried, and how many are named, where a choice will not do.
+_MAX_SETS_TRIED = 40
+_MAX_SETS_SUGGESTED = 5
+
+
+@dataclass(frozen=True)
+class FreeFunctionBasis:
+    """What somebody wants the free functions to be.
+
+    Parameters
+    ----------
+    matrix : OperatorMatrix
+        Rows that read the free functions off a solution, or the free columns, or a whole V.
+    expressions : tuple of str
+        The rows as expressions; empty where columns were given.
+    """
+
+    matrix: OperatorMatrix
+    expressions: tuple[str, ...] = ()
+
+    @cached_property
+    def definition(self) -> list[str] | list[list[str]]:
+        """The choice as plain values: expressions, or rows of entries."""
+        return list(self.expressions) or self.matrix.to_lists()
+
+    def apply(self, minimal: Parametrization, channels: Sequence[str]) -> Parametrization:
+        """Return the parametrization with the chosen free functions.
+
+        Parameters
+        ----------
+        minimal : Parametrization
+            With the minimal basis.
+        channels : sequence of str
+            Their names, for errors.
+        """
+        if not minimal.free.width:
+            raise EquationError("a basis was given, but the equations leave no function free; leave basis= out")
+        if self.expressions:
+            return self._apply_rows(minimal, channels)
+        width, free = self.matrix.width, minimal.free.width
+        if width == free:
+            return self._apply_columns(minimal)
+        if width == len(channels):
+            return self._apply_transformation(minimal)
+        raise EquationError(
+            f"expected a basis matrix with {free} columns, one for each free function, or a whole V with "
+            f"{len(channels)} columns; got {width}"
+        )
+
+    def _apply_rows(self, minimal: Parametrization, channels: Sequence[str]) -> Parametrization:
+        free = minimal.free.width
+        if len(self.expressions) != free:
+            count = f"{free} expressions" if free > 1 else "one expression"
+            raise EquationError(
+                f"expected {count} as a basis, one for each free function, got {len(self.expressions)}: "
+                f"{', '.join(self.expressions)}.{_suggest_channels(minimal, channels)}"
+            )
+        square = self.matrix @ minimal.free
+        inverse = left_inverse(square)
+        if inverse is None:
+            raise EquationError(f"{self._explain_singular(square)}.{_suggest_channels(minimal, channels)}")
+        return change_basis_by_rows(minimal, self.matrix, inverse)
+
+    def _explain_singular(self, square: OperatorMatrix) -> str:
+        """Return why rows E are no basis, from E B."""
+        ring, shown = square.ring, " and ".join(self.expressions)
+        invariants = invariant_factors(square)
+        if len(invariants) < square.width:
+            if square.width == 1:
+                return f"{shown} cannot be the free function: nothing that can be chosen freely occurs in it"
+            return f"{shown} cannot be the free functions: what can be chosen freely in them depends on each other"
+        rest = [entry for entry in invariants if len(entry) > 1]
+        lost = sum(len(entry) - 1 for entry in rest)
+        monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in rest]
+        equations = " and ".join(dict.fromkeys(f"{format_sum(list_operator_terms(entry, 'z'))} = 0" for entry in monic))
+        verb, noun = ("determines", "") if square.width == 1 else ("determine", "s")
+        numbers = "a constant" if lost == 1 else f"{lost} constants"
+        return f"{shown} {verb} the free function{noun} only up to {numbers} of integration: solutions of {equations}"
+
+    def _apply_columns(self, minimal: Parametrization) -> Parametrization:
+        if (minimal.operator @ self.matrix).is_nonzero():
+            raise EquationError("the columns of the basis matrix do not solve the equations: A B = 0 does not hold")
+        weights = minimal.free_observables @ self.matrix
+        VerificationError.unless(minimal.free @ weights == self.matrix, "columns of the kernel are B W")
+        inverse = left_inverse(weights)
+        if inverse is None:
+            raise EquationError(
+                "the columns of the basis matrix solve the equations, but do not reach all solutions: they are B W "
+                f"with W not invertible over the operators. The minimal basis is B = {minimal.free.to_lists()}"
+            )
+        return change_basis_by_columns(minimal, self.matrix, inverse)
+
+    def _apply_transformation(self, minimal: Parametrization) -> Parametrization:
+        inverse = left_inverse(self.matrix)
+        if inverse is None:
+            raise EquationError(
+                "expected V unimodular, with a determinant that is neither zero nor contains derivatives; it is not"
+            )
+        diagonal = transformed_diagonal(minimal.operator, self.matrix)
+        if diagonal is None:
+            raise EquationError("V does not make A diagonal: there is no unimodular U with U A V diagonal")
+        return change_basis_by_transformation(minimal, self.matrix, inverse, diagonal)
+
+    def verify(self, parametrization: Parametrization) -> str:
+        """Return what was proved, after checking that a parametrization is the chosen one."""
+        if self.expressions:
+            statement = "the free functions are the chosen expressions"
+            holds = parametrization.free_observables == self.matrix
+        else:
+            statement = "the free columns are the chosen ones"
+            given = [self.matrix.take_columns([k]) for k in range(self.matrix.width)]
+            columns = [parametrization.free.take_columns([j]) for j in range(parametrization.free.width)]
+            holds = all(column in given for column in columns)
+        VerificationError.unless(holds, statement)
+        return statement
+
+    def singular_factors(self, parametrization: Parametrization) -> list[Element]:
+        """Return the parameter factors at whose zeros the choice is no basis of `parametrization`, though it is one."""
+        columns = parametrization.free
+        if not self.expressions and self.matrix.width != columns.width:
+            inverse = left_inverse(self.matrix)
+            return singular_basis_factors(self.matrix, () if inverse is None else (inverse,))
+        return singular_basis_factors(columns, (parametrization.free_observables,))
+
+
+def _suggest_channels(minimal: Parametrization, channels: Sequence[str]) -> str:
+    """Return which channels would do, as a sentence."""
+    found = []
+    for chosen in minimal.input_sets(_MAX_SETS_TRIED):
+        if left_inverse(minimal.free.take_rows(chosen)) is not None:
+            found.append("[" + ", ".join(f'"{channels[i]}"' for i in chosen) + "]")
+            if len(found) == _MAX_SETS_SUGGESTED:
+                break
+    if not found:
+        return " No channels alone will do; leave basis= out, or give expressions or columns"
+    return f" What would do among the channels: {' or '.join(found)}"
+
+
+@dataclass(frozen=True)
+class BasisExpressions:
+    """What was said about the free functions, as trees.
+
+    Parameters
+    ----------
+    rows : tuple of Equation
+        One expression in the channels for each free function; or one row of a matrix for each channel, written as an
+        expression in the names of its columns.
+    columns : tuple of str
+        These names; empty for expressions in the channels.
+    """
+
+    rows: tuple[Equation, ...]
+    columns: tuple[str, ...] = ()
+
+
+def parse_basis(
+    basis: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None
+) -> tuple[BasisExpressions | None, tuple[str, ...]]:
+    """Return a basis as trees, and notes on how numbers were read.
+
+    Parameters
+    ----------
+    basis : str, sequence of str, matrix, or None
+        Expressions, or the free columns, or a whole V.
+    channels, parameters : sequence of str
+        All names.
+    symbol : sympy.Symbol or str, optional
+        The operator symbol of a matrix; by default the one symbol that is not a parameter.
+    """
+    if basis is None:
+        return None, ()
+    if isinstance(basis, str):
+        basis = [basis]
+    if isinstance(basis, bytes | Mapping | set):
+        raise EquationError(f"expected a basis as a list of expressions or a matrix, got {type(basis).__name__}")
+    if not hasattr(basis, "shape") and isinstance(basis, Sequence):
+        if not basis:
+            raise EquationError("expected at least one expression as a basis; leave basis= out for the minimal one")
+        if all(isinstance(text, str) for text in basis):
+            return BasisExpressions(tuple(_parse_basis_expression(text) for text in basis)), ()
+    rows = to_matrix_rows(basis, "the basis", (len(channels), None))
+    names = _column_names(len(rows[0]), (*channels, *parameters))
+    lines, notes = equations_from_operator_matrix(rows, names, parameters, symbol, name="the basis")
+    return BasisExpressions(tuple(parse_equations(lines)), tuple(names)), notes
+
+
+def _parse_basis_expression(text: str) -> Equation:
+    return Equation(parse_expression(text), None, " ".join(text.split("#", 1)[0].split()))
+
+
+def _column_names(count: int, taken: Sequence[str]) -> list[str]:
+    letter = "column"
+    while any(name.startswith(letter) for name in taken):
+        letter += "_"
+    return [f"{letter}{i + 1}" for i in range(count)]
+
+
+def build_basis(
+    basis: BasisExpressions, forms: Sequence[LinearForm], ring: ScalarRing, channels: Sequence[str], variable: str
+) -> tuple[BasisExpressions, FreeFunctionBasis]:
+    """Return a basis with a text for each of its rows, and the choice that it makes.
+
+    Parameters
+    ----------
+    basis : Basis
+        Rows without text get one.
+    forms : sequence of LinearForm
+        Its rows, read.
+    ring : ScalarRing
+        Of the coefficients.
+    channels : sequence of str
+        Their names.
+    variable : str
+        What d is called.
+    """
+    names = basis.columns or channels
+    rows = []
+    for row, form in zip(basis.rows, forms, strict=True):
+        if form.affine_term:
+            raise EquationError(
+                f"expected expressions in the channels as a basis, got the known function of time {form.affine_term} in "
+                f"{row.text!r}; leave it out"
+            )
+        text = row.text or (format_equation(form, names) if basis.columns else format_form(form, names))
+        rows.append(Equation(row.left, row.right, text))
+    entries = [[form.channels.get(name, []) for name in names] for form in forms]
+    matrix = OperatorMatrix.from_scalars(ring, entries, len(names), variable)
+    texts = () if basis.columns else tuple(row.text for row in rows)
+    return BasisExpressions(tuple(rows), basis.columns), FreeFunctionBasis(matrix, texts)
+
+
+def drop_inputs(
+    equations: Sequence[Equation], basis: BasisExpressions | None, inputs: Collection[str]
+) -> tuple[list[Equation], BasisExpressions | None]:
+    """Return equations and what is left of a chosen basis where some channels are zero.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        Those that say nothing then are left out.
+    basis : Basis, optional
+        Of expressions, those of which nothing is left are left out.
+    inputs : collection of str
+        The channels.
+    """
+    if basis is not None and basis.columns:
+        raise EquationError(
+            "the basis was chosen as a matrix, which holds for free inputs only; expected expressions in the channels, "
+            "or none: try system.with_basis(None)"
+        )
+    left = _drop_channels(() if basis is None else basis.rows, inputs)
+    return _drop_channels(equations, inputs), BasisExpressions(tuple(left)) if left else None
+
+
+def _drop_channels(equations: Sequence[Equation], names: Collection[str]) -> list[Equation]:
+    found = []
+    for equation in equations:
+        if not equation.mentions(names):
+            found.append(equation)
+            continue
+        left, *right = (drop_names(side, names) for side in equation.sides)
+        if left is not None or any(side is not None for side in right):
+            zero = Number(equation.left.place, Fraction(0))
+            other = (right[0] or zero) if right else None
+            found.append(Equation(left or zero, other, ""))
+    return found

@@ -1,20 +1,56 @@
-"""Named parameters: what is known of them before any data are seen."""
+"""Named parameters: what is known of them before any data are seen.
+
+Which name plays which role in the equations: channels, and channels that look like undeclared parameters.
+
+Checks on the names of a system: channels in order, no clash, every parameter used.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
-from lodekit.errors import ParameterError
-from lodekit.system.grammar import check_name
+from lodekit.errors import EquationError, ParameterError
+from lodekit.system.grammar import (
+    Call,
+    Derivative,
+    Equation,
+    Expression,
+    Name,
+    Negation,
+    Number,
+    Power,
+    Product,
+    Sum,
+    check_name,
+    find_derivative_name,
+    walk,
+    walk_equation,
+)
 
-__all__ = ["LogNormal", "Normal", "Parameter", "read_parameters"]
+__all__ = [
+    "LogNormal",
+    "Normal",
+    "Parameter",
+    "candidate_names",
+    "check_channels",
+    "check_parameters_used",
+    "find_channel_names",
+    "find_likely_parameters",
+    "find_single_use_inputs",
+    "find_single_use_names",
+    "order_channels",
+    "parse_names",
+    "parse_parameters",
+]
+
 
 #: Exact arithmetic in more symbols takes minutes, and no data tell so many apart.
 MAX_PARAMETERS = 100
-_HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -54,7 +90,7 @@ class Normal:
         (-3.6121, -1.0)
         """
         z = (value - self.mean) / self.std
-        return -(0.5 * z * z) - math.log(self.std) - _HALF_LOG_TAU, -(z / self.std)
+        return -(0.5 * z * z) - math.log(self.std) - _HALF_LOG_TWO_PI, -(z / self.std)
 
     def log_mass(self, low: float, high: float) -> float:
         """Return the logarithm of the probability between two values.
@@ -69,7 +105,7 @@ class Normal:
         >>> round(Normal(0, 1).log_mass(0, float("inf")), 4)
         -0.6931
         """
-        return _log_normal_mass((low - self.mean) / self.std, (high - self.mean) / self.std)
+        return _log_normal_probability((low - self.mean) / self.std, (high - self.mean) / self.std)
 
 
 @dataclass(frozen=True)
@@ -115,7 +151,7 @@ class LogNormal:
         if value <= 0:
             return -math.inf, 0.0
         z = self._standardized(value)
-        constant = math.log(self.spread) + _HALF_LOG_TAU
+        constant = math.log(self.spread) + _HALF_LOG_TWO_PI
         return -(0.5 * z * z + math.log(value)) - constant, -(z / self.spread + 1.0) / value
 
     def log_mass(self, low: float, high: float) -> float:
@@ -132,14 +168,14 @@ class LogNormal:
         -0.6931
         """
         ends = [self._standardized(edge) if edge > 0 else -math.inf for edge in (low, high)]
-        return _log_normal_mass(*ends)
+        return _log_normal_probability(*ends)
 
     def _standardized(self, value: float) -> float:
         # Two logarithms: a quotient could leave the range of floats.
         return (math.log(value) - math.log(self.median)) / self.spread
 
 
-def _log_normal_mass(low: float, high: float) -> float:
+def _log_normal_probability(low: float, high: float) -> float:
     """Return the logarithm of the standard normal probability between two numbers, also far out in one tail."""
     if low > 0:
         low, high = -high, -low
@@ -147,12 +183,12 @@ def _log_normal_mass(low: float, high: float) -> float:
     return math.log(mass) if mass > 0 else -math.inf
 
 
-def _check_prior(centre: float, spread: float) -> None:
-    for value in (centre, spread):
+def _check_prior(location: float, std: float) -> None:
+    for value in (location, std):
         if not math.isfinite(_to_float("prior", value)):
             raise ParameterError(f"expected finite numbers for a prior, got {value!r}")
-    if spread <= 0:
-        raise ParameterError(f"expected a prior with a spread above zero, got {spread}")
+    if std <= 0:
+        raise ParameterError(f"expected a prior with a spread above zero, got {std}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,11 +228,11 @@ class Parameter:
         if not isinstance(self.positive, bool):
             raise ParameterError(f"expected positive=True or positive=False, got {self.positive!r}")
         if self.bounds is not None:
-            object.__setattr__(self, "bounds", self._read_bounds(self.bounds))
+            object.__setattr__(self, "bounds", self._parse_bounds(self.bounds))
         for role in ("fixed", "start"):
             value = getattr(self, role)
             if value is not None:
-                object.__setattr__(self, role, self._read_value(role, value))
+                object.__setattr__(self, role, self._parse_value(role, value))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -263,7 +299,7 @@ class Parameter:
         above = "above zero" if self.positive else ""
         return " and ".join(part for part in (above, within) if part)
 
-    def _read_bounds(self, bounds: object) -> tuple[float, float]:
+    def _parse_bounds(self, bounds: object) -> tuple[float, float]:
         if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
             raise ParameterError(f"expected bounds=(low, high), two numbers, got {bounds!r}")
         low, high = (_to_float("bounds", value) for value in bounds)
@@ -273,7 +309,7 @@ class Parameter:
             raise ParameterError(f"positive=True contradicts bounds ({low}, {high}); remove one of them")
         return low, high
 
-    def _read_value(self, role: str, value: object) -> float:
+    def _parse_value(self, role: str, value: object) -> float:
         number = _to_float(role, value)
         if not math.isfinite(number):
             raise ParameterError(f"expected a finite number for {role}=, got {value!r}")
@@ -291,7 +327,7 @@ def _to_float(role: str, value: object) -> float:
         raise ParameterError(f"expected a number for {role}= that fits a float, got {type(value).__name__}") from None
 
 
-def read_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -> dict[str, Parameter]:
+def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -> dict[str, Parameter]:
     """Return parameters by name, from a mapping, a list of names, or names in one text.
 
     Examples
@@ -326,3 +362,202 @@ def read_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -
             )
         found[key] = parameter
     return found
+
+
+def find_channel_names(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
+    """Return the names in `equations` that are not `parameters`, t or pi, in the order of their first appearance."""
+    found: dict[str, None] = {}
+    others = {"t", "pi", *parameters}
+    for equation in equations:
+        for node in walk_equation(equation):
+            if isinstance(node, Name) and node.name not in others:
+                found[node.name] = None
+    return list(found)
+
+
+def find_single_use_inputs(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
+    """Return the `channels` that stand once only in the `equations`, and there undifferentiated beside a derivative.
+
+    A slip in a name makes one, and so does a constant that was not declared; an unknown input may be meant, too.
+    """
+    count, beside = dict.fromkeys(channels, 0), set[str]()
+    for equation in equations:
+        every = list(walk_equation(equation))
+        names = [node.name for node in every if isinstance(node, Name) and node.name in count]
+        for name in names:
+            count[name] += 1
+        moved = [node for node in every if isinstance(node, Derivative) or _is_derivative(node)]
+        inside = {part.name for node in moved for part in walk(node) if isinstance(part, Name)}
+        beside |= set(names) - inside if moved else set()
+    return [name for name in channels if count[name] == 1 and name in beside]
+
+
+def find_single_use_names(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
+    """Return the `channels` that stand once only in the `equations`, and not for themselves on one side of one.
+
+    What stands for itself, as y does in y = x + w, is defined there.
+    """
+    count, defined = dict.fromkeys(channels, 0), set[str]()
+    for equation in equations:
+        for side in (each for each in (equation.left, equation.right) if each is not None):
+            defined |= {side.name} if isinstance(side, Name) else set()
+            for node in walk(side):
+                if isinstance(node, Name) and node.name in count:
+                    count[node.name] += 1
+    return [name for name in channels if count[name] == 1 and name not in defined]
+
+
+def _is_derivative(node: Expression) -> bool:
+    if isinstance(node, Power):
+        return node.has_parentheses and isinstance(node.exponent, Number)
+    return isinstance(node, Call) and node.function in ("D", "diff")
+
+
+def find_likely_parameters(equations: Sequence[Equation], channels: Sequence[str]) -> list[str]:
+    """Return the `channels` that look like parameters which were not declared.
+
+    Throughout the `equations` they are never differentiated and only ever multiply, divide or enter functions.
+    """
+    plain: set[str] = set()
+    for equation in equations:
+        for side in equation.sides:
+            _collect_noncoefficients(side, plain, set(channels), as_coefficient=False)
+    return [name for name in channels if name not in plain]
+
+
+def _collect_noncoefficients(
+    node: Expression, noncoefficients: set[str], channels: set[str], *, as_coefficient: bool
+) -> None:
+    """Collect the channels that occur as a term of their own, or differentiated."""
+    match node:
+        case Name():
+            if not as_coefficient:
+                noncoefficients.add(node.name)
+        case Negation():
+            _collect_noncoefficients(node.operand, noncoefficients, channels, as_coefficient=as_coefficient)
+        case Sum():
+            for _, term in node.terms:
+                _collect_noncoefficients(term, noncoefficients, channels, as_coefficient=as_coefficient)
+        case Product():
+            mentioned = [_mentions_channel(factor, channels) for _, factor in node.factors]
+            total = sum(mentioned)
+            for (operator, factor), own in zip(node.factors, mentioned, strict=True):
+                inside = as_coefficient or operator == "/" or total > own
+                _collect_noncoefficients(factor, noncoefficients, channels, as_coefficient=inside)
+        case Power():
+            derivative = node.has_parentheses and isinstance(node.exponent, Number)
+            _collect_noncoefficients(node.base, noncoefficients, channels, as_coefficient=not derivative)
+            _collect_noncoefficients(node.exponent, noncoefficients, channels, as_coefficient=True)
+        case Derivative():
+            _collect_noncoefficients(node.operand, noncoefficients, channels, as_coefficient=False)
+        case Call():
+            for position, argument in enumerate(node.arguments):
+                inside = node.function not in ("D", "diff") and (node.function != "delay" or position > 0)
+                _collect_noncoefficients(argument, noncoefficients, channels, as_coefficient=inside)
+        case Number():
+            pass
+
+
+def _mentions_channel(node: Expression, channels: set[str]) -> bool:
+    return any(isinstance(part, Name) and part.name in channels for part in walk(node))
+
+
+MAX_CHANNELS = 500
+
+
+def parse_names(names: object, role: str) -> list[str]:
+    """Return `names`, a list or one text with commas, in normal form; `role` says in errors what they name."""
+    if isinstance(names, str):
+        names = names.replace(",", " ").split()
+    if not isinstance(names, Iterable) or isinstance(names, Mapping | bytes | set):
+        raise EquationError(f"expected the {role} names as a list, got {type(names).__name__}")
+    found = list(names)
+    if len(found) > MAX_CHANNELS:
+        raise EquationError(f"expected at most {MAX_CHANNELS} {role} names, got {len(found)}; split the system")
+    return [check_name(name, role) for name in found]
+
+
+def candidate_names(*preferred: str) -> Iterator[str]:
+    """Yield the names that are wanted, and then the last of them with more and more underscores, without end.
+
+    Whoever needs a name that is not taken yet will find one among them.
+
+    Examples
+    --------
+    >>> next(name for name in spare_names("s", "S") if name not in ("s", "S", "S_"))
+    'S__'
+    """
+    yield from preferred
+    for size in count(1):
+        yield preferred[-1] + "_" * size
+
+
+def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter]) -> list[str]:
+    """Return `channels` in normal form, or say what is wrong with them: repeated, among the `parameters`, or none."""
+    names = parse_names(channels, "channel")
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise EquationError(f"channel {name!r} is listed twice")
+        if name in parameters:
+            raise EquationError(f"{name!r} is both a channel and a parameter; remove it from one of the lists")
+    if not names:
+        raise EquationError("expected at least one channel")
+    return names
+
+
+def order_channels(
+    equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str] | None
+) -> tuple[str, ...]:
+    """Return the channels in the given order, or in that of their first appearance.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        Where the names are looked for.
+    parameters : dict of str to Parameter
+        Names that are no channels.
+    channels : sequence of str, optional
+        The order.
+    """
+    if channels is None:
+        found = find_channel_names(equations, tuple(parameters))
+        if not found:
+            raise EquationError("expected at least one channel: every name is a parameter or a known function of time")
+    else:
+        found = check_channels(channels, parameters)
+    if len(found) > MAX_CHANNELS:
+        raise EquationError(f"expected at most {MAX_CHANNELS} channels, got {len(found)}; split the system")
+    if channels is None:
+        _check_derivative_names(equations, found)
+    return tuple(found)
+
+
+def _check_derivative_names(equations: Sequence[Equation], channels: Sequence[str]) -> None:
+    """Raise where a channel is called like the derivative of another, and nothing says that it is one."""
+    dotted = find_derivative_name(channels)
+    if dotted is None:
+        return
+    name, base, order = dotted
+    moved = (node for equation in equations for node in walk_equation(equation) if isinstance(node, Derivative | Call))
+    if any(isinstance(part, Name) and part.name == base for node in moved for part in walk(node)):
+        return
+    derivative = base + "'" * order
+    raise EquationError(
+        f"{name} is a name of its own, and nothing ties it to {base}; write {derivative} for the derivative, or add "
+        f"the equation {name} = {derivative}"
+    )
+
+
+def check_parameters_used(
+    equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]
+) -> None:
+    """Raise where one of the `parameters` is not in the `equations`; the message lists the `channels`."""
+    mentioned = {node.name for equation in equations for node in walk_equation(equation) if isinstance(node, Name)}
+    unused = [name for name in parameters if name not in mentioned]
+    if unused:
+        plural, pronoun = ("s are", "them") if len(unused) > 1 else (" is", "it")
+        names = ", ".join(repr(name) for name in unused)
+        raise EquationError(
+            f"parameter{plural} declared but never used: {names}; remove {pronoun} or check the spelling. "
+            f"Channels are {', '.join(channels)}"
+        )

@@ -2,25 +2,58 @@
 
 A signal is a sum of ``c t^k exp(r t) cos(w t)`` and ``c t^k exp(r t) sin(w t)`` with c, r, w in K. Constants are the
 case k = r = w = 0. Equal signals have equal terms, so zero is recognised exactly.
+
+Linear forms: operators on channels plus a known function of time, and bounds on their size.
+
+exp, sin, cos and sqrt: of constants, with exact values, and of straight lines in time, as known signals.
+
+One exact particular solution of A(d) f = b(t), by undetermined coefficients on the decoupled equations.
+
+``U b`` on the right of ``D p = U b`` gives scalar equations d_i p_i = (U b)_i. On ``t^k exp(l t)`` with complex l, a
+polynomial operator acts as ``P(d) t^k e^(l t) = sum_q binom(k, q) P^(q)(l) t^(k-q) e^(l t)``, a triangular system:
+solve it from the highest power down. A root l of P (resonance) raises the power by its multiplicity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.operators import scalar_to_sympy
-from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
+from flint import fmpz
+
+from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
+from lodekit.algebra.scalars import (
+    Element,
+    RelatedConstantsError,
+    Scalar,
+    ScalarRing,
+    evaluate_constant_function,
+    format_sum,
+)
+from lodekit.algebra.smith import PopovDecomposition, build_transformation_matrices
+from lodekit.errors import EquationError, Place
+from lodekit.system.grammar import Call
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["Signal", "Wave"]
+__all__ = [
+    "MAX_SIGNAL_TERMS",
+    "ExponentialPolynomial",
+    "ExponentialTerm",
+    "LinearForm",
+    "check_product_size",
+    "check_sum_size",
+    "evaluate_constant_call",
+    "evaluate_time_call",
+    "find_particular_solution",
+]
 
 
 @dataclass(frozen=True)
-class Wave:
+class ExponentialTerm:
     """``t^power exp(rate t) cos(frequency t)``, or the sine.
 
     Parameters
@@ -40,20 +73,20 @@ class Wave:
 
     def sort_key(self) -> tuple[object, ...]:
         """Return a key that puts waves in the same order each time they are shown."""
-        return (self.rate.key, self.frequency.key, self.sine, -self.power)
+        return (self.rate.sort_key, self.frequency.sort_key, self.sine, -self.power)
 
     def __str__(self) -> str:
         factors = []
         if self.power:
             factors.append("t" if self.power == 1 else f"t^{self.power}")
         if self.rate:
-            factors.append(f"exp({self.rate.times('t')})")
+            factors.append(f"exp({self.rate.format_product('t')})")
         if self.frequency:
-            factors.append(f"{'sin' if self.sine else 'cos'}({self.frequency.times('t')})")
+            factors.append(f"{'sin' if self.sine else 'cos'}({self.frequency.format_product('t')})")
         return "*".join(factors)
 
 
-class Signal:
+class ExponentialPolynomial:
     """A known function of time.
 
     Parameters
@@ -74,24 +107,24 @@ class Signal:
 
     __slots__ = ("ring", "terms")
 
-    def __init__(self, ring: ScalarRing, terms: dict[Wave, Scalar] | None = None) -> None:
+    def __init__(self, ring: ScalarRing, terms: dict[ExponentialTerm, Scalar] | None = None) -> None:
         self.ring = ring
         self.terms = {wave: value for wave, value in (terms or {}).items() if value}
 
     @classmethod
-    def constant(cls, value: Scalar) -> Signal:
+    def constant(cls, value: Scalar) -> ExponentialPolynomial:
         """Return a signal that does not change."""
         zero = value.ring.rational(0)
-        return cls(value.ring, {Wave(0, zero, zero): value})
+        return cls(value.ring, {ExponentialTerm(0, zero, zero): value})
 
     @classmethod
-    def time(cls, ring: ScalarRing) -> Signal:
+    def time(cls, ring: ScalarRing) -> ExponentialPolynomial:
         """Return t itself."""
         zero = ring.rational(0)
-        return cls(ring, {Wave(1, zero, zero): ring.rational(1)})
+        return cls(ring, {ExponentialTerm(1, zero, zero): ring.rational(1)})
 
     @classmethod
-    def wave(cls, rate: Scalar, frequency: Scalar, *, sine: bool = False) -> Signal:
+    def exponential(cls, rate: Scalar, frequency: Scalar, *, sine: bool = False) -> ExponentialPolynomial:
         """Return ``exp(rate t)`` times the cosine of ``frequency t``, or its sine where `sine` is true."""
         ring = rate.ring
         sign = ring.rational(1)
@@ -100,38 +133,38 @@ class Signal:
             sign = ring.rational(-1) if sine else sign
         if not frequency and sine:
             return cls(ring)
-        return cls(ring, {Wave(0, rate, frequency, sine): sign})
+        return cls(ring, {ExponentialTerm(0, rate, frequency, sine): sign})
 
-    def __add__(self, other: Signal) -> Signal:
+    def __add__(self, other: ExponentialPolynomial) -> ExponentialPolynomial:
         terms = dict(self.terms)
         for wave, value in other.terms.items():
             terms[wave] = terms[wave] + value if wave in terms else value
-        return Signal(self.ring, terms)
+        return ExponentialPolynomial(self.ring, terms)
 
-    def scale(self, factor: Scalar) -> Signal:
+    def scale(self, factor: Scalar) -> ExponentialPolynomial:
         """Return the signal times a field element."""
-        return Signal(self.ring, {wave: value * factor for wave, value in self.terms.items()})
+        return ExponentialPolynomial(self.ring, {wave: value * factor for wave, value in self.terms.items()})
 
-    def __mul__(self, other: Signal) -> Signal:
-        total = Signal(self.ring)
+    def __mul__(self, other: ExponentialPolynomial) -> ExponentialPolynomial:
+        total = ExponentialPolynomial(self.ring)
         for first, a in self.terms.items():
             for second, b in other.terms.items():
-                total = total + _product(first, second).scale(a * b)
+                total = total + _multiply_terms(first, second).scale(a * b)
         return total
 
-    def derivative(self, order: int = 1) -> Signal:
+    def derivative(self, order: int = 1) -> ExponentialPolynomial:
         """Return the derivative of the given order."""
         signal = self
         for _ in range(order):
-            total = Signal(self.ring)
+            total = ExponentialPolynomial(self.ring)
             for wave, value in signal.terms.items():
-                total = total + _derivative(wave).scale(value)
+                total = total + _differentiate_term(wave).scale(value)
             signal = total
         return signal
 
-    def apply(self, coefficients: Sequence[Scalar]) -> Signal:
+    def apply_operator(self, coefficients: Sequence[Scalar]) -> ExponentialPolynomial:
         """Return a differential operator, given by its coefficients, applied to the signal."""
-        total, current = Signal(self.ring), self
+        total, current = ExponentialPolynomial(self.ring), self
         for power, value in enumerate(coefficients):
             current = current.derivative() if power else current
             total = total + current.scale(value)
@@ -147,7 +180,7 @@ class Signal:
                 return value
         return None
 
-    def as_line(self) -> tuple[Scalar, Scalar] | None:
+    def as_linear_function(self) -> tuple[Scalar, Scalar] | None:
         """Return slope and offset of a signal ``a t + c``, else None."""
         slope = offset = self.ring.rational(0)
         for wave, value in self.terms.items():
@@ -163,16 +196,16 @@ class Signal:
         return bool(self.terms)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Signal) and self.terms == other.terms
+        return isinstance(other, ExponentialPolynomial) and self.terms == other.terms
 
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        return join_terms(self.text_terms())
+        return format_sum(self.format_terms())
 
-    def text_terms(self) -> list[tuple[Scalar, str]]:
+    def format_terms(self) -> list[tuple[Scalar, str]]:
         """Return coefficients and the waves they multiply as text, always in the same order."""
-        return [(self.terms[wave], str(wave)) for wave in sorted(self.terms, key=Wave.sort_key)]
+        return [(self.terms[wave], str(wave)) for wave in sorted(self.terms, key=ExponentialTerm.sort_key)]
 
     def to_sympy(self) -> sympy.Expr:
         """Return the signal as a SymPy expression in the symbol t."""
@@ -187,34 +220,326 @@ class Signal:
         return total
 
 
-def _product(first: Wave, second: Wave) -> Signal:
+def _multiply_terms(first: ExponentialTerm, second: ExponentialTerm) -> ExponentialPolynomial:
     """Return the product of two waves, by the formulas for products of sines and cosines."""
     ring = first.rate.ring
     rate = first.rate + second.rate
     half = ring.rational(1) / ring.rational(2)
     plus, minus = first.frequency + second.frequency, first.frequency - second.frequency
     if not first.frequency or not second.frequency:
-        total = Signal.wave(rate, plus, sine=first.sine or second.sine)
+        total = ExponentialPolynomial.exponential(rate, plus, sine=first.sine or second.sine)
     elif first.sine and second.sine:
-        total = Signal.wave(rate, minus).scale(half) + Signal.wave(rate, plus).scale(-half)
+        total = ExponentialPolynomial.exponential(rate, minus).scale(half) + ExponentialPolynomial.exponential(
+            rate, plus
+        ).scale(-half)
     elif first.sine or second.sine:
         # sin A cos B = (sin(A + B) + sin(A - B)) / 2, with A the angle of the sine.
         apart = minus if first.sine else -minus
-        total = (Signal.wave(rate, plus, sine=True) + Signal.wave(rate, apart, sine=True)).scale(half)
+        total = (
+            ExponentialPolynomial.exponential(rate, plus, sine=True)
+            + ExponentialPolynomial.exponential(rate, apart, sine=True)
+        ).scale(half)
     else:
-        total = (Signal.wave(rate, minus) + Signal.wave(rate, plus)).scale(half)
+        total = (ExponentialPolynomial.exponential(rate, minus) + ExponentialPolynomial.exponential(rate, plus)).scale(
+            half
+        )
     power = first.power + second.power
-    return Signal(ring, {Wave(power, w.rate, w.frequency, w.sine): v for w, v in total.terms.items()})
+    return ExponentialPolynomial(
+        ring, {ExponentialTerm(power, w.rate, w.frequency, w.sine): v for w, v in total.terms.items()}
+    )
 
 
-def _derivative(wave: Wave) -> Signal:
+def _differentiate_term(wave: ExponentialTerm) -> ExponentialPolynomial:
     ring = wave.rate.ring
-    terms: dict[Wave, Scalar] = {}
+    terms: dict[ExponentialTerm, Scalar] = {}
     if wave.power:
-        terms[Wave(wave.power - 1, wave.rate, wave.frequency, wave.sine)] = ring.rational(wave.power)
+        terms[ExponentialTerm(wave.power - 1, wave.rate, wave.frequency, wave.sine)] = ring.rational(wave.power)
     if wave.rate:
         terms[wave] = wave.rate
     if wave.frequency:
-        turned = Wave(wave.power, wave.rate, wave.frequency, not wave.sine)
+        turned = ExponentialTerm(wave.power, wave.rate, wave.frequency, not wave.sine)
         terms[turned] = wave.frequency if wave.sine else -wave.frequency
-    return Signal(ring, terms)
+    return ExponentialPolynomial(ring, terms)
+
+
+#: Bounds on the size of a coefficient, so that no text can make the arithmetic run away.
+MAX_COEFFICIENT_TERMS = 4_000
+MAX_COEFFICIENT_DEGREE = 200
+MAX_COEFFICIENT_BITS = 12_000
+MAX_SIGNAL_TERMS = 200
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """``sum_c C_c(d) c + known(t)``: operators on channels plus a known function of time.
+
+    Parameters
+    ----------
+    channels : dict of str to list of Scalar
+        Coefficients of the operator on each channel, lowest power of d first.
+    affine_term : Signal
+    """
+
+    channels: dict[str, list[Scalar]]
+    affine_term: ExponentialPolynomial
+
+    def __add__(self, other: LinearForm) -> LinearForm:
+        channels = {name: list(values) for name, values in self.channels.items()}
+        for name, values in other.channels.items():
+            old = channels.get(name, [])
+            zero = self.affine_term.ring.rational(0)
+            width = max(len(old), len(values))
+            padded = [list(part) + [zero] * (width - len(part)) for part in (old, values)]
+            channels[name] = [a + b for a, b in zip(*padded, strict=True)]
+        return LinearForm(channels, self.affine_term + other.affine_term)
+
+    def scale(self, factor: Scalar) -> LinearForm:
+        """Return the form times a field element."""
+        channels = {name: [value * factor for value in values] for name, values in self.channels.items()}
+        return LinearForm(channels, self.affine_term.scale(factor))
+
+    def differentiate(self, order: int) -> LinearForm:
+        """Return the derivative of the given order."""
+        zeros = [self.affine_term.ring.rational(0)] * order
+        return LinearForm(
+            {name: zeros + values for name, values in self.channels.items()}, self.affine_term.derivative(order)
+        )
+
+
+def check_product_size(place: Place, *forms: LinearForm) -> None:
+    """Raise where the product of some forms would have coefficients that grow beyond all use.
+
+    Parameters
+    ----------
+    place : Place
+        Where the product stands in the equation.
+    *forms : LinearForm
+        Its factors.
+    """
+    terms, degree, bits = 1, 0, 0
+    for form in forms:
+        parts = _form_sizes(place, form)
+        terms, degree, bits = (
+            terms * max(part[0] for part in parts),
+            degree + max(part[1] for part in parts),
+            bits + max(part[2] for part in parts),
+        )
+    _check_limits(place, terms, degree, bits)
+
+
+def check_sum_size(place: Place, first: LinearForm, second: LinearForm) -> None:
+    """Raise where the sum of two forms would have coefficients that grow beyond all use, over a common denominator.
+
+    Parameters
+    ----------
+    place : Place
+        Where the sum stands in the equation.
+    first, second : LinearForm
+    """
+    (top, bottom), (other, under) = _form_sizes(place, first), _form_sizes(place, second)
+    products = ((top, under), (other, bottom), (bottom, under))
+    terms = max(top[0] * under[0] + other[0] * bottom[0], bottom[0] * under[0])
+    _check_limits(place, terms, max(a[1] + b[1] for a, b in products), max(a[2] + b[2] for a, b in products))
+
+
+def _check_limits(place: Place, terms: int, degree: int, bits: int) -> None:
+    if terms > MAX_COEFFICIENT_TERMS or degree > MAX_COEFFICIENT_DEGREE or bits > MAX_COEFFICIENT_BITS:
+        raise EquationError("a coefficient grows too large; simplify the expression or use fewer digits", place)
+
+
+def _form_sizes(place: Place, form: LinearForm) -> list[tuple[int, int, int]]:
+    """Return the largest sizes of numerators, and of denominators."""
+    if len(form.affine_term.terms) > MAX_SIGNAL_TERMS:
+        raise EquationError("a function of time has too many terms; simplify it", place)
+    values = [*form.affine_term.terms.values(), *(v for part in form.channels.values() for v in part)]
+    found = []
+    for elements in ([value.numerator for value in values], [value.denominator for value in values]):
+        sizes = [_element_size(element) for element in elements] or [(1, 0, 0)]
+        found.append((max(s[0] for s in sizes), max(s[1] for s in sizes), max(s[2] for s in sizes)))
+    return found
+
+
+def _element_size(element: Element) -> tuple[int, int, int]:
+    """Return the number of terms, the degree and the bits of the largest integer of a ring element."""
+    if isinstance(element, fmpz):  # a ring without symbols
+        return 1, 0, int(abs(element)).bit_length()
+    coefficients = element.coeffs()
+    bits = max((int(abs(c)).bit_length() for c in coefficients), default=0)
+    return len(coefficients), max(0, int(element.total_degree())), bits
+
+
+def evaluate_constant_call(call: Call, argument: Scalar) -> Scalar:
+    """Return the exact value of exp, sin, cos or sqrt of a constant.
+
+    Parameters
+    ----------
+    call : Call
+        Which function, and where it stands.
+    argument : Scalar
+    """
+    ring = argument.ring
+    if argument.involves_parameters():
+        raise EquationError(
+            f"{call.function} of a parameter is not a rational coefficient; declare a new parameter for its value",
+            call.place,
+        )
+    try:
+        value = evaluate_constant_function(ring, call.function, argument)
+    except RelatedConstantsError as related:
+        first, second = related.names
+        raise EquationError(
+            f"{first} and {second} are related in a way that exact arithmetic would miss; expected one of them. "
+            "Write the other as a power or a polynomial of it, or as a decimal number",
+            call.place,
+        ) from None
+    if value is None:
+        allowed = {
+            "sqrt": "a positive number",
+            "exp": "a number or a multiple of pi",
+        }.get(call.function, "a number or a multiple of pi/12")
+        raise EquationError(
+            f"no exact value for {call.function}({argument}); expected {allowed} of moderate size. "
+            "Write the value as a decimal number",
+            call.place,
+        )
+    return value
+
+
+def evaluate_time_call(call: Call, slope: Scalar, offset: Scalar) -> ExponentialPolynomial:
+    """Return exp, sin or cos of ``slope t + offset``, the offset expanded into constants.
+
+    Parameters
+    ----------
+    call : Call
+        Which function, and where it stands.
+    slope, offset : Scalar
+    """
+    ring = slope.ring
+    zero = ring.rational(0)
+    if call.function == "sqrt":
+        raise EquationError("sqrt of a function of time is not an exponential polynomial", call.place)
+    if call.function == "exp":
+        wave = ExponentialPolynomial.exponential(slope, zero)
+        return wave if not offset else wave.scale(evaluate_constant_call(call, offset))
+    cosine, sine = (
+        ExponentialPolynomial.exponential(zero, slope),
+        ExponentialPolynomial.exponential(zero, slope, sine=True),
+    )
+    if not offset:
+        return cosine if call.function == "cos" else sine
+    if offset.involves_parameters():
+        raise EquationError(
+            "a parameter stands in a phase; write A*sin(w*t) + B*cos(w*t) with two parameters A and B instead",
+            call.place,
+        )
+    parts = [evaluate_constant_call(Call(call.place, name, call.arguments), offset) for name in ("cos", "sin")]
+    if call.function == "cos":
+        return cosine.scale(parts[0]) + sine.scale(-parts[1])
+    return sine.scale(parts[0]) + cosine.scale(parts[1])
+
+
+_ComplexScalar = tuple[Scalar, Scalar]
+
+
+def find_particular_solution(
+    operator: OperatorMatrix, decomposition: PopovDecomposition, forcing: Sequence[ExponentialPolynomial]
+) -> tuple[ExponentialPolynomial, ...]:
+    """Return one solution of ``A(d) f = b(t)``, a signal for each channel; the equations must be consistent.
+
+    Parameters
+    ----------
+    operator : OperatorMatrix
+        A.
+    decomposition : Decomposition
+        Of A.
+    forcing : sequence of Signal
+        b(t), one for each equation.
+    """
+    ring, width = operator.ring, operator.width
+    if not any(forcing):
+        return tuple(ExponentialPolynomial(ring) for _ in range(width))
+    left, diagonal, right = build_transformation_matrices(operator, decomposition.diagonal_form)
+    total = [ExponentialPolynomial(ring) for _ in range(width)]
+    for i in range(decomposition.rank):
+        side = ExponentialPolynomial(ring)
+        for j, signal in enumerate(forcing):
+            side = side + signal.apply_operator(left.coefficients(i, j))
+        decoupled = solve_scalar_ode(diagonal.coefficients(i, i), side)
+        for channel in range(width):
+            total[channel] = total[channel] + decoupled.apply_operator(right.coefficients(channel, i))
+    return tuple(total)
+
+
+def solve_scalar_ode(operator: Sequence[Scalar], forcing: ExponentialPolynomial) -> ExponentialPolynomial:
+    """Return one solution of ``P(d) p = side``.
+
+    Examples
+    --------
+    >>> from lodekit.algebra.scalars import ScalarRing
+    >>> ring = ScalarRing(("a",))
+    >>> one, a = ring.rational(1), ring.parameter("a")
+    >>> print(solve_scalar([a, one], Signal.constant(one)), solve_scalar([ring.rational(0), one], Signal.constant(one)))
+    1/a t
+    """
+    ring = forcing.ring
+    groups: dict[tuple[Scalar, Scalar], dict[int, _ComplexScalar]] = {}
+    zero = ring.rational(0)
+    for wave, value in forcing.terms.items():
+        powers = groups.setdefault((wave.rate, wave.frequency), {})
+        real, imaginary = powers.get(wave.power, (zero, zero))
+        # c cos = Re(c e^(iwt)) and c sin = Re(-i c e^(iwt)).
+        powers[wave.power] = (real, imaginary - value) if wave.sine else (real + value, imaginary)
+    total = ExponentialPolynomial(ring)
+    for (rate, frequency), powers in groups.items():
+        total = total + _solve_for_exponent(operator, rate, frequency, powers)
+    return total
+
+
+def _solve_for_exponent(
+    operator: Sequence[Scalar], rate: Scalar, frequency: Scalar, powers: dict[int, _ComplexScalar]
+) -> ExponentialPolynomial:
+    ring = rate.ring
+    zero = ring.rational(0)
+    highest = max(powers)
+    derivatives = [_derivative_at(operator, q, (rate, frequency)) for q in range(len(operator))]
+    order = next(q for q, value in enumerate(derivatives) if value[0] or value[1])
+    found: dict[int, _ComplexScalar] = {}
+    for k in range(highest, -1, -1):
+        rest = powers.get(k, (zero, zero))
+        for j, value in found.items():
+            if j - k < len(derivatives):
+                weight = ring.rational(comb(j, j - k))
+                product = _multiply_complex(value, derivatives[j - k])
+                rest = (rest[0] - weight * product[0], rest[1] - weight * product[1])
+        pivot = ring.rational(comb(k + order, order))
+        found[k + order] = _multiply_complex(
+            rest, _invert_complex((pivot * derivatives[order][0], pivot * derivatives[order][1]))
+        )
+    terms: dict[ExponentialTerm, Scalar] = {}
+    for k, (real, imaginary) in found.items():
+        terms[ExponentialTerm(k, rate, frequency, sine=False)] = real
+        if frequency:
+            terms[ExponentialTerm(k, rate, frequency, sine=True)] = -imaginary
+    return ExponentialPolynomial(ring, terms)
+
+
+def _derivative_at(operator: Sequence[Scalar], order: int, point: _ComplexScalar) -> _ComplexScalar:
+    """Return the derivative of a polynomial at a complex point, by Horner's rule."""
+    ring = point[0].ring
+    total: _ComplexScalar = (ring.rational(0), ring.rational(0))
+    for k in range(len(operator) - 1, order - 1, -1):
+        falling = 1
+        for step in range(order):
+            falling *= k - step
+        total = _multiply_complex(total, point)
+        total = (total[0] + ring.rational(falling) * operator[k], total[1])
+    return total
+
+
+def _multiply_complex(first: _ComplexScalar, second: _ComplexScalar) -> _ComplexScalar:
+    return (first[0] * second[0] - first[1] * second[1], first[0] * second[1] + first[1] * second[0])
+
+
+def _invert_complex(value: _ComplexScalar) -> _ComplexScalar:
+    size = value[0] * value[0] + value[1] * value[1]
+    return (value[0] / size, -value[1] / size)

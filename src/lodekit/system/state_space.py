@@ -1,4 +1,7 @@
-"""A system with known inputs as a state space, exactly: ``x' = F x + G v``, ``g = H x + D v + D1 v'``."""
+"""Combinations of equations in which some channels do not occur, with both sides.
+
+A system with known inputs as a state space, exactly: ``x' = F x + G v``, ``g = H x + D v + D1 v'``.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,66 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lodekit.algebra.operators import OperatorMatrix, polynomial_to_sympy, scalar_to_sympy
-from lodekit.algebra.polynomials import lowest_terms
-from lodekit.algebra.realization import DrivenRows, reduce_driven, resolve
-from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
+from lodekit.algebra.polynomials import cancel_common_factors
+from lodekit.algebra.realization import LeftMatrixFraction, reduce_to_left_fraction, resolvent_fraction
+from lodekit.algebra.reduction import kernel_and_image
+from lodekit.algebra.scalars import Scalar, ScalarRing, format_sum
+from lodekit.algebra.smith import linear_combination
 from lodekit.errors import EquationError
-from lodekit.system.delays import Delayed, channel_of, need_inputs
-from lodekit.system.names import spare_names
-from lodekit.system.sides import eliminate
-from lodekit.system.signals import Signal
-from lodekit.system.writing import operator_terms, primes
-from lodekit.wording import join_words
+from lodekit.support.text import join_list
+from lodekit.system.delays import DelayedChannel, find_required_inputs, undelayed_name
+from lodekit.system.linear import format_derivative, list_operator_terms
+from lodekit.system.parameters import candidate_names
+from lodekit.system.signals import ExponentialPolynomial
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["INPUT_KINDS", "StateSpace", "check_inputs", "find_state_space", "read_kinds"]
+__all__ = [
+    "HOLD_SMOOTHNESS",
+    "StateSpace",
+    "check_prescribable_inputs",
+    "eliminate_channels",
+    "parse_input_kinds",
+    "realize_state_space",
+]
 
-_MATRICES = ("F", "G", "H", "D", "D1")
-Rows = tuple[tuple[Scalar, ...], ...]
+
+def eliminate_channels(
+    operator: OperatorMatrix, forcing: Sequence[ExponentialPolynomial], eliminated: Sequence[int]
+) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
+    """Return both sides of the equations that others imply without some columns, which are zero then.
+
+    Parameters
+    ----------
+    operator : OperatorMatrix
+        The left sides, which hold channels.
+    forcing : sequence of Signal
+        The right sides, which hold none.
+    eliminated : sequence of int
+        The columns that are eliminated.
+    """
+    if not eliminated:
+        return operator, list(forcing)
+    ring = operator.ring
+    _, _, weights = kernel_and_image(ring, [[row[j] for j in eliminated] for row in operator.rows])
+    rows = [linear_combination(ring, weight, operator.rows) for weight in weights]
+    sides = []
+    for weight in weights:
+        total = ExponentialPolynomial(ring)
+        for factor, bottom, signal in zip(weight, operator.denominators, forcing, strict=True):
+            total = total + signal.apply_operator([Scalar(ring, c * bottom) for c in factor])
+        sides.append(total)
+    return OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), sides
+
+
+_MATRIX_NAMES = ("F", "G", "H", "D", "D1")
+ExactMatrix = tuple[tuple[Scalar, ...], ...]
 
 #: What is known of a function between its samples, with how many derivatives of it may stand in a response.
-INPUT_KINDS = {"hold": 0, "linear": 1}
+HOLD_SMOOTHNESS = {"hold": 0, "linear": 1}
 #: White noise has no values, so nothing but a slope may hold it.
-_DISTURBANCE_KINDS = {"white": -1, "matern-1/2": 0, "matern-3/2": 1, "matern-5/2": 1, "matern-7/2": 1, "se": 1}
+_DISTURBANCE_SMOOTHNESS = {"white": -1, "matern-1/2": 0, "matern-3/2": 1, "matern-5/2": 1, "matern-7/2": 1, "se": 1}
 
 
 @dataclass(frozen=True)
@@ -71,7 +111,7 @@ class StateSpace:
     inputs: tuple[str, ...]
     kinds: tuple[str, ...]
     outputs: tuple[str, ...]
-    exact: Mapping[str, Rows]
+    exact: Mapping[str, ExactMatrix]
 
     @property
     def F(self) -> sympy.ImmutableMatrix:
@@ -101,13 +141,13 @@ class StateSpace:
     @property
     def channels(self) -> tuple[str, ...]:
         """The channel of each input, without its delay."""
-        return tuple(map(channel_of, self.inputs))
+        return tuple(map(undelayed_name, self.inputs))
 
     @property
     def delays(self) -> tuple[Scalar, ...]:
         """By how much each input is delayed; zero for those that are not."""
         zero = self.ring.rational(0)
-        return tuple(name.time if isinstance(name, Delayed) else zero for name in self.inputs)
+        return tuple(name.time if isinstance(name, DelayedChannel) else zero for name in self.inputs)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -125,7 +165,7 @@ class StateSpace:
     @property
     def scalars(self) -> list[Scalar]:
         """All entries of F, G, H, D and D1, one matrix after the other, row by row; then the delays."""
-        return [*(value for name in _MATRICES for row in self.exact[name] for value in row), *self.delays]
+        return [*(value for name in _MATRIX_NAMES for row in self.exact[name] for value in row), *self.delays]
 
     def _matrix(self, name: str) -> sympy.ImmutableMatrix:
         import sympy
@@ -150,41 +190,43 @@ class StateSpace:
         """
         import sympy
 
-        row = self.outputs.index(_only(output, self.outputs, "output"))
-        channel = _only(input, tuple(dict.fromkeys(self.channels)), "input")
-        letter = next(name for name in spare_names("s", "S", "s_") if name not in self.ring.parameters)
+        row = self.outputs.index(_select_one(output, self.outputs, "output"))
+        channel = _select_one(input, tuple(dict.fromkeys(self.channels)), "input")
+        letter = next(name for name in candidate_names("s", "S", "s_") if name not in self.ring.parameters)
         total = sympy.Integer(0)
         for column, (name, delay) in enumerate(zip(self.channels, self.delays, strict=True)):
             if name == channel:
-                top, bottom = (sympy.expand(polynomial_to_sympy(part, letter)) for part in self._ratio(row, column))
+                top, bottom = (
+                    sympy.expand(polynomial_to_sympy(part, letter)) for part in self._transfer_fraction(row, column)
+                )
                 # What is left to cancel are factors that hide behind square roots.
                 ratio = sympy.cancel(top / bottom) if self.ring.has_relations else top / bottom
                 total += ratio * sympy.exp(-sympy.Symbol(letter) * scalar_to_sympy(delay))
         return total
 
-    def _ratio(self, row: int, column: int) -> tuple[list[Scalar], list[Scalar]]:
+    def _transfer_fraction(self, row: int, column: int) -> tuple[list[Scalar], list[Scalar]]:
         """Return the response of an output to a column of inputs as two polynomials in s, in lowest terms."""
         top, bottom = [self.ring.rational(0)], [self.ring.rational(1)]
         if self.states:
             through = [values[column] for values in self.exact["G"]]
-            top, bottom = resolve(self.exact["F"], self.exact["H"][row], through)
+            top, bottom = resolvent_fraction(self.exact["F"], self.exact["H"][row], through)
         total = [*top, *[self.ring.rational(0)] * (len(bottom) + 1 - len(top))]
         for power, value in enumerate(bottom):
             for more, name in enumerate(("D", "D1")):
                 total[power + more] = total[power + more] + self.exact[name][row][column] * value
-        return lowest_terms(self.ring, total, bottom)
+        return cancel_common_factors(self.ring, total, bottom)
 
     def __str__(self) -> str:
         names = _state_names(len(self.states), {*self.outputs, *self.inputs, *self.ring.parameters})
         lines = [f"{name} = {meaning}" for name, meaning in zip(names, self.states, strict=True)]
         for i, name in enumerate(names):
             pairs = [*zip(self.exact["F"][i], names, strict=True), *zip(self.exact["G"][i], self.inputs, strict=True)]
-            lines.append(f"{name}' = {join_terms(pair for pair in pairs if pair[0])}")
-        slopes = [primes(name, 1) for name in self.inputs]
+            lines.append(f"{name}' = {format_sum(pair for pair in pairs if pair[0])}")
+        slopes = [format_derivative(name, 1) for name in self.inputs]
         for i, name in enumerate(self.outputs):
             pairs = [*zip(self.exact["H"][i], names, strict=True), *zip(self.exact["D"][i], self.inputs, strict=True)]
             pairs += zip(self.exact["D1"][i], slopes, strict=True)
-            lines.append(f"{name} = {join_terms(pair for pair in pairs if pair[0])}")
+            lines.append(f"{name} = {format_sum(pair for pair in pairs if pair[0])}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -192,22 +234,22 @@ class StateSpace:
         return f"<StateSpace of {count} state{'' if count == 1 else 's'} from {', '.join(self.inputs) or 'nothing'}>"
 
 
-def _only(given: str | None, every: Sequence[str], role: str) -> str:
+def _select_one(requested: str | None, available: Sequence[str], role: str) -> str:
     """Return what was asked for, or the only one there is."""
-    if given is None and len(every) == 1:
-        return every[0]
-    if given is None or given not in every:
-        raise EquationError(f"expected an {role}, one of {', '.join(every)}, got {given!r}")
-    return given
+    if requested is None and len(available) == 1:
+        return available[0]
+    if requested is None or requested not in available:
+        raise EquationError(f"expected an {role}, one of {', '.join(available)}, got {requested!r}")
+    return requested
 
 
 def _state_names(count: int, taken: set[str]) -> list[str]:
-    wanted = spare_names("x", "s", "q", "state")
+    wanted = candidate_names("x", "s", "q", "state")
     letter = next(part for part in wanted if not any(name.startswith(part) for name in taken))
     return [f"{letter}{i + 1}" for i in range(count)]
 
 
-def read_kinds(
+def parse_input_kinds(
     given: Mapping[str, str] | Iterable[str] | str, channels: Sequence[str], allowed: Mapping[str, int], role: str
 ) -> dict[str, str]:
     """Return how each input is known, in the order in which they were given.
@@ -229,18 +271,22 @@ def read_kinds(
         raise EquationError(f"expected {role}s as names or as a dict of names to kinds, got {type(given).__name__}")
     default = next(iter(allowed))
     pairs = list(given.items()) if isinstance(given, Mapping) else [(name, default) for name in given]
-    plain = [name for name in channels if not isinstance(name, Delayed)]
+    plain = [name for name in channels if not isinstance(name, DelayedChannel)]
     for name, kind in pairs:
         if name not in plain:
             raise EquationError(f"unknown {role} {name!r}; expected some of the channels {', '.join(plain)}")
         if kind not in list(allowed):
-            kinds = join_words([repr(word) for word in allowed], "or")
+            kinds = join_list([repr(word) for word in allowed], "or")
             raise EquationError(f"expected the {role} {name!r} to be {kinds}, got {kind!r}")
     return dict(pairs)
 
 
-def find_state_space(
-    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any, disturbances: Any = ()
+def realize_state_space(
+    operator: OperatorMatrix,
+    forcing: Sequence[ExponentialPolynomial],
+    channels: Sequence[str],
+    inputs: Any,
+    disturbances: Any = (),
 ) -> StateSpace:
     """Return the state space of ``A(d) f = b(t)`` in which some channels are known; b has no part in it.
 
@@ -257,28 +303,35 @@ def find_state_space(
     disturbances : sequence of str, or dict of str to str
         Names of channels that are random by themselves, or their kinds by name.
     """
-    kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
-    others = read_kinds(disturbances, channels, _DISTURBANCE_KINDS, "disturbance")
+    kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
+    others = parse_input_kinds(disturbances, channels, _DISTURBANCE_SMOOTHNESS, "disturbance")
     for name in others:
         if name in kinds:
             raise EquationError(f"{name!r} is both an input and a disturbance; remove it from one of them")
-        if name in need_inputs(channels):
+        if name in find_required_inputs(channels):
             raise EquationError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
-    kinds = _with_delays({**kinds, **others}, channels)
-    driven, columns = _reduce(operator, forcing, channels, list(kinds), list(others))
-    names = [channels[j] for j in columns[: driven.responding]]
-    _check_proper(driven, names, kinds)
+    kinds = _add_delayed_inputs({**kinds, **others}, channels)
+    driven, columns = _reduce_to_fraction(operator, forcing, channels, list(kinds), list(others))
+    names = [channels[j] for j in columns[: driven.n_outputs]]
+    _check_properness(driven, names, kinds)
     found = driven.realize()
     meanings = tuple(
-        join_terms(term for j, entry in zip(columns, row, strict=True) for term in operator_terms(entry, channels[j]))
-        for row in found.states
+        format_sum(
+            term for j, entry in zip(columns, row, strict=True) for term in list_operator_terms(entry, channels[j])
+        )
+        for row in found.state_operators
     )
-    exact = {name: tuple(map(tuple, getattr(found, name))) for name in _MATRICES}
+    exact = {name: tuple(map(tuple, getattr(found, name))) for name in _MATRIX_NAMES}
     return StateSpace(operator.ring, meanings, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
 
 
-def check_inputs(
-    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any, *, are_all: bool = True
+def check_prescribable_inputs(
+    operator: OperatorMatrix,
+    forcing: Sequence[ExponentialPolynomial],
+    channels: Sequence[str],
+    inputs: Any,
+    *,
+    include_delayed: bool = True,
 ) -> list[str]:
     """Return the names of inputs that can be prescribed all at once, or say why they cannot.
 
@@ -292,17 +345,19 @@ def check_inputs(
         f.
     inputs : sequence of str, or dict of str to str
         Names of known channels, or kinds by name.
-    are_all : bool
+    include_delayed : bool
         Whether no others are known, so that all channels that are delayed have to be among them.
     """
-    kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
-    _reduce(operator, forcing, channels, list(_with_delays(kinds, channels) if are_all else kinds))
+    kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
+    _reduce_to_fraction(
+        operator, forcing, channels, list(_add_delayed_inputs(kinds, channels) if include_delayed else kinds)
+    )
     return list(kinds)
 
 
-def _with_delays(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str, str]:
+def _add_delayed_inputs(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str, str]:
     """Return the kinds with those of delayed channels, each after its own."""
-    missing = [name for name in need_inputs(channels) if name not in kinds]
+    missing = [name for name in find_required_inputs(channels) if name not in kinds]
     if missing:
         raise EquationError(
             f"{missing[0]!r} is delayed in the equations, so it must be a known input: add it, "
@@ -310,45 +365,50 @@ def _with_delays(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str,
         )
     found: dict[str, str] = {}
     for name, kind in kinds.items():
-        own = (other for other in channels if isinstance(other, Delayed) and other.channel == name)
+        own = (other for other in channels if isinstance(other, DelayedChannel) and other.channel == name)
         found.update(dict.fromkeys((name, *own), kind))
     return found
 
 
-def _reduce(
+def _reduce_to_fraction(
     operator: OperatorMatrix,
-    forcing: Sequence[Signal],
+    forcing: Sequence[ExponentialPolynomial],
     channels: Sequence[str],
     inputs: Sequence[str],
     disturbances: Sequence[str] = (),
-) -> tuple[DrivenRows, list[int]]:
+) -> tuple[LeftMatrixFraction, list[int]]:
     """Return the equations with the responding channels first, and where each column stood before."""
-    known = {*inputs, *need_inputs(channels)}
+    known = {*inputs, *find_required_inputs(channels)}
     driving = [channels.index(name) for name in inputs]
     responding = [j for j, name in enumerate(channels) if j not in driving and name not in known]
     if not responding:
         raise EquationError("every channel is an input: nothing is left to respond; leave out at least one of them")
     columns = [*responding, *driving]
-    driven = reduce_driven(operator.ring, [[row[j] for j in columns] for row in operator.rows], len(responding))
-    if driven.ties:
-        _refuse_ties(*eliminate(operator, forcing, responding), channels, disturbances)
+    driven = reduce_to_left_fraction(
+        operator.ring, [[row[j] for j in columns] for row in operator.rows], len(responding)
+    )
+    if driven.input_constraints:
+        _raise_constrained_inputs(*eliminate_channels(operator, forcing, responding), channels, disturbances)
     return driven, columns
 
 
-def _refuse_ties(
-    operator: OperatorMatrix, sides: Sequence[Signal], channels: Sequence[str], disturbances: Sequence[str]
+def _raise_constrained_inputs(
+    operator: OperatorMatrix,
+    forcing: Sequence[ExponentialPolynomial],
+    channels: Sequence[str],
+    disturbances: Sequence[str],
 ) -> NoReturn:
     """Raise an error that says what the equations say about the inputs alone."""
     texts, involved = [], {}
-    for i, side in enumerate(sides):
+    for i, side in enumerate(forcing):
         entries = [operator.coefficients(i, j) for j in range(operator.width)]
         used = [j for j, entry in enumerate(entries) if entry]
         if used:
             factor = operator.ring.rational(1) / entries[used[0]][-1]
             terms = [([value * factor for value in entries[j]], channels[j]) for j in used]
-            left = join_terms(term for entry, name in terms for term in operator_terms(entry, name))
+            left = format_sum(term for entry, name in terms for term in list_operator_terms(entry, name))
             texts.append(f"{left} = {side.scale(factor)}")
-            involved.update(dict.fromkeys(channel_of(channels[j]) for j in used))
+            involved.update(dict.fromkeys(undelayed_name(channels[j]) for j in used))
     names = list(involved)
     unknown = [name for name in names if name in disturbances]
     role = "disturbance" if len(unknown) == len(names) else "input"
@@ -366,17 +426,17 @@ def _refuse_ties(
     )
 
 
-def _check_proper(driven: DrivenRows, outputs: Sequence[str], kinds: Mapping[str, str]) -> None:
+def _check_properness(fraction: LeftMatrixFraction, outputs: Sequence[str], kinds: Mapping[str, str]) -> None:
     """Raise where a response has more derivatives of an input than there are."""
-    limits = {**INPUT_KINDS, **_DISTURBANCE_KINDS}
+    limits = {**HOLD_SMOOTHNESS, **_DISTURBANCE_SMOOTHNESS}
     for driver, (name, kind) in enumerate(kinds.items()):
-        found = [(driven.excess(pivot, driver), driven.degree(pivot), pivot) for pivot in driven.rows]
+        found = [(fraction.improper_degree(pivot, driver), fraction.degree(pivot), pivot) for pivot in fraction.rows]
         excess, _, pivot = max(found, default=(-1, 0, -1))
         if excess <= limits[kind]:
             continue
-        term = driven.leading(pivot, driver).times(primes(name, excess))
+        term = fraction.leading_input_coefficient(pivot, driver).format_product(format_derivative(name, excess))
         start = f"{outputs[pivot]!r} responds to {name!r} with the term {term}"
-        if kind not in INPUT_KINDS:
+        if kind not in HOLD_SMOOTHNESS:
             raise EquationError(f"{start}, which a {kind!r} disturbance does not have; expected a smoother one")
         where = {"hold": "where a held input jumps", "linear": "where a linear input has a corner"}[kind]
         cure = f"take {name!r} out of the inputs, or add what delays its effect to the equations"

@@ -1,4 +1,9 @@
-"""System: equations, channels, parameters, the affine part, and the facts that the algebra finds out."""
+"""Parameters replaced by numbers, or by expressions in other parameters.
+
+Facts as people read them: sentences, text, LaTeX and JSON.
+
+System: equations, channels, parameters, the affine part, and the facts that the algebra finds out.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +13,135 @@ from types import MappingProxyType
 from typing import Any, final
 
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.errors import EquationError
+from lodekit.errors import EquationError, ParameterError
+from lodekit.support.html import html_list, notebook_card
 from lodekit.system import display, matrices
-from lodekit.system.basis import Basis, choose, read_basis, without_inputs
-from lodekit.system.choice import Choice
-from lodekit.system.delays import bound_delays, delayed_names
+from lodekit.system import display as display_module
+from lodekit.system.analysis import StructuralAnalysis
+from lodekit.system.delays import constrain_delays_positive, find_delayed_channels
 from lodekit.system.dimensions import Dimensions, find_dimensions
-from lodekit.system.grammar import parse_equations
-from lodekit.system.linear import read_system
-from lodekit.system.names import check_all_used, check_channels, order_channels
-from lodekit.system.parameters import Parameter, read_parameters
-from lodekit.system.shown import Shown
-from lodekit.system.signals import Signal
-from lodekit.system.state_space import check_inputs
-from lodekit.system.substitution import substitute
-from lodekit.system.tree import Equation
-from lodekit.system.writing import format_row
+from lodekit.system.display import equations_to_mathml
+from lodekit.system.grammar import Equation, Expression, Name, parse_equations, replace_names, walk, walk_equation
+from lodekit.system.linear import build_linear_system, format_equation
+from lodekit.system.matrices import (
+    BasisExpressions,
+    FreeFunctionBasis,
+    MatrixEntryParser,
+    build_basis,
+    drop_inputs,
+    parse_basis,
+)
+from lodekit.system.parameters import Parameter, check_channels, check_parameters_used, order_channels, parse_parameters
+from lodekit.system.signals import ExponentialPolynomial
+from lodekit.system.state_space import check_prescribable_inputs
 
-__all__ = ["System"]
+__all__ = ["DisplayedSystem", "System", "substitute_parameters"]
+
+
+def substitute_parameters(
+    equations: Sequence[Equation],
+    parameters: Mapping[str, Parameter],
+    values: Mapping[str, Any],
+    basis_rows: Sequence[Equation] = (),
+) -> tuple[list[Equation], dict[str, Parameter], tuple[str, ...], list[Equation]]:
+    """Return the equations with values in place of parameters, the parameters left, notes, and others treated alike.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        Their texts are left out of what comes back.
+    parameters : dict of str to Parameter
+        All parameters of the equations.
+    values : dict of str to number, text or SymPy expression
+        What replaces some of the parameters.
+    basis_rows : sequence of Equation
+        Rows that are replaced in as well, but in which no parameter is looked for.
+    """
+    if not isinstance(values, Mapping):
+        raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
+    reader = MatrixEntryParser()
+    replacements: dict[str, Expression] = {}
+    for name, value in values.items():
+        if name not in parameters:
+            known = ", ".join(parameters) or "none"
+            raise ParameterError(f"unknown parameter {name!r}; expected one of: {known}")
+        replacements[name] = reader.parse(value)
+        for node in walk(replacements[name]):
+            if isinstance(node, Name) and node.name not in parameters and node.name != "pi":
+                raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
+    replaced, basis_rows = (
+        [_replace_in_equation(row, replacements) for row in rows] for rows in (equations, basis_rows)
+    )
+    mentioned = {node.name for equation in replaced for node in walk_equation(equation) if isinstance(node, Name)}
+    rest = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
+    return replaced, rest, reader.notes, basis_rows
+
+
+def _replace_in_equation(equation: Equation, values: Mapping[str, Expression]) -> Equation:
+    right = None if equation.right is None else replace_names(equation.right, values)
+    return Equation(replace_names(equation.left, values), right, "")
+
+
+class DisplayedSystem(StructuralAnalysis):
+    """Facts that can be looked at."""
+
+    def explain(self) -> str:
+        """Return in plain sentences what the solutions of the system look like.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> print(lk.catalog.three_tank().system.explain())
+        2 functions of time can be chosen freely, for example f1 and f2.
+        The system is not controllable: one constant mode, f1 - f2 + f3, cannot be influenced.
+        """
+        return "\n".join(display_module.explain_structure(self))
+
+    def latex(self) -> str:
+        r"""Return equations, Smith form and all solutions as LaTeX.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> print(lk.System("tau*x' = u", parameters=["tau"]).latex().splitlines()[2])
+        \tau \dot{x} - u &= 0
+        """
+        return display.format_latex(self)
+
+    def _repr_latex_(self) -> str:
+        return f"$${display.format_latex_equations(self)}$$"
+
+    def _repr_html_(self) -> str:
+        names = f"parameters {', '.join(self.parameters)}" if self.parameters else "no parameters"
+        lead = f"channels {', '.join(self.channels)}; {names}"
+        return notebook_card(
+            "System", lead, [*equations_to_mathml(self), html_list(display_module.explain_structure(self), "soft")]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole analysis as plain values, ready for JSON.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> content = lk.System("x' = v").to_dict()
+        >>> content["smith_form"]["D"], content["possible_inputs"]
+        ([['1', '0']], [['x'], ['v']])
+        """
+        return display.to_dict(self)
+
+    def __str__(self) -> str:
+        return display.format_text(self)
+
+    def __repr__(self) -> str:
+        count = len(self.equations)
+        noun = "equation" if count == 1 else "equations"
+        names = f", parameters {', '.join(self.parameters)}" if self.parameters else ""
+        return f"<System of {count} {noun} in {', '.join(self.channels)}{names}>"
 
 
 @final
-class System(Shown):
+class System(DisplayedSystem):
     """A system of linear ODEs with constant coefficients, and everything that can be proved about its solutions.
 
     Parameters
@@ -64,9 +176,9 @@ class System(Shown):
     _channels: tuple[str, ...]
     _notes: tuple[str, ...]
     _operator: OperatorMatrix
-    _forcing: tuple[Signal, ...]
-    _basis: Basis | None
-    _choice: Choice | None
+    _forcing: tuple[ExponentialPolynomial, ...]
+    _basis_expressions: BasisExpressions | None
+    _free_function_basis: FreeFunctionBasis | None
 
     def __init__(
         self,
@@ -76,9 +188,9 @@ class System(Shown):
         channels: Sequence[str] | None = None,
         basis: Any = None,
     ) -> None:
-        parsed, known = parse_equations(equations), read_parameters(parameters)
-        check_all_used(parsed, known, order_channels(parsed, known, channels))
-        self._set(parsed, known, channels, (), basis=basis)
+        parsed, known = parse_equations(equations), parse_parameters(parameters)
+        check_parameters_used(parsed, known, order_channels(parsed, known, channels))
+        self._build(parsed, known, channels, (), basis=basis)
 
     @classmethod
     def from_operator_matrix(
@@ -112,11 +224,11 @@ class System(Shown):
         >>> lk.System.from_operator_matrix(sympy.Matrix([[d**2 + k, -1]]), ["x", "u"], ["k"]).equations
         ("x'' + k*x - u = 0",)
         """
-        known = read_parameters(parameters)
+        known = parse_parameters(parameters)
         names = check_channels(channels, known)
         lines, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
         equations = parse_equations(lines)
-        check_all_used(equations, known, names)
+        check_parameters_used(equations, known, names)
         return cls._from_equations(equations, known, names, notes, basis=basis, symbol=symbol)
 
     @classmethod
@@ -153,13 +265,13 @@ class System(Shown):
         >>> lk.System.from_state_space([[0, 1], [-2, -0.5]], [[0], [1]]).equations
         ("x1' = x2", "x2' = -2*x1 - 0.5*x2 + u1")
         """
-        blocks = matrices.read_blocks(A, B, C, D)
-        names = matrices.name_blocks(blocks, states, inputs, outputs)
-        known = read_parameters(parameters)
+        blocks = matrices.parse_blocks(A, B, C, D)
+        names = matrices.name_variables(blocks, states, inputs, outputs)
+        known = parse_parameters(parameters)
         channels = check_channels([name for group in names for name in group], known)
         lines, notes = matrices.equations_from_state_space(blocks, *names, tuple(known))
         equations = parse_equations(lines)
-        check_all_used(equations, known, channels)
+        check_parameters_used(equations, known, channels)
         return cls._from_equations(equations, known, channels, notes, basis=basis)
 
     @classmethod
@@ -174,10 +286,10 @@ class System(Shown):
         symbol: Any = None,
     ) -> System:
         system = cls.__new__(cls)
-        system._set(equations, parameters, channels, notes, basis=basis, symbol=symbol)
+        system._build(equations, parameters, channels, notes, basis=basis, symbol=symbol)
         return system
 
-    def _set(
+    def _build(
         self,
         equations: Sequence[Equation],
         parameters: Mapping[str, Parameter],
@@ -190,23 +302,25 @@ class System(Shown):
         self._parameters = dict(parameters)
         plain = order_channels(equations, self._parameters, channels)
         names, variable = tuple(self._parameters), "d" if "d" not in self._parameters else "D"
-        said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, plain, names, symbol)
+        said, more = (basis, ()) if isinstance(basis, BasisExpressions) else parse_basis(basis, plain, names, symbol)
         self._notes = tuple(dict.fromkeys((*notes, *more)))
         rows, columns = ((), ()) if said is None else (said.rows, said.columns)
-        read = read_system(equations, plain, names, basis=rows, columns=columns)
-        self._channels = functions = (*plain, *(late := delayed_names(read.rows)))
-        self._parameters = bound_delays(self._parameters, late)
+        read = build_linear_system(equations, plain, names, basis=rows, columns=columns)
+        self._channels = functions = (*plain, *(late := find_delayed_channels(read.rows)))
+        self._parameters = constrain_delays_positive(self._parameters, late)
         entries = [[row.channels.get(name, []) for name in functions] for row in read.rows]
         self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(functions), variable)
-        self._forcing = tuple(row.known.scale(read.ring.rational(-1)) for row in read.rows)
+        self._forcing = tuple(row.affine_term.scale(read.ring.rational(-1)) for row in read.rows)
         # Equations with something substituted have no text of their own yet.
         pairs = zip(equations, read.rows, strict=True)
-        self._equations = tuple(e if e.text else replace(e, text=format_row(row, functions)) for e, row in pairs)
+        self._equations = tuple(e if e.text else replace(e, text=format_equation(row, functions)) for e, row in pairs)
         if any(self._forcing):
             self._check_consistency()
-        self._basis = self._choice = None
+        self._basis_expressions = self._free_function_basis = None
         if said is not None:
-            self._basis, self._choice = choose(said, read.basis, read.ring, self._channels, variable)
+            self._basis_expressions, self._free_function_basis = build_basis(
+                said, read.basis, read.ring, self._channels, variable
+            )
             # What will not do is refused now; everything else about a system is found out when it is asked for.
             _ = self.parametrization
 
@@ -216,12 +330,12 @@ class System(Shown):
             "parameters": self._parameters,
             "channels": self.plain_channels,
             "notes": self._notes,
-            "basis": self._basis,
+            "basis": self._basis_expressions,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         said = (state[name] for name in ("equations", "parameters", "channels", "notes"))
-        self._set(*said, basis=state.get("basis"))
+        self._build(*said, basis=state.get("basis"))
 
     def __eq__(self, other: object) -> bool:
         """Two systems are equal when their equations, channels, parameters and chosen bases are."""
@@ -261,19 +375,19 @@ class System(Shown):
         return self._operator
 
     @property
-    def forcing(self) -> tuple[Signal, ...]:
+    def forcing(self) -> tuple[ExponentialPolynomial, ...]:
         """b(t) of ``A(d) f = b(t)``: one known function of time for each equation."""
         return self._forcing
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> FreeFunctionBasis | None:
         """What the free functions were chosen to be; None for the minimal basis."""
-        return self._choice
+        return self._free_function_basis
 
     @property
     def basis(self) -> list[str] | list[list[str]] | None:
         """The chosen basis, as expressions or as rows of entries; None for the minimal basis."""
-        return None if self._choice is None else self._choice.shown
+        return None if self._free_function_basis is None else self._free_function_basis.definition
 
     def with_basis(self, basis: Any) -> System:
         """Return the same system with other free functions.
@@ -317,10 +431,14 @@ class System(Shown):
         >>> equal.is_controllable
         False
         """
-        rows = () if self._basis is None else self._basis.rows
-        equations, rest, notes, others = substitute(self._equations, self._parameters, values, rows)
+        rows = () if self._basis_expressions is None else self._basis_expressions.rows
+        equations, rest, notes, others = substitute_parameters(self._equations, self._parameters, values, rows)
         notes = tuple(dict.fromkeys((*self._notes, *notes)))
-        basis = None if self._basis is None else Basis(tuple(others), self._basis.columns)
+        basis = (
+            None
+            if self._basis_expressions is None
+            else BasisExpressions(tuple(others), self._basis_expressions.columns)
+        )
         try:
             return System._from_equations(equations, rest, self.plain_channels, notes, basis=basis)
         except EquationError as problem:
@@ -348,8 +466,10 @@ class System(Shown):
         >>> lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
         <System of 1 equation in y, parameters tau, y0, K>
         """
-        names = check_inputs(self._operator, self._forcing, self._channels, inputs, are_all=are_all)
-        equations, basis = without_inputs(self._equations, self._basis, names)
+        names = check_prescribable_inputs(
+            self._operator, self._forcing, self._channels, inputs, include_delayed=are_all
+        )
+        equations, basis = drop_inputs(self._equations, self._basis_expressions, names)
         rest = [name for name in self.plain_channels if name not in names]
         reduced = System._from_equations(equations, self._parameters, rest, self._notes)
         return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
@@ -363,7 +483,7 @@ class System(Shown):
         >>> lk.System("x' = v").definition()
         {'equations': ["x' = v"], 'channels': ['x', 'v'], 'parameters': {}, 'notes': []}
         """
-        return display.definition(self)
+        return display.to_definition(self)
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> System:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lodekit.prior.responses.recursion import drive_through, run_through
+from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -23,7 +23,7 @@ def test_blocks_do_not_matter(backwards: bool, kinds: int, block: int | None) ->
         now = now @ factors[which[i]] + added[:, i]
         expected[:, i] = now
     found = added.copy()
-    run_through(factors, which, found, start, backwards=backwards, block=block)
+    solve_recurrence(factors, which, found, start, backwards=backwards, block=block)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
@@ -35,6 +35,6 @@ def test_few_numbers_drive_all_states(backwards: bool, block: int | None) -> Non
     factor, gain = 0.9 * np.linalg.qr(generator.standard_normal((3, 3)))[0], generator.standard_normal((2, 3))
     inputs, start = generator.standard_normal((1, 1237, 2)), generator.standard_normal((1, 3))
     expected, found = inputs @ gain, np.empty((1, 1237, 3))
-    run_through(factor[None], np.zeros(1237, dtype=np.intp), expected, start, backwards=backwards, block=3)
-    drive_through(factor, gain, inputs, start, found, backwards=backwards, block=block)
+    solve_recurrence(factor[None], np.zeros(1237, dtype=np.intp), expected, start, backwards=backwards, block=3)
+    solve_constant_recurrence(factor, gain, inputs, start, found, backwards=backwards, block=block)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())

@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 from scipy import signal as scipy_signal
 from scipy.linalg import expm
 
-from lodekit.data.inputs import InputKind, InputSignal
-from lodekit.prior.responses.matrices import StateMatrices, observe
-from lodekit.prior.responses.response import Response, ResponsePlan
+from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.prior.input_response.response import (
+    ResponsePlan,
+    StateMatrices,
+    StateSpaceResponse,
+    observable_state_space,
+)
 from tests.prior.responses import exact
 
 Array = NDArray[np.float64]
@@ -56,7 +60,7 @@ class Case:
     plan: ResponsePlan
 
     @property
-    def response(self) -> Response:
+    def response(self) -> StateSpaceResponse:
         return self.plan.respond(self.matrices, self.delays)
 
     @property
@@ -141,11 +145,11 @@ def test_stiff_systems_keep_their_digits() -> None:
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
 @pytest.mark.parametrize("rows", [90, 2000])
-def test_regular_responses_agree_with_scipy(kind: InputKind, rows: int) -> None:
+def test_regular_responses_agree_with_scipy(kind: HoldType, rows: int) -> None:
     case = make_case(SYSTEMS["complex roots"])
     times, values = 0.07 * np.arange(rows), np.random.default_rng(0).standard_normal(rows)
     F, G, H, D = (getattr(case.matrices, name) for name in ("F", "G", "H", "D"))
-    single = StateMatrices.of(F, G[:, :1], H, D[:, :1])
+    single = StateMatrices.from_arrays(F, G[:, :1], H, D[:, :1])
     found = ResponsePlan([InputSignal(times, values, kind)], times, 0.0).respond(single).values
     system = (F, G[:, :1], H, D[:, :1])
     _, expected, _ = scipy_signal.lsim(system, values, times, interp=kind == "linear")
@@ -162,7 +166,7 @@ def test_steps_that_are_all_different_agree_with_an_exponential_for_each(rows: i
     values = generator.standard_normal(rows)
     F, G = np.array([[-30.0, 8.0], [-8.0, -0.3]]), np.array([[1.0], [2.0]])
     found = ResponsePlan([InputSignal(times, values, "hold")], times, times[0]).respond(
-        StateMatrices.of(F, G, np.eye(2))
+        StateMatrices.from_arrays(F, G, np.eye(2))
     )
     expected, x = [np.zeros(2)], np.zeros(2)
     steps = expm(np.block([[F, G], [np.zeros((1, 3))]]) * np.diff(times)[:, None, None])
@@ -196,11 +200,11 @@ def test_derivatives_of_any_order_are_those_of_the_response() -> None:
         parts = [np.zeros((4, 2, 2)) for _ in range(2)]
         parts[0][order], parts[1][order + 1] = np.eye(2), np.eye(2)
         nothing = np.zeros((3, 4, 2, 2))
-        below, above = (observe(case.matrices, case.slopes, (part, nothing))[0] for part in parts)
+        below, above = (observable_state_space(case.matrices, case.slopes, (part, nothing))[0] for part in parts)
         values, derivative = (replace(case, matrices=matrices).values for matrices in (below, above))
         assert np.allclose((values[:, 2] - values[:, 0]) / 2e-4, derivative[:, 1], rtol=1e-6, atol=1e-6)
     d_weights, d_direct = generator.standard_normal((3, 4, 2, 2)), generator.standard_normal((3, 2, 2, 2))
-    matrices, slopes = observe(case.matrices, case.slopes, (weights, d_weights), (direct, d_direct))
+    matrices, slopes = observable_state_space(case.matrices, case.slopes, (weights, d_weights), (direct, d_direct))
     for number in range(3):
         ends = []
         for size in (1e-6, -1e-6):
@@ -208,7 +212,7 @@ def test_derivatives_of_any_order_are_those_of_the_response() -> None:
                 *(getattr(case.matrices, name) + size * getattr(case.slopes, name)[number] for name in NAMES)
             )
             own = (weights + size * d_weights[number], d_weights), (direct + size * d_direct[number], d_direct)
-            ends.append(observe(moved, case.slopes, *own)[0])
+            ends.append(observable_state_space(moved, case.slopes, *own)[0])
         for name in NAMES:
             change = (getattr(ends[0], name) - getattr(ends[1], name)) / 2e-6
             np.testing.assert_allclose(getattr(slopes, name)[number], change, rtol=1e-6, atol=1e-6)
@@ -231,7 +235,7 @@ def test_one_more_time_does_not_matter(delays: list[float]) -> None:
         InputSignal(times[:-9], generator.standard_normal(591), "hold"),
         InputSignal(times, generator.standard_normal(600), "linear"),
     ]
-    matrices = StateMatrices.of(SYSTEMS["complex roots"], generator.standard_normal((2, 3)), np.eye(1, 2))
+    matrices = StateMatrices.from_arrays(SYSTEMS["complex roots"], generator.standard_normal((2, 3)), np.eye(1, 2))
     slopes = StateMatrices(*(generator.standard_normal((4, *part.shape)) for part in vars(matrices).values()))
     d_delays, weights = generator.standard_normal((4, 3)), generator.standard_normal((1, 600))
     more = np.insert(times, 300, 29.95)
@@ -255,7 +259,7 @@ def test_jumps_that_are_logged_as_two_samples_keep_their_digits(length: float, b
     start, delay, end = 1.25, 0.5, 4096.0
     signal = InputSignal([0.0, start, start + length, 5000.0], [0.0, 0.0, 1.0, 1.0], "linear")
     times = np.array([*(start + delay + (share - 1.0) * length for share in between), end])
-    matrices = StateMatrices.of([[-1.0, 0.0], [1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])
+    matrices = StateMatrices.from_arrays([[-1.0, 0.0], [1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])
     found = ResponsePlan([signal], times, 0.0).respond(matrices, np.array([delay]))
     rise = float(signal.times[2]) - start
     assert found.values[0, -1] == pytest.approx(end - start - delay - 0.5 * rise - 1.0, rel=1e-13)
@@ -266,7 +270,7 @@ def test_times_of_a_clock_far_from_zero_are_one_step() -> None:
     generator = np.random.default_rng(0)
     near = InputSignal(0.1 * np.arange(3000), generator.standard_normal(3000), "hold")
     far = InputSignal(times, near.values, "hold")
-    matrices = StateMatrices.of([[-0.5]], [[1.0]], [[1.0]], [[1.0]])
+    matrices = StateMatrices.from_arrays([[-0.5]], [[1.0]], [[1.0]], [[1.0]])
     plan = ResponsePlan([far], times, times[0])
     assert len(plan.schedules(np.zeros(1))[0][1].steps.distinct) == 1
     # A delay of one step, which meets the times up to rounding of the clock: 2e-7 of the time.
@@ -282,7 +286,7 @@ def test_numbers_that_are_not_finite_give_nan_and_overflow_is_silent() -> None:
     broken = replace(case, matrices=replace(case.matrices, F=np.full((2, 2), np.inf)))
     assert np.isnan(broken.values).all()
     assert np.isnan(broken.jacobian).all()
-    assert np.isnan(broken.response.pull_back(np.ones((2, len(TIMES))))[0].F).all()
+    assert np.isnan(broken.response.vjp(np.ones((2, len(TIMES))))[0].F).all()
     assert not np.isfinite(make_case([[1e4]]).values).all()
 
 

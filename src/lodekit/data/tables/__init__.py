@@ -10,9 +10,8 @@ have a type. `instants` and `lists` are times that come alone. `order` tells whe
 known of it; `places` and `advice` are for messages.
 """
 
-from lodekit.data.tables.columns import read_mapping
-from lodekit.data.tables.lists import read_date, read_list
-from lodekit.data.tables.reading import read_table
-from lodekit.data.tables.table import Table
+from lodekit.data.tables.columns import parse_mapping
+from lodekit.data.tables.dates import parse_date, read_time_list
+from lodekit.data.tables.reader import TableData, read_table
 
-__all__ = ["Table", "read_date", "read_list", "read_mapping", "read_table"]
+__all__ = ["TableData", "parse_date", "parse_mapping", "read_table", "read_time_list"]

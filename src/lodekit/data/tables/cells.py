@@ -10,28 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.dates import is_date
-from lodekit.data.tables.decimals import read_decimals
-from lodekit.data.tables.places import Places
-from lodekit.data.tables.texts import Texts
+from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
 
-__all__ = ["MISSING", "Numerals", "clean", "is_missing", "is_value", "read_numbers"]
+__all__ = ["MISSING_MARKERS", "NumberFormat", "is_data_cell", "is_missing", "normalize_missing", "parse_number_columns"]
 
 Array = NDArray[np.float64]
-_Columns = Mapping[str, Texts]
-_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
-_SWAPPED = np.arange(256, dtype=np.uint8)
-_SWAPPED[[ord("."), ord(",")]] = ord(","), ord(".")
+_StringColumns = Mapping[str, StringColumn]
+_IS_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
+_SWAP_POINT_AND_COMMA = np.arange(256, dtype=np.uint8)
+_SWAP_POINT_AND_COMMA[[ord("."), ord(",")]] = ord(","), ord(".")
 #: Cells without a value, in small letters.
-MISSING = ("", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "?")
+MISSING_MARKERS = ("", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "?")
 #: So many records at the start of a block tell most of what there is to tell.
-_SAMPLE = 1000
-_NUMBER = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:([.,' \u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
+_SAMPLE_ROWS = 1000
+_NUMBER_PATTERN = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)
+_TIME_OF_DAY_PATTERN = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
+_THOUSANDS_PATTERN = re.compile(r"[+-]?\d{1,3}(?:([.,' \u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 
 
-def is_value(text: str) -> bool:
+def is_data_cell(text: str) -> bool:
     """Return whether a cell looks like data: a number, a date, or a mark for a missing value.
 
     Examples
@@ -40,7 +38,7 @@ def is_value(text: str) -> bool:
     [True, True, True, True, True, False]
     """
     text = text.strip()
-    number = _NUMBER.fullmatch(text) or _THOUSANDS.fullmatch(text)
+    number = _NUMBER_PATTERN.fullmatch(text) or _THOUSANDS_PATTERN.fullmatch(text)
     return bool(number) or is_missing(text) or is_date(text)
 
 
@@ -52,61 +50,67 @@ def is_missing(text: str) -> bool:
     >>> is_missing(" N/A"), is_missing("0")
     (True, False)
     """
-    return text.strip().lower() in MISSING
+    return text.strip().lower() in MISSING_MARKERS
 
 
-def clean(column: Texts) -> Texts:
+def normalize_missing(column: StringColumn) -> StringColumn:
     """Return the texts of a column without blanks around them, and empty where a word says that they are missing."""
     texts = column.strip()
-    return texts.blank_where(texts.equals_any(MISSING))
+    return texts.mask(texts.equals_any(MISSING_MARKERS))
 
 
 @dataclass(frozen=True)
-class Numerals:
+class NumberFormat:
     """How the numbers of a table are written, as far as the cells that were seen tell; parts of a table add.
 
     Parameters
     ----------
-    mark : {"", ".", ","}
+    decimal_mark : {"", ".", ","}
         The decimal mark; empty where no number had one.
-    kinds : dict of str to str
+    column_types : dict of str to str
         Columns, and whether they hold numbers, or true and false.
-    settled : bool
+    is_unambiguous : bool
         Whether some number tells that the mark does not separate thousands.
-    doubtful : dict of str to (str, bool)
+    ambiguous_cells : dict of str to (str, bool)
         Columns: a cell that may be thousands (empty where there is none), and whether others have no mark at all.
-    places : dict of str to str
+    example_rows : dict of str to str
         Where the first cell stands that has the mark, under ``""``, and the first of each column, by its name.
     """
 
-    mark: str = ""
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    settled: bool = False
-    doubtful: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    decimal_mark: str = ""
+    column_types: Mapping[str, str] = field(default_factory=dict)
+    is_unambiguous: bool = False
+    ambiguous_cells: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    example_rows: Mapping[str, str] = field(default_factory=dict)
 
-    def __add__(self, other: Numerals) -> Numerals:
-        if self.mark and other.mark and self.mark != other.mark:
-            point, comma = (self, other) if self.mark == "." else (other, self)
+    def __add__(self, other: NumberFormat) -> NumberFormat:
+        if self.decimal_mark and other.decimal_mark and self.decimal_mark != other.decimal_mark:
+            point, comma = (self, other) if self.decimal_mark == "." else (other, self)
             raise DataError(
-                f"some numbers have a decimal point ({point.places['']}), others a decimal comma ({comma.places['']}); "
+                f"some numbers have a decimal point ({point.example_rows['']}), others a decimal comma ({comma.example_rows['']}); "
                 "write all of them in one way"
             )
-        for name, kind in other.kinds.items():
-            if self.kinds.get(name, kind) != kind:
+        for name, kind in other.column_types.items():
+            if self.column_types.get(name, kind) != kind:
                 raise DataError(
-                    f"column {name}: expected numbers, or true and false, got both ({self.places[name]} and "
-                    f"{other.places[name]}); write one of them"
+                    f"column {name}: expected numbers, or true and false, got both ({self.example_rows[name]} and "
+                    f"{other.example_rows[name]}); write one of them"
                 )
-        doubtful = dict(self.doubtful)
-        for name, (cell, bare) in other.doubtful.items():
+        doubtful = dict(self.ambiguous_cells)
+        for name, (cell, bare) in other.ambiguous_cells.items():
             own_cell, own_bare = doubtful.get(name, ("", False))
             doubtful[name] = (own_cell or cell, own_bare or bare)
-        settled = self.settled or other.settled
-        places = {**other.places, **self.places}
-        return Numerals(self.mark or other.mark, {**self.kinds, **other.kinds}, settled, doubtful, places)
+        settled = self.is_unambiguous or other.is_unambiguous
+        places = {**other.example_rows, **self.example_rows}
+        return NumberFormat(
+            self.decimal_mark or other.decimal_mark,
+            {**self.column_types, **other.column_types},
+            settled,
+            doubtful,
+            places,
+        )
 
-    def conclude(self, separator: str) -> list[str]:
+    def describe(self, separator: str) -> list[str]:
         """Return what was found out, once all cells were seen; raise where 1,234 is probably one thousand and more.
 
         Any other number with the mark, such as 1,5 or 0,125, settles that it is the decimal mark. A column where some
@@ -117,117 +121,123 @@ class Numerals:
         separator : str
             What separates the cells; it says which decimal mark is likely.
         """
-        notes = [f"decimal {'comma' if self.mark == ',' else 'point'}"]
-        if self.settled:
+        notes = [f"decimal {'comma' if self.decimal_mark == ',' else 'point'}"]
+        if self.is_unambiguous:
             return notes
-        for name, (cell, bare) in self.doubtful.items():
-            if cell and (bare or (self.mark == "," and separator == ",")):
+        for name, (cell, bare) in self.ambiguous_cells.items():
+            if cell and (bare or (self.decimal_mark == "," and separator == ",")):
                 raise DataError(
-                    f"column {name}: {cell!r} may be {cell.replace(self.mark, '')} or {cell.replace(self.mark, '.')}; "
+                    f"column {name}: {cell!r} may be {cell.replace(self.decimal_mark, '')} or {cell.replace(self.decimal_mark, '.')}; "
                     "remove separators between thousands, or write all numbers with the same number of decimals"
                 )
-            if cell and self.mark == ",":
+            if cell and self.decimal_mark == ",":
                 notes.append(f"{cell!r} in column {name} is read as {cell.replace(',', '.')}")
         return notes
 
 
-def read_numbers(
-    columns: Mapping[str, Texts], places: Places, separator: str, mark: str = ""
-) -> tuple[dict[str, Array], Numerals]:
+def parse_number_columns(
+    columns: Mapping[str, StringColumn], locations: RowLocations, separator: str, decimal_mark: str = ""
+) -> tuple[dict[str, Array], NumberFormat]:
     """Return the numbers in columns of texts, NaN where they are missing, and how they are written.
 
     Parameters
     ----------
     columns : dict of name to Texts
         All of them have the same decimal mark.
-    places : Places
+    locations : Places
         Where the records stand.
     separator : str
         What separates the cells; a point between thousands comes with semicolons.
-    mark : str
+    decimal_mark : str
         The decimal mark, where other parts of the table have told it.
     """
-    texts, found, mark = _find_numbers(columns, places, mark)
+    texts, found, decimal_mark = _parse_with_decimal_mark(columns, locations, decimal_mark)
     kinds = {}
     for name, numbers in found.items():
         if (infinite := np.isinf(numbers)).any():
             record = int(np.argmax(infinite))
             raise DataError(
-                f"{places.name(record)}, column {name}: expected a finite number, got {texts[name][record]!r}; "
+                f"{locations.format_row(record)}, column {name}: expected a finite number, got {texts[name][record]!r}; "
                 "leave the cell empty where the value is missing"
             )
         if np.isfinite(numbers).any():
-            kinds[name] = "truth" if _is_truth(texts[name]) else "number"
-    marked = {name: column for name, column in texts.items() if _contains(column, mark)}
-    where = {name: places.name(int(np.argmax(np.isfinite(found[name])))) for name in kinds}
+            kinds[name] = "truth" if _is_boolean(texts[name]) else "number"
+    marked = {name: column for name, column in texts.items() if _contains(column, decimal_mark)}
+    where = {name: locations.format_row(int(np.argmax(np.isfinite(found[name])))) for name in kinds}
     if marked:
-        where[""] = places.name(min(int(np.argmax(column.contains(mark))) for column in marked.values()))
-    settled, doubtful = _find_thousands(texts, mark if marked else "", separator)
-    return dict(found), Numerals(mark if marked else "", kinds, settled, doubtful, where)
+        where[""] = locations.format_row(
+            min(int(np.argmax(column.contains(decimal_mark))) for column in marked.values())
+        )
+    settled, doubtful = _detect_thousands(texts, decimal_mark if marked else "", separator)
+    return dict(found), NumberFormat(decimal_mark if marked else "", kinds, settled, doubtful, where)
 
 
-def _find_numbers(columns: _Columns, places: Places, mark: str) -> tuple[_Columns, Mapping[str, Array], str]:
+def _parse_with_decimal_mark(
+    columns: _StringColumns, places: RowLocations, mark: str
+) -> tuple[_StringColumns, Mapping[str, Array], str]:
     """Return texts, their numbers, and the decimal mark with which all of them are numbers."""
     # The first records say which mark is likely; the other one is tried only where that fails.
-    sample = {name: clean(texts.head(_SAMPLE)) for name, texts in columns.items()}
-    marks = [mark] if mark else sorted(".,", key=lambda one: _count_bad(sample, _cast_all(sample, one)))
-    numbers = _cast_all(columns, marks[0])
-    if not _count_bad(columns, numbers):
+    sample = {name: normalize_missing(texts.head(_SAMPLE_ROWS)) for name, texts in columns.items()}
+    marks = [mark] if mark else sorted(".,", key=lambda one: _count_invalid(sample, _parse_columns(sample, one)))
+    numbers = _parse_columns(columns, marks[0])
+    if not _count_invalid(columns, numbers):
         return columns, numbers, marks[0]
-    cleaned = {name: clean(texts) for name, texts in columns.items()}
+    cleaned = {name: normalize_missing(texts) for name, texts in columns.items()}
     attempts = {}
     for one in marks:
-        attempts[one] = _cast_all(cleaned, one)
-        if not _count_bad(cleaned, attempts[one]):
+        attempts[one] = _parse_columns(cleaned, one)
+        if not _count_invalid(cleaned, attempts[one]):
             return cleaned, attempts[one], one
-    best = min(marks, key=lambda one: _count_bad(cleaned, attempts[one]))
-    raise _bad_cell(cleaned, attempts[best], best, places)
+    best = min(marks, key=lambda one: _count_invalid(cleaned, attempts[one]))
+    raise _invalid_cell_error(cleaned, attempts[best], best, places)
 
 
-def _cast_all(columns: _Columns, mark: str) -> dict[str, Array]:
-    return {name: _cast(texts, mark) for name, texts in columns.items()}
+def _parse_columns(columns: _StringColumns, mark: str) -> dict[str, Array]:
+    return {name: _parse_column(texts, mark) for name, texts in columns.items()}
 
 
-def _cast(texts: Texts, mark: str) -> Array:
+def _parse_column(texts: StringColumn, mark: str) -> Array:
     """Return a column as numbers, NaN where that is impossible."""
-    lines = texts.join()
+    lines = texts.join_lines()
     if mark == ",":
         # What has a point is no number then, and of two commas one is too many.
-        lines = _SWAPPED[lines]
-    numbers, valid = read_decimals(lines)
+        lines = _SWAP_POINT_AND_COMMA[lines]
+    numbers, valid = parse_decimals(lines)
     if not valid.any() and not texts.is_missing.all():
         numbers[texts.equals_any(("true",))] = 1.0
         numbers[texts.equals_any(("false",))] = 0.0
     return numbers
 
 
-def _is_truth(texts: Texts) -> bool:
+def _is_boolean(texts: StringColumn) -> bool:
     return texts[int(np.argmin(texts.is_missing))].lower() in ("true", "false")
 
 
-def _contains(texts: Texts, mark: str) -> bool:
+def _contains(texts: StringColumn, mark: str) -> bool:
     """Return whether some text has a mark; most columns tell at once."""
-    return any(part.contains(mark).any() for part in (texts.head(_SAMPLE), texts))
+    return any(part.contains(mark).any() for part in (texts.head(_SAMPLE_ROWS), texts))
 
 
-def _find_bad(texts: Texts, numbers: Array) -> NDArray[np.bool_]:
+def _invalid_cells(texts: StringColumn, numbers: Array) -> NDArray[np.bool_]:
     return np.isnan(numbers) & ~texts.is_missing
 
 
-def _count_bad(columns: _Columns, numbers: Mapping[str, Array]) -> int:
-    return sum(int(_find_bad(texts, numbers[name]).sum()) for name, texts in columns.items())
+def _count_invalid(columns: _StringColumns, numbers: Mapping[str, Array]) -> int:
+    return sum(int(_invalid_cells(texts, numbers[name]).sum()) for name, texts in columns.items())
 
 
-def _bad_cell(columns: _Columns, numbers: Mapping[str, Array], mark: str, places: Places) -> DataError:
+def _invalid_cell_error(
+    columns: _StringColumns, numbers: Mapping[str, Array], mark: str, places: RowLocations
+) -> DataError:
     """Return the error about the first cell that holds no number."""
-    bad = {name: _find_bad(texts, numbers[name]) for name, texts in columns.items()}
+    bad = {name: _invalid_cells(texts, numbers[name]) for name, texts in columns.items()}
     record, name = min((int(np.argmax(mask)), name) for name, mask in bad.items() if mask.any())
     cell = columns[name][record]
-    if _THOUSANDS.fullmatch(cell):
+    if _THOUSANDS_PATTERN.fullmatch(cell):
         remedy = "separators between thousands are not read, remove them"
-    elif _NUMBER.fullmatch(cell):
+    elif _NUMBER_PATTERN.fullmatch(cell):
         remedy = f"other cells have a decimal {'comma' if mark == ',' else 'point'}; write all of them in one way"
-    elif _CLOCK.fullmatch(cell):
+    elif _TIME_OF_DAY_PATTERN.fullmatch(cell):
         remedy = "a time of day needs its date, such as 2024-03-01 12:00:00"
     elif is_date(cell):
         remedy = "dates are read in the time column only"
@@ -235,36 +245,36 @@ def _bad_cell(columns: _Columns, numbers: Mapping[str, Array], mark: str, places
         remedy = "put # before lines with units or remarks"
     else:
         remedy = "leave the cell empty where the value is missing"
-    return DataError(f"{places.name(record)}, column {name}: expected a number, got {cell[:60]!r}; {remedy}")
+    return DataError(f"{places.format_row(record)}, column {name}: expected a number, got {cell[:60]!r}; {remedy}")
 
 
-def _find_thousands(columns: _Columns, mark: str, separator: str) -> tuple[bool, dict[str, tuple[str, bool]]]:
-    """Return whether no cell can be thousands, and what may be: see `Numerals`."""
+def _detect_thousands(columns: _StringColumns, mark: str, separator: str) -> tuple[bool, dict[str, tuple[str, bool]]]:
+    """Return whether no cell can be thousands, and what may be: see `NumberFormat`."""
     if mark == "." and separator != ";":
         return True, {}
     if not mark:
         return False, {name: ("", not texts.is_missing.all()) for name, texts in columns.items()}
     doubtful = {}
-    for size in (_SAMPLE, None):  # most files settle it at once
+    for size in (_SAMPLE_ROWS, None):  # most files settle it at once
         for name, texts in columns.items():
             some = texts if size is None else texts.head(size)
             some = some.select(~some.is_missing)
             marked = some.select(some.contains(mark))
-            if not _are_grouped(marked, mark):
+            if not _look_like_thousands(marked, mark):
                 return True, {}
             doubtful[name] = (marked[0] if len(marked) else "", len(marked) < len(some))
     return False, doubtful
 
 
-def _are_grouped(texts: Texts, mark: str) -> bool:
+def _look_like_thousands(texts: StringColumn, mark: str) -> bool:
     """Return whether all of some numbers look like 1,234: up to three digits, the mark, and three more."""
     if not len(texts):
         return True
-    data, places = texts.data, texts.find(mark)
+    data, places = texts.data, texts.rfind(mark)
     signed = np.isin(data[texts.starts], list(b"+-"))
     first = texts.starts + signed
     before = places - first
     fine = (texts.stops - places == 4) & (before >= 1) & (before <= 3) & (data[first] != ord("0"))
     if not fine.all():
         return False
-    return all((_DIGIT[data[places + offset]]).all() for offset in (1, 2, 3))
+    return all((_IS_DIGIT[data[places + offset]]).all() for offset in (1, 2, 3))

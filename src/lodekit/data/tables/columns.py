@@ -1,41 +1,109 @@
-"""Which column of a file holds the time, and which one each channel."""
+"""What to try next, in the words of whoever asked: arguments of Python, or options of the command line.
+
+Which column of a file holds the time, and which one each channel.
+
+Units in the names of columns, and what they ask for: numbers are converted to the units of the model, or refused.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lodekit.data.tables.advice import Advice
-from lodekit.data.tables.places import naming
+from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError, EquationError
-from lodekit.intervals import find_interval
+from lodekit.support.interval_means import interval_from_column, parse_interval
+from lodekit.support.units import UnitConversion, find_unit_conversion, is_known_unit
 
 __all__ = [
-    "LEFT_OUT",
-    "Columns",
-    "are_numbered",
-    "find_all_columns",
-    "find_columns",
+    "IGNORED_COLUMN",
+    "ArgumentSyntax",
+    "ColumnMapping",
+    "ColumnUnits",
+    "find_column_conversions",
+    "format_column_list",
+    "have_number_names",
     "is_time_name",
-    "list_columns",
-    "read_mapping",
-    "recall_names",
+    "parse_mapping",
+    "resolve_columns",
+    "resolve_columns_of_tables",
+    "reuse_columns",
+    "unit_from_name",
 ]
-
-#: What stands for a column where a channel is not to be read.
-LEFT_OUT = "-"
-_TIMES = ("time", "times", "timestamp", "date", "datetime", "date_time", "date time", "zeit", "datum", "zeitstempel")
-_UNIT = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
-#: The unit of a time may stand behind it without brackets.
-_TIME_UNIT = re.compile(r"(?:_|\s+in\s+|\s*/\s*|,\s*)(?:[munµμ]?s|[mu]?sec|seconds?|min|minutes?|h|hr|hours?|d|days?)$")
-_NOISE = re.compile(r"std\((?!\s*t\s*\))(.+)\)")
 
 
 @dataclass(frozen=True)
-class Columns:
+class ArgumentSyntax:
+    """Advice about columns.
+
+    Parameters
+    ----------
+    in_shell : bool
+        Whether the command line asked.
+
+    Examples
+    --------
+    >>> Advice().map({"T": "temp 1"}), Advice(in_shell=True).map({"T": "temp 1"})
+    ("columns={'T': 'temp 1'}", "--map T='temp 1'")
+    """
+
+    in_shell: bool = False
+
+    def column_mapping(self, columns: Mapping[str, str | int]) -> str:
+        """Return how observables are told their columns."""
+        if self.in_shell:
+            return " ".join(f"--map {shlex.quote(name)}={shlex.quote(str(own))}" for name, own in columns.items())
+        return f"columns={dict(columns)!r}"
+
+    @property
+    def record_column(self) -> str:
+        """How a column that says which record a line belongs to is told."""
+        return "--records COLUMN" if self.in_shell else "records=COLUMN"
+
+    @property
+    def file_group(self) -> str:
+        """How files that are pieces of one record are told from those that are records of their own."""
+        return "one pattern in quotes" if self.in_shell else "a pattern, or a list in the list: [[a, b], c]"
+
+    @property
+    def time_step_name(self) -> str:
+        """What tells the time between two rows."""
+        return "--dt" if self.in_shell else "dt"
+
+    @property
+    def time_step(self) -> str:
+        """How the time between two rows is told, where there is no column of times."""
+        return f"{self.time_step_name} STEP" if self.in_shell else f"{self.time_step_name}=STEP"
+
+
+#: What stands for a column where a channel is not to be read.
+IGNORED_COLUMN = "-"
+_TIME_NAMES = (
+    "time",
+    "times",
+    "timestamp",
+    "date",
+    "datetime",
+    "date_time",
+    "date time",
+    "zeit",
+    "datum",
+    "zeitstempel",
+)
+_BRACKETED_UNIT_PATTERN = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
+#: The unit of a time may stand behind it without brackets.
+_TIME_UNIT_PATTERN = re.compile(
+    r"(?:_|\s+in\s+|\s*/\s*|,\s*)(?:[munµμ]?s|[mu]?sec|seconds?|min|minutes?|h|hr|hours?|d|days?)$"
+)
+_STD_PATTERN = re.compile(r"std\((?!\s*t\s*\))(.+)\)")
+
+
+@dataclass(frozen=True)
+class ColumnMapping:
     """The columns of a file that are read.
 
     Parameters
@@ -53,16 +121,16 @@ class Columns:
     record: str = ""
 
     @property
-    def numbers(self) -> list[str]:
+    def numeric(self) -> list[str]:
         """Every column of times and numbers, each once."""
         return list(dict.fromkeys([self.time, *self.values.values(), *self.noise.values()]))
 
     @property
     def used(self) -> list[str]:
         """Every column that is read, each once."""
-        return [*self.numbers, *([self.record] if self.record else [])]
+        return [*self.numeric, *([self.record] if self.record else [])]
 
-    def with_record(self, names: Sequence[str], record: str, *, by_number: bool = True) -> Columns:
+    def with_record(self, names: Sequence[str], record: str, *, allow_numbers: bool = True) -> ColumnMapping:
         """Return the same columns, and the one that says which record a line belongs to.
 
         Parameters
@@ -71,7 +139,7 @@ class Columns:
             The columns of the file, in order.
         record : str
             The name of the column, or its number counted from one.
-        by_number : bool
+        allow_numbers : bool
             Whether a column may be named by its number.
 
         Examples
@@ -79,13 +147,13 @@ class Columns:
         >>> find_columns(["run", "t", "x"], ["x"]).with_record(["run", "t", "x"], "run").used
         ['t', 'x', 'run']
         """
-        found = _locate(names, "the record", record.strip(), by_number)
-        if found in self.numbers:
+        found = _locate_column(names, "the record", record.strip(), allow_numbers)
+        if found in self.numeric:
             raise DataError(f"column {found} is said to number the records, and to hold something else; choose one")
         return replace(self, record=found)
 
 
-def read_mapping(texts: Iterable[str]) -> dict[str, str]:
+def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
     """Return what ``--map`` options say: observable (or ``t``) to column.
 
     Examples
@@ -104,12 +172,12 @@ def read_mapping(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def list_columns(names: Sequence[str]) -> str:
+def format_column_list(names: Sequence[str]) -> str:
     """Return the names of columns for a message; many are cut short."""
     return ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
 
 
-def are_numbered(names: Sequence[str]) -> bool:
+def have_number_names(names: Sequence[str]) -> bool:
     """Return whether columns are called 1, 2, 3 and so on, as those of a file without a header are."""
     return list(names) == [str(number) for number in range(1, len(names) + 1)]
 
@@ -122,19 +190,19 @@ def is_time_name(name: str) -> bool:
     >>> [is_time_name(name) for name in ("t", "Time [ms]", "time_s", "T", "times two")]
     [True, True, True, False, False]
     """
-    plain = _TIME_UNIT.sub("", _plain(name))
-    return plain == "t" or plain.casefold() in _TIMES
+    plain = _TIME_UNIT_PATTERN.sub("", _strip_unit(name))
+    return plain == "t" or plain.casefold() in _TIME_NAMES
 
 
-def find_columns(
+def resolve_columns(
     names: Sequence[str],
     channels: Sequence[str],
     mapping: Mapping[str, str] | None = None,
     time: str | None = None,
     *,
-    advice: Advice = Advice(),  # noqa: B008 - it cannot change
-    by_number: bool = True,
-) -> Columns:
+    syntax: ArgumentSyntax = ArgumentSyntax(),  # noqa: B008 - it cannot change
+    allow_numbers: bool = True,
+) -> ColumnMapping:
     """Return which column is what: what the mapping says, then equal names, then names that differ in case and unit.
 
     Parameters
@@ -146,9 +214,9 @@ def find_columns(
         A column is a name or a number counted from one. ``t`` is the time, ``std(T1)`` the noise of T1.
     time : str, optional
         The column of the time.
-    advice : Advice
+    syntax : Advice
         The words of messages.
-    by_number : bool
+    allow_numbers : bool
         Whether a column may be named by its number; where columns are called by numbers themselves, these are meant.
 
     Examples
@@ -157,38 +225,40 @@ def find_columns(
     {'T1': 't1 [degC]', 'T2': 'T2'}
     """
     _check_distinct(names)
-    wanted = _explicit(names, mapping or {}, time, by_number)
-    noise = {match[1].strip(): wanted.pop(key) for key in [*wanted] if (match := _NOISE.fullmatch(key))}
+    wanted = _requested_columns(names, mapping or {}, time, allow_numbers)
+    noise = {match[1].strip(): wanted.pop(key) for key in [*wanted] if (match := _STD_PATTERN.fullmatch(key))}
     taken = {*wanted.values(), *noise.values()}
     open_channels = [name for name in channels if name not in wanted]
     equal = {name: name for name in open_channels if name in names and name not in taken}
-    averages = _averages(names, channels, taken | set(equal), wanted)
+    averages = _match_interval_means(names, channels, taken | set(equal), wanted)
     taken |= {*equal, *averages.values()}
-    time_column = wanted.pop("t", None) or _find_time(names, taken, channels, advice, wanted)
-    similar = _similar(names, [name for name in open_channels if name not in equal], taken | {time_column}, advice)
+    time_column = wanted.pop("t", None) or _find_time_column(names, taken, channels, syntax, wanted)
+    similar = _match_similar_names(
+        names, [name for name in open_channels if name not in equal], taken | {time_column}, syntax
+    )
     found = {**wanted, **equal, **similar, **averages}
     if not found and channels:
         raise DataError(
-            f"expected a column for at least one of {', '.join(channels)}, got the columns {list_columns(names)}; "
-            f"try {advice.map({channels[0]: 'COLUMN'})}"
+            f"expected a column for at least one of {', '.join(channels)}, got the columns {format_column_list(names)}; "
+            f"try {syntax.column_mapping({channels[0]: 'COLUMN'})}"
         )
     for name, column in noise.items():
         if name not in found:
             raise DataError(f"std({name}) names the column {column}, but {name} itself has no column; map it too")
     order = [*(name for name in channels if name in found), *(name for name in found if name not in channels)]
-    return Columns(time_column, {name: found[name] for name in order}, noise)
+    return ColumnMapping(time_column, {name: found[name] for name in order}, noise)
 
 
-def find_all_columns(
+def resolve_columns_of_tables(
     tables: Mapping[str, Sequence[str]],
     channels: Sequence[str],
     mapping: Mapping[str, str] | None = None,
     time: str | None = None,
     *,
-    advice: Advice = Advice(),  # noqa: B008 - it cannot change
-    by_number: bool = True,
-) -> list[Columns]:
-    """Return the columns of several tables that belong together, by the rules of `find_columns`.
+    syntax: ArgumentSyntax = ArgumentSyntax(),  # noqa: B008 - it cannot change
+    allow_numbers: bool = True,
+) -> list[ColumnMapping]:
+    """Return the columns of several tables that belong together, by the rules of `resolve_columns`.
 
     Each may measure some of the channels only: a column that the mapping names must be in one of them at least. A
     channel that is mapped to ``-`` is left out, though a column is called like it.
@@ -198,7 +268,7 @@ def find_all_columns(
     tables : dict of str to sequence of str
         The columns of each table, by the name it has in messages.
     channels, mapping, time, advice, by_number
-        As in `find_columns`.
+        As in `resolve_columns`.
 
     Examples
     --------
@@ -209,23 +279,23 @@ def find_all_columns(
     {'y': 'y'}
     """
     asked = {str(key).strip(): str(column).strip() for key, column in (mapping or {}).items()}
-    channels = [name for name in channels if asked.get(name) != LEFT_OUT]
-    asked = {key: column for key, column in asked.items() if column != LEFT_OUT}
+    channels = [name for name in channels if asked.get(name) != IGNORED_COLUMN]
+    asked = {key: column for key, column in asked.items() if column != IGNORED_COLUMN}
     several, found, seen = len(tables) > 1, [], set[str]()
-    options: dict[str, Any] = {"advice": advice, "by_number": by_number}
+    options: dict[str, Any] = {"advice": syntax, "by_number": allow_numbers}
     for key, column in asked.items() if several else ():
-        if not any(_is_there(names, column, by_number) for names in tables.values()):
-            every = list_columns(list(dict.fromkeys(name for names in tables.values() for name in names)))
+        if not any(_has_column(names, column, allow_numbers) for names in tables.values()):
+            every = format_column_list(list(dict.fromkeys(name for names in tables.values() for name in names)))
             raise DataError(f"expected a column {column} (for {key}) in some table, got the columns {every}")
     for where, names in tables.items():
-        own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c, by_number)}
-        with naming(where):
+        own = {k: c for k, c in asked.items() if not several or k == "t" or _has_column(names, c, allow_numbers)}
+        with prefix_errors(where):
             if several:
                 # A column of noise may be in many tables, and counts where that of its values is.
-                plain = {k: c for k, c in own.items() if not _NOISE.fullmatch(k)}
-                values = find_columns(names, channels, plain, time, **options).values if plain != own else {}
-                own = {k: c for k, c in own.items() if not (m := _NOISE.fullmatch(k)) or m[1].strip() in values}
-            found.append(find_columns(names, channels, own, time, **options))
+                plain = {k: c for k, c in own.items() if not _STD_PATTERN.fullmatch(k)}
+                values = resolve_columns(names, channels, plain, time, **options).values if plain != own else {}
+                own = {k: c for k, c in own.items() if not (m := _STD_PATTERN.fullmatch(k)) or m[1].strip() in values}
+            found.append(resolve_columns(names, channels, own, time, **options))
         seen |= set(own)
     if absent := [key for key in asked if key not in seen]:
         name = absent[0].removeprefix("std(").removesuffix(")")
@@ -233,9 +303,9 @@ def find_all_columns(
     return found
 
 
-def _is_there(names: Sequence[str], wanted: str, by_number: bool) -> bool:
+def _has_column(names: Sequence[str], wanted: str, by_number: bool) -> bool:
     try:
-        _locate(names, "", wanted, by_number)
+        _locate_column(names, "", wanted, by_number)
     except DataError:
         return False
     return True
@@ -246,10 +316,14 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise DataError("expected columns with names, found none")
     twice = list(dict.fromkeys(name for position, name in enumerate(names) if name in set(names[:position])))
     if twice:
-        raise DataError(f"expected different names of columns, got {list_columns(twice)} more than once; rename them")
+        raise DataError(
+            f"expected different names of columns, got {format_column_list(twice)} more than once; rename them"
+        )
 
 
-def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None, by_number: bool) -> dict[str, str]:
+def _requested_columns(
+    names: Sequence[str], mapping: Mapping[str, str], time: str | None, by_number: bool
+) -> dict[str, str]:
     """Return the columns that the user has named."""
     asked = {str(key).strip(): str(column).strip() for key, column in mapping.items()}
     if time is not None and asked.setdefault("t", str(time).strip()) != str(time).strip():
@@ -258,7 +332,7 @@ def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None
     for key, wanted in asked.items():
         if not key or not wanted:
             raise DataError(f"expected a channel and its column, got {key!r} and {wanted!r}")
-        column = _locate(names, key, wanted, by_number)
+        column = _locate_column(names, key, wanted, by_number)
         if column in found.values():
             other = next(name for name, already in found.items() if already == column)
             raise DataError(f"column {column} is mapped to {other} and to {key}; expected one column for each")
@@ -266,7 +340,7 @@ def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None
     return found
 
 
-def _locate(names: Sequence[str], key: str, wanted: str, by_number: bool) -> str:
+def _locate_column(names: Sequence[str], key: str, wanted: str, by_number: bool) -> str:
     """Return the column that is meant by its name, its number counted from one, or its name without a unit."""
     if wanted in names:
         return wanted
@@ -274,29 +348,31 @@ def _locate(names: Sequence[str], key: str, wanted: str, by_number: bool) -> str
         if 1 <= int(wanted) <= len(names):
             return names[int(wanted) - 1]
         raise DataError(f"expected a column 1 to {len(names)} for {key}, got {wanted}")
-    found = _candidates(wanted, names)
+    found = _similar_names(wanted, names)
     if len(found) > 1:
-        raise DataError(f"{wanted} (for {key}) may be any of the columns {list_columns(found)}; write its full name")
+        raise DataError(
+            f"{wanted} (for {key}) may be any of the columns {format_column_list(found)}; write its full name"
+        )
     if not found:
-        raise DataError(f"expected a column {wanted} (for {key}), got the columns {list_columns(names)}")
+        raise DataError(f"expected a column {wanted} (for {key}), got the columns {format_column_list(names)}")
     return found[0]
 
 
-def _plain(name: str) -> str:
+def _strip_unit(name: str) -> str:
     """Return a name without blanks around it and without a unit in brackets."""
-    return _UNIT.sub("", unicodedata.normalize("NFKC", name).strip()).strip()
+    return _BRACKETED_UNIT_PATTERN.sub("", unicodedata.normalize("NFKC", name).strip()).strip()
 
 
-def _candidates(wanted: str, names: Iterable[str]) -> list[str]:
+def _similar_names(wanted: str, names: Iterable[str]) -> list[str]:
     """Return the columns that are called so but for a unit; where there are none, but for the case as well."""
-    plain = {name: _plain(name) for name in names}
-    target = _plain(wanted)
+    plain = {name: _strip_unit(name) for name in names}
+    target = _strip_unit(wanted)
     found = [name for name, text in plain.items() if text == target]
     return found or [name for name, text in plain.items() if text.casefold() == target.casefold()]
 
 
-def _find_time(
-    names: Sequence[str], taken: set[str], channels: Sequence[str], advice: Advice, wanted: Mapping[str, str]
+def _find_time_column(
+    names: Sequence[str], taken: set[str], channels: Sequence[str], advice: ArgumentSyntax, wanted: Mapping[str, str]
 ) -> str:
     free = [name for name in names if name not in taken]
     if not channels and len(free) == 1:
@@ -305,28 +381,28 @@ def _find_time(
     if len(found) == 1:
         return found[0]
     if found:
-        every = list_columns(found)
-        raise DataError(f"the time may be in any of the columns {every}; try {advice.map({'t': found[0]})}")
+        every = format_column_list(found)
+        raise DataError(f"the time may be in any of the columns {every}; try {advice.column_mapping({'t': found[0]})}")
     for name, column in wanted.items():
         if is_time_name(column):
             raise DataError(
                 f"column {column} is said to hold {name}, and no other is called like a time (columns are counted from "
-                f"one). Expected another column for {name}, of {list_columns(names)}, or one for the time, "
-                f"{advice.map({'t': 'COLUMN'})}"
+                f"one). Expected another column for {name}, of {format_column_list(names)}, or one for the time, "
+                f"{advice.column_mapping({'t': 'COLUMN'})}"
             )
-    if are_numbered(names):
+    if have_number_names(names):
         name = channels[0] if channels else "CHANNEL"
         raise DataError(
             f"the table has no header, so its {len(names)} columns have numbers; name them: try "
-            f"{advice.map({'t': 1, name: 2})}, or without a time {advice.step} and {advice.map({name: 1})}"
+            f"{advice.column_mapping({'t': 1, name: 2})}, or without a time {advice.time_step} and {advice.column_mapping({name: 1})}"
         )
     raise DataError(
-        f"expected a column t or time, got the columns {list_columns(names)}; try {advice.map({'t': 'COLUMN'})}, or "
-        f"where there is none, and the time between two rows is always the same, {advice.step}"
+        f"expected a column t or time, got the columns {format_column_list(names)}; try {advice.column_mapping({'t': 'COLUMN'})}, or "
+        f"where there is none, and the time between two rows is always the same, {advice.time_step}"
     )
 
 
-def _averages(
+def _match_interval_means(
     names: Sequence[str], channels: Sequence[str], taken: set[str], wanted: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the columns that are called like averages of channels, such as ``mean(T, 300)``, by these."""
@@ -335,7 +411,7 @@ def _averages(
         if column in taken:
             continue
         try:
-            name = find_interval(column, channels)
+            name = interval_from_column(column, channels)
         except EquationError as problem:
             raise DataError(f"column {column}: {problem}") from None
         if name and name in found:
@@ -345,24 +421,26 @@ def _averages(
     return found
 
 
-def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str], advice: Advice) -> dict[str, str]:
+def _match_similar_names(
+    names: Sequence[str], channels: Sequence[str], taken: set[str], advice: ArgumentSyntax
+) -> dict[str, str]:
     free = [name for name in names if name not in taken]
     found: dict[str, str] = {}
     for channel in channels:
-        matches = _candidates(channel, free)
+        matches = _similar_names(channel, free)
         if len(matches) > 1:
             raise DataError(
-                f"channel {channel} may be in any of the columns {list_columns(matches)}; "
-                f"try {advice.map({channel: matches[0]})}"
+                f"channel {channel} may be in any of the columns {format_column_list(matches)}; "
+                f"try {advice.column_mapping({channel: matches[0]})}"
             )
         if matches:
             found[channel] = matches[0]
     for column in set(found.values()):
         rivals = [channel for channel in found if found[channel] == column]
-        exact = [channel for channel in rivals if _plain(column) == _plain(channel)]
+        exact = [channel for channel in rivals if _strip_unit(column) == _strip_unit(channel)]
         if len(rivals) > 1 and len(exact) != 1:
             raise DataError(
-                f"column {column} may be any of the channels {', '.join(rivals)}; try {advice.map({rivals[0]: column})}"
+                f"column {column} may be any of the channels {', '.join(rivals)}; try {advice.column_mapping({rivals[0]: column})}"
             )
         for channel in rivals if len(rivals) > 1 else ():
             if channel not in exact:
@@ -370,7 +448,7 @@ def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str], adv
     return found
 
 
-def recall_names(known: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Return which of some columns hold what those of another file held; nothing where none does.
 
     Parameters
@@ -385,10 +463,126 @@ def recall_names(known: Mapping[str, str], names: Sequence[str]) -> dict[str, st
     >>> recall_names({"T": "temp. 1", "u": "2"}, ["t", "temp. 1"])
     {'T': 'temp. 1'}
     """
-    has_header = not are_numbered(names)
+    has_header = not have_number_names(names)
     # The number of a column says nothing about a file that has names, and may have them in another order.
     return {
         name: column
         for name, column in known.items()
-        if column == LEFT_OUT or (column in names and column.isdigit() != has_header)
+        if column == IGNORED_COLUMN or (column in names and column.isdigit() != has_header)
     }
+
+
+_UNIT_IN_BRACKETS_PATTERN = re.compile(r"(?:\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))\s*$")
+_UNIT_SUFFIX_PATTERN = re.compile(r"(?:_|\s+in\s+|\s*/\s*|,\s*)(?P<unit>[^\W\d_]+)$")
+#: What people write where there is no unit.
+_DIMENSIONLESS_MARKERS = ("", "-", "--", "1", "none", "n/a", "/")
+_DERIVATIVE_PATTERN = re.compile(r"(?P<channel>\w+)(?P<primes>'+)")
+
+
+def unit_from_name(column: str, *, is_time: bool = False) -> str:
+    """Return the unit in the name of a column; empty where there is none.
+
+    Square brackets hold units. Others hold remarks as well: what is no known unit is none there.
+
+    Parameters
+    ----------
+    column : str
+    is_time : bool
+        Whether it is a time, whose unit may stand behind the name without brackets.
+
+    Examples
+    --------
+    >>> find_unit("angle [deg]"), find_unit("x (filtered)"), find_unit("time_ms", is_time=True)
+    ('deg', '', 'ms')
+    """
+    text = unicodedata.normalize("NFC", column).strip()
+    if found := _UNIT_IN_BRACKETS_PATTERN.search(text):
+        unit = found["square"] if found["square"] is not None else found["round"]
+        certain = found["square"] is not None or is_known_unit(unit)
+        return unit.strip() if certain and unit.strip().lower() not in _DIMENSIONLESS_MARKERS else ""
+    if is_time and (found := _UNIT_SUFFIX_PATTERN.search(text)) and find_unit_conversion(found["unit"], "s"):
+        return found["unit"]
+    return ""
+
+
+@dataclass
+class ColumnUnits:
+    """The units of what is measured: those that are declared, and those that the names of columns tell.
+
+    Parameters
+    ----------
+    declared : dict of str to str
+        Units of channels and of the time ``t``; numbers in others are converted to these.
+    from_headers : dict of str to str
+        Units of what has none declared, by the first column that tells; filled while columns are looked at.
+    """
+
+    declared: Mapping[str, str] = field(default_factory=dict)
+    from_headers: dict[str, str] = field(default_factory=dict)
+
+    def target_unit(self, name: str) -> str:
+        """Return the unit that an observable has in the end; empty where nothing tells."""
+        if own := self.declared.get(name) or self.from_headers.get(name):
+            return own
+        if average := parse_interval(name):
+            own, time = self.target_unit(average.expression), self.declared.get("t", "")
+            return (f"({own})*({time})" if own and time else "") if average.is_total else own
+        found = _DERIVATIVE_PATTERN.fullmatch(name)
+        channel, time = (self.declared.get(found["channel"], ""), self.declared.get("t", "")) if found else ("", "")
+        return f"({channel})/({time})^{len(found['primes'])}" if found and channel and time else ""
+
+
+def find_column_conversions(
+    columns: ColumnMapping, time_unit: str, units: ColumnUnits
+) -> tuple[dict[str, UnitConversion], list[str]]:
+    """Return how the numbers of columns are converted, by observable, ``t`` and ``std(x)``, and notes about it.
+
+    Parameters
+    ----------
+    columns : Columns
+    time_unit : str
+        The unit of the times; that in the name of their column where there is one.
+    units : ColumnUnits
+        Gets what the columns tell.
+    """
+    found: dict[str, UnitConversion] = {}
+    notes: list[str] = []
+    own_units = {"t": (columns.time, time_unit)}
+    own_units |= {name: (column, unit_from_name(column)) for name, column in columns.values.items()}
+    for name, (column, own) in own_units.items():
+        if not own:
+            continue
+        target = units.target_unit(name)
+        if not target and units.declared and name != "t" and not re.fullmatch(r"\w+'*", name) and is_known_unit(own):
+            raise DataError(
+                f"column {column}: its name has the unit {own}, and that of {name} is not known; give {name} in the "
+                "units of the model, in a column without a unit in its name"
+            )
+        if not target:
+            average = parse_interval(name)
+            if average is None or not average.is_total:
+                units.from_headers[name if average is None else average.expression] = own
+            continue
+        found[name] = _require_conversion(name, column, own, target)
+        if not found[name].is_identity:
+            notes.append(f"{name} is converted from {own} to {target.replace('(', '').replace(')', '')}")
+    for name, column in columns.noise.items():
+        own, target = unit_from_name(column), units.target_unit(name) or ""
+        # Without a unit of its own, noise has that of the values beside it.
+        found[f"std({name})"] = (
+            _require_conversion(name, column, own, target) if own and target else found.get(name, UnitConversion())
+        )
+    return {name: conversion for name, conversion in found.items() if not conversion.is_identity}, notes
+
+
+def _require_conversion(name: str, column: str, own: str, target: str) -> UnitConversion:
+    conversion = find_unit_conversion(own, target)
+    if conversion is None:
+        what = f"the name of column {column} says that it is in {own}"
+        if unit_from_name(column, is_time=name == "t") != own:
+            what = f"dates and durations in column {column} are seconds"
+        raise DataError(
+            f"{what}, but {name} is in {target} ([units] in the system file, or the labels of the fit), and one cannot "
+            "be converted to the other; correct the unit, or the name of the column"
+        )
+    return conversion

@@ -1,4 +1,7 @@
-"""Dates become seconds: ISO 8601, German, and slashes where the order of day and month is certain."""
+"""Dates become seconds: ISO 8601, German, and slashes where the order of day and month is certain.
+
+Times that stand alone: one on each line of a file, or one text.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,56 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.tables.places import Places
-from lodekit.data.tables.texts import Texts
+from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
 
-__all__ = ["DateForm", "Lengths", "Moments", "find_date_form", "is_date", "read_dates"]
+__all__ = [
+    "DateFormat",
+    "Durations",
+    "Timestamps",
+    "detect_date_format",
+    "is_date",
+    "parse_date",
+    "parse_dates",
+    "read_time_list",
+]
+
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-_CLOCK = (
+_TIME_PATTERN = (
     r"(?:(?:[Tt]|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9})\d*)?)?"
     r"(?:\s*(?P<half>[AaPp][Mm]))?"
     r"(?:\s*(?P<zone>[Zz]|UTC|GMT|(?P<sign>[+-])(?P<ahead>\d{2})(?::?(?P<more>\d{2}))?))?)?$"
 )
-_UNKNOWN = "unknown"
-_SLASHES = r"^(?P<{}>\d{{1,2}})[-/](?P<{}>\d{{1,2}})[-/](?P<year>\d{{4}})"
-_ORDERS = {
+_AMBIGUOUS_ORDER = "unknown"
+_SLASH_DATE_PATTERN = r"^(?P<{}>\d{{1,2}})[-/](?P<{}>\d{{1,2}})[-/](?P<year>\d{{4}})"
+_DATE_PATTERNS = {
     "year first": r"^(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})",
     "German": r"^(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})",
-    _UNKNOWN: _SLASHES.format("one", "two"),
-    "month first": _SLASHES.format("month", "day"),
-    "day first": _SLASHES.format("day", "month"),
+    _AMBIGUOUS_ORDER: _SLASH_DATE_PATTERN.format("one", "two"),
+    "month first": _SLASH_DATE_PATTERN.format("month", "day"),
+    "day first": _SLASH_DATE_PATTERN.format("day", "month"),
 }
-_PATTERNS = {order: re.compile(pattern + _CLOCK) for order, pattern in _ORDERS.items()}
-_START = re.compile(_ORDERS[_UNKNOWN])
+_DATETIME_PATTERNS = {order: re.compile(pattern + _TIME_PATTERN) for order, pattern in _DATE_PATTERNS.items()}
+_AMBIGUOUS_PATTERN = re.compile(_DATE_PATTERNS[_AMBIGUOUS_ORDER])
 #: Columns are written in a few ways; beyond so many of them each text is looked at alone.
-_MOST_LAYOUTS = 40
+_MAX_LAYOUTS = 40
 #: No date has more letters; what does is looked at alone, too.
-_LONGEST = 80
+_MAX_DATE_LENGTH = 80
 #: Digits in one place look the same, whatever they are.
-_LAYOUT = np.arange(256, dtype=np.uint8)
-_LAYOUT[list(b"0123456789")] = ord("0")
-_EXPECTED = "a date such as 2024-03-01 12:00:00"
+_DIGIT_CLASSES = np.arange(256, dtype=np.uint8)
+_DIGIT_CLASSES[list(b"0123456789")] = ord("0")
+_EXPECTED_FORMAT = "a date such as 2024-03-01 12:00:00"
 
 
 @dataclass(frozen=True)
-class Moments:
+class Timestamps:
     """Points in time, to the nanosecond.
 
     Parameters
@@ -60,7 +73,7 @@ class Moments:
     nanoseconds: Integers
     first: datetime
 
-    def since(self, origin: datetime) -> Array:
+    def seconds_since(self, origin: datetime) -> Array:
         """Return seconds since a date.
 
         Whole seconds and the rest are joined last, so that a date gives the same number however it was written.
@@ -72,7 +85,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class Durations:
     """Lengths of time, such as differences of dates.
 
     Parameters
@@ -84,7 +97,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class DateForm:
+class DateFormat:
     """How the dates of a column are written; one form for all of them.
 
     Parameters
@@ -110,14 +123,14 @@ def is_date(text: str) -> bool:
     >>> is_date("2024-03-01T12:00:00.5+01:00"), is_date("01.03.2024"), is_date("1.5")
     (True, True, False)
     """
-    return _find_order(text) is not None
+    return _detect_order(text) is not None
 
 
-def _find_order(text: str) -> str | None:
-    return next((order for order, pattern in _PATTERNS.items() if pattern.match(text.strip())), None)
+def _detect_order(text: str) -> str | None:
+    return next((order for order, pattern in _DATETIME_PATTERNS.items() if pattern.match(text.strip())), None)
 
 
-def find_date_form(columns: Iterable[Texts]) -> DateForm | None:
+def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
     """Return how the dates of a table are written; None where its first time is no date.
 
     Parameters
@@ -133,63 +146,63 @@ def find_date_form(columns: Iterable[Texts]) -> DateForm | None:
             continue
         if not order:
             first = texts[0]
-            if (found := _find_order(first)) is None:
+            if (found := _detect_order(first)) is None:
                 return None
             order = found
-        if order != _UNKNOWN:
+        if order != _AMBIGUOUS_ORDER:
             break
-        parts, _ = _take_apart(texts, _START)
+        parts, _ = _split_fields(texts, _AMBIGUOUS_PATTERN)
         one, two = parts["one"], parts["two"]
         one_large, two_large = one_large or bool((one > 12).any()), two_large or bool((two > 12).any())
         if same and (one != two).any():
             same, example = False, texts[int(np.argmax(one != two))]
     if not order:
         return None
-    if order == _UNKNOWN:
+    if order == _AMBIGUOUS_ORDER:
         if one_large == two_large and not same:
             raise DataError(f"dates such as {example!r} may have the day or the month first; write them as 2024-03-31")
         order = "day first" if one_large else "month first"
-    match = _PATTERNS[order].match(first)
-    return DateForm(order, match is not None and match["zone"] is not None, first)
+    match = _DATETIME_PATTERNS[order].match(first)
+    return DateFormat(order, match is not None and match["zone"] is not None, first)
 
 
-def read_dates(column: Texts, places: Places, form: DateForm | None = None) -> Moments:
+def parse_dates(column: StringColumn, locations: RowLocations, date_format: DateFormat | None = None) -> Timestamps:
     """Return the moments that texts name.
 
     Parameters
     ----------
     column : Texts
         None of them missing.
-    places : Places
+    locations : Places
         Where the records stand.
-    form : DateForm, optional
+    date_format : DateForm, optional
         How the dates are written; found out from the column itself by default.
     """
     column = column.strip()
-    form = form or find_date_form([column])
-    if form is None:
-        raise DataError(f"{places.name(0)}: expected {_EXPECTED}, got {column[0]!r}")
-    parts, matched = _take_apart(column, _PATTERNS[form.order])
+    date_format = date_format or detect_date_format([column])
+    if date_format is None:
+        raise DataError(f"{locations.format_row(0)}: expected {_EXPECTED_FORMAT}, got {column[0]!r}")
+    parts, matched = _split_fields(column, _DATETIME_PATTERNS[date_format.order])
     if not matched.all():
         record = int(np.argmin(matched))
         raise DataError(
-            f"{places.name(record)}: expected {_EXPECTED}, in the same form as {form.example!r} above, "
+            f"{locations.format_row(record)}: expected {_EXPECTED_FORMAT}, in the same form as {date_format.example!r} above, "
             f"got {column[record]!r}"
         )
-    whole, valid = _count_seconds(parts)
+    whole, valid = _local_seconds(parts)
     if not valid.all():
         record = int(np.argmin(valid))
         raise DataError(
-            f"{places.name(record)}: expected {_EXPECTED}, got {column[record]!r}: there is no such day or time"
+            f"{locations.format_row(record)}: expected {_EXPECTED_FORMAT}, got {column[record]!r}: there is no such day or time"
         )
-    zones = _zone_seconds(parts, column, places, form.is_zoned)
+    zones = _utc_offsets(parts, column, locations, date_format.is_zoned)
     utc = whole if zones is None else whole - zones
     zone = None if zones is None else timezone(timedelta(seconds=int(zones[0])))
     first = datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=int(whole[0]))
-    return Moments(utc, parts["fraction"], first.replace(microsecond=int(parts["fraction"][0]) // 1000))
+    return Timestamps(utc, parts["fraction"], first.replace(microsecond=int(parts["fraction"][0]) // 1000))
 
 
-def _take_apart(column: Texts, pattern: re.Pattern[str]) -> tuple[dict[str, Integers], NDArray[np.bool_]]:
+def _split_fields(column: StringColumn, pattern: re.Pattern[str]) -> tuple[dict[str, Integers], NDArray[np.bool_]]:
     """Return the parts of dates by name, zero where one is absent, and which texts match the pattern.
 
     Texts that differ in their digits alone match alike: one match tells where the digits of all of them stand.
@@ -203,29 +216,29 @@ def _take_apart(column: Texts, pattern: re.Pattern[str]) -> tuple[dict[str, Inte
         while len(rows):
             layouts += 1
             match = pattern.match(column[rows[0]])
-            if length > _LONGEST or layouts > _MOST_LAYOUTS or not column[rows[0]].isascii():
+            if length > _MAX_DATE_LENGTH or layouts > _MAX_LAYOUTS or not column[rows[0]].isascii():
                 alike, rows = rows[:1], rows[1:]
             else:
-                alike, rows = _split_alike(column, rows, length)
+                alike, rows = _split_by_layout(column, rows, length)
             if match is None:
                 continue
             matched[alike] = True
             for name, text in match.groupdict().items():
                 if text is not None:
-                    parts[name][alike] = _read_part(column, alike, name, match)
+                    parts[name][alike] = _parse_field(column, alike, name, match)
     return parts, matched
 
 
-def _split_alike(column: Texts, rows: Integers, length: int) -> tuple[Integers, Integers]:
+def _split_by_layout(column: StringColumn, rows: Integers, length: int) -> tuple[Integers, Integers]:
     """Return the rows that differ from the first in digits alone, and the others."""
     alike = np.ones(len(rows), dtype=bool)
     for offset in range(length):
-        own = _LAYOUT[column.data[column.starts[rows] + offset]]
+        own = _DIGIT_CLASSES[column.data[column.starts[rows] + offset]]
         alike &= own == own[0]
     return rows[alike], rows[~alike]
 
 
-def _read_part(column: Texts, rows: Integers, name: str, match: re.Match[str]) -> Integers | int:
+def _parse_field(column: StringColumn, rows: Integers, name: str, match: re.Match[str]) -> Integers | int:
     """Return a number of each row, or a code for what is no number: 1 or 2 for AM and PM, and -1 for a minus."""
     if name == "half":
         return 1 + (match[name].lower() == "pm")
@@ -241,7 +254,7 @@ def _read_part(column: Texts, rows: Integers, name: str, match: re.Match[str]) -
     return found * 10 ** (9 - len(match[name])) if name == "fraction" else found
 
 
-def _count_seconds(parts: dict[str, Integers]) -> tuple[Integers, NDArray[np.bool_]]:
+def _local_seconds(parts: dict[str, Integers]) -> tuple[Integers, NDArray[np.bool_]]:
     """Return seconds since 1970 by the clock on the wall, and whether there are such a day and time."""
     year, month, day = parts["year"], parts["month"], parts["day"]
     hour, minute, second = parts["hour"], parts["minute"], parts["second"]
@@ -255,15 +268,74 @@ def _count_seconds(parts: dict[str, Integers]) -> tuple[Integers, NDArray[np.boo
     return days.astype(np.int64) * 86400 + hour * 3600 + minute * 60 + second, valid
 
 
-def _zone_seconds(parts: dict[str, Integers], column: Texts, places: Places, is_zoned: bool) -> Integers | None:
+def _utc_offsets(
+    parts: dict[str, Integers], column: StringColumn, places: RowLocations, is_zoned: bool
+) -> Integers | None:
     """Return how far the clocks are ahead of UTC; None where no zone is given."""
     if (wrong := (parts["zone"] > 0) != is_zoned).any():
         record = int(np.argmax(wrong))
         expected = "a time zone as in other rows" if is_zoned else "no time zone, as in other rows"
-        raise DataError(f"{places.name(record)}: expected {expected}, got {column[record]!r}")
+        raise DataError(f"{places.format_row(record)}: expected {expected}, got {column[record]!r}")
     if not is_zoned:
         return None
     if (beyond := (parts["ahead"] > 23) | (parts["more"] > 59)).any():
         record = int(np.argmax(beyond))
-        raise DataError(f"{places.name(record)}: expected a time zone such as +01:00, got {column[record]!r}")
+        raise DataError(f"{places.format_row(record)}: expected a time zone such as +01:00, got {column[record]!r}")
     return np.asarray(parts["sign"] * (parts["ahead"] * 3600 + parts["more"] * 60), dtype=np.int64)
+
+
+_DECIMAL_COMMA_PATTERN = re.compile(r"[+-]?\d+,\d+$")
+
+
+def read_time_list(path: Path) -> tuple[Array, datetime | None] | None:
+    """Return times from a file with one on each line, below a name perhaps, and the first date where they are dates.
+
+    None where the file is something else, such as a table. Empty lines, and those that begin with #, do not count.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return None
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if lines and _parse_number(lines[0][1]) is None and not is_date(lines[0][1]):
+        lines = lines[1:]
+    if not lines:
+        return None
+    rows = [line for _, line in lines]
+    if is_date(rows[0]):
+        if not all(is_date(row) for row in rows):
+            return None
+        with prefix_errors(str(path)):
+            moments = parse_dates(
+                StringColumn.from_strings(rows), RowLocations("line", np.array([number for number, _ in lines]))
+            )
+        return moments.seconds_since(moments.first), moments.first
+    numbers = [_parse_number(row) for row in rows]
+    if any(number is None for number in numbers):
+        return None
+    found = np.array(numbers, dtype=float)
+    if not np.isfinite(found).all():
+        raise DataError(f"{path}: expected finite times, got {found[~np.isfinite(found)][0]}")
+    return found, None
+
+
+def parse_date(text: str) -> datetime | None:
+    """Return the date that a text is; None where it is none.
+
+    Examples
+    --------
+    >>> read_date("01.03.2026 12:00"), read_date("soon")
+    (datetime.datetime(2026, 3, 1, 12, 0), None)
+    """
+    if not is_date(text):
+        return None
+    return parse_dates(StringColumn.from_strings([text]), RowLocations("line", np.ones(1, dtype=int))).first
+
+
+def _parse_number(text: str) -> float | None:
+    """Return a number with a decimal point or comma."""
+    try:
+        return float(text.replace(",", ".") if _DECIMAL_COMMA_PATTERN.match(text) else text)
+    except ValueError:
+        return None

@@ -1,57 +1,194 @@
-"""Tables in memory: the DataFrames of any library, and arrays with names."""
+"""What a column of a typed table holds: numbers, texts, dates or lengths of time; other kinds are refused in words.
+
+Tables in memory: the DataFrames of any library, and arrays with names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.columns import is_time_name
-from lodekit.data.tables.dates import Lengths, is_date
-from lodekit.data.tables.kinds import TICKS, Content, Use, is_absent, make_moments
-from lodekit.data.tables.places import Places
-from lodekit.data.tables.texts import Texts
+from lodekit.data.tables.dates import Durations, Timestamps, is_date
+from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 
-__all__ = ["BLOCK_RECORDS", "Frame", "FrameBlock", "Plain", "read_column", "with_index"]
+__all__ = [
+    "TABLE_BLOCK_ROWS",
+    "TICKS_PER_SECOND",
+    "ArrayTable",
+    "ColumnReader",
+    "ColumnValues",
+    "DataFrameBlock",
+    "DataFrameTable",
+    "index_to_column",
+    "is_missing_value",
+    "read_column",
+    "timestamps_from_ticks",
+]
 
-#: Records in a block: more take more memory and are no faster, fewer pay for the start of each transform.
-BLOCK_RECORDS = 1 << 19
+
+Array = NDArray[np.float64]
+ColumnValues = Array | StringColumn | Timestamps | Durations
+#: Units of dates and lengths of time, and how many are in a second.
+TICKS_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def is_missing_value(value: Any) -> bool:
+    """Return whether a value of some library stands for a missing one."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value  # noqa: PLR0124
+
+
+def timestamps_from_ticks(ticks: NDArray[np.int64], unit: str, first: datetime) -> Timestamps:
+    """Return points in time from numbers since 1970.
+
+    Parameters
+    ----------
+    ticks : array of int, shape (n,)
+    unit : {"ms", "us", "ns"}
+    first : datetime
+        The first of them, with its zone.
+    """
+    seconds, rest = np.divmod(ticks, TICKS_PER_SECOND[unit])
+    return Timestamps(seconds, rest * (10**9 // TICKS_PER_SECOND[unit]), first)
 
 
 @dataclass(frozen=True)
-class Plain:
+class ColumnReader:
+    """What a column is needed for.
+
+    Parameters
+    ----------
+    name : str
+        Of the column.
+    locations : Places
+        Where its records stand.
+    is_time : bool
+        Whether it holds the times.
+    """
+
+    name: str
+    locations: RowLocations
+    is_time: bool
+
+    def type_error(self, got: str) -> DataError:
+        """Return the error about a kind that cannot be used."""
+        return DataError(f"expected numbers {'or dates ' if self.is_time else ''}in column {self.name}, got {got}")
+
+    def check_complete_times(self, got: str, missing: NDArray[np.bool_]) -> None:
+        """Raise unless dates or lengths of time are wanted, and all of them are there.
+
+        Parameters
+        ----------
+        got : str
+            What the column holds.
+        missing : array of bool, shape (n,)
+        """
+        if not self.is_time:
+            raise self.type_error(got)
+        if missing.any():
+            where = self.locations.format_rows(missing)
+            raise DataError(f"expected a time in every row, column {self.name} has none in {where}")
+
+    def read_array(self, values: NDArray[Any]) -> ColumnValues:
+        """Return what an array of NumPy holds."""
+        kind = values.dtype.kind
+        if kind in "biuf":
+            return np.asarray(values, dtype=float)
+        if kind == "c":
+            raise self.type_error("complex numbers")
+        if kind not in "mM":
+            return self.read_objects(values.tolist())
+        self.check_complete_times("dates" if kind == "M" else "lengths of time", np.isnat(values))
+        if not len(values):
+            return np.empty(0)
+        unit = np.datetime_data(values.dtype)[0]
+        if unit not in TICKS_PER_SECOND:
+            unit, values = "us", values.astype(f"{values.dtype.name.partition('[')[0]}[us]")
+        ticks = values.astype(np.int64)
+        if kind == "m":
+            return Durations(ticks / TICKS_PER_SECOND[unit])
+        return timestamps_from_ticks(
+            ticks, unit, datetime(1970, 1, 1) + int(ticks[0]) * 10**6 // TICKS_PER_SECOND[unit] * _MICROSECOND
+        )
+
+    def read_objects(self, values: Sequence[Any]) -> ColumnValues:
+        """Return what a list of objects holds, all of one kind, or missing."""
+        missing = np.array([is_missing_value(value) for value in values], dtype=bool)
+        present = [value for value, absent in zip(values, missing.tolist(), strict=True) if not absent]
+        if any(isinstance(value, str) for value in present):
+            return StringColumn.from_strings(
+                None if absent else str(value) for value, absent in zip(values, missing, strict=True)
+            )
+        if all(isinstance(value, Number | np.bool_) and not isinstance(value, complex) for value in present):
+            return np.array([np.nan if is_missing_value(value) else _to_float(value) for value in values], dtype=float)
+        first = present[0]
+        if all(isinstance(value, timedelta) for value in present):
+            self.check_complete_times("lengths of time", missing)
+            return Durations(np.array([value / _MICROSECOND for value in values]) / 10**6)
+        if all(isinstance(value, date) for value in present):
+            self.check_complete_times("dates", missing)
+            return self._read_dates(present)
+        raise self.type_error("complex numbers" if isinstance(first, complex) else f"objects such as {first!r}"[:80])
+
+    def _read_dates(self, values: Sequence[date]) -> Timestamps:
+        kinds = {(isinstance(value, datetime), getattr(value, "tzinfo", None) is None) for value in values}
+        if len(kinds) > 1:
+            raise DataError(f"expected dates of one kind in column {self.name}, got a mixture")
+        moments = [value if isinstance(value, datetime) else datetime(*value.timetuple()[:3]) for value in values]
+        start = datetime(1970, 1, 1, tzinfo=None if moments[0].tzinfo is None else UTC)
+        ticks = np.array([(moment - start) // _MICROSECOND for moment in moments], dtype=np.int64)
+        return timestamps_from_ticks(ticks, "us", moments[0])
+
+
+def _to_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
+
+
+#: Records in a block: more take more memory and are no faster, fewer pay for the start of each transform.
+TABLE_BLOCK_ROWS = 1 << 19
+
+
+@dataclass(frozen=True)
+class ArrayTable:
     """Arrays of one length with names, taken for a DataFrame.
 
     Parameters
     ----------
-    content : dict of str to array, shape (n,)
+    arrays : dict of str to array, shape (n,)
     """
 
-    content: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, NDArray[Any]]
 
     @property
     def columns(self) -> list[str]:
         """The names, in order."""
-        return list(self.content)
+        return list(self.arrays)
 
     def __len__(self) -> int:
-        return max(map(len, self.content.values()), default=0)
+        return max(map(len, self.arrays.values()), default=0)
 
     def __getitem__(self, key: slice | tuple[slice, int]) -> Any:
         if isinstance(key, tuple):
-            return self.content[self.columns[key[1]]][key[0]]
-        return Plain({name: values[key] for name, values in self.content.items()})
+            return self.arrays[self.columns[key[1]]][key[0]]
+        return ArrayTable({name: values[key] for name, values in self.arrays.items()})
 
 
 @dataclass(frozen=True)
-class FrameBlock:
+class DataFrameBlock:
     """Records of a DataFrame of any library.
 
     Parameters
@@ -59,46 +196,46 @@ class FrameBlock:
     frame : DataFrame
     names : tuple of str
         The columns that are read, the time first.
-    before : int
+    first_row : int
         How many records of the table stand before these.
-    kind : str
+    row_noun : str
         What a record is called in messages.
-    timed : bool
+    has_time : bool
         Whether the first column holds the times.
     """
 
     frame: Any
     names: tuple[str, ...]
-    before: int = 0
-    kind: str = "row"
-    timed: bool = True
+    first_row: int = 0
+    row_noun: str = "row"
+    has_time: bool = True
 
-    def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
-        """Return columns as arrays of floats, `Texts`, `Moments` or `Lengths`, and where the records stand.
+    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
+        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand.
 
         Parameters
         ----------
-        direct : collection of str
+        float_columns : collection of str
             Nothing here: columns have kinds.
         """
-        frame = _adopt(self.frame)
+        frame = _to_narwhals(self.frame)
         labels = {str(label): label for label in frame.columns}
-        places = Places(self.kind, np.arange(1, len(frame) + 1) + self.before)
-        found: dict[str, Content] = {}
+        places = RowLocations(self.row_noun, np.arange(1, len(frame) + 1) + self.first_row)
+        found: dict[str, ColumnValues] = {}
         for name in self.names:
-            use = Use(name, places, is_time=name == self.time)
+            use = ColumnReader(name, places, is_time=name == self.time)
             column = frame[:, frame.columns.index(labels[name])]
-            found[name] = use.read_array(column) if isinstance(frame, Plain) else _read_series(column, use)
+            found[name] = use.read_array(column) if isinstance(frame, ArrayTable) else _read_series(column, use)
         return found, places
 
     @property
     def time(self) -> str | None:
         """The column of the times."""
-        return self.names[0] if self.timed else None
+        return self.names[0] if self.has_time else None
 
 
 @dataclass(frozen=True)
-class Frame:
+class DataFrameTable:
     """A DataFrame in memory, of any library that narwhals knows.
 
     Parameters
@@ -115,44 +252,44 @@ class Frame:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns, in order; names that are no texts are written as such."""
-        return tuple(map(str, _adopt(self.frame).columns))
+        return tuple(map(str, _to_narwhals(self.frame).columns))
 
     @property
-    def by_number(self) -> bool:
+    def allows_column_numbers(self) -> bool:
         """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
-        return not any(isinstance(label, Integral) for label in _adopt(self.frame).columns)
+        return not any(isinstance(label, Integral) for label in _to_narwhals(self.frame).columns)
 
-    def has_numbers(self, name: str) -> bool:
+    def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
-        frame = _adopt(self.frame)
-        if isinstance(frame, Plain):
-            return frame.content[name].dtype.kind in "iuf"
+        frame = _to_narwhals(self.frame)
+        if isinstance(frame, ArrayTable):
+            return frame.arrays[name].dtype.kind in "iuf"
         kind = frame.schema[frame.columns[self.names.index(name)]]
         return bool(kind.is_numeric())
 
-    def count(self, limit: int) -> int:
+    def count_rows(self, limit: int) -> int:
         """Return the number of records."""
-        return len(_adopt(self.frame))
+        return len(_to_narwhals(self.frame))
 
-    def blocks(self, names: Sequence[str], *, whole: bool = False) -> Iterator[FrameBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
         """Yield the table in blocks, or as one.
 
         Parameters
         ----------
         names : sequence of str
             The columns that are read, the time first.
-        whole : bool
+        as_one_block : bool
             Whether the table is one block.
         """
-        frame = _adopt(self.frame)
-        size = max(len(frame), 1) if whole else BLOCK_RECORDS
+        frame = _to_narwhals(self.frame)
+        size = max(len(frame), 1) if as_one_block else TABLE_BLOCK_ROWS
         for first in range(0, len(frame), size):
-            yield FrameBlock(frame[first : first + size], tuple(names), first)
+            yield DataFrameBlock(frame[first : first + size], tuple(names), first)
 
 
-def _adopt(frame: Any) -> Any:
-    """Return a DataFrame behind the one interface that narwhals gives to all of them; `Plain` has the same."""
-    if isinstance(frame, Plain):
+def _to_narwhals(frame: Any) -> Any:
+    """Return a DataFrame behind the one interface that narwhals gives to all of them; `ArrayTable` has the same."""
+    if isinstance(frame, ArrayTable):
         return frame
     narwhals = import_module("narwhals")
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
@@ -172,7 +309,7 @@ def _adopt(frame: Any) -> Any:
         raise DataError(f"expected a DataFrame with named columns, got {type(frame).__name__}: {problem}") from None
 
 
-def with_index(frame: Any) -> Any:
+def index_to_column(frame: Any) -> Any:
     """Return a DataFrame whose index is a column where that may be the time; others as they are.
 
     An index without a name is one where it holds dates, lengths of time or fractions, and no column is called like a
@@ -210,7 +347,7 @@ def _is_time_index(index: Any) -> bool:
     return isinstance(first, date | timedelta) or (isinstance(first, str) and is_date(first))
 
 
-def read_column(column: Any, name: str) -> Content:
+def read_column(column: Any, name: str) -> ColumnValues:
     """Return a Series of any library as floats, texts, moments, or lengths of time.
 
     Parameters
@@ -221,10 +358,10 @@ def read_column(column: Any, name: str) -> Content:
         What it is called in messages.
     """
     own = import_module("narwhals").from_native(column, series_only=True)
-    return _read_series(own, Use(name, Places("row", np.arange(1, len(own) + 1)), is_time=True))
+    return _read_series(own, ColumnReader(name, RowLocations("row", np.arange(1, len(own) + 1)), is_time=True))
 
 
-def _read_series(column: Any, use: Use) -> Content:
+def _read_series(column: Any, reader: ColumnReader) -> ColumnValues:
     """Return a column of any library as what it holds; other kinds cannot be used."""
     narwhals = import_module("narwhals")
     kind = column.dtype
@@ -234,22 +371,22 @@ def _read_series(column: Any, use: Use) -> Content:
         column = column.cast(narwhals.String)
         kind = column.dtype
     if kind == narwhals.String:
-        return Texts.of(None if is_absent(value) else value for value in column.to_list())
+        return StringColumn.from_strings(None if is_missing_value(value) else value for value in column.to_list())
     if kind not in (narwhals.Date, narwhals.Datetime, narwhals.Duration):
         if kind in (narwhals.Object, narwhals.Unknown):
-            return use.read_objects(column.to_list())
-        raise use.refuse(str(kind))
+            return reader.read_objects(column.to_list())
+        raise reader.type_error(str(kind))
     got = "lengths of time" if kind == narwhals.Duration else "dates"
-    use.check_times(got, np.asarray(column.is_null().to_numpy(), dtype=bool))
+    reader.check_complete_times(got, np.asarray(column.is_null().to_numpy(), dtype=bool))
     if not len(column):
         return np.empty(0)
     if kind == narwhals.Duration:
-        return Lengths(np.asarray(column.dt.total_nanoseconds().to_numpy(), dtype=np.int64) / 10**9)
+        return Durations(np.asarray(column.dt.total_nanoseconds().to_numpy(), dtype=np.int64) / 10**9)
     if kind == narwhals.Date:
         column = column.cast(narwhals.Datetime("us"))
         kind = column.dtype
-    unit = kind.time_unit if kind.time_unit in TICKS else "ms"
+    unit = kind.time_unit if kind.time_unit in TICKS_PER_SECOND else "ms"
     first = column.head(1).to_list()[0]
     fields = (first.year, first.month, first.day, first.hour, first.minute, first.second, first.microsecond)
     ticks = np.asarray(column.dt.timestamp(unit).to_numpy(), dtype=np.int64)
-    return make_moments(ticks, unit, datetime(*fields, tzinfo=first.tzinfo))
+    return timestamps_from_ticks(ticks, unit, datetime(*fields, tzinfo=first.tzinfo))

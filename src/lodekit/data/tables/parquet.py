@@ -1,8 +1,14 @@
-"""Parquet files, read by DuckDB: the columns that are asked for, in blocks."""
+"""What Arrow notes in a Parquet file beside the file's own kinds: lengths of time, and the names of time zones.
+
+Parquet files, read by DuckDB: the columns that are asked for, in blocks.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,19 +23,126 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from lodekit.data.tables import frames
-from lodekit.data.tables.arrow import Hint, read_hints
-from lodekit.data.tables.dates import Lengths
-from lodekit.data.tables.kinds import TICKS, Content, Use, make_moments
-from lodekit.data.tables.places import Places
-from lodekit.data.tables.texts import Texts
+from lodekit.data.tables.dates import Durations
+from lodekit.data.tables.frames import TICKS_PER_SECOND, ColumnReader, ColumnValues, timestamps_from_ticks
+from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 
-__all__ = ["ParquetBlock", "ParquetFile"]
+__all__ = ["ArrowFieldMetadata", "ParquetBlock", "ParquetFile", "read_arrow_metadata"]
 
-_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-_NUMBERS = (*_INTEGERS, *(f"U{kind}" for kind in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL")
+
+_ARROW_TIME_UNITS = ("s", "ms", "us", "ns")
+# Places in the tables of Arrow's format of messages, and numbers of kinds there.
+_MESSAGE_HEADER, _SCHEMA_FIELDS, _FIELD_NAME, _FIELD_TYPE, _FIELD_TYPE_TABLE = 2, 1, 0, 2, 3
+_TIMESTAMP_TYPE, _DURATION_TYPE = 10, 18
+#: A damaged number of fields is not to take all memory.
+_MAX_FIELDS = 100_000
+
+
+@dataclass(frozen=True)
+class ArrowFieldMetadata:
+    """What a column holds, which its own kind does not tell.
+
+    Parameters
+    ----------
+    kind : {"zone", "length"}
+        Dates with a time zone, or lengths of time.
+    text : str
+        The name of the zone, or the unit of the lengths.
+    """
+
+    kind: str
+    text: str
+
+
+def read_arrow_metadata(packed: bytes) -> dict[str, ArrowFieldMetadata]:
+    """Return hints by column; none where the note is absent or damaged: it only adds to what the file says.
+
+    Parameters
+    ----------
+    packed : bytes
+        The entry ``ARROW:schema`` of the file: a message of Arrow's format for streams, in Base64.
+
+    Examples
+    --------
+    >>> read_hints(b"no message")
+    {}
+    """
+    try:
+        data = base64.b64decode(packed, validate=True)
+        # A mark and a length come before the message itself.
+        schema = _FlatbufferTable(data, _follow_offset(data, 8)).table(_MESSAGE_HEADER)
+        found = {}
+        for field in schema.tables(_SCHEMA_FIELDS):
+            kind, content = field.number(_FIELD_TYPE, "B"), field.table(_FIELD_TYPE_TABLE)
+            if kind == _DURATION_TYPE:
+                found[field.text(_FIELD_NAME)] = ArrowFieldMetadata(
+                    "length", _ARROW_TIME_UNITS[content.number(0, "h", 1)]
+                )
+            elif kind == _TIMESTAMP_TYPE and (zone := content.text(1)):
+                found[field.text(_FIELD_NAME)] = ArrowFieldMetadata("zone", zone)
+        return found
+    except (binascii.Error, struct.error, ValueError, IndexError):
+        return {}
+
+
+def _follow_offset(data: bytes, place: int) -> int:
+    """Return where an offset leads to; forward, as the format has it."""
+    return place + int(struct.unpack_from("<I", data, place)[0])
+
+
+@dataclass(frozen=True)
+class _FlatbufferTable:
+    """A table of the format: entries by number, each of which may be absent."""
+
+    data: bytes
+    position: int
+
+    def _entry_position(self, number: int) -> int | None:
+        start = self.position - int(struct.unpack_from("<i", self.data, self.position)[0])
+        if start < 0:
+            raise ValueError
+        size = struct.unpack_from("<H", self.data, start)[0]
+        if 4 + 2 * number >= size:
+            return None
+        offset = struct.unpack_from("<H", self.data, start + 4 + 2 * number)[0]
+        return self.position + int(offset) if offset else None
+
+    def number(self, entry: int, form: str, default: int = 0) -> int:
+        found = self._entry_position(entry)
+        return default if found is None else int(struct.unpack_from(f"<{form}", self.data, found)[0])
+
+    def table(self, entry: int) -> _FlatbufferTable:
+        found = self._entry_position(entry)
+        if found is None:
+            raise ValueError
+        return _FlatbufferTable(self.data, _follow_offset(self.data, found))
+
+    def tables(self, entry: int) -> list[_FlatbufferTable]:
+        found = self._entry_position(entry)
+        if found is None:
+            return []
+        start = _follow_offset(self.data, found)
+        count = struct.unpack_from("<I", self.data, start)[0]
+        if count > _MAX_FIELDS:
+            raise ValueError
+        return [
+            _FlatbufferTable(self.data, _follow_offset(self.data, start + 4 + 4 * number)) for number in range(count)
+        ]
+
+    def text(self, entry: int) -> str:
+        found = self._entry_position(entry)
+        if found is None:
+            return ""
+        start = _follow_offset(self.data, found)
+        size = struct.unpack_from("<I", self.data, start)[0]
+        return self.data[start + 4 : start + 4 + size].decode()
+
+
+_INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_NUMERIC_TYPES = (*_INTEGER_TYPES, *(f"U{kind}" for kind in _INTEGER_TYPES), "FLOAT", "DOUBLE", "DECIMAL")
 #: Kinds of dates, the unit that keeps all their digits, and whether they have a zone.
-_DATES = {
+_DATE_TYPES = {
     "DATE": ("us", False),
     "TIMESTAMP": ("us", False),
     "TIMESTAMP_S": ("us", False),
@@ -39,47 +152,47 @@ _DATES = {
     "TIMESTAMPTZ_NS": ("ns", True),
 }
 #: Nothing is fetched, whatever a file asks for.
-_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
-_NUMBER_OF_ROW = "file_row_number"
+_DUCKDB_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
+_ROW_NUMBER_COLUMN = "file_row_number"
 
 
 @dataclass(frozen=True)
-class Column:
+class ParquetColumn:
     """A column of a Parquet file.
 
     Parameters
     ----------
-    own : str
+    stored_name : str
         Its name in queries, which differs where two names differ in their case alone.
     kind : str
         As DuckDB calls it.
-    hint : Hint or None
+    arrow_metadata : Hint or None
         What Arrow has noted about it.
     """
 
-    own: str
+    stored_name: str
     kind: str
-    hint: Hint | None = None
+    arrow_metadata: ArrowFieldMetadata | None = None
 
     @property
     def is_number(self) -> bool:
         """Whether it holds numbers."""
-        return self.kind.partition("(")[0] in _NUMBERS and not self.is_length
+        return self.kind.partition("(")[0] in _NUMERIC_TYPES and not self.is_duration
 
     @property
-    def is_length(self) -> bool:
+    def is_duration(self) -> bool:
         """Whether it holds lengths of time."""
-        return self.hint is not None and self.hint.kind == "length" and self.kind == "BIGINT"
+        return self.arrow_metadata is not None and self.arrow_metadata.kind == "length" and self.kind == "BIGINT"
 
     @property
     def expression(self) -> str:
         """What is asked for: numbers, texts, or dates and lengths as numbers of ticks."""
-        quoted = '"' + self.own.replace('"', '""') + '"'
+        quoted = '"' + self.stored_name.replace('"', '""') + '"'
         if self.is_number or self.kind in ("BOOLEAN", '"NULL"'):
             return f"coalesce(CAST({quoted} AS DOUBLE), 'nan'::DOUBLE)"
-        if self.kind in _DATES:
+        if self.kind in _DATE_TYPES:
             date = f"CAST({quoted} AS TIMESTAMP)" if self.kind == "DATE" else quoted
-            return f"epoch_{_DATES[self.kind][0]}({date})"
+            return f"epoch_{_DATE_TYPES[self.kind][0]}({date})"
         return f"CAST({quoted} AS VARCHAR)" if self.is_text else quoted
 
     @property
@@ -90,37 +203,37 @@ class Column:
     @property
     def is_usable(self) -> bool:
         """Whether it can hold times or measurements."""
-        plain = self.is_number or self.is_text or self.is_length
-        return plain or self.kind in ("BOOLEAN", '"NULL"') or self.kind in _DATES
+        plain = self.is_number or self.is_text or self.is_duration
+        return plain or self.kind in ("BOOLEAN", '"NULL"') or self.kind in _DATE_TYPES
 
-    def read(self, cells: Any, use: Use) -> Content:
+    def read(self, cells: Any, reader: ColumnReader) -> ColumnValues:
         """Return the content from what the expression gave.
 
         Parameters
         ----------
         cells : array, shape (n,)
             Masked where something is missing.
-        use : Use
+        reader : Use
         """
         if self.is_text:
-            return Texts.of(np.ma.filled(cells, None).tolist())
-        if not (self.is_length or self.kind in _DATES):
+            return StringColumn.from_strings(np.ma.filled(cells, None).tolist())
+        if not (self.is_duration or self.kind in _DATE_TYPES):
             return np.array(cells, dtype=float)
-        use.check_times("lengths of time" if self.is_length else "dates", np.ma.getmaskarray(cells))
+        reader.check_complete_times("lengths of time" if self.is_duration else "dates", np.ma.getmaskarray(cells))
         ticks = np.asarray(cells, dtype=np.int64)
-        if self.hint is not None and self.is_length:
-            return Lengths(ticks / TICKS.get(self.hint.text, 1))
+        if self.arrow_metadata is not None and self.is_duration:
+            return Durations(ticks / TICKS_PER_SECOND.get(self.arrow_metadata.text, 1))
         if not len(ticks):
             return np.empty(0)
-        unit, is_zoned = _DATES[self.kind]
-        microseconds = int(ticks[0]) * 10**6 // TICKS[unit]
+        unit, is_zoned = _DATE_TYPES[self.kind]
+        microseconds = int(ticks[0]) * 10**6 // TICKS_PER_SECOND[unit]
         first = datetime(1970, 1, 1, tzinfo=UTC if is_zoned else None) + timedelta(microseconds=microseconds)
-        return make_moments(ticks, unit, first.astimezone(self._zone) if is_zoned else first)
+        return timestamps_from_ticks(ticks, unit, first.astimezone(self._zone) if is_zoned else first)
 
     @property
     def _zone(self) -> Any:
         try:
-            return ZoneInfo(self.hint.text) if self.hint is not None else UTC
+            return ZoneInfo(self.arrow_metadata.text) if self.arrow_metadata is not None else UTC
         except (KeyError, ValueError, OSError):  # a zone that this machine does not know
             return UTC
 
@@ -134,34 +247,36 @@ class ParquetBlock:
     cells : dict of str to array, shape (n,)
         What the expressions of columns gave, by name, the time first; None for a column that cannot be used.
     columns : dict of str to Column
-    before : int
+    first_row : int
         How many records of the file stand before these.
-    size : int
+    n_rows : int
         The number of records.
-    timed : bool
+    has_time : bool
         Whether the first column holds the times.
     """
 
     cells: Mapping[str, Any]
-    columns: Mapping[str, Column]
-    before: int
-    size: int
-    timed: bool = True
+    columns: Mapping[str, ParquetColumn]
+    first_row: int
+    n_rows: int
+    has_time: bool = True
 
-    def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
-        """Return columns as arrays of floats, `Texts`, `Moments` or `Lengths`, and where the records stand.
+    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
+        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand.
 
         Parameters
         ----------
-        direct : collection of str
+        float_columns : collection of str
             Nothing here: columns have kinds.
         """
-        places = Places("row", np.arange(1, self.size + 1) + self.before)
-        found: dict[str, Content] = {}
+        places = RowLocations("row", np.arange(1, self.n_rows + 1) + self.first_row)
+        found: dict[str, ColumnValues] = {}
         for number, (name, cells) in enumerate(self.cells.items()):
-            column, use = self.columns[name], Use(name, places, is_time=self.timed and not number)
+            column, use = self.columns[name], ColumnReader(name, places, is_time=self.has_time and not number)
             if cells is None:
-                raise use.refuse("List" if column.kind.endswith("]") else column.kind.partition("(")[0].capitalize())
+                raise use.type_error(
+                    "List" if column.kind.endswith("]") else column.kind.partition("(")[0].capitalize()
+                )
             found[name] = column.read(cells, use)
         return found, places
 
@@ -181,22 +296,22 @@ class ParquetFile:
     """
 
     source: str | BytesIO
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ParquetColumn]
     separator: str = ""
     notes: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, source: str | BytesIO) -> ParquetFile:
         """Read which columns a file has."""
-        with _opened(source) as (ask, path):
+        with _open_duckdb(source) as (ask, path):
             tree = ask("SELECT name, num_children FROM parquet_schema(?)", path).fetchall()
             own = ask("DESCRIBE SELECT * FROM read_parquet(?, hive_partitioning=false)", path).fetchall()
             packed = ask("SELECT value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'::BLOB", path).fetchall()
-        names, hints = _find_names(tree), read_hints(packed[0][0] if packed else b"")
+        names, hints = _top_level_names(tree), read_arrow_metadata(packed[0][0] if packed else b"")
         if len(names) != len(own) or len(set(names)) < len(names):
             twice = next((name for name in names if names.count(name) > 1), "none")
             raise DataError(f"cannot be read as Parquet, expected different names of columns, got {twice} twice")
-        found = {name: Column(row[0], row[1], hints.get(name)) for name, row in zip(names, own, strict=True)}
+        found = {name: ParquetColumn(row[0], row[1], hints.get(name)) for name, row in zip(names, own, strict=True)}
         return cls(source, found)
 
     @property
@@ -205,38 +320,38 @@ class ParquetFile:
         return tuple(self.columns)
 
     @property
-    def by_number(self) -> bool:
+    def allows_column_numbers(self) -> bool:
         """Whether columns may be named by their numbers: always, as names are texts."""
         return True
 
-    def has_numbers(self, name: str) -> bool:
+    def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
         return self.columns[name].is_number
 
-    def count(self, limit: int) -> int:
+    def count_rows(self, limit: int) -> int:
         """Return the number of records, which the file tells at its end."""
-        with _opened(self.source) as (ask, path):
-            return _count(ask, path)
+        with _open_duckdb(self.source) as (ask, path):
+            return _count_rows(ask, path)
 
-    def blocks(self, names: Sequence[str], *, whole: bool = False) -> Iterator[ParquetBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[ParquetBlock]:
         """Yield the table in blocks, or as one.
 
         Parameters
         ----------
         names : sequence of str
             The columns that are read, the time first.
-        whole : bool
+        as_one_block : bool
             Whether the table is one block.
         """
         chosen = {name: self.columns[name] for name in names}
         wanted = {name: column.expression for name, column in chosen.items() if column.is_usable}
         # Something is asked for in any case, so that it is known that the rows are there.
         listed = ", ".join(f'{text} AS "{number}"' for number, text in enumerate(wanted.values())) or "1"
-        with _opened(self.source) as (ask, path):
-            total = _count(ask, path)
-            size = max(total, 1) if whole else frames.BLOCK_RECORDS
+        with _open_duckdb(self.source) as (ask, path):
+            total = _count_rows(ask, path)
+            size = max(total, 1) if as_one_block else frames.TABLE_BLOCK_ROWS
             for first in range(0, total, size):
-                cells = list(ask(self._query(listed, first, size, whole), path).fetchnumpy().values())
+                cells = list(ask(self._query(listed, first, size, as_one_block), path).fetchnumpy().values())
                 if len(cells[0]) != min(size, total - first):
                     raise DataError(f"cannot be read as Parquet, expected {total} rows; did the file change meanwhile?")
                 read = dict(zip(wanted, cells, strict=False))
@@ -245,13 +360,13 @@ class ParquetFile:
     def _query(self, listed: str, first: int, size: int, whole: bool) -> str:
         if whole:
             return f"SELECT {listed} FROM read_parquet(?, hive_partitioning=false)"  # noqa: S608 - names are quoted
-        if any(column.own.lower() == _NUMBER_OF_ROW for column in self.columns.values()):
+        if any(column.stored_name.lower() == _ROW_NUMBER_COLUMN for column in self.columns.values()):
             return f"SELECT {listed} FROM read_parquet(?, hive_partitioning=false) LIMIT {size} OFFSET {first}"  # noqa: S608
-        table = f"read_parquet(?, hive_partitioning=false, {_NUMBER_OF_ROW}=true)"
-        bounds = f"{_NUMBER_OF_ROW} >= {first} AND {_NUMBER_OF_ROW} < {first + size}"
+        table = f"read_parquet(?, hive_partitioning=false, {_ROW_NUMBER_COLUMN}=true)"
+        bounds = f"{_ROW_NUMBER_COLUMN} >= {first} AND {_ROW_NUMBER_COLUMN} < {first + size}"
         return f"SELECT {listed} FROM {table} WHERE {bounds}"  # noqa: S608
 
-    def span(self, name: str) -> tuple[float, float, int] | None:
+    def column_range(self, name: str) -> tuple[float, float, int] | None:
         """Return the least and the greatest number of a column, and the number of records, as the file's end tells.
 
         None where it tells nothing, or something odd.
@@ -261,14 +376,14 @@ class ParquetFile:
         name : str
             The column.
         """
-        if not self.has_numbers(name):
+        if not self.is_numeric(name):
             return None
         query = (
             "SELECT stats_min_value, stats_max_value, stats_null_count, row_group_num_rows "
             "FROM parquet_metadata(?) WHERE path_in_schema = ?"
         )
-        with _opened(self.source) as (ask, path):
-            groups, count = ask(query, path, name).fetchall(), _count(ask, path)
+        with _open_duckdb(self.source) as (ask, path):
+            groups, count = ask(query, path, name).fetchall(), _count_rows(ask, path)
         try:
             spans = [(float(low), float(high), int(rows)) for low, high, absent, rows in groups if absent == 0]
         except (TypeError, ValueError):
@@ -279,11 +394,11 @@ class ParquetFile:
         return (min(starts), max(stops), sum(counts)) if sum(counts) == count else None
 
 
-def _count(ask: Any, path: str) -> int:
+def _count_rows(ask: Any, path: str) -> int:
     return int(ask("SELECT num_rows FROM parquet_file_metadata(?)", path).fetchone()[0])
 
 
-def _find_names(tree: Sequence[tuple[str, int | None]]) -> list[str]:
+def _top_level_names(tree: Sequence[tuple[str, int | None]]) -> list[str]:
     """Return the columns from a list of all parts of all columns, the file itself first."""
     found, inner = [], 0
     for name, children in tree[1:]:
@@ -298,11 +413,11 @@ def _find_names(tree: Sequence[tuple[str, int | None]]) -> list[str]:
 @cache
 def _database(process: int) -> Any:
     """Return an empty database, one for each process: it takes longer to make than to ask."""
-    return import_module("duckdb").connect(":memory:", config=_SETTINGS)
+    return import_module("duckdb").connect(":memory:", config=_DUCKDB_SETTINGS)
 
 
 @contextmanager
-def _opened(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
+def _open_duckdb(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
     """Lend a function that asks DuckDB, and the file's place; what goes wrong inside a file is an error of data."""
     duckdb, place = import_module("duckdb"), ""
     try:

@@ -1,41 +1,478 @@
-"""Text files with columns, read in blocks of whole records; cells stay texts."""
+"""The bytes of a text file as whole lines of UTF-8, in pieces of any size.
+
+How a text file writes its table: separator, header and comments, found out from its first lines.
+
+Text files with columns, read in blocks of whole records; cells stay texts.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
+import gzip
+import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import stat
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.tables.cells import is_missing
-from lodekit.data.tables.decimals import read_decimals
-from lodekit.data.tables.dialect import (
-    Dialect,
-    content_lines,
-    describe_width,
-    find_dialect,
-    read_cells,
-    separator_name,
-)
-from lodekit.data.tables.lines import SAMPLE, Opener, read_lines
-from lodekit.data.tables.places import Places
-from lodekit.data.tables.texts import Texts
+from lodekit.data.tables.cells import MISSING_MARKERS, is_data_cell, is_missing
+from lodekit.data.tables.columns import is_time_name
+from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
+from lodekit.support.units import is_known_unit
 
-__all__ = ["TextBlock", "TextFile"]
+__all__ = [
+    "SAMPLE_BYTES",
+    "FileOpener",
+    "TextBlock",
+    "TextDialect",
+    "TextFile",
+    "as_data_errors",
+    "describe_wrong_width",
+    "detect_dialect",
+    "iterate_data_lines",
+    "read_lines",
+    "read_pipe",
+    "separator_name",
+    "split_cells",
+]
+
+
+#: Opens a file for reading, from its start each time.
+FileOpener = Callable[[], IO[bytes]]
+#: How many bytes of a file are looked at to find out how it is written; its first piece has no more.
+SAMPLE_BYTES = 1 << 18
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BINARY_MESSAGE = "expected a text file or Parquet, got binary data"
+#: No record is longer; what has no line ends is no table, however large it is.
+_MAX_LINE_BYTES = 16 << 20
+#: A pipe can be read only once, so all of it is kept.
+_MAX_PIPE_BYTES = 128 << 20
+#: So many seconds a writer of a pipe may take to come.
+_PIPE_TIMEOUT_SECONDS = 1.0
+
+
+def read_lines(open_file: FileOpener, size: int, notes: list[str] | None = None) -> Iterator[bytes]:
+    r"""Yield a text file in pieces that end where a line ends: unpacked, as UTF-8, with plain line ends.
+
+    Parameters
+    ----------
+    open_file : callable
+        Opens the file; gzip is unpacked on the way.
+    size : int
+        About how many bytes are read at once, and fewer at first, for a cheap look at the start of a file. A piece
+        has at least one line, however long that is.
+    notes : list of str, optional
+        Gets what there is to say about the encoding, while pieces are read.
+
+    Examples
+    --------
+    >>> from io import BytesIO
+    >>> list(read_lines(lambda: BytesIO(b"t,x\r\n0,1\r\n1,2"), 6))
+    [b't,x\n', b'0,1\n1,2']
+    """
+    notes = [] if notes is None else notes
+    held = rest = b""
+    for piece in _read_bytes(open_file, size, notes):
+        rest += piece
+        # A return at the very end may be half of a line end; where there are line feeds, they end the lines.
+        if cut := rest.rfind(b"\n") + 1 or rest.rfind(b"\r", 0, -1) + 1:
+            if held:
+                yield _normalize_encoding(held, notes)
+            held, rest = rest[:cut], rest[cut:]
+        if len(rest) > _MAX_LINE_BYTES:
+            raise DataError(
+                _BINARY_MESSAGE
+                if b"\0" in rest
+                else f"expected lines of text, one is longer than {_MAX_LINE_BYTES >> 20} MB"
+            )
+    # A last line without its end stays with those before it: sums do not depend on a missing line end then.
+    if held := held + rest.rstrip(b"\x1a"):  # old systems end a text so
+        yield _normalize_encoding(held, notes)
+
+
+def read_pipe(place: Path) -> bytes:
+    """Return what a pipe delivers; devices, and pipes that nobody writes to, are refused.
+
+    Parameters
+    ----------
+    place : Path
+        Of something that is no plain file.
+    """
+    kind = place.stat().st_mode
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError
+    if not stat.S_ISFIFO(kind):
+        raise DataError("expected a file or a pipe, got a device; save the data in a file")
+    # An open that waits for a writer may wait forever; this one returns at once, and there is time for one to come.
+    handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb", buffering=0) as pipe:
+        content, end = bytearray(), time.monotonic() + _PIPE_TIMEOUT_SECONDS
+        # Nothing at all is read where there is no writer, None where there is one that has not written yet.
+        while (piece := pipe.read(1 << 20)) == b"":
+            if time.monotonic() > end:
+                raise DataError("expected data from the pipe, nobody writes to it; start the writer, or save a file")
+            time.sleep(0.02)
+        content += piece or b""
+        os.set_blocking(handle, True)
+        while piece := pipe.read(1 << 20):
+            content += piece
+            if len(content) > _MAX_PIPE_BYTES:
+                raise DataError(
+                    f"expected at most {_MAX_PIPE_BYTES >> 20} MB from a pipe; save the data in a file, of any size"
+                )
+    return bytes(content)
+
+
+@contextmanager
+def as_data_errors() -> Iterator[None]:
+    """Turn what goes wrong while a file is read into an error of data."""
+    try:
+        yield
+    except IsADirectoryError:
+        raise DataError("expected a file, got a folder") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise DataError(f"cannot be unpacked, {problem}") from None
+    except UnicodeError:
+        raise DataError(_BINARY_MESSAGE) from None
+    except (OSError, ValueError) as problem:
+        raise DataError(f"cannot be read, {getattr(problem, 'strerror', None) or problem}") from None
+
+
+def _read_bytes(open_file: FileOpener, size: int, notes: list[str]) -> Iterator[bytes]:
+    """Yield the bytes of a file: unpacked, without the mark of its encoding, and as UTF-8 where they were UTF-16."""
+    with as_data_errors(), open_file() as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        stream = gzip.GzipFile(fileobj=file) if packed else file
+        first = stream.read(max(4, min(size, SAMPLE_BYTES)))
+        if first.startswith(b"PK\x03\x04"):
+            raise DataError("expected a text file or Parquet, got a spreadsheet or zip archive; save the table as CSV")
+        if not first.startswith(_UTF16_MARKS):
+            yield first.removeprefix(codecs.BOM_UTF8)
+            while piece := stream.read(size):
+                yield piece
+            return
+        notes.append("encoding UTF-16")
+        decoder, piece = codecs.getincrementaldecoder("utf-16")(), first
+        while piece:
+            yield decoder.decode(piece).encode()
+            piece = stream.read(size)
+        decoder.decode(b"", final=True)
+
+
+def _normalize_encoding(lines: bytes, notes: list[str]) -> bytes:
+    if b"\0" in lines:
+        raise DataError(f"{_BINARY_MESSAGE} (or UTF-16 without its mark: save as UTF-8)")
+    if not lines.isascii():
+        try:
+            lines.decode()
+        except UnicodeDecodeError:
+            lines = lines.decode("latin-1").encode()
+            if "encoding Latin-1" not in notes:
+                notes.append("encoding Latin-1")
+    return lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in lines else lines
+
+
+_SEPARATORS = (";", "\t", "|", ",", " ")
+#: How many lines that are no comments are looked at to find out a dialect.
+_MAX_SAMPLE_LINES = 300
+_CONTROL_PATTERN = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+
+@dataclass(frozen=True)
+class TextDialect:
+    """How a text file writes its table.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The columns in order; whether they differ is not checked here.
+    separator : str
+        What separates cells; a blank stands for white space of any length.
+    header_lines : int
+        How many lines stand before the first record.
+    notes : tuple of str
+        What was found out.
+    """
+
+    names: tuple[str, ...]
+    separator: str
+    header_lines: int
+    notes: tuple[str, ...]
+
+
+def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bool = False) -> TextDialect | None:
+    r"""Return the dialect of a file; None where its first lines are empty or comments, all of them.
+
+    Parameters
+    ----------
+    head : bytes
+        The first lines of the file, whole, as UTF-8 with plain line ends.
+    header : bool, optional
+        Whether the first line that is no comment holds the names; found out by default.
+    single_column : bool
+        Whether one column is enough.
+
+    Examples
+    --------
+    >>> found = find_dialect(b"# a log\nt;x\n0;1,5\n")
+    >>> found.names, found.separator, found.start
+    (('t', 'x'), ';', 2)
+    """
+    if _CONTROL_PATTERN.search(head[:SAMPLE_BYTES]):
+        raise DataError("expected a text file or Parquet, got binary data (or UTF-16 without its mark: save as UTF-8)")
+    sample = _sample_lines(head)
+    if not sample:
+        return None
+    declared = re.fullmatch(r'"?sep=([;,|\t])"?', sample[0][1].rstrip(" "))
+    if declared:  # spreadsheets write this line to say what separates
+        sample = sample[1:]
+    if not sample:
+        raise DataError("expected lines of numbers, the file has none")
+    separator = declared[1] if declared else _detect_separator([line for _, line in sample], single_column)
+    # A wrong guess may leave a quote open in the sample; the whole file is read strictly.
+    raw = list(split_cells(sample, separator, strict=False))
+    records = [(number, _strip_empty_cells(cells)) for number, cells in raw]
+    skipped = _count_preamble([cells for _, cells in records]) if header is None else 0
+    last, first = records[skipped]
+    if header is None:
+        header = skipped > 0 or not _is_data_row(first)
+    if header:
+        names = _header_names(first)
+        if len(names) < 2 and not single_column and len(records) > skipped + 1:
+            number, second = records[skipped + 1]
+            raise DataError(describe_wrong_width(number, len(second), 1, separator))
+        notes = [_describe_preamble(sample[0][1], records[skipped - 1][0])] if skipped else []
+        if len(records) > skipped + 1 and (units := _names_with_units(names, records[skipped + 1][1])):
+            names, last = units, records[skipped + 1][0]
+            notes.append(f"line {last} holds units")
+        return TextDialect(tuple(names), separator, last, tuple(notes))
+    start = sample[0][0] - 1
+    width = min(len(raw[0][1]), max(len(cells) for _, cells in records))
+    names, note = _names_without_header(head, start, width, separator)
+    return TextDialect(tuple(names), separator, start, (note,))
+
+
+def _strip_empty_cells(cells: list[str]) -> list[str]:
+    """Return cells without empty ones at the end: a separator that ends a line separates nothing."""
+    while cells and not cells[-1].strip():
+        cells = cells[:-1]
+    return cells
+
+
+def _is_data_row(cells: Sequence[str]) -> bool:
+    """Return whether cells are values, all of them, and not all missing."""
+    return all(map(is_data_cell, cells)) and any(cell.strip().lower() not in MISSING_MARKERS for cell in cells)
+
+
+def _count_preamble(records: Sequence[Sequence[str]]) -> int:
+    """Return how many records stand before the header: those above the last one without a value, above the first row.
+
+    None where the first record may be a header itself: it names a time, or no other line looks like a header.
+    """
+    if any(map(is_time_name, records[0])) or _is_data_row(records[0]):
+        return 0
+    row = next((k for k, cells in enumerate(records) if len(cells) > 1 and _is_data_row(cells)), 0)
+    if row > 1 and _names_with_units(records[row - 2], records[row - 1]):
+        row -= 1
+    header = [cell.strip() for cell in records[row - 1]] if row else []
+    # A row may lack its last values; a header has a name for each column, and no values among them.
+    fits = len(header) >= max(2, len(records[row])) and not any(is_data_cell(cell) for cell in header if cell)
+    return row - 1 if row > 1 and fits and len(set(header)) == len(header) else 0
+
+
+def _describe_preamble(line: str, last: int) -> str:
+    return f"the header stands below line {last}; what is above it is not read ({line.strip()[:40]!r})"
+
+
+def _names_with_units(names: Sequence[str], cells: Sequence[str]) -> list[str]:
+    """Return the names of columns with units from the line below them; empty where that holds something else."""
+    texts = [cell.strip() for cell in cells]
+    bare = [text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "()") else text for text in texts]
+    given = [own for own in bare if own not in ("", "-", "1")]
+    if len(names) < 2 or len(cells) > len(names) or not given or not all(map(is_known_unit, given)):
+        return []
+    bare += [""] * (len(names) - len(bare))
+    pairs = zip(names, bare, strict=True)
+    return [f"{name} [{own}]" if own not in ("", "-") and name[-1:] not in "])" else name for name, own in pairs]
+
+
+def separator_name(separator: str) -> str:
+    """Return what a separator is called in a message."""
+    return {"\t": "tab", " ": "white space"}.get(separator, repr(separator))
+
+
+def describe_wrong_width(number: int, got: int, width: int, separator: str) -> str:
+    """Return what is wrong with a line that has too many cells, or too few.
+
+    Parameters
+    ----------
+    number : int
+        Of the line.
+    got, width : int
+        How many cells it has, and how many were expected.
+    separator : str
+    """
+    decimal = separator == "," and got > width > 1
+    remedy = "a decimal comma needs another separator, such as ;" if decimal else "put # before lines that are not data"
+    return (
+        f"line {number}: expected {width} cell{'s' if width > 1 else ''}, like the first line, separated by "
+        f"{separator_name(separator)}, got {got}; {remedy}"
+    )
+
+
+def iterate_data_lines(text: str, lines_before: int = 0, separator: str = " ") -> Iterator[tuple[int, str]]:
+    """Yield the lines that are neither empty nor comments, with their numbers; so many lines stand before the text.
+
+    Parameters
+    ----------
+    text : str
+    lines_before : int
+        How many lines of the file stand before the text.
+    separator : str
+        What separates the cells: inside of a quoted cell nothing is a comment. White space knows no such cells.
+    """
+    is_open = False
+    for number, line in enumerate(text.split("\n"), lines_before + 1):
+        stripped = line.lstrip()
+        if is_open or (stripped and stripped[0] not in "#%"):
+            yield number, line
+            if '"' in line and separator != " ":
+                is_open = _ends_in_quotes(line, separator, is_open)
+
+
+def _ends_in_quotes(line: str, separator: str, is_open: bool) -> bool:
+    """Return whether a line ends inside of a quoted cell, if it starts inside of one, or not."""
+    at_start, place = not is_open, 0
+    while place < len(line):
+        character = line[place]
+        if is_open and character == '"':
+            doubled = line[place + 1 : place + 2] == '"'
+            is_open, place = doubled, place + doubled
+        elif character == '"' and at_start:
+            is_open = True
+        at_start = not is_open and (character == separator or (at_start and character in " \t"))
+        place += 1
+    return is_open
+
+
+def split_cells(
+    lines: Iterable[tuple[int, str]], separator: str, *, strict: bool, at_open_end: Callable[[], None] | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each record, with the number of its last line; quoted cells may hold separators.
+
+    Parameters
+    ----------
+    lines : iterable of (int, str)
+        Lines with their numbers.
+    separator : str
+    strict : bool
+        Whether quotes that make no sense are an error.
+    at_open_end : callable, optional
+        Called where the last line ends inside a quoted cell: that record is left out. An error otherwise.
+    """
+    if separator == " ":
+        for number, line in lines:
+            quoted = '"' in line and csv.reader([line.replace("\t", " ").strip()], delimiter=" ", skipinitialspace=True)
+            yield number, next(quoted) if quoted else line.split()
+        return
+    number, ended, closing = 0, False, re.compile(rf'" +(?={re.escape(separator)}|$)')
+
+    def feed() -> Iterator[str]:
+        nonlocal number, ended
+        for number, line in lines:  # noqa: B007 - the loop below reads it
+            # Blanks behind a quote are harmless; line ends inside quotes stay, lest two numbers become one.
+            yield (closing.sub('"', line) if '"' in line else line) + "\n"
+        ended = True
+
+    try:
+        for record in csv.reader(feed(), delimiter=separator, skipinitialspace=True, strict=strict):
+            yield number, record
+    except csv.Error as problem:
+        if ended and at_open_end is not None:
+            at_open_end()
+            return
+        raise DataError(f"line {number}: the cells cannot be told apart, {problem}; check the quotes") from None
+
+
+def _sample_lines(head: bytes) -> list[tuple[int, str]]:
+    """Return the first lines that are neither empty nor comments, with their numbers."""
+    for size in (SAMPLE_BYTES, len(head)):
+        text = head[:size].decode(errors="ignore")
+        if len(head) > size:
+            text = text.rpartition("\n")[0]
+        if found := list(islice(iterate_data_lines(text), _MAX_SAMPLE_LINES)):
+            return found
+    return []
+
+
+def _detect_separator(lines: Sequence[str], single: bool) -> str:
+    """Return what separates the cells: the most lines of equal width, and the most cells that can be read."""
+    best, chosen = -1.0, ""
+    for separator in _SEPARATORS:
+        records = [record for _, record in split_cells(enumerate(lines), separator, strict=False)]
+        body = records[1:] or records
+        width, lines_alike = Counter(map(len, body)).most_common(1)[0]
+        cells = [cell for record in body if len(record) == width for cell in record]
+        # Equal widths tell where all cells are words; a header has as many cells as its table, more often than not.
+        score = lines_alike / len(body) * (0.01 + sum(map(is_data_cell, cells)) / len(cells))
+        score *= 1.0 if len(records[0]) == width else 0.7
+        if width > 1 and score > best:
+            best, chosen = score, separator
+    if single and (not chosen or chosen not in lines[0]):
+        # One column: a comma is a decimal one, and nothing separates.
+        return ";"
+    if not chosen:
+        raise DataError(
+            "expected two or more columns, separated by comma, semicolon, tab, | or white space, "
+            f"got lines such as {lines[-1][:60]!r}"
+        )
+    return chosen
+
+
+def _header_names(cells: Sequence[str]) -> list[str]:
+    names = [cell.strip().replace("\n", " ") for cell in cells]
+    # Some programs put the mark of a comment before the first name, inside of its quotes.
+    names[:1] = [name.lstrip("#% \t") or name for name in names[:1]]
+    while names and not names[-1]:  # a separator at the end of the line
+        names.pop()
+    return [name or f"unnamed {number}" for number, name in enumerate(names, 1)]
+
+
+def _names_without_header(head: bytes, start: int, width: int, separator: str) -> tuple[list[str], str]:
+    """Return names from a comment just above the numbers, as NumPy writes it, or else numbers."""
+    above = head.split(b"\n", start)[start - 1].decode().strip() if start else ""
+    if above.startswith(("#", "%")):
+        _, cells = next(split_cells([(start, above.lstrip("#% \t"))], separator, strict=False), (0, []))
+        names = [cell.strip() for cell in cells]
+        if len(names) == len(set(names)) == width and not any(map(is_data_cell, names)):
+            return names, f"the names of the columns are those in the comment in line {start}"
+    return [str(number) for number in range(1, width + 1)], "no header: the columns are called by their numbers"
+
 
 #: Bytes in a block: more take more memory and are no faster.
 BLOCK_BYTES = 1 << 24
 #: Files with more are read in pieces, and only sums are kept, as if they had many records.
-LARGE_BYTES = 1 << 27
+MAX_BYTES_IN_MEMORY = 1 << 27
 #: Comments are told from cells by what a line begins with.
-_COMMENT = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
-_Cells = tuple[dict[int, Any], NDArray[np.int64]]  # columns by number, counted from zero; the line of each record
-_Plain = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; where cells end, shape (records, columns)
+_COMMENT_PATTERN = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
+_ColumnsAndLines = tuple[
+    dict[int, Any], NDArray[np.int64]
+]  # columns by number, counted from zero; the line of each record
+_CellBounds = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; where cells end, shape (records, columns)
 _NEWLINE = 10
 _Item = TypeVar("_Item")
 
@@ -53,12 +490,12 @@ class TextFile:
         What there is to say about its encoding.
     """
 
-    open_file: Opener
-    dialect: Dialect
+    open_file: FileOpener
+    dialect: TextDialect
     encoding: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, open_file: Opener, header: bool | None = None, *, single: bool = False) -> TextFile:
+    def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
         """Find out the dialect of a file from its first lines.
 
         Parameters
@@ -67,18 +504,18 @@ class TextFile:
             Opens the file, from its start each time.
         header : bool, optional
             Whether the first line that is no comment holds the names; found out by default.
-        single : bool
+        single_column : bool
             Whether one column is enough.
         """
         notes: list[str] = []
         head = b""
-        for piece in read_lines(open_file, SAMPLE, notes):
+        for piece in read_lines(open_file, SAMPLE_BYTES, notes):
             head += piece
             # A little more than is looked at, so that the sample does not depend on where pieces end.
-            if len(head) > SAMPLE and (dialect := find_dialect(head, header, single=single)):
+            if len(head) > SAMPLE_BYTES and (dialect := detect_dialect(head, header, single_column=single_column)):
                 break
         else:
-            if not (dialect := find_dialect(head, header, single=single)):
+            if not (dialect := detect_dialect(head, header, single_column=single_column)):
                 raise DataError("expected a table of numbers, the file is empty")
         return cls(open_file, dialect, tuple(notes))
 
@@ -88,7 +525,7 @@ class TextFile:
         return self.dialect.names
 
     @property
-    def by_number(self) -> bool:
+    def allows_column_numbers(self) -> bool:
         """Whether columns may be named by their numbers: always, as names are texts."""
         return True
 
@@ -102,37 +539,37 @@ class TextFile:
         """What was found out about the file, the separator first."""
         return (f"separator {separator_name(self.separator)}", *self.encoding, *self.dialect.notes)
 
-    def has_numbers(self, name: str) -> bool:
+    def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers: never, as all cells are texts."""
         return False
 
-    def count(self, limit: int) -> int:
+    def count_rows(self, limit: int) -> int:
         """Return the number of lines below the header; it stops to count beyond the limit, or where they are long."""
-        found, size = -self.dialect.start, 0
+        found, size = -self.dialect.header_lines, 0
         for piece in read_lines(self.open_file, BLOCK_BYTES):
             found, size = found + _count_lines(piece), size + len(piece)
-            if size > LARGE_BYTES:
+            if size > MAX_BYTES_IN_MEMORY:
                 # As a whole it would take several times its size, however few lines it has.
                 return max(found, limit + 1)
             if found > limit:
                 break
         return found
 
-    def blocks(self, names: Sequence[str], *, whole: bool = False) -> Iterator[TextBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TextBlock]:
         """Yield the file in blocks of whole records, without the lines of the header.
 
         Parameters
         ----------
         names : sequence of str
             The columns that are read, the time first.
-        whole : bool
+        as_one_block : bool
             Whether the file is one block.
         """
         chosen = tuple(dict.fromkeys(self.names.index(name) for name in names))
         pieces: Iterable[bytes] = read_lines(self.open_file, BLOCK_BYTES)
-        if whole:
+        if as_one_block:
             pieces = [b"".join(pieces)]
-        rest, before, left = b"", 0, self.dialect.start
+        rest, before, left = b"", 0, self.dialect.header_lines
         for piece, is_last in _mark_last(pieces):
             data = rest + piece
             if left:
@@ -156,66 +593,68 @@ class TextBlock:
     ----------
     data : bytes
         Lines, the last of which may belong to a record that goes on in the next block.
-    before : int
+    lines_before : int
         How many lines of the file stand before these.
     dialect : Dialect
-    chosen : tuple of int
+    column_indices : tuple of int
         The columns that are read, counted from zero, the time first.
     is_last : bool
         Whether the file ends here.
     """
 
     data: bytes
-    before: int
-    dialect: Dialect
-    chosen: tuple[int, ...]
+    lines_before: int
+    dialect: TextDialect
+    column_indices: tuple[int, ...]
     is_last: bool = True
 
-    def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
-        """Return the chosen columns as `Texts`, and where the records stand.
+    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
+        """Return the chosen columns as `StringColumn`, and where the records stand.
 
         Parameters
         ----------
-        direct : collection of str
+        float_columns : collection of str
             Columns that hold numbers with a decimal point, as far as is known: they come as floats where all do.
         """
-        if (plain := _find_cells(self)) is None:
-            columns, lines = self._careful[:2]
+        if (plain := _find_cell_bounds(self)) is None:
+            columns, lines = self._parsed_records[:2]
         else:
-            columns, lines = (direct and _read_numbers(self, plain, direct)) or _read_texts(self, plain)
-        return {self.dialect.names[k]: columns[k] for k in self.chosen}, Places("line", lines)
+            columns, lines = (
+                float_columns and _read_float_columns(self, plain, float_columns)
+            ) or _read_string_columns(self, plain)
+        return {self.dialect.names[k]: columns[k] for k in self.column_indices}, RowLocations("line", lines)
 
     @property
     def end(self) -> int:
         """Where the first line starts that belongs to the next block."""
-        return self._careful[2]
+        return self._parsed_records[2]
 
     @cached_property
-    def _careful(self) -> tuple[dict[int, Any], NDArray[np.int64], int]:
+    def _parsed_records(self) -> tuple[dict[int, Any], NDArray[np.int64], int]:
         """The cells of any block, record by record, and where it ends; or the first line that does not fit."""
         width, separator = len(self.dialect.names), self.dialect.separator
         rows: list[list[str]] = []
         numbers: list[int] = []
-        last, is_open = self.before, False
+        last, is_open = self.lines_before, False
 
         def leave_open() -> None:
             nonlocal is_open
             is_open = True
 
-        lines = content_lines(self.data.decode(), self.before, separator)
+        lines = iterate_data_lines(self.data.decode(), self.lines_before, separator)
         at_open_end = None if self.is_last else leave_open
-        for number, cells in read_cells(lines, separator, strict=True, at_open_end=at_open_end):
+        for number, cells in split_cells(lines, separator, strict=True, at_open_end=at_open_end):
             last = number
             while len(cells) > width and not cells[-1].strip():
                 cells.pop()
             blank = not any(map(str.strip, cells))
             if len(cells) != width and not blank:
-                raise DataError(describe_width(number, len(cells), width, separator))
+                raise DataError(describe_wrong_width(number, len(cells), width, separator))
             if not blank:
                 rows.append(cells)
                 numbers.append(number)
-        columns = {k: Texts.of(row[k] for row in rows) for k in self.chosen}
-        end = _line_start(self.data, last - self.before) if is_open else len(self.data)
+        columns = {k: StringColumn.from_strings(row[k] for row in rows) for k in self.column_indices}
+        end = _line_start(self.data, last - self.lines_before) if is_open else len(self.data)
         return columns, np.array(numbers, dtype=np.int64), end
 
 
@@ -244,13 +683,13 @@ def _line_start(data: bytes, lines: int) -> int:
     return position
 
 
-def _find_cells(block: TextBlock) -> _Plain | None:
+def _find_cell_bounds(block: TextBlock) -> _CellBounds | None:
     """Return where the cells of a block are; None where it has quotes, comments, gaps or ragged lines."""
     data, width, separator = block.data, len(block.dialect.names), block.dialect.separator
     if not data or width < 2 or b'"' in data or _has_comments(data):
         return None
     if separator == " ":
-        data, separator = _single_tabs(data), "\t"
+        data, separator = _whitespace_to_tabs(data), "\t"
     characters = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", dtype=np.uint8)
     is_end = characters == _NEWLINE
     count = int(np.count_nonzero(is_end))
@@ -262,34 +701,36 @@ def _find_cells(block: TextBlock) -> _Plain | None:
     return (characters, stops) if (characters[stops[:, -1]] == _NEWLINE).all() else None
 
 
-def _column(plain: _Plain, number: int) -> Texts:
-    characters, stops = plain
+def _string_column(bounds: _CellBounds, number: int) -> StringColumn:
+    characters, stops = bounds
     if number:
-        return Texts(characters, stops[:, number - 1] + 1, stops[:, number])
-    return Texts(characters, np.concatenate(([0], stops[:-1, -1] + 1)), stops[:, 0])
+        return StringColumn(characters, stops[:, number - 1] + 1, stops[:, number])
+    return StringColumn(characters, np.concatenate(([0], stops[:-1, -1] + 1)), stops[:, 0])
 
 
-def _read_texts(block: TextBlock, plain: _Plain) -> _Cells:
+def _read_string_columns(block: TextBlock, bounds: _CellBounds) -> _ColumnsAndLines:
     """Return the chosen columns as texts."""
-    columns = {number: _column(plain, number) for number in block.chosen}
-    lines = np.arange(len(plain[1]), dtype=np.int64) + block.before + 1
-    empty = columns[block.chosen[0]].strip().is_missing
+    columns = {number: _string_column(bounds, number) for number in block.column_indices}
+    lines = np.arange(len(bounds[1]), dtype=np.int64) + block.lines_before + 1
+    empty = columns[block.column_indices[0]].strip().is_missing
     if empty.any():  # spreadsheets leave records of separators behind
         for number in range(len(block.dialect.names)):
-            empty = empty & _column(plain, number).strip().is_missing
+            empty = empty & _string_column(bounds, number).strip().is_missing
         columns = {number: texts.select(~empty) for number, texts in columns.items()}
         lines = lines[~empty]
     return columns, lines
 
 
-def _read_numbers(block: TextBlock, plain: _Plain, direct: Collection[str]) -> _Cells | None:
+def _read_float_columns(
+    block: TextBlock, bounds: _CellBounds, float_columns: Collection[str]
+) -> _ColumnsAndLines | None:
     """Return the chosen columns, numbers as floats; None unless their cells are numbers or missing, and no time is."""
-    characters, stops = plain
-    columns: dict[int, Any] = {number: _column(plain, number) for number in block.chosen}
-    if columns[block.chosen[0]].is_missing.any():
+    characters, stops = bounds
+    columns: dict[int, Any] = {number: _string_column(bounds, number) for number in block.column_indices}
+    if columns[block.column_indices[0]].is_missing.any():
         return None
-    lines = np.arange(len(stops), dtype=np.int64) + block.before + 1
-    wanted = [number for number in sorted(columns) if block.dialect.names[number] in direct]
+    lines = np.arange(len(stops), dtype=np.int64) + block.lines_before + 1
+    wanted = [number for number in sorted(columns) if block.dialect.names[number] in float_columns]
     if not wanted:
         return columns, lines
     # All of these columns at once: one number on each line, in the order of the file.
@@ -301,12 +742,12 @@ def _read_numbers(block: TextBlock, plain: _Plain, direct: Collection[str]) -> _
         ends = np.cumsum(lengths.reshape(stops.shape)[:, kept].ravel()) - 1
     separator = "\t" if block.dialect.separator == " " else block.dialect.separator
     content = characters.tobytes().replace(separator.encode(), b"\n")
-    numbers, valid = read_decimals(np.frombuffer(content, dtype=np.uint8), ends)
+    numbers, valid = parse_decimals(np.frombuffer(content, dtype=np.uint8), ends)
     if not valid.all():
         lengths = np.diff(ends, prepend=-1)
         for place in np.flatnonzero(~valid & (lengths > 1)).tolist():
             record, column = divmod(place, len(wanted))
-            if not is_missing(columns[wanted[column]][record]) or wanted[column] == block.chosen[0]:
+            if not is_missing(columns[wanted[column]][record]) or wanted[column] == block.column_indices[0]:
                 return None
     return columns | dict(zip(wanted, numbers.reshape(len(stops), len(wanted)).T, strict=True)), lines
 
@@ -314,10 +755,10 @@ def _read_numbers(block: TextBlock, plain: _Plain, direct: Collection[str]) -> _
 def _has_comments(data: bytes) -> bool:
     if b"#" not in data and b"%" not in data:
         return False
-    return not data.isascii() or _COMMENT.search(data) is not None
+    return not data.isascii() or _COMMENT_PATTERN.search(data) is not None
 
 
-def _single_tabs(body: bytes) -> bytes:
+def _whitespace_to_tabs(body: bytes) -> bytes:
     """Return lines with one tab in the place of each run of blanks, and none at their ends."""
     for at_start in (True, False):
         characters = np.frombuffer(body, dtype=np.uint8)

@@ -5,6 +5,6 @@
 `device` is `evidence` on an accelerator, `innovations` takes measurements in their turn, `blocks` cuts matrices up.
 """
 
-from lodekit.inference.dense.engine import DenseEngine, DenseKind
+from lodekit.inference.dense.engine import DenseEngine, DenseFactory
 
-__all__ = ["DenseEngine", "DenseKind"]
+__all__ = ["DenseEngine", "DenseFactory"]

@@ -7,31 +7,41 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements
+from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.dense.channels import ChannelPosterior
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.device import evaluate_on, factorize_on
-from lodekit.inference.dense.evidence import Factorization, evaluate, factorize, prepare
-from lodekit.inference.dense.posterior import DensePosterior
-from lodekit.inference.devices import find_device
-from lodekit.inference.engine import CROSSOVER, DISTURBED, Case, Evidence, SearchLimits, channel_limits
-from lodekit.inference.measured import data_powers
+from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import (
+    CovarianceFactor,
+    build_covariance_terms,
+    evaluate_dense,
+    factorize_covariance,
+)
+from lodekit.inference.dense.posterior import ChannelPosterior, DensePosterior
+from lodekit.inference.dense.torch_evidence import evaluate_on_device, factorize_on_device
+from lodekit.inference.engine import (
+    DENSE_CROSSOVER,
+    DISTURBANCES_NEED_STATES,
+    EngineTask,
+    Evidence,
+    SearchLimits,
+    channel_search_limits,
+    find_torch_device,
+)
+from lodekit.inference.stacked_measurements import data_mean_squares
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import CHANNEL_LATENT
-from lodekit.prior.prior import Prior
+from lodekit.prior.kernels import CHANNEL_KERNEL
+from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["DenseEngine", "DenseKind"]
+__all__ = ["DenseEngine", "DenseFactory"]
 
 Array = NDArray[np.float64]
 #: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
-_MOST = 40_000
+_MAX_MEASUREMENTS = 40_000
 #: The shortest lengthscale of a channel, in scaled time: it takes some thousand waves.
-_SHORTEST = 0.005
+_MIN_CHANNEL_LENGTHSCALE = 0.005
 #: Below this many measurements one thread is enough.
-_SMALL = 1000
-_TOO_LARGE = (
+_MIN_THREADED_MEASUREMENTS = 1000
+_TOO_MANY_FREQUENCIES_MESSAGE = (
     "the channel prior takes more waves here than fit into memory, or its density is not finite: the window is very "
     "long against the lengthscales, or there are very many free functions; take a shorter window, or prior='latent'"
 )
@@ -63,7 +73,7 @@ class DenseEngine:
         return self.data.size
 
     @property
-    def limits(self) -> SearchLimits:
+    def search_limits(self) -> SearchLimits:
         """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate.
 
         Waves cost the more the shorter a lengthscale is; one below the distance of the data is noise to them, and
@@ -73,30 +83,30 @@ class DenseEngine:
         shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
         if self.prior.channels is None:
             return SearchLimits(shortest)
-        return channel_limits(max(shortest, _SHORTEST, 1.0 / len(self.data.times)))
+        return channel_search_limits(max(shortest, _MIN_CHANNEL_LENGTHSCALE, 1.0 / len(self.data.times)))
 
     @property
-    def is_threaded(self) -> bool:
+    def benefits_from_threads(self) -> bool:
         """Whether its matrices are so large that several threads pay."""
-        return self.size >= _SMALL
+        return self.size >= _MIN_THREADED_MEASUREMENTS
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
         if self.device is None:
-            return evaluate(self.data, hyper)
-        return evaluate_on(self.data, hyper, find_device(self.device))
+            return evaluate_dense(self.data, hyper)
+        return evaluate_on_device(self.data, hyper, find_torch_device(self.device))
 
-    def _factorize(self, hyper: Hyperparameters) -> Factorization | None:
+    def _factorize(self, hyper: Hyperparameters) -> CovarianceFactor | None:
         """Return the factorized covariance of the data; None where it is not finite."""
         if self.device is None:
-            return factorize(self.data, hyper)
-        return factorize_on(self.data, hyper, find_device(self.device))
+            return factorize_covariance(self.data, hyper)
+        return factorize_on_device(self.data, hyper, find_torch_device(self.device))
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
-        return self.appraise(hyper)[0]
+        return self.value_with_error(hyper)[0]
 
-    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+    def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         state = self._factorize(hyper)
         return (-np.inf, 0.0) if state is None else (state.value + self.data.log_jacobian, state.error)
@@ -112,7 +122,7 @@ class DenseEngine:
         kind = DensePosterior if self.prior.channels is None else ChannelPosterior
         return kind(self.data, hyper, state)
 
-    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
 
         Parameters
@@ -121,26 +131,29 @@ class DenseEngine:
             Of the measured observables, at some values of the parameters.
         """
         data, observables = self.data, self.data.observables
-        means, _ = observables.means(coefficients, data.times, slopes=False)
-        rest = np.split(data.values - data.pick(means), data.edges[1:-1])
-        basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, slopes=False)
+        means, _ = observables.means(coefficients, data.times, with_jacobian=False)
+        rest = np.split(data.values - data.gather_rows(means), data.offsets[1:-1])
+        basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, with_jacobian=False)
         measured = [part[index] if len(index) else part for part, index in zip(basis, data.index, strict=True)]
         power = np.mean([np.mean(part**2, axis=0) for part in measured], axis=0) if data.groups else np.zeros(0)
-        return data_powers(rest), power
+        return data_mean_squares(rest), power
 
-    def trouble(self, hyper: Hyperparameters) -> str:
+    def explain_failure(self, hyper: Hyperparameters) -> str:
         """Return whether the channel prior takes too much memory, as a sentence; other trouble has many causes."""
         if self.prior.channels is None:
             return ""
         with np.errstate(all="ignore"):
-            prepared = prepare(self.data, hyper, slopes=False)
-            if prepared is None or self.data.lag_covariance(prepared.coefficients, hyper, prepared.noise) is not None:
+            prepared = build_covariance_terms(self.data, hyper, with_gradient=False)
+            if (
+                prepared is None
+                or self.data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance) is not None
+            ):
                 return ""
-        return _TOO_LARGE
+        return _TOO_MANY_FREQUENCIES_MESSAGE
 
 
 @dataclass(frozen=True)
-class DenseKind:
+class DenseFactory:
     """The kind of the dense engine: any covariance, exact values, but no more measurements than fit into a matrix.
 
     Parameters
@@ -154,32 +167,32 @@ class DenseKind:
     name: str = "dense"
     uses_device: bool = True
 
-    def refuses(self, case: Case) -> str:
+    def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
-        if case.disturbed:
-            return DISTURBED
-        if case.on_channels and any(latent != CHANNEL_LATENT for latent in case.latents):
-            return f"the channels have a covariance of their own; use latent={CHANNEL_LATENT.name!r}"
-        if case.on_channels and case.device is not None:
+        if task.has_disturbances:
+            return DISTURBANCES_NEED_STATES
+        if task.channel_prior and any(latent != CHANNEL_KERNEL for latent in task.latents):
+            return f"the channels have a covariance of their own; use latent={CHANNEL_KERNEL.name!r}"
+        if task.channel_prior and task.device is not None:
             return "the channel prior is not made for devices; leave out device="
-        if case.averaged and case.device is not None:
+        if task.has_interval_means and task.device is not None:
             return "means and totals over intervals are not made for devices; leave out device="
-        if not case.in_memory:
+        if not task.in_memory:
             return "the data are streamed"
-        if case.size > _MOST and case.device is None:
-            count = f"{case.size:,}".replace(",", " ")
-            return f"{count} measurements are too many for a matrix (at most {_MOST}); take every k-th one"
+        if task.size > _MAX_MEASUREMENTS and task.device is None:
+            count = f"{task.size:,}".replace(",", " ")
+            return f"{count} measurements are too many for a matrix (at most {_MAX_MEASUREMENTS}); take every k-th one"
         return ""
 
-    def cost(self, case: Case) -> float:
+    def cost(self, task: EngineTask) -> float:
         """Return about how many operations an evaluation takes: the cube of the number of measurements."""
-        return float(case.size) ** 3
+        return float(task.size) ** 3
 
-    def reason(self, case: Case) -> str:
+    def selection_reason(self, task: EngineTask) -> str:
         """Return what speaks for it, where others could have taken the case as well."""
-        return f"exact, and fast up to {CROSSOVER}"
+        return f"exact, and fast up to {DENSE_CROSSOVER}"
 
-    def make(self, prior: Prior, measurements: Measurements, case: Case) -> DenseEngine:
+    def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> DenseEngine:
         """Return an engine on measurements in memory.
 
         Parameters
@@ -188,7 +201,7 @@ class DenseKind:
             Of the measured observables.
         measurements : Measurements
             In memory.
-        case : Case
+        task : Case
             Says on which device to compute.
         """
-        return DenseEngine(DenseData.of(prior, measurements.series), case.device)
+        return DenseEngine(DenseData.from_series(prior, measurements.series), task.device)

@@ -1,4 +1,6 @@
-"""The exact evidence by Cholesky, with its gradient in closed form.
+"""What rounding does to the dense evidence: errors of the covariance, and how much of them arrives.
+
+The exact evidence by Cholesky, with its gradient in closed form.
 
 With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (alpha alpha^T - K^-1)/2``, contract G once with the stack of
 derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contraction; there is no second n x n pass for
@@ -8,6 +10,8 @@ Nothing is added to the diagonal to make a factorization succeed: that would be 
 own. The channel prior is the exception, whose covariance is an integral with an error of its own; what was added counts
 as an error of the log evidence. Entries of K have errors in proportion to the prior deviations of both measurements;
 what they do to the log evidence is G times these errors, and every evaluation says how large that is.
+
+Innovations: what each measurement adds to those before it, in units of what was to be expected.
 """
 
 from __future__ import annotations
@@ -16,42 +20,130 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas, lapack, solve_triangular
 
-from lodekit.inference.dense.accuracy import error_of, error_of_added, prior_sizes
-from lodekit.inference.dense.blocks import mirror, take_blocks
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.stacks import Prepared, Stack, assemble, contract, make_stack
+from lodekit.inference.dense.covariance import (
+    CovarianceTerms,
+    DenseData,
+    KernelDerivatives,
+    assemble_covariance,
+    contract_kernel_gradient,
+    evaluate_kernel_derivatives,
+    split_observable_pairs,
+    symmetrize,
+)
 from lodekit.inference.engine import Evidence
+from lodekit.prior.channel_prior.lag_covariance import LagCovariance
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.covariance import fold_matrix, pair_coefficients
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.lags import LagCovariance
-from lodekit.prior.points import Pulled
+from lodekit.prior.covariance import derivative_sign_matrix, free_function_variance, pair_coefficients
+from lodekit.prior.prior import Hyperparameters
+from lodekit.prior.spectra import SpectrumGradient
 
 __all__ = [
-    "Factorization",
-    "evaluate",
-    "factorize",
-    "finish_gradient",
-    "log_evidence",
-    "prepare",
+    "CovarianceFactor",
+    "DenseInnovations",
+    "absolute_prior_variance",
+    "assemble_gradient",
+    "build_covariance_terms",
+    "compute_dense_innovations",
+    "evaluate_dense",
+    "factorize_covariance",
+    "gaussian_log_density",
+    "jitter_error",
+    "rounding_error",
 ]
 
+
 Array = NDArray[np.float64]
+#: The relative error of an entry of the covariance and of its factorization, in practice.
+_RELATIVE_ROUNDING_ERROR = 2e-15
+#: The same where an entry is a sum over many waves.
+_FOURIER_SUM_ROUNDING_ERROR = 1e-14
+
+
+def absolute_prior_variance(
+    data: DenseData, hyper: Hyperparameters, coefficients: Coefficients, basis: list[Array]
+) -> Array:
+    """Return the prior variance of each measurement with all terms taken positive: what its rounding errors go with.
+
+    Parameters
+    ----------
+    data : DenseData
+    hyper : Hyperparameters
+    coefficients : Coefficients
+        Of the measured observables.
+    basis : list of arrays, shape (n, r)
+        Basis functions of the modes for each observable, at all times.
+    """
+    free = np.zeros(len(data.index))
+    for number, latent in enumerate(data.latents):
+        own = np.abs(coefficients.free[:, number])
+        # Derivatives that are two orders apart have a negative covariance: with these signs all terms are positive.
+        signs = np.array([(1.0, 1.0, -1.0, -1.0)[k % 4] for k in range(own.shape[-1])])
+        ell, deviation = float(hyper.lengthscales[number]), float(hyper.amplitudes[number])
+        free += free_function_variance(latent, own * signs, ell, deviation, coefficients.windows)
+    variance = data.prior.mode_variance(hyper.mode_amplitudes)
+    by_modes = [part**2 @ variance for part in basis]
+    return data.gather_rows([own + modes for own, modes in zip(free, by_modes, strict=True)])
+
+
+def rounding_error(
+    variances: Array, alpha: Array, inverse_diagonal: Array, truncation_error: float | None = None
+) -> float:
+    """Return about how large an error rounding makes in the log evidence; infinite where it is not finite.
+
+    Entries of the covariance have errors in proportion to the roots of `variances`; the derivative of the log
+    evidence in
+    it is half of ``alpha alpha^T - K^-1``.
+
+    Parameters
+    ----------
+    variances : array, shape (n,)
+        Prior variances of the measurements.
+    alpha : array, shape (n,)
+        ``K^-1 (y - mu)``.
+    inverse_diagonal : array, shape (n,)
+        The diagonal of the inverse of K, or what it cannot exceed.
+    truncation_error : float, optional
+        The share of a variance that waves miss, where the covariance is a sum over these.
+    """
+    error = (
+        _RELATIVE_ROUNDING_ERROR if truncation_error is None else _FOURIER_SUM_ROUNDING_ERROR + truncation_error
+    ) * (0.5 * float(variances @ (alpha**2 + inverse_diagonal)) + len(variances))
+    return error if np.isfinite(error) else np.inf
+
+
+def jitter_error(jitter: float, noise_variance: Array, alpha: Array, inverse_diagonal: Array) -> float:
+    """Return what an addition to the diagonal can do to the log evidence at most; zero where nothing was added.
+
+    No eigenvalue of the covariance without it is below the noise, which bounds all that the first order leaves out.
+
+    Parameters
+    ----------
+    jitter : float
+    noise_variance : array, shape (n,)
+        Variances.
+    alpha, inverse_diagonal : arrays, shape (n,)
+        As in `rounding_error`, with the addition.
+    """
+    if not jitter:
+        return 0.0
+    return 0.5 * jitter * float(alpha @ alpha + inverse_diagonal.sum()) * (1.0 + jitter / float(noise_variance.min()))
+
+
 #: What is added to the diagonal until a factorization succeeds, relative to its mean: under the channel prior alone.
-_NONE, _JITTERS = (0.0,), (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+_NO_JITTER, _JITTERS = (0.0,), (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
 #: An error of the log evidence for each measurement that needs no closer look.
-_HARMLESS = 1e-9
+_NEGLIGIBLE_EVIDENCE_ERROR = 1e-9
 
 
 @dataclass(frozen=True)
-class Factorization:
+class CovarianceFactor:
     """The Cholesky factor of the data covariance and what was computed on the way to it.
 
     Parameters
     ----------
-    prepared : Prepared
+    terms : Prepared
     cholesky : array, shape (n, n)
         Lower triangular; the upper triangle is not meaningful. Empty where it was used up.
     alpha : array, shape (n,)
@@ -60,84 +152,84 @@ class Factorization:
         The log evidence in scaled units.
     error : float
         About how large an error rounding makes in the log evidence, and what was added to the diagonal.
-    stacks : list of arrays, shape (m, n, n), or of PairStacks
+    kernel_derivatives : list of arrays, shape (m, n, n), or of PairStacks
         For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
-    lagged : LagCovariance, optional
+    channel_covariance : LagCovariance, optional
         The covariance over all pairs of times, where the prior stands on the channels.
-    added : float
+    jitter : float
         What had to be added to the diagonal then, in scaled units.
     """
 
-    prepared: Prepared
+    terms: CovarianceTerms
     cholesky: Array
     alpha: Array
     value: float
     error: float
-    stacks: list[Stack]
-    lagged: LagCovariance | None = None
-    added: float = 0.0
+    kernel_derivatives: list[KernelDerivatives]
+    channel_covariance: LagCovariance | None = None
+    jitter: float = 0.0
 
     @property
     def coefficients(self) -> Coefficients:
         """Of the observables."""
-        return self.prepared.coefficients
+        return self.terms.coefficients
 
     @property
     def basis(self) -> list[Array]:
         """Basis functions of the modes for each observable, shape (n, r)."""
-        return self.prepared.basis
+        return self.terms.basis
 
     @property
     def residual(self) -> Array:
         """The data without the particular solution, in scaled units."""
-        return self.prepared.residual
+        return self.terms.residual
 
 
-def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepared | None:
+def build_covariance_terms(data: DenseData, hyper: Hyperparameters, *, with_gradient: bool) -> CovarianceTerms | None:
     """Return all that the covariance of the data is made of; None where it is not finite.
 
     Parameters
     ----------
     data : DenseData
     hyper : Hyperparameters
-    slopes : bool
+    with_gradient : bool
         Whether derivatives in the parameters are wanted.
     """
-    found, (basis, d_basis), (means, d_means) = data.design(hyper.theta, slopes=slopes)
+    found, (basis, d_basis), (means, d_means) = data.evaluate_design(hyper.theta, with_gradient=with_gradient)
     weights = []
     for number, latent in enumerate(data.latents if data.prior.channels is None else ()):
         latent.check_order(2 * (found.free.shape[-1] - 1))
         own = found.free[:, number]
-        weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
+        weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.amplitudes[number]))
     residual = data.values
     if data.observables.has_mean:
-        residual = residual - data.pick(means)
-    noise = data.noise.variance(hyper.noise)
+        residual = residual - data.gather_rows(means)
+    noise = data.noise.variance(hyper.noise_std)
     # An average may begin long before the record at times where it was not measured.
-    measured = data.pick(basis)
+    measured = data.gather_rows(basis)
     # A sum of finite numbers is finite, and cheaper than a look at each.
     if not np.isfinite(sum(float(part.sum()) for part in (found.free, residual, noise, measured) if part.size)):
         return None
-    variance = data.prior.mode_variance(hyper.mode_deviations)
-    return Prepared(found, basis, d_basis, d_means, weights, variance, residual, noise)
+    variance = data.prior.mode_variance(hyper.mode_amplitudes)
+    return CovarianceTerms(found, basis, d_basis, d_means, weights, variance, residual, noise)
 
 
-def log_evidence(square: float, half_log: float, count: int) -> float:
+def gaussian_log_density(quadratic_form: float, half_log_det: float, count: int) -> float:
     """Return the log density of data at their values, in scaled units.
 
     Parameters
     ----------
-    square : float
+    quadratic_form : float
         ``(y - mu)^T K^-1 (y - mu)``.
-    half_log : float
+    half_log_det : float
         Half the logarithm of the determinant of K.
     count : int
         How many data there are.
     """
-    return -(0.5 * square + half_log + 0.5 * count * float(np.log(2 * np.pi)))
+    return -(0.5 * quadratic_form + half_log_det + 0.5 * count * float(np.log(2 * np.pi)))
 
 
-def factorize(data: DenseData, hyper: Hyperparameters) -> Factorization | None:
+def factorize_covariance(data: DenseData, hyper: Hyperparameters) -> CovarianceFactor | None:
     """Return the factorization of the covariance of the data, or None where it is not finite.
 
     Parameters
@@ -147,55 +239,61 @@ def factorize(data: DenseData, hyper: Hyperparameters) -> Factorization | None:
     """
     # A search may try absurd values; what overflows there is noticed below.
     with np.errstate(all="ignore"):
-        return _factorize(data, hyper, slopes=False)
+        return _factorize_with_jitter(data, hyper, with_gradient=False)
 
 
-def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
+def _factorize_with_jitter(data: DenseData, hyper: Hyperparameters, *, with_gradient: bool) -> CovarianceFactor | None:
     """Return the factorization; with slopes, all that a gradient asks for beside it."""
-    prepared = prepare(data, hyper, slopes=slopes)
+    prepared = build_covariance_terms(data, hyper, with_gradient=with_gradient)
     if prepared is None:
         return None
-    stacks: list[Stack] = []
+    stacks: list[KernelDerivatives] = []
     lagged, blocks = None, None
     if data.prior.channels is None:
         for number, latent in enumerate(data.latents):
             ell, windows = float(hyper.lengthscales[number]), prepared.coefficients.windows
-            stacks.append(make_stack(data, latent, ell, prepared.order, windows, slopes=slopes))
+            stacks.append(
+                evaluate_kernel_derivatives(
+                    data, latent, ell, prepared.kernel_order, windows, with_gradient=with_gradient
+                )
+            )
     else:
-        lagged = data.lag_covariance(prepared.coefficients, hyper, prepared.noise)
+        lagged = data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance)
         if lagged is None:
             return None
         blocks = lagged.blocks()
     residual = prepared.residual
-    for jitter in _NONE if lagged is None else _JITTERS:
-        K = assemble(data, stacks, prepared, blocks)
+    for jitter in _NO_JITTER if lagged is None else _JITTERS:
+        K = assemble_covariance(data, stacks, prepared, blocks)
         diagonal = np.einsum("ii->i", K)
         if not np.isfinite(diagonal).all():
             return None
         sizes = diagonal.copy()
         added = jitter * float(sizes.mean()) if jitter else 0.0
-        diagonal += prepared.noise + added
+        diagonal += prepared.noise_variance + added
         factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
         if info == 0:
             break
     else:
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
-    value = log_evidence(float(residual @ alpha), float(np.log(np.einsum("ii->i", factor)).sum()), len(residual))
-    missed = lagged.missed if lagged else None
-    error = error_of(sizes, alpha, 1.0 / prepared.noise, missed)
-    if added or error > _HARMLESS * max(len(residual), abs(value)):
+    value = gaussian_log_density(
+        float(residual @ alpha), float(np.log(np.einsum("ii->i", factor)).sum()), len(residual)
+    )
+    missed = lagged.unresolved_share if lagged else None
+    error = rounding_error(sizes, alpha, 1.0 / prepared.noise_variance, missed)
+    if added or error > _NEGLIGIBLE_EVIDENCE_ERROR * max(len(residual), abs(value)):
         # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
         if blocks is None:
-            sizes = prior_sizes(data, hyper, prepared.coefficients, prepared.basis)
+            sizes = absolute_prior_variance(data, hyper, prepared.coefficients, prepared.basis)
         root, _ = lapack.dtrtri(factor, lower=1)
         inverse = np.sum(np.tril(root) ** 2, axis=0)
-        error = error_of(sizes, alpha, inverse, missed)
-        error += error_of_added(added, prepared.noise, alpha, inverse)
-    return Factorization(prepared, factor, alpha, value, error, stacks, lagged, added)
+        error = rounding_error(sizes, alpha, inverse, missed)
+        error += jitter_error(added, prepared.noise_variance, alpha, inverse)
+    return CovarianceFactor(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 
-def evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
+def evaluate_dense(data: DenseData, hyper: Hyperparameters) -> Evidence:
     """Return the log evidence and its gradient; minus infinity where the covariance is not finite.
 
     Parameters
@@ -204,46 +302,60 @@ def evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     hyper : Hyperparameters
     """
     with np.errstate(all="ignore"):
-        return _evaluate(data, hyper)
+        return _evaluate_with_gradient(data, hyper)
 
 
-def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
-    state = _factorize(data, hyper, slopes=True)
+def _evaluate_with_gradient(data: DenseData, hyper: Hyperparameters) -> Evidence:
+    state = _factorize_with_jitter(data, hyper, with_gradient=True)
     if state is None:
-        return Evidence.impossible(hyper)
+        return Evidence.infeasible(hyper)
     # A factor that was found has a positive diagonal, so it can be inverted.
     inverse, _ = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
     # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
     G *= -0.5
-    mirror(G)
-    blocks = take_blocks(data, G) if data.latents else G
+    symmetrize(G)
+    blocks = split_observable_pairs(data, G) if data.latents else G
     contracted = [
-        contract(data, stack, blocks, k, float(hyper.lengthscales[k])) for k, stack in enumerate(state.stacks)
+        contract_kernel_gradient(data, stack, blocks, k, float(hyper.lengthscales[k]))
+        for k, stack in enumerate(state.kernel_derivatives)
     ]
-    on_modes = G @ data.pick(state.basis) if data.groups else np.zeros((len(G), 0))
-    found = finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
-    return found if state.lagged is None else _add_channels(data, hyper, found, state.lagged.pull(blocks), state)
+    on_modes = G @ data.gather_rows(state.basis) if data.groups else np.zeros((len(G), 0))
+    found = assemble_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
+    return (
+        found
+        if state.channel_covariance is None
+        else _add_channel_prior_gradient(data, hyper, found, state.channel_covariance.vjp(blocks), state)
+    )
 
 
-def _add_channels(
-    data: DenseData, hyper: Hyperparameters, found: Evidence, pulled: Pulled, state: Factorization
-) -> Evidence:
-    """Return the evidence with the derivatives that go through the channel prior."""
-    theta = found.gradient.theta + np.tensordot(state.coefficients.d_free, pulled.free, axes=3)
-    channels = data.channels(hyper.theta)
-    if channels is not None:
-        theta += np.tensordot(channels.d_free, pulled.channels, axes=3)
-    own = replace(found.gradient, theta=theta, lengthscales=pulled.log_lengthscales, deviations=pulled.log_deviations)
-    return Evidence(found.value, own, found.error)
-
-
-def finish_gradient(
+def _add_channel_prior_gradient(
     data: DenseData,
     hyper: Hyperparameters,
-    state: Factorization,
-    contracted: list[tuple[Array, Array]],
-    on_modes: Array,
+    evidence: Evidence,
+    channel_gradient: SpectrumGradient,
+    factor: CovarianceFactor,
+) -> Evidence:
+    """Return the evidence with the derivatives that go through the channel prior."""
+    theta = evidence.gradient.theta + np.tensordot(factor.coefficients.free_jacobian, channel_gradient.free, axes=3)
+    channels = data.channel_coefficients(hyper.theta)
+    if channels is not None:
+        theta += np.tensordot(channels.free_jacobian, channel_gradient.channels, axes=3)
+    own = replace(
+        evidence.gradient,
+        theta=theta,
+        lengthscales=channel_gradient.log_lengthscales,
+        amplitudes=channel_gradient.log_amplitudes,
+    )
+    return Evidence(evidence.value, own, evidence.error)
+
+
+def assemble_gradient(
+    data: DenseData,
+    hyper: Hyperparameters,
+    factor: CovarianceFactor,
+    kernel_gradients: list[tuple[Array, Array]],
+    mode_gradient: Array,
     diagonal: Array,
 ) -> Evidence:
     """Return the evidence with its gradient from the contractions of ``G = (alpha alpha^T - K^-1)/2``.
@@ -252,43 +364,156 @@ def finish_gradient(
     ----------
     data : DenseData
     hyper : Hyperparameters
-    state : Factorization
-    contracted : list of (array, array)
+    factor : Factorization
+    kernel_gradients : list of (array, array)
         For each free function ``sum G_ij o h_m``, and the same with the lengthscale derivative of the stack.
-    on_modes : array, shape (n, r)
+    mode_gradient : array, shape (n, r)
         G times the basis functions of the modes.
     diagonal : array, shape (n,)
         The diagonal of G.
     """
-    sizes = [len(part) for part in hyper.parts]
+    sizes = [len(part) for part in hyper.arrays]
     theta = np.zeros(sizes[0])
     lengthscales, deviations = np.zeros(sizes[1]), np.zeros(sizes[2])
-    for number, (S, tilted) in enumerate(contracted):
-        weight = state.prepared.weights[number]
+    for number, (S, tilted) in enumerate(kernel_gradients):
+        weight = factor.terms.pair_weights[number]
         orders = weight.shape[-1]
         deviations[number] = 2.0 * float(np.sum(weight * S[..., :orders]))
         lengthscales[number] = float(np.sum(weight * tilted))
         if sizes[0]:
-            scale = hyper.deviations[number] ** 2 * hyper.lengthscales[number] ** -np.arange(orders, dtype=float)
-            own = state.coefficients.free[:, number]
+            scale = hyper.amplitudes[number] ** 2 * hyper.lengthscales[number] ** -np.arange(orders, dtype=float)
+            own = factor.coefficients.free[:, number]
             count, length = own.shape
             # d/dW_ia = 2 sum_jb (-1)^b W_jb S_ij,a+b: unfold orders into pairs (a, b), then contract with W.
-            pairs = (S[..., :orders] * scale) @ fold_matrix(length, length).T
+            pairs = (S[..., :orders] * scale) @ derivative_sign_matrix(length, length).T
             slope = 2.0 * np.tensordot(pairs.reshape(count, count, length, length), own, axes=([1, 3], [0, 1]))
-            theta += state.coefficients.d_free[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
+            theta += factor.coefficients.free_jacobian[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
     mode_deviations = np.zeros(sizes[3])
     if len(data.groups):
-        variance = state.prepared.mode_variance
-        quadratic = variance * np.sum(data.pick(state.basis) * on_modes, axis=0)
-        mode_deviations = 2.0 * data.prior.sum_groups(quadratic)
+        variance = factor.terms.mode_variance
+        quadratic = variance * np.sum(data.gather_rows(factor.basis) * mode_gradient, axis=0)
+        mode_deviations = 2.0 * data.prior.sum_over_groups(quadratic)
         if sizes[0]:
             d_stacked = np.concatenate(
-                [d[:, i] for d, i in zip(state.prepared.d_basis, data.index, strict=True)], axis=1
+                [d[:, i] for d, i in zip(factor.terms.basis_jacobian, data.index, strict=True)], axis=1
             )
-            theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (on_modes * variance).ravel()
+            theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (mode_gradient * variance).ravel()
     if sizes[0] and data.observables.has_mean:
-        d_mean = np.concatenate([d[:, i] for d, i in zip(state.prepared.d_means, data.index, strict=True)], axis=1)
-        theta += d_mean @ state.alpha
-    noise = data.noise.pull(diagonal, hyper.noise)
+        d_mean = np.concatenate([d[:, i] for d, i in zip(factor.terms.means_jacobian, data.index, strict=True)], axis=1)
+        theta += d_mean @ factor.alpha
+    noise = data.noise.level_gradient(diagonal, hyper.noise_std)
     gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)
-    return Evidence(state.value + data.log_jacobian, gradient, state.error)
+    return Evidence(factor.value + data.log_jacobian, gradient, factor.error)
+
+
+#: An error of the log evidence, for each measurement, below which innovations keep some digits.
+_MAX_INNOVATION_ERROR = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class DenseInnovations:
+    """Measurements one after the other: each is its mean, plus what those before and itself bring.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Of the measurements, in their turn.
+    observables : array of int, shape (n,)
+        The number of the observable of each.
+    covariance_root : array, shape (n, n)
+        Lower triangular; a row times the innovations is a measurement without its mean, in the user's units.
+    standardized : array, shape (n,)
+        Independent and standard normal where the model holds.
+    """
+
+    times: Array
+    observables: NDArray[np.intp]
+    covariance_root: Array
+    standardized: Array
+
+    @property
+    def std(self) -> Array:
+        """The deviation of each from its prediction from those before, in the user's units, shape (n,)."""
+        return np.diag(self.covariance_root)
+
+    def _prediction_error(self, row: int, n_known: int) -> tuple[float, float]:
+        """Return a measurement minus its prediction from the first `n_known` ones, and the deviation of that.
+
+        Parameters
+        ----------
+        row : int
+            The number of the measurement.
+        n_known : int
+            How many are known.
+        """
+        later = self.covariance_root[row, n_known : row + 1]
+        return float(later @ self.standardized[n_known : row + 1]), float(np.sqrt(later @ later))
+
+    def prediction_errors(self, rows: NDArray[np.intp], n_known: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+
+        Both in the user's units, shape (k,).
+
+        Parameters
+        ----------
+        rows, n_known : arrays of int, shape (k,)
+            As in `ahead`.
+        """
+        both = zip(rows.tolist(), n_known.tolist(), strict=True)
+        found = np.array([self._prediction_error(place, count) for place, count in both]).reshape(len(rows), 2)
+        return found[:, 0], found[:, 1]
+
+
+def compute_dense_innovations(
+    data: DenseData, hyper: Hyperparameters, given_observables: frozenset[int] = frozenset()
+) -> DenseInnovations | None:
+    """Return measurements in the order of time; None where rounding hides what each one adds.
+
+    Parameters
+    ----------
+    data : DenseData
+        Measurements with their prior, noise above zero.
+    hyper : Hyperparameters
+    given_observables : set of int
+        Numbers of observables whose measurements all come before the others.
+    """
+    numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
+    times = np.concatenate([data.times[index] for index in data.index])
+    order = np.lexsort((numbers, times, ~np.isin(numbers, list(given_observables))))
+    pair = (
+        _mode_covariance_root(data, hyper)
+        if not data.latents and data.prior.channels is None
+        else _cholesky_covariance_root(data, hyper)
+    )
+    if pair is None:
+        return None
+    # Any root of the covariance will do: a QR factorization of its rows is a triangular one, in the order of time.
+    upper = np.asarray(np.linalg.qr(pair[0][order].T, mode="r"))
+    root = upper.T * np.sign(np.diag(upper))
+    found = solve_triangular(root, pair[1][order], lower=True, check_finite=False)
+    if not np.isfinite(found).all():
+        return None
+    scales = np.asarray(data.observables.units.scales)[numbers[order]]
+    return DenseInnovations(times[order], numbers[order], scales[:, None] * root, found)
+
+
+def _mode_covariance_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] | None:
+    """Return a root of the covariance where only modes and noise are random, and the measurements without their means.
+
+    It is made of modes and deviations themselves: squares of modes that are far larger than the noise would hide it.
+    """
+    with np.errstate(all="ignore"):
+        prepared = build_covariance_terms(data, hyper, with_gradient=False)
+    if prepared is None:
+        return None
+    modes = data.gather_rows(prepared.basis)
+    whole = np.hstack([modes * data.prior.mode_std(hyper.mode_amplitudes), np.diag(np.sqrt(prepared.noise_variance))])
+    return (whole, prepared.residual) if np.isfinite(whole).all() else None
+
+
+def _cholesky_covariance_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] | None:
+    """Return a root of the covariance, and measurements without their means; None where rounding hides the noise."""
+    state = factorize_covariance(data, hyper)
+    if state is None or not state.error < _MAX_INNOVATION_ERROR * data.size:
+        return None
+    return np.tril(state.cholesky), state.residual

@@ -4,45 +4,59 @@ Means and samples are computed for the free functions and their derivatives, and
 observables are then exact combinations of these. So the equations hold to rounding, whatever the condition of the data.
 Samples follow Matheron's rule: a draw from the prior, corrected by the data as the mean is; nothing nearly singular
 is ever factorized.
+
+The posterior under the channel prior: means and samples are sums of waves and modes, strict by construction.
+
+Each wave solves the equations exactly, whatever its amplitude; amplitudes follow from the covariance of the waves with
+the data, over waves that serve all lags between times and data. Variances need no such care: as functions of time, the
+covariances with the data have a band, and are known from a few dozen times.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from lodekit.data.contradictions import check_missed
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.evidence import Factorization
+from lodekit.data.records import check_exact_residuals
+from lodekit.errors import LodekitError
+from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import CovarianceFactor
+from lodekit.prior.channel_prior.quadrature import FrequencyPanels, build_frequency_panels
+from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.covariance import Observed, free_variance, prior_block
-from lodekit.prior.draws import draw_latent, windows_of
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.covariance import ObservationPoints, free_function_variance, prior_covariance
+from lodekit.prior.draws import group_observables_by_window, sample_free_function
+from lodekit.prior.input_response.hold import chebyshev_basis, chebyshev_order, chebyshev_transform
+from lodekit.prior.kernels import average_kernel_derivatives
 from lodekit.prior.observables import Observables
-from lodekit.prior.windows import window_stack
+from lodekit.prior.prior import Hyperparameters
+from lodekit.prior.spectra import SpectralPoint
 
-__all__ = ["DensePosterior", "Paths"]
+__all__ = ["ChannelPosterior", "DensePosterior", "FunctionSamples"]
+
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Paths:
+class FunctionSamples:
     """Functions, s at once: derivatives of the free functions at n times, and weights of the modes.
 
     Parameters
     ----------
-    stacks : list of arrays, shape (w, order, n, s)
+    latent_derivatives : list of arrays, shape (w, order, n, s)
         For each free function its derivatives in scaled time, the lowest first: averages over each of w intervals.
-    weights : array, shape (r, s)
+    mode_weights : array, shape (r, s)
         Of the r basis functions of the modes.
     """
 
-    stacks: list[Array]
-    weights: Array
+    latent_derivatives: list[Array]
+    mode_weights: Array
 
 
 @dataclass(frozen=True)
@@ -54,43 +68,43 @@ class DensePosterior:
     data : DenseData
         Measurements with their prior.
     hyper : Hyperparameters
-    state : Factorization
+    factor : Factorization
         Of the covariance of the data, at these hyperparameters.
     """
 
     data: DenseData
     hyper: Hyperparameters
-    state: Factorization
+    factor: CovarianceFactor
 
     @property
     def value(self) -> float:
         """The log evidence in the user's units."""
-        return self.state.value + self.data.log_jacobian
+        return self.factor.value + self.data.log_jacobian
 
     @property
     def error(self) -> float:
         """About how large an error rounding makes in the log evidence."""
-        return self.state.error
+        return self.factor.error
 
     @property
-    def rounding(self) -> float:
+    def mean_rounding_error(self) -> float:
         """About how large an error rounding makes in the mean, relative to the data.
 
         The mean is a sum of covariances times `alpha`; each rounds on its own, in proportion to the prior deviations.
         """
-        state, data = self.state, self.data
+        state, data = self.factor, self.data
         free = sum(
-            free_variance(
+            free_function_variance(
                 latent,
                 state.coefficients.free[:, k],
                 self.hyper.lengthscales[k],
-                self.hyper.deviations[k],
+                self.hyper.amplitudes[k],
                 state.coefficients.windows,
             )
             for k, latent in enumerate(data.latents)
         ) + np.zeros(len(data.index))
         by_modes = [np.sum(part**2 * self.mode_variance(), axis=1) for part in state.basis]
-        deviations = np.sqrt(data.pick([own + modes for own, modes in zip(free, by_modes, strict=True)]))
+        deviations = np.sqrt(data.gather_rows([own + modes for own, modes in zip(free, by_modes, strict=True)]))
         size = float(np.abs(state.residual).max(initial=0.0))
         spread = np.finfo(float).eps * float(deviations.max(initial=0.0) * np.linalg.norm(deviations * state.alpha))
         return spread / size if size > 0 else 0.0
@@ -107,9 +121,9 @@ class DensePosterior:
             return
         with np.errstate(all="ignore"):
             mean = self.mean(data.observables, data.times)
-        met = data.pick(list(mean.T))
+        met = data.gather_rows(list(mean.T))
         times = data.times[np.concatenate(data.index)[exact]]
-        check_missed(times, met[exact] - data.values[exact])
+        check_exact_residuals(times, met[exact] - data.values[exact])
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
@@ -122,17 +136,17 @@ class DensePosterior:
             In the user's units.
         """
         values = observables.evaluate(self.hyper.theta)
-        paths = self._update(self.state.alpha[:, None], times, values)
-        return self._combine(observables, values, times, paths)[:, :, 0]
+        paths = self._condition_on_data(self.factor.alpha[:, None], times, values)
+        return self._evaluate_observables(observables, values, times, paths)[:, :, 0]
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
         values = observables.evaluate(self.hyper.theta)
-        scaled = observables.units.scaled_times(times)
-        basis, _ = observables.mode_basis(values, self.data.groups, scaled, slopes=False)
+        scaled = observables.units.scale_times(times)
+        basis, _ = observables.mode_basis(values, self.data.groups, scaled, with_jacobian=False)
         count, n = len(basis), len(times)
         prior = self._prior_covariance(values, basis, scaled, values, basis, scaled)
-        reduced = self._whitened(observables, values, basis, times)
+        reduced = self._whitened_cross_covariance(observables, values, basis, times)
         total = prior.reshape(count * n, count * n) - reduced.T @ reduced
         # Rounding can leave tiny negative numbers where the variance is zero.
         np.fill_diagonal(total, np.maximum(np.diag(total), 0.0))
@@ -141,17 +155,17 @@ class DensePosterior:
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
         values = observables.evaluate(self.hyper.theta)
-        scaled = observables.units.scaled_times(times)
-        basis, _ = observables.mode_basis(values, self.data.groups, scaled, slopes=False)
+        scaled = observables.units.scale_times(times)
+        basis, _ = observables.mode_basis(values, self.data.groups, scaled, with_jacobian=False)
         count, n = len(basis), len(times)
         total = np.zeros((count, n))
         for number, latent in enumerate(self.data.latents):
-            ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
-            total += free_variance(latent, values.free[:, number], ell, deviation, values.windows)[:, None]
+            ell, deviation = self.hyper.lengthscales[number], self.hyper.amplitudes[number]
+            total += free_function_variance(latent, values.free[:, number], ell, deviation, values.windows)[:, None]
         mode_variance = self.mode_variance()
         for i in range(count):
             total[i] += np.sum(basis[i] ** 2 * mode_variance, axis=1)
-        reduced = self._whitened(observables, values, basis, times)
+        reduced = self._whitened_cross_covariance(observables, values, basis, times)
         total -= np.sum(reduced**2, axis=0).reshape(count, n)
         # Rounding can leave a tiny negative number where the variance is zero.
         return np.maximum(total, 0.0).T
@@ -168,18 +182,18 @@ class DensePosterior:
         generator : numpy.random.Generator
         """
         values = observables.evaluate(self.hyper.theta)
-        order = max(values.free.shape[-1], self.state.coefficients.free.shape[-1])
+        order = max(values.free.shape[-1], self.factor.coefficients.free.shape[-1])
         data = self.data
-        sides = [(self.state.coefficients, data.times), (values, times)]
+        sides = [(self.factor.coefficients, data.times), (values, times)]
         # Each interval of an observable asks for averages at all its times.
-        asked = [(window, at) for own, at in sides for window, _ in windows_of(own)]
-        scaled = data.observables.units.scaled_times(np.concatenate([at for _, at in asked]))
+        asked = [(window, at) for own, at in sides for window, _ in group_observables_by_window(own)]
+        scaled = data.observables.units.scale_times(np.concatenate([at for _, at in asked]))
         windows = np.concatenate([np.full(len(at), window) for window, at in asked])
-        count, places = len(data.times), len(windows_of(self.state.coefficients))
+        count, places = len(data.times), len(group_observables_by_window(self.factor.coefficients))
         draws = []
         for number, latent in enumerate(data.latents):
-            ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
-            drawn = draw_latent(latent, scaled, order, ell, deviation, size, generator, windows)
+            ell, deviation = self.hyper.lengthscales[number], self.hyper.amplitudes[number]
+            drawn = sample_free_function(latent, scaled, order, ell, deviation, size, generator, windows)
             first, second = np.split(drawn, [count * places], axis=1)
             draws.append(
                 (
@@ -188,22 +202,22 @@ class DensePosterior:
                 )
             )
         weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
-        at_data = Paths([first for first, _ in draws], weights)
-        seen = self._combine_scaled(self.state.coefficients, self.state.basis, at_data)
-        drawn = data.pick(list(seen.swapaxes(0, 1)))
-        noise = np.sqrt(data.noise.variance(self.hyper.noise))
-        rest = self.state.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
-        alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
-        update, wanted = self._update(alpha, times, values), values.free.shape[-1]
-        stacks = [draw[:, :wanted] + part for (_, draw), part in zip(draws, update.stacks, strict=True)]
-        total = Paths(stacks, weights + update.weights)
-        return self._combine(observables, values, times, total).transpose(2, 0, 1)
+        at_data = FunctionSamples([first for first, _ in draws], weights)
+        seen = self._evaluate_without_mean(self.factor.coefficients, self.factor.basis, at_data)
+        drawn = data.gather_rows(list(seen.swapaxes(0, 1)))
+        noise = np.sqrt(data.noise.variance(self.hyper.noise_std))
+        rest = self.factor.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
+        alpha, _ = lapack.dpotrs(self.factor.cholesky, rest, lower=1)
+        update, wanted = self._condition_on_data(alpha, times, values), values.free.shape[-1]
+        stacks = [draw[:, :wanted] + part for (_, draw), part in zip(draws, update.latent_derivatives, strict=True)]
+        total = FunctionSamples(stacks, weights + update.mode_weights)
+        return self._evaluate_observables(observables, values, times, total).transpose(2, 0, 1)
 
     def mode_variance(self) -> Array:
         """Return the prior variance of the weight of each basis function of the modes, shape (r,)."""
-        return self.data.prior.mode_variance(self.hyper.mode_deviations)
+        return self.data.prior.mode_variance(self.hyper.mode_amplitudes)
 
-    def _update(self, alpha: Array, times: Array, values: Coefficients) -> Paths:
+    def _condition_on_data(self, alpha: Array, times: Array, coefficients: Coefficients) -> FunctionSamples:
         """Return ``cov(latent, data) alpha``: what the data add to free functions and weights of the modes.
 
         Parameters
@@ -211,23 +225,23 @@ class DensePosterior:
         alpha : array, shape (data, s)
         times : array, shape (n,)
             In the user's units.
-        values : Coefficients
+        coefficients : Coefficients
             Of the observables that are wanted: as many derivatives, over the same intervals.
         """
-        data, hyper, order = self.data, self.hyper, values.free.shape[-1]
-        measured, scattered = self.state.coefficients, data.place(alpha)
+        data, hyper, order = self.data, self.hyper, coefficients.free.shape[-1]
+        measured, scattered = self.factor.coefficients, data.scatter_add(alpha)
         units = data.observables.units
-        lag = units.scaled_times(times)[:, None] - units.scaled_times(data.times)[None, :]
+        lag = units.scale_times(times)[:, None] - units.scale_times(data.times)[None, :]
         stacks = []
         for number, latent in enumerate(data.latents):
             own = measured.free[:, number]
             length = own.shape[-1]
-            ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
+            ell, deviation = hyper.lengthscales[number], hyper.amplitudes[number]
             latent.check_order(2 * (order - 1))
-            stack = np.zeros((len(windows_of(values)), order, len(times), alpha.shape[1]))
-            for place, (asked, _) in enumerate(windows_of(values)):
-                for window, rows in windows_of(measured):
-                    h = window_stack(latent, lag, float(ell), (asked, window), order + length - 2)
+            stack = np.zeros((len(group_observables_by_window(coefficients)), order, len(times), alpha.shape[1]))
+            for place, (asked, _) in enumerate(group_observables_by_window(coefficients)):
+                for window, rows in group_observables_by_window(measured):
+                    h = average_kernel_derivatives(latent, lag, float(ell), (asked, window), order + length - 2)
                     for b in range(length):
                         folded = (-1.0) ** b * np.tensordot(own[rows, b], scattered[rows], axes=1)
                         for a in range(order):
@@ -235,23 +249,27 @@ class DensePosterior:
             stacks.append(stack)
         weights = np.zeros((len(self.mode_variance()), alpha.shape[1]))
         for o in range(len(data.index)):
-            weights += self.state.basis[o].T @ scattered[o]
-        return Paths(stacks, self.mode_variance()[:, None] * weights)
+            weights += self.factor.basis[o].T @ scattered[o]
+        return FunctionSamples(stacks, self.mode_variance()[:, None] * weights)
 
-    def _combine(self, observables: Observables, values: Coefficients, times: Array, paths: Paths) -> Array:
+    def _evaluate_observables(
+        self, observables: Observables, coefficients: Coefficients, times: Array, samples: FunctionSamples
+    ) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
-        basis, _ = observables.mode_basis(values, self.data.groups, observables.units.scaled_times(times), slopes=False)
-        means, _ = observables.means(values, times, slopes=False)
-        total = self._combine_scaled(values, basis, paths)
+        basis, _ = observables.mode_basis(
+            coefficients, self.data.groups, observables.units.scale_times(times), with_jacobian=False
+        )
+        means, _ = observables.means(coefficients, times, with_jacobian=False)
+        total = self._evaluate_without_mean(coefficients, basis, samples)
         return total + np.stack(means, axis=1)[:, :, None]
 
     @staticmethod
-    def _combine_scaled(values: Coefficients, basis: list[Array], paths: Paths) -> Array:
+    def _evaluate_without_mean(coefficients: Coefficients, basis: list[Array], samples: FunctionSamples) -> Array:
         """Return observables of functions without the particular solution, shape (n, o, s)."""
-        total = np.stack([part @ paths.weights for part in basis], axis=1)
-        for number, stack in enumerate(paths.stacks):
-            own = values.free[:, number]
-            for place, (_, rows) in enumerate(windows_of(values)):
+        total = np.stack([part @ samples.mode_weights for part in basis], axis=1)
+        for number, stack in enumerate(samples.latent_derivatives):
+            own = coefficients.free[:, number]
+            for place, (_, rows) in enumerate(group_observables_by_window(coefficients)):
                 total[:, rows] += np.einsum("oa,ans->nos", own[rows], stack[place, : own.shape[-1]])
         return np.asarray(total)
 
@@ -260,17 +278,350 @@ class DensePosterior:
     ) -> Array:
         """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
         sides = (
-            Observed(s1, first.free, np.stack(basis1), first.windows),
-            Observed(s2, second.free, np.stack(basis2), second.windows),
+            ObservationPoints(s1, first.free, np.stack(basis1), first.windows),
+            ObservationPoints(s2, second.free, np.stack(basis2), second.windows),
         )
         hyper, prior = self.hyper, self.data.prior
-        roots = prior.mode_roots(hyper.mode_deviations)
-        return np.asarray(prior_block(np, prior.latents, *sides, hyper.lengthscales, hyper.deviations, roots))
+        roots = prior.mode_std(hyper.mode_amplitudes)
+        return np.asarray(prior_covariance(np, prior.kernels, *sides, hyper.lengthscales, hyper.amplitudes, roots))
 
-    def _whitened(self, observables: Observables, values: Coefficients, basis: list[Array], times: Array) -> Array:
+    def _whitened_cross_covariance(
+        self, observables: Observables, coefficients: Coefficients, basis: list[Array], times: Array
+    ) -> Array:
         """Return ``L^-1 cov(data, observables)``, shape (data, o * n)."""
         data = self.data
-        scaled, at_data = observables.units.scaled_times(times), observables.units.scaled_times(data.times)
-        cross = self._prior_covariance(self.state.coefficients, self.state.basis, at_data, values, basis, scaled)
-        flat = data.pick(list(cross)).reshape(data.size, -1)
-        return np.asarray(solve_triangular(self.state.cholesky, flat, lower=True, check_finite=False))
+        scaled, at_data = observables.units.scale_times(times), observables.units.scale_times(data.times)
+        cross = self._prior_covariance(
+            self.factor.coefficients, self.factor.basis, at_data, coefficients, basis, scaled
+        )
+        flat = data.gather_rows(list(cross)).reshape(data.size, -1)
+        return np.asarray(solve_triangular(self.factor.cholesky, flat, lower=True, check_finite=False))
+
+
+ComplexArray = NDArray[np.complex128]
+#: Lags up to so many windows get waves; beyond, it is asked whether the prior still knows itself.
+_INITIAL_LAG_WINDOWS = 4.0
+#: A covariance below this share of the variance is nothing.
+_NEGLIGIBLE_CORRELATION = 1e-11
+#: No more waves than this; beyond, times are too far from the data.
+_MAX_FREQUENCIES = 20_000
+#: The golden ratio, whose multiples leave no gap between 0 and 1 for long.
+_GOLDEN_RATIO = 0.5 * (np.sqrt(5.0) - 1.0)
+#: So many times at once, so that waves at all of them need not fit into memory.
+_CHUNK_TIMES = 4096
+
+
+@dataclass(frozen=True)
+class ChannelPosterior(DensePosterior):
+    """The posterior under the channel prior at given hyperparameters; curves are those of waves.
+
+    Parameters
+    ----------
+    data, hyper, factor
+        As in `DensePosterior`.
+    """
+
+    _views: dict[Any, _FourierView] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Waves are large and soon made again.
+        return {**self.__dict__, "_views": {}}
+
+    @property
+    def mean_rounding_error(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data: waves do not cancel over time."""
+        return float(np.finfo(float).eps)
+
+    def mean(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior mean, shape (n, o).
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them; their units are those of the answer.
+        times : array, shape (n,)
+            In the user's units.
+        """
+        view = self._cached_view(observables, times)
+        amplitudes, weights = view.condition_on_data(self.factor.alpha[:, None])
+        return view.evaluate_observables(times, amplitudes, weights)[:, :, 0]
+
+    def variance(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
+        view = self._cached_view(observables, times)
+        scaled = observables.units.scale_times(times)
+        basis = view.mode_basis(scaled)
+        total = view.prior_variances[:, None] + np.sum(basis**2 * self.mode_variance(), axis=-1)
+        total -= view.explained_variance(scaled, basis)
+        # Rounding can leave a tiny negative number where the variance is zero.
+        return np.asarray(np.maximum(total, 0.0).T)
+
+    def covariance(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
+        view = self._cached_view(observables, times)
+        scaled = observables.units.scale_times(times)
+        basis = view.mode_basis(scaled)
+        count, n = len(basis), len(times)
+        D = view.design_matrix(scaled)
+        total = (D @ D.T).reshape(count, n, count, n)
+        if view.correlation_range < np.inf:
+            reach = view.correlation_range + observables.longest_window
+            total *= (np.abs(scaled[:, None] - scaled[None, :]) <= reach)[None, :, None, :]
+        flat = basis.reshape(count * n, -1)
+        reduced = view.whitened_cross_covariance(scaled, basis).reshape(-1, count * n)
+        found = total.reshape(count * n, count * n) + (flat * self.mode_variance()) @ flat.T - reduced.T @ reduced
+        np.fill_diagonal(found, np.maximum(np.diag(found), 0.0))
+        return found.reshape(count, n, count, n).transpose(1, 0, 3, 2)
+
+    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        size : int
+            How many functions.
+        generator : numpy.random.Generator
+        """
+        view, data = self._cached_view(observables, times, whole_range=True), self.data
+        shape = (*view.measured_coefficients.shape[1:], size)
+        drawn = generator.standard_normal(shape) - 1j * generator.standard_normal(shape)
+        drawn *= np.sqrt(view.panels.weights)[:, None]
+        weights = generator.standard_normal((len(self.mode_variance()), size))
+        weights *= np.sqrt(self.mode_variance())[:, None]
+        seen = view.evaluate_at_data(drawn) + data.gather_rows(self.factor.basis) @ weights
+        noise = np.sqrt(data.noise.variance(self.hyper.noise_std) + self.factor.jitter)
+        rest = self.factor.residual[:, None] - seen - noise[:, None] * generator.standard_normal(seen.shape)
+        alpha, _ = lapack.dpotrs(self.factor.cholesky, rest, lower=1)
+        amplitudes, more = view.condition_on_data(alpha)
+        return view.evaluate_observables(times, drawn + amplitudes, weights + more).transpose(2, 0, 1)
+
+    def _cached_view(self, observables: Observables, times: Array, *, whole_range: bool = False) -> _FourierView:
+        """Return observables on waves as `_make_view` does, for all lags between times and data; the last are kept."""
+        coefficients = observables.evaluate(self.hyper.theta)
+        scaled, at_data = observables.units.scale_times(times), self.data.scaled_times
+        low, high = float(at_data.min()) - self.data.observables.longest_window, float(at_data.max())
+        back, windows = observables.longest_window, _averaging_windows(coefficients)
+        left, right = min(low, float(scaled.min(initial=low + back)) - back), max(high, float(scaled.max(initial=high)))
+        key = (left, right, coefficients.free.tobytes(), coefficients.free.shape, windows.tobytes(), whole_range)
+        if key not in self._views:
+            self._views.clear()
+            self._views[key] = self._build_view(observables, coefficients, right - left, whole_range=whole_range)
+        return self._views[key]
+
+    def _build_view(
+        self, observables: Observables, coefficients: Coefficients, max_lag: float, *, whole_range: bool
+    ) -> _FourierView:
+        """Return observables on waves that serve lags up to a wanted one, or up to where the prior forgets itself.
+
+        Samples need the former, `whole_range`: they are not zero where the data are forgotten.
+        """
+        data, hyper = self.data, self.hyper
+        measured, asked = self.factor.coefficients.free, coefficients.free
+        orders = max(measured.shape[-1], asked.shape[-1])
+        both = [np.pad(part, ((0, 0), (0, 0), (0, orders - part.shape[-1]))) for part in (measured, asked)]
+        channels = data.channel_coefficients(hyper.theta)
+        assert channels is not None  # noqa: S101
+        windows = np.concatenate([_averaging_windows(self.factor.coefficients), _averaging_windows(coefficients)])
+        intervals = windows if windows.any() else None
+        point = SpectralPoint(np.concatenate(both), channels.free, hyper.lengthscales, hyper.amplitudes, intervals)
+        window = data.lag_grid.length
+        length = max_lag if whole_range else min(max_lag, _INITIAL_LAG_WINDOWS * window)
+        while True:
+            with np.errstate(all="ignore"):
+                panels = build_frequency_panels(point, max(length, window))
+            if panels is None or len(panels.frequencies) * asked.shape[1] > _MAX_FREQUENCIES:
+                raise LodekitError(
+                    "expected times closer to the data: the prior remembers very long here, and would need too many "
+                    "waves; ask for times within some windows of the data"
+                )
+            own = ConditionedDensity(panels.frequencies, point)
+            view = _FourierView(self, observables, coefficients, panels, own, len(measured))
+            if length >= max_lag:
+                return view
+            if view.is_uncorrelated(length):
+                return replace(view, correlation_range=0.5 * length)
+            length = min(max_lag, 2.0 * length)
+
+
+def _averaging_windows(coefficients: Coefficients) -> Array:
+    """Return the intervals over which observables are averaged, zero where they are not."""
+    return np.zeros(len(coefficients.free)) if coefficients.windows is None else coefficients.windows
+
+
+@dataclass(frozen=True)
+class _FourierView:
+    """Observables on the waves of some panels, beside those that were measured."""
+
+    posterior: ChannelPosterior
+    #: What is asked for, and its coefficients.
+    observables: Observables
+    coefficients: Coefficients
+    panels: FrequencyPanels
+    #: The density at the frequencies of the waves: of all that was measured, and behind `split` of what is asked for.
+    spectrum: ConditionedDensity
+    n_measured: int
+    #: How far from the data the prior still knows of them.
+    correlation_range: float = np.inf
+
+    @property
+    def measured_coefficients(self) -> ComplexArray:
+        """What was measured on whitened waves, shape (o, q, f)."""
+        return self.spectrum.coefficients[: self.n_measured]
+
+    @property
+    def requested_coefficients(self) -> ComplexArray:
+        """What is asked for on whitened waves, shape (o, q, f)."""
+        return self.spectrum.coefficients[self.n_measured :]
+
+    @cached_property
+    def prior_variances(self) -> Array:
+        """The prior variance of what is asked for, without the modes, shape (o,)."""
+        return np.asarray(np.sum(np.abs(self.requested_coefficients) ** 2, axis=1) @ self.panels.weights)
+
+    def is_uncorrelated(self, length: float) -> bool:
+        """Return whether all covariances are nothing in the second half of a length."""
+        # Lags without a common period, so that no oscillation is zero at all of them.
+        lags = length * (0.5 + 0.5 * np.modf(np.arange(1, 257) * _GOLDEN_RATIO)[0])
+        power = np.sum(np.abs(self.spectrum.coefficients) ** 2, axis=1) * self.panels.weights
+        total = power.sum(axis=1)
+        shares = power[total > 0] / total[total > 0, None]
+        turned = np.exp(1j * np.outer(self.panels.frequencies, lags))
+        return bool(np.abs((shares @ turned).real).max(initial=0.0) < _NEGLIGIBLE_CORRELATION)
+
+    def mode_basis(self, scaled: Array) -> Array:
+        """Return the basis functions of the modes at scaled times, shape (o, n, r)."""
+        groups = self.posterior.data.groups
+        return np.stack(self.observables.mode_basis(self.coefficients, groups, scaled, with_jacobian=False)[0])
+
+    def _is_beyond_range(self, scaled: Array) -> NDArray[np.bool_]:
+        at_data = self.posterior.data.scaled_times
+        data, back = self.posterior.data.observables.longest_window, self.observables.longest_window
+        distance = np.maximum(at_data.min() - data - scaled, scaled - back - at_data.max())
+        return np.asarray(distance > self.correlation_range)
+
+    @cached_property
+    def _data_fourier_basis(self) -> ComplexArray:
+        """Waves at the times of the data, shape (n, f)."""
+        return np.asarray(np.exp(1j * np.outer(self.posterior.data.scaled_times, self.panels.frequencies)))
+
+    def condition_on_data(self, alpha: Array) -> tuple[ComplexArray, Array]:
+        """Return ``cov(amplitudes, data) alpha``, shape (q, f, s), and the same for the weights of the modes, (r, s).
+
+        Parameters
+        ----------
+        alpha : array, shape (data, s)
+        """
+        posterior, scattered = self.posterior, self.posterior.data.scatter_add(alpha)
+        on_waves = np.conj(self._data_fourier_basis).T @ scattered
+        amplitudes = (
+            np.einsum("oqf,ofs->qfs", np.conj(self.measured_coefficients), on_waves) * self.panels.weights[:, None]
+        )
+        weights = sum(
+            (part.T @ own for part, own in zip(posterior.factor.basis, scattered, strict=True)),
+            np.zeros((len(posterior.mode_variance()), alpha.shape[1])),
+        )
+        return amplitudes, posterior.mode_variance()[:, None] * weights
+
+    def evaluate_at_data(self, amplitudes: ComplexArray) -> Array:
+        """Return what was measured of waves with some amplitudes, shape (data, s) from (q, f, s)."""
+        data = self.posterior.data
+        turned = np.einsum("oqf,qfs->ofs", self.measured_coefficients, amplitudes)
+        return np.concatenate(
+            [(self._data_fourier_basis[index] @ own).real for own, index in zip(turned, data.index, strict=True)]
+        )
+
+    def evaluate_observables(self, times: Array, amplitudes: ComplexArray, weights: Array) -> Array:
+        """Return observables of functions in their units, the particular solution added, shape (n, o, s).
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+            In the user's units.
+        amplitudes : array, shape (q, f, s)
+        weights : array, shape (r, s)
+            Of the modes.
+        """
+        means, _ = self.observables.means(self.coefficients, times, with_jacobian=False)
+        turned = np.einsum("oqf,qfs->fos", self.requested_coefficients, amplitudes)
+        f, o, s = turned.shape
+        real, imaginary = turned.real.reshape(f, -1), turned.imag.reshape(f, -1)
+        found = []
+        for start in range(0, len(times), _CHUNK_TIMES):
+            part = self.observables.units.scale_times(times[start : start + _CHUNK_TIMES])
+            angle = np.outer(part, self.panels.frequencies)
+            waves = np.cos(angle) @ real - np.sin(angle) @ imaginary
+            waves[self._is_beyond_range(part)] = 0.0
+            found.append(waves.reshape(-1, o, s) + np.einsum("onr,rs->nos", self.mode_basis(part), weights))
+        total = np.concatenate(found) if found else np.zeros((0, o, s))
+        return np.asarray(total + np.stack(means, axis=1)[:, :, None])
+
+    def design_matrix(self, scaled: Array) -> Array:
+        """Return what is asked for on whitened cosines and sines, shape (o n, 2 q f)."""
+        waves = np.exp(1j * np.outer(scaled, self.panels.frequencies)) * np.sqrt(self.panels.weights)
+        found = waves[None, :, None, :] * self.requested_coefficients[:, None]
+        return np.ascontiguousarray(found).view(float).reshape(found.shape[0] * found.shape[1], -1)
+
+    def _cross_covariance(self, scaled: Array) -> Array:
+        """Return the covariance of the data with what is asked for, without the modes, shape (data, o, n)."""
+        data = self.posterior.data
+        P = (
+            np.einsum("dqf,oqf->dof", self.measured_coefficients, np.conj(self.requested_coefficients))
+            * self.panels.weights
+        )
+        waves = np.exp(-1j * np.outer(self.panels.frequencies, scaled))
+        own = np.concatenate([self._data_fourier_basis.real, -self._data_fourier_basis.imag], axis=1)
+        found = np.empty((data.size, P.shape[1], len(scaled)))
+        for d, index in enumerate(data.index):
+            for o in range(P.shape[1]):
+                turned = P[d, o][:, None] * waves
+                block = own @ np.concatenate([turned.real, turned.imag])
+                found[data.offsets[d] : data.offsets[d + 1], o] = block[index]
+        return found
+
+    def whitened_cross_covariance(self, scaled: Array, basis: Array) -> Array:
+        """Return ``L^-1 cov(data, observables)``, shape (data, o, n).
+
+        Where times are many, waves are taken at a few of them, from which all others follow.
+
+        Parameters
+        ----------
+        scaled : array, shape (n,)
+            Scaled times.
+        basis : array, shape (o, n, r)
+            Basis functions of the modes there.
+        """
+        posterior, n = self.posterior, len(scaled)
+        low, high = float(scaled.min(initial=np.inf)), float(scaled.max(initial=-np.inf))
+        size = chebyshev_order(0.5 * float(self.panels.highs[-1]) * max(high - low, 0.0)) if n else 0
+        if self.correlation_range < np.inf or n <= size:
+            near = ~self._is_beyond_range(scaled)
+            found = np.zeros((posterior.data.size, len(basis), n))
+            found[:, :, near] = self._solve_triangular(self._cross_covariance(scaled[near]))
+        else:
+            points, matrix = chebyshev_transform(size)
+            # The same time over and over is an interval, too.
+            middle, half = 0.5 * (low + high), max(0.5 * (high - low), float(np.finfo(float).tiny))
+            known = self._solve_triangular(self._cross_covariance(middle + half * points))
+            terms = chebyshev_basis(np.clip((scaled - middle) / half, -1.0, 1.0), size)
+            found = (known.reshape(-1, size) @ matrix.T @ terms).reshape(*known.shape[:2], n)
+        if basis.shape[-1]:
+            stacked = posterior.data.gather_rows(posterior.factor.basis)
+            reduced = self._solve_triangular((stacked * posterior.mode_variance())[:, :, None])[:, :, 0]
+            found += np.einsum("dr,onr->don", reduced, basis)
+        return found
+
+    def _solve_triangular(self, values: Array) -> Array:
+        flat = values.reshape(len(values), -1)
+        found = solve_triangular(self.posterior.factor.cholesky, flat, lower=True, check_finite=False)
+        return np.asarray(found).reshape(values.shape)
+
+    def explained_variance(self, scaled: Array, basis: Array) -> Array:
+        """Return the variance that the data take away, shape (o, n)."""
+        found = []
+        for start in range(0, len(scaled), _CHUNK_TIMES):
+            part = slice(start, start + _CHUNK_TIMES)
+            reduced = self.whitened_cross_covariance(scaled[part], basis[:, part])
+            found.append(np.einsum("don,don->on", reduced, reduced))
+        return np.concatenate(found, axis=1) if found else np.zeros((len(basis), 0))

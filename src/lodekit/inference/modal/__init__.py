@@ -4,6 +4,6 @@
 `posterior` answers questions.
 """
 
-from lodekit.inference.modal.engine import ModalEngine, ModalKind
+from lodekit.inference.modal.engine import ModalEngine, ModalFactory
 
-__all__ = ["ModalEngine", "ModalKind"]
+__all__ = ["ModalEngine", "ModalFactory"]

@@ -6,6 +6,6 @@ where noise is low; `posterior` answers questions. `functions` holds modes and m
 once.
 """
 
-from lodekit.inference.spectral.engine import SpectralEngine, SpectralKind
+from lodekit.inference.spectral.engine import SpectralEngine, SpectralFactory
 
-__all__ = ["SpectralEngine", "SpectralKind"]
+__all__ = ["SpectralEngine", "SpectralFactory"]

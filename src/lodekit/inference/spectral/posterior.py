@@ -14,29 +14,32 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.contradictions import check_met
+from lodekit.data.records import check_exact_fit
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.spectral.evaluation import Solution, log_evidence, solve
-from lodekit.inference.spectral.nodes import RawData, SummedData
-from lodekit.inference.spectral.waves import turn_back, turn_columns, waves_at
-from lodekit.inference.spectral.workspace import Workspace
+from lodekit.inference.spectral.evidence import SpectralSolution, solve_spectral, spectral_log_evidence
+from lodekit.inference.spectral.fourier import (
+    SpectralWorkspace,
+    apply_operator_to_columns,
+    fourier_basis,
+    to_fourier_amplitudes,
+)
+from lodekit.inference.spectral.nodes import ChebyshevData, PointData
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.covariance import free_block
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.covariance import free_function_covariance
 from lodekit.prior.observables import Observables
-from lodekit.prior.points import Point
-from lodekit.prior.spectra import Frequencies
+from lodekit.prior.prior import Hyperparameters
+from lodekit.prior.spectra import FourierFrequencies, SpectralPoint
 
 __all__ = ["SpectralPosterior"]
 
 Array = NDArray[np.float64]
 #: So many times at once, so that waves at all of them need not fit into memory.
-_BLOCK = 4096
+_CHUNK_TIMES = 4096
 #: What waves may miss of covariances, in units of the noise, where curves are asked for; the tolerance where that is
 #: more: waves are made no better than it says.
-_MISSED = 1e-7
+_MAX_TRUNCATION_ERROR = 1e-7
 #: The smallest noise variance that a difference of sums can show, in scaled units.
-_FLOOR = 1e-12
+_MIN_NOISE_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,9 @@ class SpectralPosterior:
     hyper : Hyperparameters
     """
 
-    workspace: Workspace
+    workspace: SpectralWorkspace
     hyper: Hyperparameters
-    _solutions: dict[tuple[float, int], Solution] = field(default_factory=dict, compare=False, repr=False)
+    _solutions: dict[tuple[float, int], SpectralSolution] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def value(self) -> float:
@@ -72,10 +75,10 @@ class SpectralPosterior:
 
     @cached_property
     def _evidence(self) -> tuple[float, float]:
-        return log_evidence(self.workspace, self.hyper)
+        return spectral_log_evidence(self.workspace, self.hyper)
 
     @property
-    def rounding(self) -> float:
+    def mean_rounding_error(self) -> float:
         """About how large an error rounding makes in the mean, relative to the data: amplitudes do not cancel."""
         return float(np.finfo(float).eps)
 
@@ -83,13 +86,16 @@ class SpectralPosterior:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
         found = []
         hyper, workspace = self.hyper, self.workspace
-        levels = hyper.noise**2 / workspace.prior.noise.units[: len(hyper.noise)] ** 2
-        if isinstance(workspace.data, SummedData) and (levels < _FLOOR).any():
+        levels = hyper.noise_std**2 / workspace.prior.noise.level_scales[: len(hyper.noise_std)] ** 2
+        if isinstance(workspace.data, ChebyshevData) and (levels < _MIN_NOISE_VARIANCE).any():
             found.append(
                 "the learned noise is below what sums over the data can tell from rounding; fit a few thousand "
                 "measurements to see it"
             )
-        if len(hyper.lengthscales) and float(np.min(hyper.lengthscales)) < 1.01 * workspace.limits.shortest:
+        if (
+            len(hyper.lengthscales)
+            and float(np.min(hyper.lengthscales)) < 1.01 * workspace.search_limits.min_lengthscale
+        ):
             found.append(
                 "a lengthscale sits at the shortest one that the spectral engine resolves; fit shorter pieces of the "
                 "data, or use engine='dense' or latent='matern-7/2'"
@@ -99,10 +105,10 @@ class SpectralPosterior:
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met; sums have none."""
         data = self.workspace.data
-        if isinstance(data, RawData) and any(item.exact.any() for item in data.series):
+        if isinstance(data, PointData) and any(item.is_exact.any() for item in data.series):
             observables = self.workspace.prior.observables
             curves = [self.mean(observables, item.times)[:, o] for o, item in enumerate(data.series)]
-            check_met(data.series, observables.units.scales, curves)
+            check_exact_fit(data.series, observables.units.scales, curves)
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
@@ -114,29 +120,29 @@ class SpectralPosterior:
         times : array, shape (n,)
             In the user's units.
         """
-        view = self._look(observables, times)
-        found = [view.combine(part, view.solution.mean[:, None])[:, :, 0] for part in _blocks(times)]
+        view = self._build_design(observables, times)
+        found = [view.evaluate_observables(part, view.solution.mean[:, None])[:, :, 0] for part in _split_times(times)]
         return np.concatenate(found) if found else np.zeros((0, observables.count))
 
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
-        view = self._look(observables, times)
+        view = self._build_design(observables, times)
         found = []
-        for part in _blocks(times):
-            functions, far = view.functions(part)
-            total = np.stack([np.sum((D @ view.solution.inverse_root.T) ** 2, axis=1) for D in functions], axis=1)
+        for part in _split_times(times):
+            functions, far = view.design_matrices(part)
+            total = np.stack([np.sum((D @ view.solution.covariance_root.T) ** 2, axis=1) for D in functions], axis=1)
             found.append(total + far.astype(float) @ view.prior_variances().T)
         return np.concatenate(found) if found else np.zeros((0, observables.count))
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
-        view = self._look(observables, times)
-        functions, far = view.functions(times)
+        view = self._build_design(observables, times)
+        functions, far = view.design_matrices(times)
         stacked = np.stack(functions, axis=1)
-        reduced = stacked.reshape(-1, stacked.shape[-1]) @ view.solution.inverse_root.T
+        reduced = stacked.reshape(-1, stacked.shape[-1]) @ view.solution.covariance_root.T
         count = len(functions)
         total = (reduced @ reduced.T).reshape(len(times), count, len(times), count)
-        return total + view.far_covariance(times, far) if far.any() else total
+        return total + view.covariance_beyond_range(times, far) if far.any() else total
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
@@ -149,161 +155,167 @@ class SpectralPosterior:
             How many functions.
         generator : numpy.random.Generator
         """
-        view = self._look(observables, times, everywhere=True)
+        view = self._build_design(observables, times, whole_range=True)
         solution = view.solution
         drawn = generator.standard_normal((len(solution.mean), size))
-        amplitudes = solution.mean[:, None] + solution.inverse_root.T @ drawn
-        found = [view.combine(part, amplitudes) for part in _blocks(times)]
+        amplitudes = solution.mean[:, None] + solution.covariance_root.T @ drawn
+        found = [view.evaluate_observables(part, amplitudes) for part in _split_times(times)]
         total = np.concatenate(found) if found else np.zeros((0, observables.count, size))
         return total.transpose(2, 0, 1)
 
-    def _look(self, observables: Observables, times: Array, *, everywhere: bool = False) -> _Look:
-        """Return observables on waves that reach as far as the times need: `everywhere`, or as far as the data do."""
+    def _build_design(self, observables: Observables, times: Array, *, whole_range: bool = False) -> _FourierDesign:
+        """Return observables on waves that reach as far as the times need: `whole_range`, or as far as the data do."""
         coefficients = observables.evaluate(self.hyper.theta)
         order = coefficients.free.shape[-1] - 1
-        first = self._solve(0.0, order)
+        first = self._cached_solution(0.0, order)
         low, high = self.window
-        scaled, back = observables.units.scaled_times(times), observables.longest_window
-        reach = np.inf if everywhere else max(first.frequencies.reach, default=0.0)
+        scaled, back = observables.units.scale_times(times), observables.longest_window
+        reach = np.inf if whole_range else max(first.frequencies.correlation_range, default=0.0)
         try:
             beyond, solution = 0.0, first
-            while (wanted := self._beyond(scaled, back, reach)) > beyond:
+            while (wanted := self._window_extension(scaled, back, reach)) > beyond:
                 # Where the window is too short to tell how long the prior remembers, a longer one may tell.
-                beyond = wanted if reach < np.inf or everywhere else min(wanted, max(4.0 * beyond, high - low))
-                solution = self._solve(beyond, order)
-                reach = reach if everywhere else max(solution.frequencies.reach, default=0.0)
+                beyond = wanted if reach < np.inf or whole_range else min(wanted, max(4.0 * beyond, high - low))
+                solution = self._cached_solution(beyond, order)
+                reach = reach if whole_range else max(solution.frequencies.correlation_range, default=0.0)
         except LodekitError as problem:
             raise LodekitError(f"expected times closer to the data: {problem}") from None
-        if solution.frequencies.missed > max(_MISSED, self.workspace.tolerance):
+        if solution.frequencies.truncation_error > max(_MAX_TRUNCATION_ERROR, self.workspace.tolerance):
             raise AccuracyError(
                 "expected times closer to the data: so far out, waves miss a part of the prior of the channels that is "
-                f"{solution.frequencies.missed:.1g} of the noise; ask for times within a few windows of the data"
+                f"{solution.frequencies.truncation_error:.1g} of the noise; ask for times within a few windows of the data"
             )
-        return _Look(self, observables, coefficients, solution, everywhere)
+        return _FourierDesign(self, observables, coefficients, solution, whole_range)
 
-    def _beyond(self, scaled: Array, back: float, reach: float) -> float:
+    def _window_extension(self, scaled: Array, longest_window: float, correlation_range: float) -> float:
         """Return by how much waves must reach further than the data, for scaled times.
 
         Parameters
         ----------
         scaled : array, shape (n,)
             The times that are asked for.
-        back : float
+        longest_window : float
             How far averages reach back before these.
-        reach : float
+        correlation_range : float
             Beyond which the prior keeps nothing of the data.
         """
         low, high = self.window
-        left = min(low, max(float(scaled.min(initial=low + back)) - back, low - reach - back))
-        right = max(high, min(float(scaled.max(initial=high)), high + reach + back))
+        left = min(
+            low,
+            max(
+                float(scaled.min(initial=low + longest_window)) - longest_window,
+                low - correlation_range - longest_window,
+            ),
+        )
+        right = max(high, min(float(scaled.max(initial=high)), high + correlation_range + longest_window))
         beyond = (right - left) - (high - low)
         # A few lengths serve all requests.
         rounded = float(2.0 ** (np.ceil(2.0 * np.log2(beyond)) / 2.0)) if beyond > 0 else 0.0
-        return min(rounded, 2.0 * (reach + back))
+        return min(rounded, 2.0 * (correlation_range + longest_window))
 
-    def _solve(self, beyond: float, order: int) -> Solution:
-        """Return the regression on waves for a window longer by `beyond`, scaled, and derivatives up to `order`."""
-        key = (beyond, order)
+    def _cached_solution(self, extension: float, order: int) -> SpectralSolution:
+        """Return the regression on waves for a window longer by `extension`, scaled, and derivatives up to `order`."""
+        key = (extension, order)
         if key not in self._solutions:
             low, high = self.workspace.data.window
-            self._solutions[key] = solve(self.workspace, self.hyper, high - low + beyond, order)
+            self._solutions[key] = solve_spectral(self.workspace, self.hyper, high - low + extension, order)
         return self._solutions[key]
 
 
-def _blocks(times: Array) -> Iterator[Array]:
+def _split_times(times: Array) -> Iterator[Array]:
     """Yield times in pieces that keep matrices small."""
-    for start in range(0, len(times), _BLOCK):
-        yield times[start : start + _BLOCK]
+    for start in range(0, len(times), _CHUNK_TIMES):
+        yield times[start : start + _CHUNK_TIMES]
 
 
 @dataclass(frozen=True)
-class _Look:
+class _FourierDesign:
     """Observables on the waves and modes of a solution."""
 
     posterior: SpectralPosterior
     observables: Observables
     coefficients: Coefficients
-    solution: Solution
-    everywhere: bool
+    solution: SpectralSolution
+    whole_range: bool
 
     @property
-    def frequencies(self) -> Frequencies:
+    def frequencies(self) -> FourierFrequencies:
         return self.solution.frequencies
 
     @cached_property
-    def on_waves(self) -> NDArray[np.complex128]:
+    def fourier_coefficients(self) -> NDArray[np.complex128]:
         """The coefficients of the observables on whitened waves, shape (o, f)."""
-        point = Point.at(self.coefficients, self.solution.channels, self.posterior.hyper)
+        point = SpectralPoint.from_hyperparameters(self.coefficients, self.solution.channels, self.posterior.hyper)
         return self.posterior.workspace.spectrum.coefficients(self.frequencies, point)
 
-    def functions(self, times: Array) -> tuple[list[Array], NDArray[np.bool_]]:
+    def design_matrices(self, times: Array) -> tuple[list[Array], NDArray[np.bool_]]:
         """Return waves and modes seen through each observable, (n, d), and where processes are far, (n, processes)."""
-        waves, modes, far = self._apart(times)
+        waves, modes, far = self._basis_and_modes(times)
         found = [
-            np.concatenate([turn_columns(np, waves, own.real, own.imag), part], axis=1)
-            for own, part in zip(self.on_waves, modes, strict=True)
+            np.concatenate([apply_operator_to_columns(np, waves, own.real, own.imag), part], axis=1)
+            for own, part in zip(self.fourier_coefficients, modes, strict=True)
         ]
         return found, far
 
-    def combine(self, times: Array, amplitudes: Array) -> Array:
+    def evaluate_observables(self, times: Array, amplitudes: Array) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
-        waves, modes, _ = self._apart(times)
-        means, _ = self.observables.means(self.coefficients, times, slopes=False)
+        waves, modes, _ = self._basis_and_modes(times)
+        means, _ = self.observables.means(self.coefficients, times, with_jacobian=False)
         own, rest = np.split(amplitudes, [waves.shape[1]])
         found = []
-        for turn, part, mean in zip(self.on_waves, modes, means, strict=True):
+        for turn, part, mean in zip(self.fourier_coefficients, modes, means, strict=True):
             # Waves at many times are many more numbers than their amplitudes: these are turned.
-            found.append(waves @ turn_back(np, own, turn.real, turn.imag) + part @ rest + mean[:, None])
+            found.append(waves @ to_fourier_amplitudes(np, own, turn.real, turn.imag) + part @ rest + mean[:, None])
         return np.stack(found, axis=1)
 
-    def _apart(self, times: Array) -> tuple[Array, list[Array], NDArray[np.bool_]]:
+    def _basis_and_modes(self, times: Array) -> tuple[Array, list[Array], NDArray[np.bool_]]:
         """Return waves, (n, 2 f), modes seen through each observable, (n, m), and where processes are far."""
         low, high = self.posterior.window
-        scaled = self.observables.units.scaled_times(times)
+        scaled = self.observables.units.scale_times(times)
         # An average is far where all of its interval is.
         distance = np.maximum(np.maximum(low - scaled, scaled - self.observables.longest_window - high), 0.0)
-        far = distance[:, None] > np.array(self.frequencies.reach)[None, :]
-        if self.everywhere:
+        far = distance[:, None] > np.array(self.frequencies.correlation_range)[None, :]
+        if self.whole_range:
             far[:] = False
-        waves = waves_at(self.frequencies.values, scaled)
+        waves = fourier_basis(self.frequencies.values, scaled)
         if far.any():
             away = np.repeat(far, self.frequencies.counts, axis=1)
             waves[np.concatenate([away, away], axis=1)] = 0.0
         prior = self.posterior.workspace.prior
-        basis, _ = self.observables.mode_basis(self.coefficients, prior.groups, scaled, slopes=False)
-        roots = prior.mode_roots(self.posterior.hyper.mode_deviations)
+        basis, _ = self.observables.mode_basis(self.coefficients, prior.groups, scaled, with_jacobian=False)
+        roots = prior.mode_std(self.posterior.hyper.mode_amplitudes)
         return waves, [part * roots for part in basis], far
 
     def prior_variances(self) -> Array:
         """Return the prior variance of each observable due to each process, shape (o, processes)."""
-        power = np.abs(self.on_waves) ** 2
+        power = np.abs(self.fourier_coefficients) ** 2
         edges = np.concatenate([[0], np.cumsum(self.frequencies.counts)]).astype(int)
         parts = [power[:, i:j].sum(axis=1) for i, j in pairwise(edges)]
         return np.stack(parts, axis=1) if parts else np.zeros((len(power), 0))
 
-    def far_covariance(self, times: Array, far: NDArray[np.bool_]) -> Array:
+    def covariance_beyond_range(self, times: Array, far: NDArray[np.bool_]) -> Array:
         """Return the prior covariance where at least one of two times is far, shape (n, o, n, o)."""
         prior, hyper = self.posterior.workspace.prior, self.posterior.hyper
-        scaled = self.observables.units.scaled_times(times)
+        scaled = self.observables.units.scale_times(times)
         count, n = self.observables.count, len(times)
         total = np.zeros((n, count, n, count))
         if prior.channels is None:
-            for number, latent in enumerate(prior.latents):
+            for number, latent in enumerate(prior.kernels):
                 own = self.coefficients.free[:, number]
-                ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
+                ell, deviation = hyper.lengthscales[number], hyper.amplitudes[number]
                 windows = self.coefficients.windows, self.coefficients.windows
-                block = free_block(np, latent, scaled, scaled, own, own, ell, deviation, windows)
+                block = free_function_covariance(np, latent, scaled, scaled, own, own, ell, deviation, windows)
                 either = far[:, None, number] | far[None, :, number]
                 total += block.transpose(1, 0, 3, 2) * either[:, None, :, None]
             return total
         lag = scaled[:, None] - scaled[None, :]
-        reach = self.frequencies.reach[0] + self.observables.longest_window
+        reach = self.frequencies.correlation_range[0] + self.observables.longest_window
         near = (far[:, None, 0] | far[None, :, 0]) & (np.abs(lag) <= reach)
-        on_waves, frequencies = self.on_waves, self.frequencies.values
+        on_waves, frequencies = self.fourier_coefficients, self.frequencies.values
         rows, columns = np.nonzero(near)
         products = np.einsum("of,pf->opf", on_waves, np.conj(on_waves))
-        for start in range(0, len(rows), _BLOCK):
-            i, j = rows[start : start + _BLOCK], columns[start : start + _BLOCK]
+        for start in range(0, len(rows), _CHUNK_TIMES):
+            i, j = rows[start : start + _CHUNK_TIMES], columns[start : start + _CHUNK_TIMES]
             turned = np.exp(1j * np.outer(lag[i, j], frequencies))
             total[i, :, j, :] = np.einsum("nf,opf->nop", turned, products).real
         return total

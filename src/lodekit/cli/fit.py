@@ -1,0 +1,323 @@
+"""Commands that fit: a system file and data files in, results out; and a demonstration."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from lodekit.cli.app import (
+    BasisOption,
+    FirstOption,
+    ForceOption,
+    HeaderOption,
+    JsonOption,
+    LastOption,
+    ParamOption,
+    PositiveOption,
+    is_system_file,
+    parse_names,
+    parse_numbers,
+    parse_pairs,
+    parse_parameter_options,
+    print_message,
+)
+from lodekit.errors import EquationError, LodekitError
+from lodekit.support.files import back_up_files, check_folder
+from lodekit.support.progress import hide_progress
+from lodekit.system import catalog as examples
+from lodekit.system.files import SystemFile, read_system_file
+from lodekit.system.grammar import parse_equations
+from lodekit.system.parameters import find_channel_names
+from lodekit.system.system import System
+from lodekit.workflow.pipeline import (
+    RESULT_FILES,
+    FitRun,
+    compute_results,
+    fit_file,
+    fit_to_dict,
+    with_parameter_values,
+    write_results,
+)
+
+__all__ = ["demo", "fit"]
+
+SystemArgument = Annotated[
+    str, typer.Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
+]
+DataArgument = Annotated[
+    list[str],
+    typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
+]
+FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
+NoisyMapOption = Annotated[
+    list[str] | None,
+    typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error."),
+]
+StepOption = Annotated[
+    float | None, typer.Option("--dt", help="The time between two rows, where the file has no column of times.")
+]
+RecordsOption = Annotated[
+    str | None, typer.Option("--records", help="The column that says which record a line belongs to.")
+]
+NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
+]
+DisturbanceOption = Annotated[
+    list[str] | None,
+    typer.Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2)."),
+]
+DeviationOption = Annotated[
+    str | None,
+    typer.Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned."),
+]
+
+#: What follows options, for messages.
+_INPUT_SYNTAX, _DISTURBANCE_SYNTAX = "CHANNEL=hold, or =linear, or =auto", "CHANNEL=white, or =matern-3/2 and the like"
+#: What files of measurements are called.
+DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".pq", ".gz")
+
+
+class _InputsAndDisturbances(NamedTuple):
+    """Known inputs and disturbances with their kinds, by channel."""
+
+    inputs: dict[str, str]
+    disturbances: dict[str, str]
+
+
+def _parse_mode_deviation(text: str | None) -> float | str | None:
+    """Return a number where it is one, and the word otherwise, which is checked later."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def fit(
+    system: SystemArgument,
+    data: DataArgument,
+    out: FolderOption = None,
+    param: ParamOption = None,
+    positive: PositiveOption = None,
+    mapping: NoisyMapOption = None,
+    header: HeaderOption = None,
+    dt: StepOption = None,
+    first: FirstOption = None,
+    last: LastOption = None,
+    records: RecordsOption = None,
+    values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
+    start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
+    noise: NoiseOption = None,
+    latent: Annotated[str | None, typer.Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
+    prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,
+    basis: BasisOption = None,
+    deviation: DeviationOption = None,
+    given: InputOption = None,
+    disturbance: DisturbanceOption = None,
+    engine: EngineOption = "auto",
+    restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Fit a system to measurements: summary, model, predictions, figures and a report.
+
+    Results of an earlier fit in the same folder are kept, in a folder earlier-1 inside, unless --force is given.
+    Examples: lodekit fit plant.toml log.csv --map y=temperature --set K=2;
+    lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
+    """
+    _check_options(out, as_json, quiet)
+    with hide_progress() if quiet else nullcontext():
+        read = _read_system(system, data, param, positive, _parse_inputs_and_disturbances(given, disturbance))
+        file = _apply_options(read, values, start, basis)
+        check_folder(folder := _default_folder(data[0]) if out is None else out)
+        product = fit_file(
+            file,
+            data,
+            columns=_parse_columns(mapping),
+            header=header,
+            dt=dt,
+            window=(first, last),
+            records=records,
+            command=shlex.join(["lodekit", *sys.argv[1:]]),
+            noise=noise,
+            latent=latent,
+            prior=prior,
+            mode_deviation=_parse_mode_deviation(deviation),
+            engine=engine,
+            restarts=restarts,
+            random_state=seed,
+        )
+        paths = _write_results(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
+    _print_result(product, paths, as_json=as_json, quiet=quiet)
+
+
+def _parse_columns(mapping: list[str] | None) -> dict[str, str]:
+    """Return which column each observable has, and its noise."""
+    from lodekit.data.tables import parse_mapping
+
+    return parse_mapping(mapping or [])
+
+
+def _parse_inputs_and_disturbances(given: list[str] | None, disturbance: list[str] | None) -> _InputsAndDisturbances:
+    """Return known inputs and disturbances that options name."""
+    return _InputsAndDisturbances(
+        parse_pairs(given or [], "--input", _INPUT_SYNTAX),
+        parse_pairs(disturbance or [], "--disturbance", _DISTURBANCE_SYNTAX),
+    )
+
+
+def _read_system(
+    source: str, data: list[str], param: list[str] | None, positive: list[str] | None, external: _InputsAndDisturbances
+) -> SystemFile:
+    """Return a system file, or what one with these equations alone would hold, driven as options say.
+
+    What they say goes before what the file does.
+    """
+    file = _read_equations(source, data, param, positive, [*external.inputs, *external.disturbances])
+    inputs, disturbances = {**file.inputs, **external.inputs}, {**file.disturbances, **external.disturbances}
+    return replace(file, inputs=inputs, disturbances=disturbances)
+
+
+def _read_equations(
+    source: str, data: list[str], param: list[str] | None, positive: list[str] | None, external_channels: Sequence[str]
+) -> SystemFile:
+    """Return the same as the file alone says it; what is driving is not proposed as a parameter."""
+    if Path(source).suffix.lower() in DATA_SUFFIXES and (data[0].lower().endswith(".toml") or "=" in data[0]):
+        raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
+    if is_system_file(source):
+        if param or positive:
+            raise LodekitError("a system file names its own parameters; remove --param and --positive")
+        return read_system_file(source)
+    if re.fullmatch(r"[\w./\\:~ -]+", source):
+        what = 'a system file (.toml) or equations such as "tau*y\' + y = K*u"'
+        raise LodekitError(f"expected {what}, got {source!r}, and there is no such file")
+    try:
+        return SystemFile(System(source, parameters=parse_parameter_options(source, param, positive)), {}, "")
+    except EquationError as problem:
+        if not problem.undeclared:
+            raise
+        constants = [name for name in _guess_parameters(source, data[0]) if name not in external_channels]
+        raise EquationError(str(problem), undeclared=constants) from None
+
+
+def _guess_parameters(equations: str, data: str) -> list[str]:
+    """Return what is differentiated nowhere in equations, and is called like no column of a data file."""
+    from lodekit.data.preview import preview_table
+    from lodekit.data.tables.columns import resolve_columns
+
+    parsed = parse_equations(equations)
+    every = find_channel_names(parsed, ())
+    try:
+        look = preview_table(Path(data))
+        measured = resolve_columns(look.names, every, time=look.time.name if look.time else None).values
+    except LodekitError:
+        measured = {}
+    moved = {name for name in every if re.search(rf"\b{name}\s*(?:'|\(t\)\s*')|\b(?:D|diff)\(\s*{name}\b", equations)}
+    return [name for name in every if name not in moved and name not in measured]
+
+
+def _apply_options(
+    file: SystemFile, values: list[str] | None, start: list[str] | None, basis: list[str] | None
+) -> SystemFile:
+    """Return a system file with what options say about its parameters and its free functions."""
+    known, starts = parse_numbers(values or [], "--set"), parse_numbers(start or [], "--start")
+    file = with_parameter_values(file, known, starts)
+    return replace(file, system=file.system.with_basis(parse_names(basis))) if basis else file
+
+
+def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:
+    if as_json and quiet:
+        raise LodekitError("expected --json or --quiet, got both; choose one")
+    if out is not None and out == Path():
+        raise LodekitError("expected a folder after --out, got nothing; --out ./results is one")
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results.")] = Path("demo"),
+    force: ForceOption = False,
+) -> None:
+    """Fit the heating system of the paper to 25 noisy measurements, and write a report."""
+    import numpy as np
+
+    from lodekit.model import LODEGP
+
+    example = examples.heating()
+    console = Console()
+    console.print(Text("A heating element u warms f1, which warms f2; a and b are unknown.", "italic"))
+    console.print()
+    for line in (*example.system.equations, "", *example.system.explain().splitlines(), ""):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    times = np.linspace(-5, 5, 25)
+    table = example.solution_at(times) + 0.02 * np.random.default_rng(0).standard_normal((25, 3))
+    gp = LODEGP(example.system, random_state=0).fit(times, table)
+    truth = ", ".join(f"{name} = {float(value):g}" for name, value in example.values.items())
+    notes = (f"Simulated data: the paper's solution at 25 times with noise of 0.02. The truth is {truth}.",)
+    product = FitRun(gp.label(title="The heating system of the paper"), "built-in data", "lodekit demo", notes)
+    data = {"t": times, **dict(zip(gp.system.channels, table.T, strict=True))}
+    paths = _write_results(product, out, data=data, force=force)
+    _print_summary(product, paths)
+    console.print(notes[0], soft_wrap=True, highlight=False)
+
+
+def _default_folder(data: str) -> Path:
+    """Return the folder of the results of a data file: its name without its ending."""
+    name = re.sub(r"(?i)(\.(csv|tsv|txt|dat|parquet|pq))?(\.gz)?$", "", Path(data).name)
+    plain = re.sub(r"[*?\[\]]", "", name).strip(". -_")
+    return Path(f"{plain or 'data'}-fit")
+
+
+def _write_results(
+    fit_run: FitRun,
+    folder: Path,
+    *,
+    figures: bool = True,
+    notes: bool = False,
+    data: Mapping[str, Any] | None = None,
+    force: bool = False,
+    quiet: bool = False,
+) -> dict[str, Path]:
+    if notes and fit_run.notes:
+        print_message(f"{fit_run.source}: {'; '.join(fit_run.notes)}")
+    results = compute_results(fit_run, figures=figures, data=data)
+    for remark in results.remarks:
+        print_message(remark)
+    aside = None if force else back_up_files(folder, results.contents, RESULT_FILES)
+    if aside is not None and not quiet:
+        print_message(f"{folder} held earlier results; they are in {aside} now (--force replaces them)")
+    return write_results(fit_run, results, folder)
+
+
+def _print_summary(fit_run: FitRun, paths: Mapping[str, Path]) -> None:
+    typer.echo(fit_run.gp.summary())
+    typer.echo(f"\nReport: {paths['report.html']}")
+    others = ", ".join(name for name in paths if name != "report.html")
+    typer.echo(f"Beside it: {others}")
+
+
+def _print_result(fit_run: FitRun, paths: Mapping[str, Path], *, as_json: bool, quiet: bool) -> None:
+    """Print the result; end with exit code 1 where the fit failed, though everything was written."""
+    if as_json:
+        typer.echo(json.dumps(fit_to_dict(fit_run, paths), indent=2, ensure_ascii=False))
+    elif not quiet:
+        _print_summary(fit_run, paths)
+    if not fit_run.gp.converged_:
+        print_message("the fit failed; see the warnings")
+        raise typer.Exit(1)

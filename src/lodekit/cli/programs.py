@@ -1,0 +1,102 @@
+"""The command that runs the paper again.
+
+The command that opens the studio: a page in the browser, served by this machine for this machine.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lodekit.errors import LodekitError
+from lodekit.support.files import check_folder
+from lodekit.support.progress import track_progress
+
+__all__ = ["PaperTopic", "reproduce", "studio"]
+
+
+VERDICT_COLORS = {"yes": "green", "no": "red", "tie": "yellow", "open": "dim"}
+
+
+class PaperTopic(StrEnum):
+    """What can be reproduced."""
+
+    bipendulum = "bipendulum"
+    heating = "heating"
+    three_tank = "three-tank"
+    lfm = "lfm"
+    eigenvalues = "eigenvalues"
+    runtime = "runtime"
+    construction = "construction"
+    evidence = "evidence"
+    everything = "all"
+
+
+def reproduce(
+    topic: Annotated[PaperTopic, typer.Argument(help="Which experiment of the paper.")] = PaperTopic.everything,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Three repetitions: a minute or two; all takes a quarter of an hour.")
+    ] = False,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", help="Runs at the same time, -1 for one on each core; times are not fair then."),
+    ] = 1,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results and reports.")] = Path("reproduction"),
+) -> None:
+    """Run the paper's experiments in four ways, and put each figure beside the published one.
+
+    An interrupted run goes on where it was. GPyTorch and matplotlib are needed: the extras gpytorch and plot.
+    """
+    from lodekit.paper.claims import check_claims
+    from lodekit.paper.report import write_report
+    from lodekit.paper.results import RunResults
+    from lodekit.paper.runner import collect_results, make_plan
+    from lodekit.plotting import import_matplotlib
+
+    # Known now, and not after a quarter of an hour.
+    import_matplotlib()
+    check_folder(out)
+    plan = make_plan(topic.value, quick=quick)
+    rows = []
+    with track_progress("reproducing", len(plan.runs())) as advance:
+        for job, row in collect_results(plan, out / "runs", jobs):
+            rows.append(row)
+            advance(1, job.name)
+    results = RunResults(rows)
+    with track_progress("drawing") as advance:
+        paths = write_report(results, plan, out, notify=partial(advance, 1))
+    console = Console(soft_wrap=True, highlight=False)
+    for claim in check_claims(results):
+        console.print(f"[{VERDICT_COLORS[claim.status]}]{claim.status:>4}[/]", end="  ")
+        console.print(f"{claim.text} ({claim.evidence})", markup=False)
+    for path in paths[:3]:
+        typer.echo(path)
+
+
+def studio(
+    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="CSV or Parquet file to begin with.")] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the page is served.")] = 8501,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether a browser is opened.")] = True,
+    address: Annotated[
+        str, typer.Option("--address", help="Who may see it: this machine alone, or 0.0.0.0 for the whole network.")
+    ] = "localhost",
+) -> None:
+    """Open a page in the browser: type equations, drop data, see the answer.
+
+    Example: lodekit studio log.csv
+    """
+    if find_spec("streamlit") is None:
+        raise LodekitError("the studio needs Streamlit, which is not installed; try: pip install 'lodekit[studio]'")
+    if data is not None and not os.path.isfile(data):
+        raise LodekitError(f"expected a data file, {data} is none")
+    from lodekit.studio.app import serve, startup_message
+
+    typer.echo(startup_message(data, port, address))
+    serve(data, port=port, browser=browser, address=address)

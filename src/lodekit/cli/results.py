@@ -1,0 +1,327 @@
+"""Commands on a fitted model, and simulated data to try things on.
+
+The command that holds a fitted model against a record that it has not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lodekit.cli.app import (
+    FirstOption,
+    JsonOption,
+    LastOption,
+    MapOption,
+    ModelArgument,
+    OutOption,
+    ParamOption,
+    parse_horizon,
+    parse_names,
+    parse_numbers,
+    prediction_times,
+    print_message,
+    read_system,
+    write_output,
+)
+from lodekit.errors import LodekitError
+from lodekit.support.arguments import check_parameters
+from lodekit.support.files import write_atomically
+from lodekit.system import catalog as examples
+from lodekit.workflow.pipeline import (
+    forecast_table,
+    merge_columns,
+    prediction_table,
+    read_model,
+    sample_table,
+    simulation_table,
+    to_csv,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lodekit.system.system import System
+
+__all__ = ["check", "predict", "sample", "simulate", "validate"]
+
+
+#: How many numbers are drawn at most.
+MAX_SAMPLED_NUMBERS = 20_000_000
+
+FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
+CountOption = Annotated[int, typer.Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
+AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
+RecordOption = Annotated[str | None, typer.Option("--record", help="The name of one record; all by default.")]
+ObservableOption = Annotated[
+    list[str] | None,
+    typer.Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.'),
+]
+
+
+def predict(
+    model: ModelArgument,
+    start: FromOption = None,
+    stop: ToOption = None,
+    count: CountOption = 200,
+    at: AtOption = None,
+    observable: ObservableOption = None,
+    record: RecordOption = None,
+    ahead: Annotated[
+        str | None,
+        typer.Option("--ahead", help="So many rows, or a time such as '24 h', ahead: at the times of the record."),
+    ] = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print means and standard deviations at new times, as CSV; they count the uncertainty of all that was learned.
+
+    Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
+    """
+    gp = read_model(model)
+    if ahead is not None:
+        if start is not None or stop is not None or at is not None:
+            raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --at")
+        columns = forecast_table(gp, parse_horizon(ahead), observable or None, record)
+    else:
+        columns = prediction_table(gp, prediction_times(gp, start, stop, count, at, record), observable or None)
+    write_output(json.dumps(columns) + "\n" if as_json else to_csv(columns), out)
+
+
+def sample(
+    model: ModelArgument,
+    start: FromOption = None,
+    stop: ToOption = None,
+    count: CountOption = 200,
+    at: AtOption = None,
+    observable: ObservableOption = None,
+    record: RecordOption = None,
+    size: Annotated[int, typer.Option("--size", min=1, help="How many functions.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
+    out: OutOption = None,
+) -> None:
+    """Draw whole solutions, each at parameters of its own, as CSV: numbers, times, channels, parameters.
+
+    Example: lodekit sample log-fit --size 3 --seed 1
+    """
+    gp = read_model(model)
+    times = prediction_times(gp, start, stop, count, at, record)
+    names = observable or gp.fit_.setup.channels
+    total = size * len(names) * sum(map(len, times.values()))
+    if total > MAX_SAMPLED_NUMBERS:
+        raise LodekitError(f"expected at most {MAX_SAMPLED_NUMBERS:,} numbers at once, got {total:,}")
+    columns = sample_table(gp, times, names, size=size, seed=seed)
+    write_output(to_csv(columns), out)
+
+
+def check(
+    model: ModelArgument,
+    start: FromOption = None,
+    stop: ToOption = None,
+    count: CountOption = 1000,
+    record: RecordOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show that a model satisfies its equations: what is proved exactly, and what is measured on its curves.
+
+    The exit code is 1 where the measured residual is more than rounding.
+    """
+    from lodekit.results.certificate import join_certificates
+
+    gp = read_model(model)
+    times = prediction_times(gp, start, stop, count, None, record)
+    found = join_certificates([gp.certificate(own, record=name) for name, own in times.items()])
+    if as_json:
+        content = {
+            "identities": list(found.identities),
+            "residual": found.residual,
+            "uncertainty": found.uncertainty,
+            "strict": found.is_strict,
+            **({"sense": found.sense, "measured": found.mean.residuals.shape[1]} if found.sense else {}),
+        }
+        typer.echo(json.dumps(content, indent=2))
+    else:
+        typer.echo(str(found))
+        says = (
+            "The curves satisfy the equations."
+            if found.mean.residuals.shape[1]
+            else "What is proved holds for all curves."
+        )
+        typer.echo(says if found.is_strict else "The residual is more than rounding.")
+    if not found.is_strict:
+        raise typer.Exit(1)
+
+
+def simulate(
+    source: Annotated[
+        str, typer.Argument(help="Name in the catalog, a system file (.toml), or equations; or a fitted MODEL.")
+    ],
+    inputs: Annotated[Path | None, typer.Argument(help="For a MODEL: a file with times and its inputs.")] = None,
+    start: Annotated[float | None, typer.Option("--from", help="First time.")] = None,
+    stop: Annotated[float | None, typer.Option("--to", help="Last time.")] = None,
+    count: CountOption = 100,
+    noise: Annotated[float, typer.Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
+    values: Annotated[list[str] | None, typer.Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
+    lengthscale: Annotated[
+        float | None, typer.Option("--lengthscale", help="How quickly free functions change.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of draws and noise.")] = 0,
+    param: ParamOption = None,
+    state: Annotated[
+        str, typer.Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
+    ] = "rest",
+    record: Annotated[
+        str | None, typer.Option("--record", help="Of a MODEL with several records: the one that it starts from.")
+    ] = None,
+    out: OutOption = None,
+) -> None:
+    """Make data to try things on: the solution of a catalog example, or a draw from the prior of a system, as CSV.
+
+    With a fitted MODEL and a file of inputs: what it does under these, with standard deviations.
+
+    Examples: lodekit simulate heating --from -5 --to 5 --n 25 --noise 0.02 --out heating.csv;
+    lodekit simulate log-fit inputs.csv --start y=20
+    """
+    if inputs is not None:
+        if noise or values or lengthscale is not None or param:
+            raise LodekitError(
+                "a fitted model has learned its values; expected no --noise, --set, --lengthscale, --param"
+            )
+        write_output(to_csv(_simulate_response(source, inputs, state, record, start, stop, count)), out)
+        return
+    if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
+        raise LodekitError(
+            f"expected a file of inputs beside the fitted model, such as lodekit simulate {source} inputs.csv, got none"
+        )
+    import numpy as np
+
+    if not math.isfinite(noise) or noise < 0:
+        raise LodekitError(f"expected --noise of zero or more, got {noise}")
+    low = 0.0 if start is None else start
+    times = np.linspace(*_check_range(low, low + 10.0 if stop is None else stop), count)
+    generator, numbers = np.random.default_rng(seed), parse_numbers(values or [], "--set")
+    example = examples.find_example(source)
+    if example is None:
+        system = read_system(source, parse_names(param), [])
+        table = _sample_prior(system, times, numbers, lengthscale, seed)
+    elif numbers or lengthscale is not None or param:
+        raise LodekitError(f"{source} is a solution of the catalog at its own values; expected no --set, --lengthscale")
+    else:
+        system, table = example.system, example.solution_at(times)
+    table = table + noise * generator.standard_normal(table.shape)
+    columns: dict[str, Any] = {"t": times.tolist()}
+    merge_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.plain_channels)})
+    write_output(to_csv(columns), out)
+
+
+def _sample_prior(
+    system: System, times: NDArray[np.float64], values: dict[str, float], lengthscale: float | None, seed: int
+) -> NDArray[np.float64]:
+    """Return a draw from the prior of a system, (n, channels)."""
+    from lodekit.results.simulation import simulate as draw
+
+    check_parameters(system.parameters, values)
+    for name, own in system.parameters.items():
+        if name not in values and own.fixed is None and own.start is None:
+            raise LodekitError(f"expected a value for the parameter {name!r}; try --set {name}=1")
+    found: NDArray[np.float64] = draw(system, times, values, lengthscale=lengthscale, random_state=seed)[0]
+    return found
+
+
+def _simulate_response(
+    model: str, path: Path, state: str, record: str | None, first: float | None, last: float | None, count: int
+) -> dict[str, Any]:
+    """Return what a model does under the inputs of a file, as columns; at the times of the file, or between two."""
+    import numpy as np
+
+    from lodekit.workflow.new_data import read_inputs
+
+    gp = read_model(model)
+    if state in ("begin", "end") and record is None and len(gp.records_) > 1:
+        raise LodekitError(f"expected --record, one of {', '.join(gp.records_)}: each of them has a state of its own")
+    if "=" not in state and state not in ("rest", "begin", "end"):
+        raise LodekitError(f"expected --start rest, begin or end, or values such as --start y=20, got {state!r}")
+    start: str | dict[str, float] = parse_numbers([state], "--start") if "=" in state else state
+    signals = read_inputs(gp, path)
+    if first is None and last is None:
+        times = np.unique(np.concatenate([times for times, _ in signals.values()]))
+    else:
+        low = min(t[0] for t, _ in signals.values()) if first is None else first
+        high = max(t[-1] for t, _ in signals.values()) if last is None else last
+        times = np.linspace(*_check_range(low, high), count)
+    return simulation_table(gp, times, signals, start, record)
+
+
+def _check_range(low: float, high: float) -> tuple[float, float]:
+    """Return the first and the last time, or raise."""
+    if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
+        raise LodekitError(f"expected --from before --to, got {low} and {high}")
+    return low, high
+
+
+def validate(
+    model: ModelArgument,
+    data: Annotated[str, typer.Argument(help="CSV or Parquet file of a record that was not used.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--given", help="Channels that are known over the whole record, where the fit has no inputs."),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start",
+            help="What tells the initial state: the number of first rows, or all; the first 10 where disturbances or "
+            "free functions drive, which all rows would tell as well.",
+        ),
+    ] = "all",
+    ahead: Annotated[
+        str, typer.Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
+    ] = "1,5,10",
+    mapping: MapOption = None,
+    dt: Annotated[
+        float | None, typer.Option("--dt", help="The time between two rows, without a column of times.")
+    ] = None,
+    first: FirstOption = None,
+    last: LastOption = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict a record that was not used from its inputs alone, and some rows ahead: fit percentages, coverage.
+
+    Ends with exit code 1 where the model does not hold there.
+
+    Example: lodekit validate log-fit other.csv --plot free-run.png
+    """
+    from lodekit.data.tables import parse_mapping
+    from lodekit.plotting import to_png
+    from lodekit.workflow.new_data import read_record
+
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
+    gp = read_model(model)
+    found = gp.validate(
+        read_record(gp, data, parse_mapping(mapping or []), dt, (first, last)),
+        given=parse_names(given) or None,
+        start=start if start == "all" else _parse_integer(start, "--start"),
+        ahead=[parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],
+    )
+    if plot is not None:
+        write_atomically(plot, to_png(found.plot()))
+    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else repr(found))
+    if not found.holds:
+        print_message("the model does not hold on this record; see the verdict")
+        raise typer.Exit(1)
+
+
+def _parse_integer(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise LodekitError(f"expected a whole number for {option}, got {text!r}") from None

@@ -1,0 +1,277 @@
+"""Text files that grow, and pipes: lines as they arrive, read with the rules for columns and cells of whole files."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from lodekit.data.sources import ReadOptions, infer_schemas
+from lodekit.data.tables.reader import TableSchema, detect_decimal_mark, read_block
+from lodekit.data.tables.text import SAMPLE_BYTES, TextBlock, TextFile, as_data_errors, read_lines, split_cells
+from lodekit.errors import DataError
+
+__all__ = ["InvalidRow", "TableRow", "follow_file", "follow_pipe", "follow_rows"]
+
+#: How many bytes are read at once, and how often a file is looked at that has not grown.
+_CHUNK_BYTES, _POLL_SECONDS = 1 << 20, 0.2
+#: From so many lines on a table is told, or refused; and where nothing more comes for a while.
+_MIN_LINES_FOR_DETECTION, _MIN_LINES_IF_IDLE = 20, 2
+#: What has no line ends for so long is no table.
+_MAX_LINE_BYTES = 16 << 20
+#: How gzip, Parquet and zip files begin.
+_BINARY_SIGNATURES = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One line of a table.
+
+    Parameters
+    ----------
+    line_number : int
+        Where it stands, counted from one.
+    time : float
+        In the unit of the model.
+    values, noise : dict of observable to float
+        NaN where something is missing.
+    """
+
+    line_number: int
+    time: float
+    values: Mapping[str, float]
+    noise: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class InvalidRow:
+    """A line that could not be read.
+
+    Parameters
+    ----------
+    message : str
+        Which one, and why.
+    """
+
+    message: str
+
+
+def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
+    """Yield what a file holds, and what is added to it; empty pieces where nothing was added for a while.
+
+    Parameters
+    ----------
+    path : Path
+        A pipe with a name, such as that of ``<(command)`` in a shell, has an end of its own.
+    once : bool
+        Whether the end of the file is the end.
+    """
+    with as_data_errors(), path.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            # Reading so much at once would wait for it.
+            yield from follow_pipe(file)
+            return
+        while True:
+            piece = file.read(_CHUNK_BYTES)
+            yield piece
+            if piece:
+                continue
+            if once:
+                return
+            if os.fstat(file.fileno()).st_size < file.tell():
+                raise DataError("expected a file that grows, it was cut short while it was read; start again")
+            if not _is_same_file(path, file):
+                raise DataError("expected a file that grows, another one took its place, or none; start again")
+            time.sleep(_POLL_SECONDS)
+
+
+def _is_same_file(path: Path, file: IO[bytes]) -> bool:
+    """Return whether a path still names an open file: logs that are put aside are renamed, and grow no more."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def follow_pipe(pipe: IO[bytes]) -> Iterator[bytes]:
+    """Yield what a pipe delivers, as it comes, up to its end."""
+    read = getattr(pipe, "read1", pipe.read)
+    with as_data_errors():
+        while piece := read(_CHUNK_BYTES):
+            yield piece
+
+
+def follow_rows(
+    chunks: Iterator[bytes], where: str, make_options: Callable[[Sequence[str]], ReadOptions]
+) -> Iterator[TableRow | InvalidRow | TableSchema | None]:
+    """Yield the plan of a table once it is known, then rows, and lines that could not be read; None between pieces.
+
+    Parameters
+    ----------
+    chunks : iterator of bytes
+        What `follow_file` or `follow_pipe` yield.
+    where : str
+        What the table is called in messages.
+    make_options : callable
+        What is asked of a table, given the names of its columns.
+    """
+    rest, before, opened = b"", 0, None
+    for piece in chunks:
+        rest += piece
+        cut = rest.rfind(b"\n") + 1
+        if len(rest) - cut > _MAX_LINE_BYTES:
+            raise DataError(f"{where}: expected lines of text, one is longer than {_MAX_LINE_BYTES >> 20} MB")
+        if opened is None:
+            # Where nothing more comes for a while, what is there should make sense.
+            enough = _MIN_LINES_FOR_DETECTION if piece else _MIN_LINES_IF_IDLE
+            opened = _detect_table(rest[:cut], where, make_options, enough) if cut else None
+            if opened is None:
+                yield None
+                continue
+            yield opened[1]
+        yield from _parse_lines(rest[:cut], before, *opened)
+        before, rest = before + rest.count(b"\n", 0, cut), rest[cut:]
+        yield None
+    # The last line of a table may lack its end.
+    if opened is None:
+        opened = _detect_table(rest, where, make_options, 0)
+        if opened is None:
+            raise DataError(f"{where}: expected rows of numbers below a header, found none")
+        yield opened[1]
+    yield from _parse_lines(rest, before, *opened)
+
+
+def _detect_table(
+    head: bytes, where: str, make_options: Callable[[Sequence[str]], ReadOptions], min_lines: int
+) -> tuple[TextFile, TableSchema] | None:
+    """Return how a table is written and what is read of it; None where fewer lines than enough do not tell it yet."""
+    if head.startswith(_BINARY_SIGNATURES):
+        raise DataError(f"{where}: expected text that grows line by line, got packed or binary data")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(f"{where}: expected text in UTF-8, got UTF-16; try iconv -f UTF-16 -t UTF-8 before it")
+    sample = head if len(head) <= SAMPLE_BYTES else head[: head.rfind(b"\n", 0, SAMPLE_BYTES) + 1]
+    lines = sample.count(b"\n")
+    try:
+        found = TextFile.open(partial(BytesIO, sample))
+        plain = b"".join(read_lines(partial(BytesIO, sample), len(sample) + 4)).split(b"\n")
+        start = found.dialect.header_lines
+        body = [line for line in plain[start:] if _has_expected_width(line, found)]
+        if not body:
+            return None
+        table = replace(found, open_file=partial(BytesIO, b"\n".join(plain[:start] + body)))
+        (plan,), _ = infer_schemas({where: table}, make_options(table.names))
+        return table, replace(plan, decimal_mark=_detect_decimal_mark(body, table, plan))
+    except DataError as problem:
+        # Names of columns make no sense before the first row has come.
+        if lines >= min_lines:
+            raise DataError(f"{where}: {problem}" if where not in str(problem) else str(problem)) from None
+        return None
+
+
+def _split_cells(line: bytes, table: TextFile) -> list[str]:
+    """Return the cells of a line; raise where its quotes make no sense."""
+    lines = [(1, line.decode(errors="replace"))]
+    return [cell for _, cells in split_cells(lines, table.separator, strict=True) for cell in cells]
+
+
+def _has_expected_width(line: bytes, table: TextFile) -> bool:
+    """Return whether a line has as many cells as the table has columns; others are named when their turn comes."""
+    try:
+        cells = _split_cells(line, table)
+    except DataError:
+        return False
+    return bool(line.strip()) and len(cells) >= len(table.names) and not any(map(str.strip, cells[len(table.names) :]))
+
+
+def _detect_decimal_mark(lines: Sequence[bytes], table: TextFile, plan: TableSchema) -> str:
+    """Return the decimal mark of the first line that has one; empty where none has."""
+    try:
+        return detect_decimal_mark(table, plan).decimal_mark
+    except DataError:
+        pass
+    for line in lines:
+        try:
+            found = read_block(_make_block(line, 0, table, plan), plan).number_format.decimal_mark
+        except DataError:
+            continue
+        if found:
+            return found
+    return ""
+
+
+def _make_block(data: bytes, before: int, table: TextFile, plan: TableSchema) -> TextBlock:
+    chosen = tuple(dict.fromkeys(table.names.index(name) for name in plan.columns.used))
+    return TextBlock(data, before, table.dialect, chosen)
+
+
+def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -> Iterator[TableRow | InvalidRow]:
+    """Yield the rows of some lines; where one of them cannot be read, line by line."""
+    if before < table.dialect.header_lines:
+        for _ in range(table.dialect.header_lines - before):
+            data = data[data.find(b"\n") + 1 :]
+        before = table.dialect.header_lines
+    if not data.strip():
+        return
+    try:
+        yield from _parse_rows(_normalize_lines(data), before, table, plan)
+        return
+    except DataError:
+        pass
+    for number, line in enumerate(_split_lines(data), before):
+        try:
+            yield from _parse_rows(_normalize_lines(line), number, table, plan) if line.strip() else ()
+        except DataError as problem:
+            if _is_repeated_header(line, number, table):
+                continue
+            yield InvalidRow(str(problem) if f"line {number + 1}" in str(problem) else f"line {number + 1}: {problem}")
+
+
+def _normalize_lines(data: bytes) -> bytes:
+    """Return lines as UTF-8, with plain ends; raise where they are no text."""
+    if b"\0" in data:
+        # What a logger leaves that lost its power.
+        raise DataError("expected text, got zero bytes")
+    return b"".join(read_lines(partial(BytesIO, data), len(data) + 4))
+
+
+def _split_lines(data: bytes) -> list[bytes]:
+    """Return lines without their ends, whichever these are."""
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+
+
+def _is_repeated_header(line: bytes, number: int, table: TextFile) -> bool:
+    """Return whether a line holds the names of the columns once more; raise where they are others from there on."""
+    try:
+        found = [cell.strip() for cell in _split_cells(line, table)]
+    except DataError:
+        return False
+    known = [name.casefold() for name in table.names]
+    if not set(known).intersection(cell.casefold() for cell in found):
+        return False
+    if [cell.casefold() for cell in found] != known:
+        raise DataError(
+            f"line {number + 1}: the columns change there, from {', '.join(table.names)} to {', '.join(found)}; start "
+            "again with a file that begins with that line"
+        )
+    return True
+
+
+def _parse_rows(data: bytes, before: int, table: TextFile, plan: TableSchema) -> list[TableRow]:
+    block = _make_block(data, before, table, plan)
+    found, lines = read_block(block, plan), block.read()[1].numbers
+    values, noise = ({n: v.tolist() for n, v in part.items()} for part in (found.values, found.noise))
+    if len(lines) != len(found.times) or not np.isfinite(found.times).all():
+        raise DataError("expected a time in every row")
+    return [
+        TableRow(line, t, {n: v[k] for n, v in values.items()}, {n: v[k] for n, v in noise.items()})
+        for k, (line, t) in enumerate(zip(lines.tolist(), found.times.tolist(), strict=True))
+    ]

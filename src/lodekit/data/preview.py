@@ -1,0 +1,365 @@
+"""Columns that somebody set: they jump, and are held, or take two values; smooth and quantised sensors do not.
+
+A first look at a data file: what its columns hold, which one is the time, and which ones somebody set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.tables.cells import normalize_missing, parse_number_columns
+from lodekit.data.tables.columns import format_column_list, have_number_names, is_time_name, unit_from_name
+from lodekit.data.tables.dates import Durations, Timestamps, is_date
+from lodekit.data.tables.reader import TableSource, open_table
+from lodekit.data.tables.strings import StringColumn, prefix_errors
+from lodekit.errors import DataError
+
+__all__ = [
+    "ColumnPreview",
+    "TablePreview",
+    "describe_off_periods",
+    "describe_steps",
+    "looks_like_input",
+    "preview_table",
+]
+
+
+Array = NDArray[np.float64]
+#: With fewer rows nothing can be told.
+_MIN_ROWS = 8
+#: A jump is this share of the range at least; one that is not exact has neighbours that change by less than this share
+#: of it, and what is between jumps wanders by less than this share of the range.
+_MIN_JUMP_SHARE, _MAX_NEIGHBOUR_CHANGE_SHARE, _MAX_DRIFT_SHARE = 0.15, 0.2, 0.1
+#: Noise about two levels is at most this share of their distance.
+_MAX_LEVEL_NOISE_SHARE = 0.05
+#: Held exactly: this share of the rows is equal to the row before, jumps make up this share of all changes (squared),
+#: and this share of the changes passes over some other value that occurs.
+_MIN_EQUAL_SHARE, _MIN_JUMP_POWER_SHARE, _MIN_SKIPPED_VALUE_SHARE = 0.5, 0.8, 0.2
+#: Switched off: this share of the rows is exactly zero, in so many runs at least, each of so many rows; half of the
+#: others exceed this share of the largest.
+_MIN_ZERO_SHARE, _MIN_ZERO_RUNS, _MIN_ZERO_RUN_ROWS, _MIN_ACTIVE_MEDIAN_SHARE = 0.2, 3, 3, 0.1
+
+
+def looks_like_input(values: Array) -> bool:
+    """Return whether a series looks like one that somebody set: held between jumps, or switched between two levels.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        Measurements in the order of time, none missing.
+
+    Examples
+    --------
+    >>> is_stepped(np.repeat([0.0, 50.0, 20.0, 80.0], 10)), is_stepped(np.sin(np.arange(40.0)))
+    (True, False)
+    """
+    return bool(describe_steps(values))
+
+
+def describe_steps(values: Array) -> str:
+    """Return what makes a series look as if somebody had set it, in words; empty where nothing does.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        Measurements in the order of time, none missing.
+
+    Examples
+    --------
+    >>> find_steps(np.array([0.0, 1.5, 1.5, 0.0, 1.5, 0.0, 0.0, 1.5, 0.0]))
+    'takes two values only, 0 and 1.5'
+    >>> find_steps(np.repeat([20.0, 35.0, 25.0, 30.0], 3))
+    'is held for about 3 rows at a time between jumps'
+    >>> find_steps(np.round(np.sin(np.arange(0, 6, 0.01)), 1))  # a sensor with a coarse display
+    ''
+    """
+    if len(values) < _MIN_ROWS:
+        return ""
+    span = float(np.ptp(values))
+    if not span > 1e-9 * float(np.max(np.abs(values))):
+        return ""
+    return (
+        _describe_two_values(values, span)
+        or _describe_piecewise_constant(values, span)
+        or _describe_two_levels(values, span)
+        or _describe_isolated_jumps(values, span)
+    )
+
+
+def describe_off_periods(values: Array) -> str:
+    """Return, in words, that a series is often switched off, as powers, flows and sunshine are; empty where it is not.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        Measurements in the order of time, none missing.
+
+    Examples
+    --------
+    >>> find_rest(np.array([0.0, 0.0, 0.0, 5.1, 4.2, 0.0, 0.0, 0.0, 3.9, 4.4, 0.0, 0.0, 0.0]))
+    'is exactly zero in 69 % of the rows, again and again'
+    """
+    off = values == 0
+    if not len(values) or not _MIN_ZERO_SHARE <= np.mean(off) < 1 or (values.min() < 0 < values.max()):
+        return ""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], off.astype(int), [0]])))
+    if np.sum(edges[1::2] - edges[::2] >= _MIN_ZERO_RUN_ROWS) < _MIN_ZERO_RUNS:
+        return ""
+    # What passes through zero, or comes to rest there, is small before and after.
+    others = np.abs(values[~off])
+    if np.median(others) < _MIN_ACTIVE_MEDIAN_SHARE * others.max():
+        return ""
+    return f"is exactly zero in {100 * np.mean(off):.0f} % of the rows, again and again"
+
+
+def _describe_two_values(values: Array, span: float) -> str:
+    """Two values and no other, switched as often as one likes, from row to row even."""
+    high = values > values.min() + 0.5 * span
+    if np.ptp(values[high]) > 0 or np.ptp(values[~high]) > 0 or min(np.sum(high), np.sum(~high)) < 2:
+        return ""
+    return f"takes two values only, {values.min():.6g} and {values.max():.6g}"
+
+
+def _describe_two_levels(values: Array, span: float) -> str:
+    """Two levels with a little noise; a single passage between them may be a quick response as well."""
+    high = values > values.min() + 0.5 * span
+    below, above = values[~high], values[high]
+    if np.sum(high[1:] != high[:-1]) < 3 or min(len(below), len(above)) < 2:
+        return ""
+    lower, upper = float(np.mean(below)), float(np.mean(above))
+    if max(float(np.std(below)), float(np.std(above))) > _MAX_LEVEL_NOISE_SHARE * (upper - lower):
+        return ""
+    return f"switches between two levels, about {lower:.3g} and {upper:.3g}"
+
+
+def _describe_piecewise_constant(values: Array, span: float) -> str:
+    """Exactly equal from row to row, then a jump, then equal again.
+
+    A sensor with a coarse display is held, too, but goes from one value to the next one that there is; one that is
+    slower than its log goes in small steps; and a quick response has several changes in a row.
+    """
+    changes = np.abs(np.diff(values))
+    moved = changes > 0
+    if np.mean(~moved) < _MIN_EQUAL_SHARE:
+        return ""
+    padded = np.pad(moved, 1)
+    lonely = moved & ~padded[:-2] & ~padded[2:]
+    large = lonely & (changes > _MIN_JUMP_SHARE * span)
+    if np.sum(changes[large] ** 2) < _MIN_JUMP_POWER_SHARE * np.sum(changes**2):
+        return ""
+    ranks = np.unique(values, return_inverse=True)[1]
+    over = np.abs(np.diff(ranks))[moved] > 1
+    if np.mean(over) < _MIN_SKIPPED_VALUE_SHARE:
+        return ""
+    return _describe_hold_length(len(values), int(np.sum(moved)))
+
+
+def _describe_isolated_jumps(values: Array, span: float) -> str:
+    """Jumps that are far larger than all changes around them; noise in between does no harm."""
+    changes = np.abs(np.diff(values))
+    # A change with the two before and the two after it.
+    inner = changes[2:-2]
+    around = np.max([changes[:-4], changes[1:-3], changes[3:-1], changes[4:]], axis=0)
+    found = (inner > _MIN_JUMP_SHARE * span) & (around < _MAX_NEIGHBOUR_CHANGE_SHARE * inner)
+    jumps = inner[found]
+    if not len(jumps) or np.sum(jumps**2) <= 0.5 * np.sum(changes**2) or jumps.min() <= 10 * np.median(changes):
+        return ""
+    # What drifts as far as it jumps is a sensor that something has hit.
+    pieces = np.split(values, np.flatnonzero(found) + 3)
+    drift = np.sqrt(np.mean(np.concatenate([piece - np.median(piece) for piece in pieces]) ** 2))
+    return _describe_hold_length(len(values), len(jumps)) if drift < _MAX_DRIFT_SHARE * span else ""
+
+
+def _describe_hold_length(count: int, jumps: int) -> str:
+    return f"is held for about {round(count / (jumps + 1))} rows at a time between jumps"
+
+
+@dataclass(frozen=True)
+class ColumnPreview:
+    """What one column holds.
+
+    Parameters
+    ----------
+    name : str
+        As the file has it; a number where there is no header.
+    number : int
+        Counted from one.
+    unit : str
+        As the name tells it; empty where it does not.
+    input_evidence : str
+        What makes it look as if somebody had set it, in words; empty where nothing does.
+    is_constant : bool
+        Whether all its values are the same.
+    """
+
+    name: str
+    number: int
+    unit: str = ""
+    input_evidence: str = ""
+    is_constant: bool = False
+
+
+@dataclass(frozen=True)
+class TablePreview:
+    """What a table holds.
+
+    Parameters
+    ----------
+    names : tuple of str
+        All columns.
+    columns : tuple of Column
+        Those of numbers that are no times.
+    time : Column or None
+        None where no column can be the time.
+    time_reason : str
+        What tells that it is the time, in words.
+    has_header : bool
+        Whether columns have names of their own.
+    n_rows : int
+        How many rows were looked at.
+    record_column : str
+        A column that changes where times start anew; empty where none does.
+    skipped_columns : dict of str to str
+        Other columns, and what they hold.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[ColumnPreview, ...]
+    time: ColumnPreview | None
+    time_reason: str
+    has_header: bool
+    n_rows: int
+    record_column: str = ""
+    skipped_columns: Mapping[str, str] = field(default_factory=dict)
+
+
+def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
+    r"""Return what the first rows of a file tell about its columns; the first half a million or so.
+
+    Parameters
+    ----------
+    path : str or Path
+        CSV and its relatives, or Parquet.
+    header : bool, optional
+        Whether a text file starts with the names of its columns; found out by default.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> rows = [f"{k},{k // 5 % 2},{k * k % 7}.5,ok" for k in range(20)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "log.csv").write_text("\n".join(["time [s],valve,level [m],state", *rows]))
+    ...     look = look_at(Path(folder, "log.csv"))
+    >>> look.time.name, [(column.name, column.unit, column.stepped) for column in look.columns]
+    ('time [s]', [('valve', '', 'takes two values only, 0 and 1'), ('level [m]', 'm', '')])
+    >>> look.left_out
+    {'state': 'holds no numbers'}
+    """
+    place = Path(path).expanduser()
+    with prefix_errors(str(place)):
+        source = open_table(place, header)
+        found = {name: _read_numeric_column(source, name) for name in source.names}
+        if not any(len(values) for values in found.values() if values is not None):
+            raise DataError(f"expected columns of numbers, got {format_column_list(source.names)}")
+    time, why = _detect_time_column(source, found)
+    record = "" if time is None else _detect_record_column(source, found, time)
+    columns, left_out = [], {}
+    for number, (name, values) in enumerate(found.items(), 1):
+        if name in (time, record):
+            continue
+        if values is None or not np.isfinite(values).any():
+            left_out[name] = "holds no numbers" if values is None else "holds no values"
+            continue
+        own = values[np.isfinite(values)]
+        columns.append(
+            ColumnPreview(
+                name,
+                number,
+                unit_from_name(name),
+                describe_steps(own) or describe_off_periods(own),
+                bool(np.ptp(own) == 0),
+            )
+        )
+    count = max(len(values) for values in found.values() if values is not None)
+    unit = ""
+    if time is not None:
+        unit = unit_from_name(time, is_time=True) or ("s" if _holds_dates(source, time) else "")
+    own_time = None if time is None else ColumnPreview(time, source.names.index(time) + 1, unit)
+    return TablePreview(
+        tuple(source.names), tuple(columns), own_time, why, not have_number_names(source.names), count, record, left_out
+    )
+
+
+def _read_numeric_column(source: TableSource, name: str) -> Array | None:
+    """Return the numbers of a column, seconds where it holds dates; None where it holds something else."""
+    block = next(source.blocks([name]), None)
+    if block is None:
+        return None
+    content, places = block.read()
+    column = content[name]
+    if isinstance(column, Durations):
+        return column.seconds
+    if isinstance(column, Timestamps):
+        return column.seconds_since(column.first)
+    try:
+        if isinstance(column, StringColumn):
+            return parse_number_columns({name: column}, places, source.separator)[0][name]
+        return np.array(column, dtype=float)
+    except DataError:
+        return None
+
+
+def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) -> tuple[str | None, str]:
+    """Return the column of the time, and what tells; dates and names before numbers that increase."""
+    named = [name for name in source.names if is_time_name(name)]
+    if len(named) == 1:
+        return named[0], "it is called so"
+    dated = [name for name in named or source.names if _holds_dates(source, name)]
+    if dated:
+        return dated[0], "its cells are dates"
+    for name in named or source.names:
+        values = found[name]
+        if values is not None and len(values) > 2 and (np.diff(values) > 0).all():
+            return name, "its numbers increase all the way"
+    return None, ""
+
+
+def _holds_dates(source: TableSource, name: str) -> bool:
+    block = next(source.blocks([name]), None)
+    if block is None:
+        return False
+    column = block.read()[0][name]
+    if isinstance(column, Timestamps):
+        return True
+    if not isinstance(column, StringColumn):
+        return False
+    cells = normalize_missing(column)
+    texts = cells.select(~cells.is_missing).head(3).to_list()
+    return bool(texts) and all(is_date(text) for text in texts)
+
+
+def _detect_record_column(source: TableSource, found: Mapping[str, Array | None], time: str) -> str:
+    """Return a column that changes exactly where times go back; empty where there is none."""
+    times = found[time]
+    if times is None:
+        return ""
+    back = np.diff(times) < 0
+    if not back.any():
+        return ""
+    for name, values in found.items():
+        own = _read_string_column(source, name) if values is None else values
+        if name != time and len(own) == len(times) and ((own[1:] != own[:-1]) == back).all():
+            return name
+    return ""
+
+
+def _read_string_column(source: TableSource, name: str) -> NDArray[np.object_]:
+    """Return the cells of a column that holds no numbers; none where it holds no texts."""
+    block = next(source.blocks([name]), None)
+    column = None if block is None else block.read()[0][name]
+    return np.array(normalize_missing(column).to_list() if isinstance(column, StringColumn) else [], dtype=object)

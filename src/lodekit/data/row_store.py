@@ -1,0 +1,588 @@
+"""Rows that are too many for memory, on disk: plain numbers, which are read piece by piece as often as asked.
+
+Known inputs of rows that are on disk: samples that change something are in memory, all others stay there.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputGap, InputGapDetector, InputSignal, is_logged_every_row
+from lodekit.data.observations import TimeSeries
+from lodekit.errors import DataError
+
+__all__ = [
+    "FilterCheckpoint",
+    "InputSampleStatistics",
+    "OutOfCoreRows",
+    "RowBlock",
+    "RowStore",
+    "TruncatedHistory",
+    "extract_inputs",
+]
+
+
+Array = NDArray[np.float64]
+_FLOAT_BYTES = 8
+
+
+class RowBlock(Protocol):
+    """Some rows, as tables have them."""
+
+    @property
+    def times(self) -> Array:
+        """Of each row."""
+
+    @property
+    def values(self) -> Mapping[str, Array]:
+        """By observable; NaN for missing."""
+
+    @property
+    def noise(self) -> Mapping[str, Array]:
+        """Known standard deviations, where they have a column."""
+
+
+@dataclass(frozen=True)
+class OutOfCoreRows:
+    """Rows that can be read again; they are put on disk as plain numbers when somebody needs them.
+
+    Parameters
+    ----------
+    names : tuple of str
+        What was measured.
+    known_noise : dict of str to float
+        Known standard deviations that are the same for all rows.
+    noise_columns : tuple of str
+        Observables whose known standard deviations stand in the rows.
+    read_blocks : function
+        Returns the rows, in blocks.
+    existing_store : Spool, optional
+        The rows, where they are on disk already.
+    window : (float, float), optional
+        The first and the last time at which one of these was measured; that of all columns otherwise.
+    input_statistics : dict of str to Spread
+        What is known of the samples of inputs, which were columns of these rows.
+    truncated : LeftOut, optional
+        Where these are the end of longer rows: what is known of those before them.
+    """
+
+    names: tuple[str, ...]
+    known_noise: Mapping[str, float]
+    noise_columns: tuple[str, ...]
+    read_blocks: Callable[[], Iterator[RowBlock]]
+    existing_store: RowStore | None = None
+    window: tuple[float, float] | None = None
+    input_statistics: Mapping[str, InputSampleStatistics] = field(default_factory=dict)
+    truncated: TruncatedHistory | None = None
+
+    @cached_property
+    def store(self) -> RowStore:
+        """The rows on disk."""
+        return self.existing_store or RowStore.write(
+            self.names, self.read_blocks(), self.known_noise, self.noise_columns
+        )
+
+
+class InputSampleStatistics(NamedTuple):
+    """What is known of the samples of an input.
+
+    Parameters
+    ----------
+    n_samples : int
+        How many there are.
+    mean, std : float
+        Mean and deviation.
+    max_abs : float
+        Of all absolute values.
+    gap : Moved, optional
+        A gap in its log in which it moved.
+    """
+
+    n_samples: int
+    mean: float
+    std: float
+    max_abs: float
+    gap: InputGap | None = None
+
+
+class FilterCheckpoint(NamedTuple):
+    """What rows that were left out say at some values of all that is learned.
+
+    Parameters
+    ----------
+    log_parameters : array
+        These values.
+    log_evidence, error : float
+        The log evidence of the rows, and about how large an error rounding makes in it.
+    mean, covariance_root : arrays, shapes (s, 1) and (s, s)
+        Of the states after them, and of their covariance.
+    response : array, shape (q,)
+        The states of the response to known inputs there.
+    """
+
+    log_parameters: Array
+    log_evidence: float
+    error: float
+    mean: Array
+    covariance_root: Array
+    response: Array
+
+
+class TruncatedHistory(NamedTuple):
+    """What is known of rows before others.
+
+    Parameters
+    ----------
+    n_measurements : int
+        How many measurements there were.
+    times, counts : arrays, shape (k,)
+        Some times of all rows, and for how many each stands.
+    checkpoints : tuple of Head
+        What they say, at what was learned and beside that.
+    """
+
+    n_measurements: int
+    times: Array
+    counts: Array
+    checkpoints: tuple[FilterCheckpoint, ...]
+
+
+@dataclass(frozen=True)
+class _RowArrays:
+    """Some rows that were on disk."""
+
+    times: Array
+    values: Mapping[str, Array]
+    noise: Mapping[str, Array]
+
+
+class _TemporaryFolder:
+    """A folder that is removed when nobody needs it any more; a copy in another process does not remove it."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="lodekit-rows-")
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder}
+
+
+@dataclass(frozen=True)
+class RowStore:
+    """Rows in the order of time, in one file of 64-bit numbers; rows without any value are left out.
+
+    Rows of one time that have different columns are one row, as they are in memory.
+
+    Parameters
+    ----------
+    names : tuple of str
+        What was measured.
+    columns : tuple of str
+        The columns of the file, these among them.
+    known_noise : dict of str to float
+        Known standard deviations that are the same for all rows.
+    noise_columns : tuple of str
+        Observables whose known standard deviations stand in the file.
+    n_rows : int
+        How many rows there are.
+    min_step : float
+        The least time between two rows that differ in it; infinite where there are no two.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    known_noise: Mapping[str, float]
+    noise_columns: tuple[str, ...]
+    n_rows: int
+    min_step: float
+    _owner: _TemporaryFolder = field(compare=False, repr=False)
+
+    @classmethod
+    def write(
+        cls,
+        names: Sequence[str],
+        blocks: Iterable[RowBlock],
+        known_noise: Mapping[str, float] | None = None,
+        noise_columns: Sequence[str] = (),
+    ) -> RowStore:
+        """Return rows on disk, in a folder for temporary files that is removed when they are not needed any more.
+
+        They take eight bytes for the time, each observable and each column of deviations of noise. The folder is where
+        the environment variable TMPDIR says.
+
+        Parameters
+        ----------
+        names : sequence of str
+            What was measured.
+        blocks : iterable of SpoolBlock
+            In the order of time.
+        known_noise : dict of str to float, optional
+            Known standard deviations that are the same for all rows.
+        noise_columns : sequence of str
+            Observables whose known standard deviations stand in the blocks.
+
+        Examples
+        --------
+        >>> from lodekit.data.tables.cells import Numerals
+        >>> from lodekit.data.tables.reader import Records
+        >>> block = Records(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, Numerals())
+        >>> spool = Spool.write(["x"], [block], {"x": 0.1})
+        >>> spool.count, spool.read(0, 2)[0].values.tolist()
+        (2, [1.0, 2.0])
+        """
+        owner, count, gap, last, known = _TemporaryFolder(), 0, np.inf, -np.inf, dict(known_noise or {})
+        pairs = [
+            (1 + k, 1 + len(names) + noise_columns.index(name) if name in noise_columns else 0)
+            for k, name in enumerate(names)
+        ]
+        held = np.zeros((0, 1 + len(names) + len(noise_columns)))
+        with _rows_path(owner).open("wb") as file:
+            for block in blocks:
+                rows = _block_to_array(block, names, known, noise_columns)
+                if not len(rows):
+                    continue
+                steps = np.diff(np.concatenate([[last], rows[:, 0]]))
+                if (steps < 0).any():
+                    late = rows[int(np.argmax(steps < 0)), 0]
+                    raise DataError(
+                        f"rows on disk are gone through in the order of time, and t = {late:g} comes after a later "
+                        "one; sort the rows by time, and name files in the order of their times"
+                    )
+                gap = min(gap, float(np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=np.inf)))
+                last = float(rows[-1, 0])
+                rows = np.concatenate([held, rows])
+                # More rows of the last time may come.
+                rows, held = np.split(rows, [int(np.searchsorted(rows[:, 0], last))])
+                count += _append_rows(_merge_rows_of_equal_time(rows, pairs), file)
+            count += _append_rows(_merge_rows_of_equal_time(held, pairs), file)
+        if not count:
+            raise DataError(f"expected at least one value of {', '.join(names)}, every cell is missing")
+        return cls(tuple(names), tuple(names), known, tuple(noise_columns), count, gap, owner)
+
+    @property
+    def folder(self) -> str:
+        """Where the file is."""
+        return self._owner.folder
+
+    @property
+    def _width(self) -> int:
+        return 1 + len(self.columns) + len(self.noise_columns)
+
+    def read_array(self, first: int, last: int) -> Array:
+        """Return some rows as they are: times, all columns, and those of noise.
+
+        Parameters
+        ----------
+        first, last : int
+            As in `read`.
+        """
+        count = max(0, min(last, self.n_rows) - first)
+        try:
+            found = np.fromfile(
+                _rows_path(self._owner),
+                dtype=float,
+                count=count * self._width,
+                offset=first * self._width * _FLOAT_BYTES,
+            )
+        except FileNotFoundError:
+            found = np.zeros(0)
+        if len(found) < count * self._width:
+            raise DataError(
+                "the rows of this fit were on disk as long as it was there, and are gone; call fit again with the file"
+            )
+        return found.reshape(count, self._width)
+
+    def read_series(self, first: int, last: int, step: int = 1) -> list[TimeSeries]:
+        """Return the measurements of some rows, one series for each observable.
+
+        Parameters
+        ----------
+        first, last : int
+            From which row to which one, the last one not included.
+        step : int
+            Take each so many rows.
+        """
+        rows, found = self.read_array(first, last)[::step], []
+        times = rows[:, 0]
+        for name in self.names:
+            values = rows[:, 1 + self.columns.index(name)]
+            there = ~np.isnan(values)
+            std = np.full(len(rows), self.known_noise.get(name, np.nan))
+            if name in self.noise_columns:
+                std = rows[:, 1 + len(self.columns) + self.noise_columns.index(name)]
+            found.append(TimeSeries(name, times[there], values[there], std[there]))
+        return found
+
+    def select_columns(self, names: Sequence[str], chunk_rows: int) -> RowStore:
+        """Return the rows in which one of some columns has a value, in a file of their own where these are fewer.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns that were measured.
+        chunk_rows : int
+            How many rows are read at the same time.
+        """
+        own, firsts = replace(self, names=tuple(names)), range(0, self.n_rows, chunk_rows)
+        places = [1 + self.columns.index(name) for name in names]
+        there = sum(int((~np.isnan(self.read_array(k, k + chunk_rows)[:, places]).all(axis=1)).sum()) for k in firsts)
+        if there == self.n_rows:
+            return own
+        return RowStore.write(
+            names, (own._read_block(k, k + chunk_rows) for k in firsts), self.known_noise, own._selected_noise_columns
+        )
+
+    @property
+    def _selected_noise_columns(self) -> tuple[str, ...]:
+        return tuple(name for name in self.noise_columns if name in self.names)
+
+    def _read_block(self, first: int, last: int) -> _RowArrays:
+        rows, noise = self.read_array(first, last), {}
+        for name in self._selected_noise_columns:
+            noise[name] = rows[:, 1 + len(self.columns) + self.noise_columns.index(name)]
+        return _RowArrays(rows[:, 0], {name: rows[:, 1 + self.columns.index(name)] for name in self.names}, noise)
+
+    def time_of_row(self, row: int) -> float:
+        """Return the time of a row."""
+        return float(self.read_array(row, row + 1)[0, 0])
+
+
+def _rows_path(owner: _TemporaryFolder) -> Path:
+    return Path(owner.folder, "rows.f64")
+
+
+def _append_rows(rows: Array, file: IO[bytes]) -> int:
+    """Return how many rows were written."""
+    try:
+        rows.tofile(file)
+    except OSError as problem:
+        raise DataError(
+            f"rows that are too many for memory are kept in a temporary file, {file.name}, which cannot be written: "
+            f"{problem}; set the environment variable TMPDIR to a folder with more room"
+        ) from None
+    return len(rows)
+
+
+def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+    """Return as few rows as hold all values: the k-th value of a column at some time is in the k-th row of that time.
+
+    Parameters
+    ----------
+    rows : array, shape (n, c)
+        In the order of time, each with some value.
+    pairs : sequence of (int, int)
+        The columns of values, each with that of its noise; zero where it has none.
+
+    Examples
+    --------
+    >>> _join_rows(np.array([[3.0, 1.0, np.nan], [3.0, np.nan, 5.0], [4.0, 2.0, 6.0]]), [(1, 0), (2, 0)]).tolist()
+    [[3.0, 1.0, 5.0], [4.0, 2.0, 6.0]]
+    """
+    is_new = np.append(True, np.diff(rows[:, 0]) > 0)[: len(rows)]
+    if is_new.all():
+        return rows
+    begins, group = np.flatnonzero(is_new), np.cumsum(is_new) - 1
+    there = ~np.isnan(rows[:, [place for place, _ in pairs]])
+    counts = np.add.reduceat(there, begins, axis=0, dtype=np.intp)
+    sizes = counts.max(axis=1)
+    found = np.full((int(sizes.sum()), rows.shape[1]), np.nan)
+    found[:, 0] = np.repeat(rows[begins, 0], sizes)
+    for number, (place, noise) in enumerate(pairs):
+        own, before = np.flatnonzero(there[:, number]), np.cumsum(counts[:, number]) - counts[:, number]
+        target = (np.cumsum(sizes) - sizes - before)[group[own]] + np.arange(len(own))
+        found[target, place] = rows[own, place]
+        if noise:
+            found[target, noise] = rows[own, noise]
+    return found
+
+
+def _block_to_array(
+    block: RowBlock, names: Sequence[str], noise: Mapping[str, float], noise_columns: Sequence[str]
+) -> Array:
+    """Return time, values and deviations of the rows of a block that have some value."""
+    count = len(block.times)
+    columns = [block.values.get(name, np.full(count, np.nan)) for name in names]
+    columns += [block.noise.get(name, np.full(count, noise.get(name, np.nan))) for name in noise_columns]
+    table = np.column_stack([block.times, *columns])
+    some = ~np.isnan(table[:, 1 : 1 + len(names)]).all(axis=1)
+    return table if some.all() else table[some]
+
+
+#: So many rows are read at the same time.
+_CHUNK_ROWS = 200_000
+#: Samples of an input that are kept at most, of 16 bytes each.
+_MAX_INPUT_SAMPLES = 20_000_000
+
+
+@dataclass
+class _InputSampleCollector:
+    """The samples of one input, as they are read.
+
+    Parameters
+    ----------
+    name : str
+    kind : {"hold", "linear"}
+    parts : list of (array, array)
+        Times and values of the samples that are kept, block by block.
+    n_samples, n_missing, n_kept : int
+        How many samples there were, how many without a value, and how many are kept.
+    sums : list of two floats
+        Of the values less the reference, and of their squares.
+    reference : float
+        The first value: a large offset does not cost digits then.
+    max_abs : float
+        Of all absolute values.
+    last : (float, float), optional
+        Time and value of the last sample so far, kept or not.
+    n_measured, n_logged : int
+        At how many times something was measured, and the input has a value as well.
+    """
+
+    name: str
+    kind: str
+    parts: list[tuple[Array, Array]] = field(default_factory=list)
+    n_samples: int = 0
+    n_missing: int = 0
+    n_kept: int = 0
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    reference: float = math.nan
+    max_abs: float = 0.0
+    last: tuple[float, float] | None = None
+    n_measured: int = 0
+    n_logged: int = 0
+
+    @cached_property
+    def gap_detector(self) -> InputGapDetector:
+        """Gaps between the samples."""
+        return InputGapDetector(self.kind)
+
+    def update(self, times: Array, values: Array, measured: NDArray[np.bool_]) -> None:
+        """Add some samples, in the order of time; keep those that change something.
+
+        Parameters
+        ----------
+        times, values : arrays, shape (n,)
+            NaN where a value is missing.
+        measured : array of bool, shape (n,)
+            Whether a row has a value of something that is no input.
+        """
+        there = ~np.isnan(values)
+        # Rows of one time count once; those in two blocks, of which there are few, twice.
+        begins = np.flatnonzero(np.append(True, np.diff(times) > 0))
+        at, sampled = (np.logical_or.reduceat(own, begins) for own in (measured, there))
+        self.n_measured, self.n_logged = self.n_measured + int(at.sum()), self.n_logged + int((at & sampled).sum())
+        self.n_missing += int((~there).sum())
+        times, values = times[there], values[there]
+        if not len(times):
+            return
+        self._update_sums(values)
+        if self.last is not None:
+            times, values = np.append(self.last[0], times), np.append(self.last[1], values)
+        again = np.diff(times) == 0
+        if (again & (np.diff(values) != 0)).any():
+            when = times[1:][again & (np.diff(values) != 0)][0]
+            raise DataError(f"the input {self.name} has two different values at t = {when:g}; expected one")
+        first = np.append(True, ~again)
+        times, values = times[first], values[first]
+        self.gap_detector.update(*(own if self.last is None else own[1:] for own in (times, values)))
+        moves = np.diff(values) != 0
+        # A line needs both ends of a stretch in which nothing changes, a level its beginning alone.
+        kept = np.append(self.last is None, moves)
+        if self.kind == "linear":
+            kept[1:-1] |= moves[1:]
+            kept[-1] |= len(kept) > 1
+        self.parts.append((times[kept], values[kept]))
+        self.n_kept += int(kept.sum())
+        self.last = float(times[-1]), float(values[-1])
+        if self.n_kept > _MAX_INPUT_SAMPLES:
+            raise DataError(
+                f"the input {self.name} changes in more than {_MAX_INPUT_SAMPLES} rows, and what it does is kept in memory; take "
+                "every k-th row, or a piece of the record"
+            )
+
+    def _update_sums(self, values: Array) -> None:
+        if math.isnan(self.reference):
+            self.reference = float(values[0])
+        away = values - self.reference
+        self.n_samples += len(values)
+        self.sums = [self.sums[0] + float(away.sum()), self.sums[1] + float(away @ away)]
+        self.max_abs = max(self.max_abs, float(np.abs(values).max()))
+
+    @property
+    def statistics(self) -> InputSampleStatistics:
+        """What is known of all samples."""
+        shift = self.sums[0] / self.n_samples
+        return InputSampleStatistics(
+            self.n_samples,
+            self.reference + shift,
+            math.sqrt(max(self.sums[1] / self.n_samples - shift**2, 0.0)),
+            self.max_abs,
+            self.gap_detector.largest_gap if is_logged_every_row(self.n_measured, self.n_logged) else None,
+        )
+
+    @property
+    def signal(self) -> InputSignal:
+        """What the input does."""
+        if not self.n_samples:
+            raise DataError(f"expected samples of the input {self.name}, every cell is missing")
+        times, values = (np.concatenate([part[k] for part in self.parts]) for k in (0, 1))
+        return InputSignal(times, values, self.kind, self.n_missing)  # type: ignore[arg-type]
+
+
+def extract_inputs(
+    spooled: OutOfCoreRows, hold_types: Mapping[str, str]
+) -> tuple[OutOfCoreRows, dict[str, InputSignal]]:
+    """Return rows without some columns, and what these say of known inputs.
+
+    Of a held input only samples at which it changes are kept; of one that is linear between its samples, all but those
+    within stretches in which it does not change.
+
+    Parameters
+    ----------
+    spooled : Spooled
+        All rows.
+    hold_types : dict of str to {"hold", "linear"}
+        The inputs, which have columns.
+
+    Examples
+    --------
+    >>> from lodekit.data.tables.cells import Numerals
+    >>> from lodekit.data.tables.reader import Records
+    >>> values = {"x": np.arange(4.0), "u": np.array([1.0, 1.0, 1.0, 2.0])}
+    >>> rows = Spooled(("x", "u"), {}, (), lambda: iter([Records(np.arange(4.0), values, {}, Numerals())]))
+    >>> left, inputs = take_inputs(rows, {"u": "hold"})
+    >>> left.names, inputs["u"].times.tolist()
+    (('x',), [0.0, 3.0])
+    """
+    if not hold_types:
+        return spooled, {}
+    names = tuple(name for name in spooled.names if name not in hold_types)
+    if not names:
+        raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
+    every, found = spooled.store, {name: _InputSampleCollector(name, kind) for name, kind in hold_types.items()}
+    places = {name: 1 + every.columns.index(name) for name in every.names}
+    for first in range(0, every.n_rows, _CHUNK_ROWS):
+        rows = every.read_array(first, first + _CHUNK_ROWS)
+        some = np.asarray(~np.isnan(rows[:, [places[name] for name in names]]).all(axis=1))
+        for name, own in found.items():
+            own.update(rows[:, 0], rows[:, places[name]], some)
+    signals = {name: own.signal for name, own in found.items()}
+    spreads = {**spooled.input_statistics, **{name: own.statistics for name, own in found.items()}}
+    spool = every.select_columns(names, _CHUNK_ROWS)
+    noisy = tuple(name for name in spooled.noise_columns if name in names)
+    window = spool.time_of_row(0), spool.time_of_row(spool.n_rows - 1)
+    left = replace(
+        spooled, names=names, noise_columns=noisy, existing_store=spool, window=window, input_statistics=spreads
+    )
+    return left, signals

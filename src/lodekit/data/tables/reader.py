@@ -1,0 +1,815 @@
+"""Whether the times of a table are times: nearly in order, and more than two.
+
+What a table is before and after it is read: blocks of records, a plan of what is read, arrays.
+
+Times that come as arrays of dates or of lengths of time, and tables without a time.
+
+Tables become arrays: the times, and the values of each observable.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from functools import partial
+from importlib import import_module
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.tables.cells import NumberFormat, normalize_missing, parse_number_columns
+from lodekit.data.tables.columns import ColumnMapping, format_column_list, resolve_columns
+from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
+from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameBlock, read_column
+from lodekit.data.tables.parquet import ParquetBlock, ParquetFile
+from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
+from lodekit.data.tables.text import FileOpener, TextFile, as_data_errors, read_pipe
+from lodekit.errors import DataError
+from lodekit.support.arguments import as_float_array
+from lodekit.support.interval_means import parse_interval
+from lodekit.support.units import UnitConversion
+
+__all__ = [
+    "ParsedBlock",
+    "TableBlock",
+    "TableData",
+    "TableSchema",
+    "TableSource",
+    "TimeOrder",
+    "UniformlySampledTable",
+    "describe_columns",
+    "describe_file",
+    "describe_times",
+    "detect_dates",
+    "detect_decimal_mark",
+    "open_table",
+    "parse_time_array",
+    "read_all",
+    "read_block",
+    "read_table",
+    "table_from_columns",
+]
+
+
+#: Times that go back by more than this share of their span, up and down, are no times of one record.
+_MAX_BACKWARD_SHARE = 0.1
+#: With fewer records nothing can be told.
+_MIN_ROWS = 8
+
+
+@dataclass(frozen=True)
+class TimeOrder:
+    """How the times of a table follow each other; parts of a table add, in order.
+
+    Parameters
+    ----------
+    count : int
+    low, high : float
+        The least and the greatest time.
+    max_drop, max_rise : float
+        The greatest fall from some time to a later record, and the greatest rise.
+    distinct_times : frozenset of float
+        Up to three different times.
+
+    Examples
+    --------
+    >>> whole = Order.of(np.array([0.0, 1.0, 2.0])) + Order.of(np.array([1.5, 3.0]))
+    >>> whole.drop, whole.rise, whole.count
+    (0.5, 3.0, 5)
+    """
+
+    count: int = 0
+    low: float = np.inf
+    high: float = -np.inf
+    max_drop: float = 0.0
+    max_rise: float = 0.0
+    distinct_times: frozenset[float] = frozenset()
+
+    @classmethod
+    def from_times(cls, times: NDArray[np.float64]) -> TimeOrder:
+        """Return the order of some times."""
+        if not len(times):
+            return cls()
+        low, high = float(times.min()), float(times.max())
+        between = times[len(times) // 2 : len(times) // 2 + 1]
+        if (between == low) | (between == high):
+            between = times[(times != low) & (times != high)]
+        drop, rise = 0.0, high - low
+        if not (times[1:] >= times[:-1]).all():  # most tables are in order, and need no more than a look
+            drop = float(np.max(np.maximum.accumulate(times) - times))
+            rise = float(np.max(times - np.minimum.accumulate(times)))
+        return cls(len(times), low, high, drop, rise, frozenset({low, high, *between[:1].tolist()}))
+
+    def __add__(self, other: TimeOrder) -> TimeOrder:
+        if not (self.count and other.count):
+            return self if self.count else other
+        return TimeOrder(
+            self.count + other.count,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            max(self.max_drop, other.max_drop, self.high - other.low),
+            max(self.max_rise, other.max_rise, other.high - self.low),
+            frozenset(sorted(self.distinct_times | other.distinct_times)[:3]),
+        )
+
+    def check(self, column: str, remedy: str, records: str) -> list[str]:
+        """Return what there is to say about the times; raise where they are none.
+
+        Parameters
+        ----------
+        column : str
+            That of the times.
+        remedy : str
+            What to do where the table has no times.
+        records : str
+            How to say which column tells records apart.
+        """
+        if self.count < _MIN_ROWS:
+            return []
+        if len(self.distinct_times) < 3:
+            raise DataError(
+                f"expected times in column {column}, got {len(self.distinct_times)} different number"
+                f"{'s' if len(self.distinct_times) > 1 else ''} in {self.count} rows; {remedy}"
+            )
+        back = min(self.max_drop, self.max_rise)
+        if back > _MAX_BACKWARD_SHARE * (self.high - self.low):
+            raise DataError(
+                f"expected times in column {column}, nearly in order, got numbers that go up and down ({self.low:g} to "
+                f"{self.high:g}, and back by {back:g}). Where it is the time, sort the rows by it; where it starts "
+                f"anew, these are several records: say which column numbers them, {records}, or give a file for each. "
+                f"Otherwise {remedy}"
+            )
+        return [f"times in column {column} go back by up to {back:g}"] if back else []
+
+
+Array = NDArray[np.float64]
+
+
+class TableBlock(Protocol):
+    """Some records of a table."""
+
+    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
+        """Return columns as arrays of floats, `Texts`, `Moments` or `Lengths`, and where the records stand.
+
+        Columns that hold numbers with a decimal point, as far as is known, may be parsed directly.
+        """
+
+
+class TableSource(Protocol):
+    """A table that is read in blocks: a text file, a Parquet file, a DataFrame."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, in order."""
+
+    @property
+    def allows_column_numbers(self) -> bool:
+        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
+
+    @property
+    def separator(self) -> str:
+        """What separates the cells of a text file; empty otherwise."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was found out about the file; of a text file the separator first."""
+
+    def is_numeric(self, name: str) -> bool:
+        """Return whether a column is known to hold numbers, without a look at its cells."""
+
+    def count_rows(self, limit: int) -> int:
+        """Return the number of records; it may stop to count beyond the limit."""
+
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
+        """Yield the columns of these names, the time first, in blocks or as one.
+
+        Parameters
+        ----------
+        names : sequence of str
+        as_one_block : bool
+            Whether all records come in one block.
+        """
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What is read of a table, and how its cells are written, as far as that is known beforehand.
+
+    Parameters
+    ----------
+    table_name : str
+        What the table is called in messages.
+    columns : Columns
+    separator : str
+        What separates the cells of a text file; empty otherwise.
+    known_noise : dict of observable to float
+        Known standard deviations that are the same for all records.
+    date_format : DateForm or None
+        How dates are written as texts; None where times are numbers, or have a kind of their own.
+    decimal_mark : str
+        The decimal mark of texts; empty where it is not known.
+    origin : datetime or None
+        The date from which times are counted.
+    time_unit : str
+        The unit of the times, as far as the table tells: seconds where they are dates.
+    conversions : dict of str to Conversion
+        To the units of the model, by observable, ``t`` and ``std(x)``; nothing where there is nothing to convert.
+    window : (float, float)
+        Records with other times are left out.
+    notes : tuple of str
+        What was found out about units.
+    """
+
+    table_name: str
+    columns: ColumnMapping
+    separator: str = ""
+    known_noise: Mapping[str, float] = field(default_factory=dict)
+    date_format: DateFormat | None = None
+    decimal_mark: str = ""
+    origin: datetime | None = None
+    time_unit: str = ""
+    conversions: Mapping[str, UnitConversion] = field(default_factory=dict)
+    window: tuple[float, float] = (-np.inf, np.inf)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_window(self) -> bool:
+        """Whether some records may be left out."""
+        return self.window != (-np.inf, np.inf)
+
+    @property
+    def float_columns(self) -> tuple[str, ...]:
+        """Columns of texts that are numbers with a decimal point: not where a point may separate thousands."""
+        if self.decimal_mark != "." or self.separator == ";":
+            return ()
+        return tuple(name for name in self.columns.numeric if self.date_format is None or name != self.columns.time)
+
+
+@dataclass(frozen=True)
+class ParsedBlock:
+    """The content of a block.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Seconds since the origin of the plan where there are dates.
+    values, noise : dict of observable to array, shape (n,)
+        NaN where something is missing; noise only where it has a column.
+    number_format : Numerals
+        How the numbers are written.
+    labels : array of str, shape (n,), optional
+        The record that each line belongs to, where a column says so.
+    """
+
+    times: Array
+    values: dict[str, Array]
+    noise: dict[str, Array]
+    number_format: NumberFormat
+    labels: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class TableData:
+    """Measurements from a table.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        In the unit of the table; seconds since `origin` where it has dates.
+    values : dict of observable to array, shape (n,)
+        NaN where a value is missing.
+    noise : dict of observable to array, shape (n,)
+        Known standard deviations; NaN where they are missing. Only of columns that were mapped by ``std(T1)``.
+    time_name : str
+        The column of the times.
+    origin : datetime or None
+        The date that is time zero: that of the first record.
+    unused : tuple of str
+        Columns that were not read.
+    notes : tuple of str
+        What was found out about the table, in words.
+    labels : array of str, shape (n,), optional
+        The record that each line belongs to, where a column says so.
+    """
+
+    times: Array
+    values: dict[str, Array]
+    noise: dict[str, Array]
+    time_name: str
+    origin: datetime | None
+    unused: tuple[str, ...]
+    notes: tuple[str, ...]
+    labels: NDArray[Any] | None = None
+
+
+def parse_time_array(t: Any) -> Timestamps | Durations | None:
+    """Return times that are dates or lengths of time; None where they are something else, such as numbers.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,) or (n, 1)
+        Dates of any library, texts that are dates, or differences of dates.
+
+    Examples
+    --------
+    >>> read_instants(np.array(["2026-03-01T12:00"], dtype="datetime64[m]")).first
+    datetime.datetime(2026, 3, 1, 12, 0)
+    >>> read_instants(np.array([1500], dtype="timedelta64[ms]")).seconds.tolist(), read_instants([1.5])
+    ([1.5], None)
+    """
+    if _is_numeric_array(t):  # the common case, without an import
+        return None
+    narwhals = import_module("narwhals")
+    if hasattr(t, "to_series") and not hasattr(t, "columns"):  # an index
+        t = t.to_series()
+    own = narwhals.from_native(t, series_only=True, pass_through=True)
+    if isinstance(own, narwhals.Series):
+        found = read_column(t, "t")
+        if isinstance(found, Timestamps | Durations):
+            return found
+        return _times_from_strings(found.to_list()) if isinstance(found, StringColumn) else None
+    if isinstance(t, date | timedelta | np.datetime64 | np.timedelta64):
+        t = [t]
+    try:
+        array = np.asarray(t)
+    except (TypeError, ValueError):
+        return None
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    return _times_from_array(array) if array.ndim == 1 and len(array) else None
+
+
+def _times_from_array(array: NDArray[Any]) -> Timestamps | Durations | None:
+    use = ColumnReader("t", RowLocations("row", np.arange(1, len(array) + 1)), is_time=True)
+    if array.dtype.kind in "mM":
+        return _times_or_none(use.read_array(array))
+    if array.dtype.kind == "U" or isinstance(array[0], str):
+        return _times_from_strings(array.tolist())
+    if array.dtype.kind != "O" or not isinstance(array[0], date | timedelta):
+        return None
+    if len({getattr(item, "tzinfo", None) is None for item in array.tolist()}) > 1:
+        raise DataError("expected dates of one kind as times, got some with a time zone and some without")
+    return _times_or_none(use.read_objects(array.tolist()))
+
+
+def _times_or_none(found: Any) -> Timestamps | Durations | None:
+    return found if isinstance(found, Timestamps | Durations) else None
+
+
+def _is_numeric_array(t: Any) -> bool:
+    if isinstance(t, np.ndarray):
+        return t.dtype.kind in "iufb"
+    return isinstance(t[0] if isinstance(t, list | tuple) and t else t, int | float)
+
+
+def _times_from_strings(texts: Sequence[Any]) -> Timestamps | None:
+    if not texts or not all(isinstance(text, str) for text in texts) or not is_date(texts[0]):
+        return None
+    return parse_dates(StringColumn.from_strings(texts), RowLocations("row", np.arange(1, len(texts) + 1)))
+
+
+def table_from_columns(columns: Mapping[Any, Any]) -> ArrayTable:
+    """Return a table from columns by name: what a dict or a structured array holds.
+
+    Parameters
+    ----------
+    columns : dict of str to array-like, shape (n,)
+    """
+    found: dict[str, NDArray[Any]] = {}
+    for name, values in columns.items():
+        own = as_float_array(str(name), values) if isinstance(values, np.ma.MaskedArray) else values
+        try:
+            if hasattr(own, "to_list") and not isinstance(own, np.ndarray):  # a Series, with marks for what is missing
+                own = own.to_list()
+            array = own if isinstance(own, np.ndarray) else _column_to_array(list(own))
+        except (TypeError, ValueError) as problem:
+            if np.ndim(own) == 0:
+                raise DataError(
+                    f"expected a column of numbers or dates as {name!r}, got one {type(own).__name__}; a dict is a "
+                    "table: make one of all rows, such as {name: [row[name] for row in rows] for name in rows[0]}"
+                ) from None
+            got = f"{type(values).__name__}: {problem}"
+            raise DataError(f"expected a column of numbers or dates as {name!r}, got {got}") from None
+        if array.ndim != 1:
+            raise DataError(f"expected a column of numbers or dates as {name!r}, got an array of {array.ndim} axes")
+        found[str(name)] = array
+    lengths = {name: len(array) for name, array in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"expected columns of one length, got {', '.join(f'{n}: {k}' for n, k in lengths.items())}")
+    return ArrayTable(found)
+
+
+def _column_to_array(values: list[Any]) -> NDArray[Any]:
+    """Return a list as an array: of numbers where all items are some, else of the items themselves."""
+    if all(type(value) in (float, bool) or (type(value) is int and abs(value) < 1 << 63) for value in values):
+        return np.array(values, dtype=float)
+    found = np.empty(len(values), dtype=object)
+    for number, value in enumerate(values):
+        found[number] = value
+    return found
+
+
+@dataclass(frozen=True)
+class UniformlySampledTable:
+    """A table without a time, whose records are a step of time apart from each other; it comes whole.
+
+    Parameters
+    ----------
+    table : TableSource
+    step : float
+        The time between two records; the first is at zero.
+    """
+
+    table: TableSource
+    step: float
+    #: What the column of the times is called.
+    time = "number of the row"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns in order, the times last."""
+        return (*self.table.names, self.time)
+
+    @property
+    def allows_column_numbers(self) -> bool:
+        """Whether columns may be named by their numbers."""
+        return self.table.allows_column_numbers
+
+    @property
+    def separator(self) -> str:
+        """What separates the cells of a text file; empty otherwise."""
+        return self.table.separator
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was found out about the file."""
+        return (*self.table.notes, f"rows are {self.step:g} apart in time")
+
+    def is_numeric(self, name: str) -> bool:
+        """Return whether a column is known to hold numbers."""
+        return name == self.time or self.table.is_numeric(name)
+
+    def count_rows(self, limit: int) -> int:
+        """Return the number of records; more than the limit are refused."""
+        found = self.table.count_rows(limit)
+        if found > limit:
+            raise DataError("expected a column of times: a table that is read in pieces has no numbers of rows")
+        return found
+
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
+        """Yield the table as one, or its first block.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns that are read, the time first.
+        as_one_block : bool
+            Whether all records are wanted.
+        """
+        others = [name for name in names if name != self.time]
+        block = next(self.table.blocks(others, as_one_block=as_one_block), None)
+        if block is not None:
+            inner = replace(block, has_time=False) if isinstance(block, DataFrameBlock | ParquetBlock) else block
+            yield _UniformlySampledBlock(inner, self.time, self.step)
+
+
+@dataclass(frozen=True)
+class _UniformlySampledBlock:
+    block: TableBlock
+    time: str
+    step: float
+
+    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
+        content, places = self.block.read([name for name in float_columns if name != self.time])
+        return {self.time: self.step * np.arange(len(places.numbers), dtype=float), **content}, places
+
+
+#: What is unpacked is kept in memory.
+_MAX_UNPACKED_BYTES = 128 << 20
+#: What nobody needs to be told.
+_DEFAULT_FORMAT_NOTE = "separator ',', decimal point"
+
+
+def open_table(path: str | Path, header: bool | None = None, *, single_column: bool = False) -> TableSource:
+    """Return a file as a table: text in any dialect, also with gzip, or Parquet.
+
+    Parameters
+    ----------
+    path : str or Path
+        What is no plain file, such as a pipe, is read into memory at once.
+    header : bool, optional
+        Whether a text file starts with the names of its columns; found out by default.
+    single_column : bool
+        Whether one column is enough, as there need be no time.
+    """
+    place = Path(path)
+    with as_data_errors():
+        content = None if place.is_file() else read_pipe(place)
+        open_file: FileOpener = (lambda: place.open("rb")) if content is None else partial(BytesIO, content)
+        with open_file() as file:
+            first = file.read(4)
+        if first.startswith(b"\x1f\x8b"):
+            with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
+                if unpacked.read(4) == b"PAR1":
+                    # Parquet is read from its end, so it is unpacked as a whole.
+                    content = b"PAR1" + unpacked.read(_MAX_UNPACKED_BYTES)
+                    if len(content) > _MAX_UNPACKED_BYTES:
+                        raise DataError(
+                            f"expected at most {_MAX_UNPACKED_BYTES >> 20} MB of Parquet inside gzip; unpack the file first"
+                        )
+                    return ParquetFile.open(BytesIO(content))
+    if first == b"PAR1":
+        return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
+    if place.suffix.lower() in (".parquet", ".pq"):
+        raise DataError("expected a Parquet file, got something else; give text files the ending .csv")
+    return TextFile.open(open_file, header, single_column=single_column)
+
+
+def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, datetime | None]:
+    """Return the plan with the form of its dates, and the first date; None where times are numbers.
+
+    Parameters
+    ----------
+    table : TableSource
+    schema : Plan
+    """
+    name = schema.columns.time
+    if table.is_numeric(name):
+        return schema, None
+    blocks = table.blocks([name])
+    for block in blocks:
+        columns, places = block.read()
+        if not len(places.numbers):
+            continue
+        if isinstance(columns[name], Durations):
+            return replace(schema, time_unit="s"), None
+        if isinstance(columns[name], Timestamps):
+            return replace(schema, time_unit="s"), columns[name].first
+        if not isinstance(columns[name], StringColumn):
+            return schema, None
+        with prefix_errors(f"column {name}"):
+            form = detect_date_format(normalize_missing(part.read()[0][name]) for part in chain([block], blocks))
+        if form is None:
+            return schema, None
+        schema = replace(schema, date_format=form, time_unit="s")
+        return schema, _parse_time_column(columns[name], places, schema).first
+    raise _no_rows_error(table)
+
+
+def _no_rows_error(table: TableSource) -> DataError:
+    header = f" below the header ({format_column_list(table.names)})" if table.separator else ""
+    return DataError(f"expected rows of numbers{header}, found none")
+
+
+def detect_decimal_mark(table: TableSource, schema: TableSchema) -> TableSchema:
+    """Return the plan with the decimal mark of a text file, as its first block tells it.
+
+    Numbers can be parsed at once then, and a line that has another mark can be named.
+
+    Parameters
+    ----------
+    table : TableSource
+    schema : Plan
+    """
+    first = next(table.blocks(schema.columns.used), None) if schema.separator else None
+    return (
+        schema if first is None else replace(schema, decimal_mark=read_block(first, schema).number_format.decimal_mark)
+    )
+
+
+def read_block(block: TableBlock, schema: TableSchema) -> ParsedBlock:
+    """Return the records of a block as arrays.
+
+    Parameters
+    ----------
+    block : Block
+    schema : Plan
+        Of the table the block belongs to.
+    """
+    columns, numerals = schema.columns, NumberFormat()
+    content, places = block.read(schema.float_columns)
+    numbers: dict[str, Array] = {}
+    if not len(places.numbers):
+        numbers = {name: np.empty(0) for name in columns.numeric}
+    elif isinstance(content[columns.time], Timestamps) or schema.date_format is not None:
+        if schema.origin is None:
+            raise DataError(f"expected numbers in column {columns.time}, as in other tables, got dates")
+        numbers[columns.time] = _parse_time_column(content[columns.time], places, schema).seconds_since(schema.origin)
+    elif isinstance(content[columns.time], Durations):
+        numbers[columns.time] = content[columns.time].seconds
+    texts = {
+        name: content[name]
+        for name in columns.numeric
+        if name not in numbers and isinstance(content[name], StringColumn)
+    }
+    if texts:
+        found, numerals = parse_number_columns(texts, places, schema.separator, schema.decimal_mark)
+        numbers |= found
+    for name in columns.numeric:
+        if name not in numbers:
+            numbers[name] = _check_finite_column(content[name], name, places)
+    _check_no_missing_times(np.isnan(numbers[columns.time]), columns.time, places)
+    values = {name: numbers[column] for name, column in columns.values.items()}
+    noise = {name: _check_noise_column(column, numbers[column], places) for name, column in columns.noise.items()}
+    labels = _parse_record_labels(content[columns.record], columns.record, places) if columns.record else None
+    return _convert_and_crop(ParsedBlock(numbers[columns.time], values, noise, numerals, labels), schema)
+
+
+def _convert_and_crop(records: ParsedBlock, plan: TableSchema) -> ParsedBlock:
+    """Return records in the units of the model, and without those that are outside of the window."""
+    own, same = plan.conversions, UnitConversion()
+    times = own.get("t", same).convert(records.times)
+    values = {name: own.get(name, same).convert(numbers) for name, numbers in records.values.items()}
+    noise = {name: own.get(f"std({name})", same).convert_difference(numbers) for name, numbers in records.noise.items()}
+    labels = records.labels
+    if plan.has_window:
+        inside = (times >= plan.window[0]) & (times <= plan.window[1])
+        times = times[inside]
+        values = {name: numbers[inside] for name, numbers in values.items()}
+        noise = {name: numbers[inside] for name, numbers in noise.items()}
+        labels = None if labels is None else labels[inside]
+    return ParsedBlock(times, values, noise, records.number_format, labels)
+
+
+def _parse_record_labels(column: Any, name: str, places: RowLocations) -> NDArray[Any]:
+    """Return the names of records that a column holds, one for each line; whole numbers without a decimal point."""
+    texts = normalize_missing(column).to_list() if isinstance(column, StringColumn) else column.tolist()
+    absent = np.array([cell is None or str(cell) in ("nan", "") for cell in texts], dtype=bool)
+    if absent.any():
+        raise DataError(f"expected a record in every row, column {name} has none in {places.format_rows(absent)}")
+    return np.array([str(int(c)) if isinstance(c, float) and c.is_integer() else str(c) for c in texts], dtype=object)
+
+
+def read_table(
+    path: str | Path,
+    channels: Sequence[str],
+    *,
+    mapping: Mapping[str, str] | None = None,
+    time: str | None = None,
+    header: bool | None = None,
+) -> TableData:
+    r"""Read measurements from a text file (CSV and its relatives, also with gzip) or from Parquet.
+
+    Separator, decimal mark, header and encoding are found out, and told in `TableData.notes`. Lines that start with # or
+    % are comments. Empty cells, NA, N/A, NaN, null, None, - and ? are missing values.
+
+    Parameters
+    ----------
+    path : str or Path
+    channels : sequence of str
+        The channels of the system; each takes the column of its name. Case and a unit in brackets may differ.
+    mapping : dict of observable to column, optional
+        For columns with other names: a name, or a number counted from one. ``t`` is the time, ``f1'`` the derivative
+        of f1, ``std(f1)`` the known standard deviation of its noise.
+    time : str, optional
+        The column of the time; by default the one called t, time, timestamp, date or the like.
+    header : bool, optional
+        Whether a text file starts with the names of its columns; found out by default.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "tank.csv")
+    ...     _ = file.write_text("Time;Level [m];remark\n0;1,5;\n1;;valve open\n2;1,25;\n")
+    ...     table = read_table(file, ["level", "inflow"])
+    >>> table.values["level"].tolist()
+    [1.5, nan, 1.25]
+    >>> for note in table.notes:
+    ...     print(note)
+    separator ';', decimal comma
+    level is in column Level [m]
+    no column for inflow: not measured (columns not used: remark)
+    """
+    if not isinstance(path, str | Path):
+        raise DataError(f"expected the path of a measurement file, got {type(path).__name__}")
+    place = Path(path).expanduser()
+    with prefix_errors(str(place)):
+        source = open_table(place, header)
+        columns = resolve_columns(source.names, channels, mapping, time)
+        plan, origin = detect_dates(source, TableSchema(str(place), columns, source.separator))
+        table = read_all(source, replace(plan, origin=origin), channels)
+        if table.values and all(np.isnan(series).all() for series in table.values.values()):
+            raise DataError(f"expected at least one value of {', '.join(table.values)}, every cell is missing")
+        return table
+
+
+def read_all(source: TableSource, schema: TableSchema, channels: Sequence[str]) -> TableData:
+    """Return all records of a table, in memory.
+
+    Parameters
+    ----------
+    source : TableSource
+    schema : Plan
+        With the form of its dates, and their origin.
+    channels : sequence of str
+        Those that have no column are named in the notes.
+    """
+    block = next(source.blocks(schema.columns.used, as_one_block=True), None)
+    if block is None:
+        raise _no_rows_error(source)
+    records = read_block(block, detect_decimal_mark(source, schema))
+    notes = describe_file(source, records.number_format)
+    notes += describe_times(schema)
+    empty = {name for name, values in records.values.items() if np.isnan(values).all()}
+    notes += describe_columns(source.names, schema.columns, channels, empty)
+    unused = tuple(name for name in source.names if name not in schema.columns.used)
+    found = records.times, records.values, records.noise
+    return TableData(*found, schema.columns.time, schema.origin, unused, tuple(notes), records.labels)
+
+
+def describe_times(schema: TableSchema) -> list[str]:
+    """Return from when and in which unit times are counted, and what was converted.
+
+    Parameters
+    ----------
+    schema : Plan
+    """
+    if schema.origin is None:
+        return list(schema.notes)
+    seconds = "seconds" if "t" not in schema.conversions else "counted"
+    return [f"times are {seconds} since {schema.origin}", *schema.notes]
+
+
+def describe_file(source: TableSource, number_format: NumberFormat) -> list[str]:
+    """Return how a file is written, once all of it was read; raise where that leaves a doubt.
+
+    Parameters
+    ----------
+    source : TableSource
+    number_format : Numerals
+        Of all blocks together.
+    """
+    remarks = number_format.describe(source.separator)
+    if not source.separator:
+        return [*source.notes, *remarks[1:]]
+    notes = [f"{source.notes[0]}, {remarks[0]}", *source.notes[1:], *remarks[1:]]
+    return notes[1:] if notes[0] == _DEFAULT_FORMAT_NOTE else notes
+
+
+def describe_columns(
+    names: Sequence[str], columns: ColumnMapping, channels: Sequence[str], empty: set[str]
+) -> list[str]:
+    """Return what there is to say about columns with other names, without values, and channels without a column.
+
+    Parameters
+    ----------
+    names : sequence of str
+        All columns of the table.
+    columns : Columns
+        Those that are read.
+    channels : sequence of str
+    empty : set of str
+        Observables whose column has no values.
+    """
+    notes = [f"{name} is in column {column}" for name, column in columns.values.items() if name != column]
+    notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
+    unused = [name for name in names if name not in columns.used]
+    rest = f"columns not used: {format_column_list(unused)}" if unused else ""
+    known = {*columns.values, *(average.expression for name in columns.values if (average := parse_interval(name)))}
+    if absent := [name for name in channels if name not in known]:
+        notes.append(f"no column for {', '.join(absent)}: not measured{f' ({rest})' if rest else ''}")
+    elif rest:
+        notes.append(rest)
+    return notes
+
+
+def _parse_time_column(column: Any, places: RowLocations, plan: TableSchema) -> Timestamps:
+    if isinstance(column, Timestamps):
+        return column
+    texts = normalize_missing(column)
+    _check_no_missing_times(texts.is_missing, plan.columns.time, places)
+    try:
+        return parse_dates(texts, places, plan.date_format)
+    except DataError as problem:
+        raise DataError(f"column {plan.columns.time}, {problem}") from None
+
+
+def _check_no_missing_times(missing: NDArray[np.bool_], name: str, places: RowLocations) -> None:
+    if missing.any():
+        raise DataError(f"expected a time in every row, column {name} has none in {places.format_rows(missing)}")
+
+
+def _check_finite_column(column: Any, name: str, places: RowLocations) -> Array:
+    numbers = np.array(column, dtype=float)
+    if (infinite := np.isinf(numbers)).any():
+        record = int(np.argmax(infinite))
+        raise DataError(f"{places.format_row(record)}, column {name}: expected a finite number, got {numbers[record]}")
+    return numbers
+
+
+def _check_noise_column(column: str, noise: Array, places: RowLocations) -> Array:
+    if (negative := noise < 0).any():
+        record = int(np.argmax(negative))
+        raise DataError(
+            f"{places.format_row(record)}, column {column}: expected a standard deviation of zero or more, "
+            f"got {noise[record]:g}"
+        )
+    return noise

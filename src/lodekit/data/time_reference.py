@@ -1,0 +1,118 @@
+"""From when and in which unit times are counted, so that dates and lengths of time become numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.tables.dates import Durations, Timestamps, parse_date
+from lodekit.data.tables.reader import parse_time_array
+from lodekit.errors import DataError
+from lodekit.support.units import UnitConversion, find_unit_conversion
+
+__all__ = ["TimeReference"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TimeReference:
+    """The date of time zero, and the unit of time.
+
+    Parameters
+    ----------
+    origin : datetime or None
+        None where times are numbers.
+    unit : str
+        Of times; empty where nothing tells.
+
+    Examples
+    --------
+    >>> Clock(datetime(2026, 3, 1, 12), "min").read(np.array(["2026-03-01T12:30"], dtype="datetime64[m]")).tolist()
+    [30.0]
+    """
+
+    origin: datetime | None = None
+    unit: str = ""
+
+    @classmethod
+    def from_labels(cls, origin: str, unit: str | None) -> TimeReference:
+        """Return the clock of a fit.
+
+        Parameters
+        ----------
+        origin : str
+            A date in ISO form, or nothing.
+        unit : str or None
+            Of the times.
+        """
+        return cls(datetime.fromisoformat(origin) if origin else None, unit or "")
+
+    @property
+    def conversion_from_seconds(self) -> UnitConversion:
+        """How seconds become the unit of time."""
+        found = find_unit_conversion("s", self.unit or "s")
+        if found is None:
+            raise DataError(f"expected a unit of time, such as s or min, for times that are dates, got {self.unit!r}")
+        return found
+
+    def parse_times(self, t: Any) -> Array | None:
+        """Return dates or lengths of time as numbers; None where times are something else, such as numbers."""
+        found = parse_time_array(t)
+        if found is None:
+            return None
+        if isinstance(found, Durations):
+            if not self.unit:
+                raise DataError(
+                    "expected times as numbers, like those of the fit, got lengths of time: the unit of the former is "
+                    "not known; label(units={'t': 's'}) tells it"
+                )
+            return self.conversion_from_seconds.convert(found.seconds)
+        return self.to_numeric(found)
+
+    def to_numeric(self, timestamps: Timestamps) -> Array:
+        """Return dates as numbers; those without a zone are in that of time zero."""
+        if self.origin is None:
+            raise DataError("expected times as numbers, like those of the fit, got dates")
+        if timestamps.first.tzinfo is not None and self.origin.tzinfo is None:
+            raise DataError("expected dates without a time zone, like those of the fit, got dates with one")
+        origin = self.origin if timestamps.first.tzinfo is not None else _drop_time_zone(self.origin)
+        return self.conversion_from_seconds.convert(timestamps.seconds_since(origin))
+
+    def parse_time(self, time: Any, what: str) -> float:
+        """Return one time: a number, a date, or a text that is one of them.
+
+        Parameters
+        ----------
+        time : float, datetime or str
+        what : str
+            What it is called in messages.
+        """
+        if isinstance(time, str):
+            try:
+                time = float(time)
+            except ValueError:
+                if (found := parse_date(time)) is None:
+                    raise DataError(
+                        f"expected a number or a date such as 2026-03-01T12:00 for {what}, got {time!r}"
+                    ) from None
+                time = found
+        if isinstance(time, datetime):
+            if self.origin is None:
+                raise DataError(f"{what} is a date, but the times are numbers; expected a number")
+            if time.tzinfo is not None and self.origin.tzinfo is None:
+                raise DataError(f"{what} is a date with a time zone, but the data have none; expected one without")
+            origin = self.origin if time.tzinfo is not None else _drop_time_zone(self.origin)
+            return float(self.conversion_from_seconds.convert(np.array((time - origin).total_seconds())))
+        if isinstance(time, bool) or not isinstance(time, int | float | np.number) or not np.isfinite(time):
+            raise DataError(f"expected a finite time for {what}, got {time!r}")
+        return float(time)
+
+
+def _drop_time_zone(date: datetime) -> datetime:
+    """Return a date by the clock on the wall, without its zone."""
+    return date.replace(tzinfo=None)

@@ -1,0 +1,614 @@
+"""Whether measurements follow each other so closely that they tell what happens between them.
+
+All that a diagnosis looks at: a fit with its measurements, and what it leaves of them.
+
+The diagnosis of a fit, computed once and said alike everywhere: what failed, what data do not tell, what is left.
+
+A search has failed where it did not settle, ran to a limit of its own, or ended clearly below smooth curves that obey
+no equation. That is another matter than data that do not tell a parameter: there any search ends anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements, ObservableStatistics, with_empty_series
+from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum, find_alternative_optima
+from lodekit.diagnostics.identifiability import (
+    FittedCurves,
+    IdentifiabilityResult,
+    assess_alternatives,
+    assess_identifiability,
+    assess_structure,
+    relative_standard_errors,
+)
+from lodekit.diagnostics.null_model import NullModel, fit_null_model, subsample_segments
+from lodekit.diagnostics.residual_tests import (
+    SIGNIFICANCE_LEVEL,
+    InnovationSample,
+    ResidualCheck,
+    ResidualSeries,
+    WhitenessTest,
+    check_residuals,
+    compute_residuals,
+)
+from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE, Optimum
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.scaling import time_gaps
+from lodekit.fitting.starts.input_output import parameters_occurring
+from lodekit.fitting.structural import StructuralIdentifiability
+from lodekit.inference.engine import Posterior
+from lodekit.inference.innovations import (
+    InnovationSequence,
+    compute_innovations,
+    split_into_segments,
+    uses_kalman_filter,
+)
+from lodekit.inference.kalman.innovations import KalmanInnovations
+from lodekit.inference.kalman.out_of_core import OutOfCorePosterior
+from lodekit.inference.kalman.posterior import KalmanPosterior
+from lodekit.prior.disturbances import WHITE_NOISE
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Prior
+from lodekit.support.text import join_list
+from lodekit.system.system import System
+from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE
+
+__all__ = [
+    "Diagnosis",
+    "DiagnosticData",
+    "diagnose_fit",
+    "find_undersampled_parameters",
+    "is_undersampled",
+    "to_json_values",
+]
+
+
+Array = NDArray[np.float64]
+#: Measurements so many lengthscales apart leave open what a free function does between them: at that distance some
+#: millionths of its variance lie beyond the frequency that they can tell.
+_MAX_GAP_LENGTHSCALES = 1.5
+
+
+def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
+    """Return whether all free functions forget their values from one measurement to the next, or nearly so.
+
+    Then the lengthscale is what the prior makes of it, and so is every derivative.
+
+    Parameters
+    ----------
+    lengthscales : array
+        Of the free functions, in the unit of the times; none where nothing is free.
+    times : sequence of arrays
+        All times of each record.
+
+    Examples
+    --------
+    >>> is_unresolved(np.array([2.0]), [np.arange(0.0, 20.0, 1.8)]), is_unresolved(np.array([2.0]), [np.arange(20.0)])
+    (True, False)
+    """
+    gaps = time_gaps(times)
+    return bool(
+        len(gaps) and len(lengthscales) and float(np.max(lengthscales)) < _MAX_GAP_LENGTHSCALES * float(np.median(gaps))
+    )
+
+
+def find_undersampled_parameters(system: System, measured: Sequence[str]) -> list[str]:
+    """Return parameters of equations that hold between values of which not all are measured, in order.
+
+    Parameters
+    ----------
+    system : System
+    measured : sequence of str
+        The observables.
+
+    Examples
+    --------
+    >>> parameters_between(System("x' = -a*x + b*u; y = c*x", parameters=["a", "b", "c"]), ["x", "u", "y"])
+    ['a', 'b']
+    """
+    operator, found = system.operator, set()
+    open_equations = {i for i, j, k, _ in operator.terms() if system.channels[j] + "'" * k not in measured}
+    for i, _, _, value in operator.terms():
+        if i in open_equations:
+            found |= parameters_occurring(operator.ring, [value.numerator, value.denominator])
+    return [name for number, name in enumerate(system.parameters) if number in found]
+
+
+#: Less noise than this share of the spread of the data is none.
+_NOISE_FREE_RATIO = 1e-5
+
+
+@dataclass(frozen=True)
+class DiagnosticData:
+    """All that a diagnosis looks at.
+
+    Parameters
+    ----------
+    system : System
+    objective : Objective
+    optimum : Optimum
+    information : array, shape (n, n)
+        Minus the Hessian of the objective at the optimum, from which errors come.
+    posterior : Posterior
+        At the optimum.
+    measurements : Measurements
+    noise_std_of : function
+        From an observable to the standard deviation of its noise.
+    log_evidence_on : function
+        From measurements to their log evidence at the optimum.
+    engine : str
+        The name of the engine.
+    records : dict of str to Examined
+        The same of each of several records, by name; empty where there is one.
+    last_chunk_posterior : MarkovPosterior, optional
+        Where the measurements are the last piece of a record on disk: the posterior there.
+    """
+
+    system: System
+    objective: Objective
+    optimum: Optimum
+    information: NDArray[np.float64]
+    posterior: Posterior
+    measurements: Measurements
+    noise_std_of: Callable[[str], float]
+    log_evidence_on: Callable[[Measurements], float]
+    engine: str
+    records: Mapping[str, DiagnosticData] = field(default_factory=dict)
+    last_chunk_posterior: KalmanPosterior | None = None
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.objective.engine.prior
+
+    @cached_property
+    def fitted_curves(self) -> list[FittedCurves]:
+        """The fitted curves of each record."""
+        if self.records:
+            return [curves for part in self.records.values() for curves in part.fitted_curves]
+        kept, theta = self.measurements, self.objective.layout.unpack(self.optimum.x).theta
+        return [FittedCurves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)]
+
+    @property
+    def times(self) -> list[NDArray[np.float64]]:
+        """All times of each record; none where they are not in memory."""
+        if self.records:
+            return [times for part in self.records.values() for times in part.times]
+        series = self.measurements.series
+        return [np.concatenate([item.times for item in series])] if series else []
+
+    @property
+    def is_noise_free(self) -> bool:
+        """Whether next to nothing is left to noise, and the measurements do not tell what is between them."""
+        if any(
+            self.noise_std_of(each.observable) > _NOISE_FREE_RATIO * each.std
+            for each in self.measurements.observable_statistics
+        ):
+            return False
+        scaled = self.objective.layout.unpack(self.optimum.x).lengthscales
+        lengthscales = np.array([self.prior.units.unscale_durations(float(each)) for each in scaled])
+        return is_undersampled(lengthscales, self.times)
+
+    def residual_checks(self) -> tuple[ResidualCheck, ...]:
+        """Return what the residuals say; of sums over measurements only the share of the variance is known.
+
+        Of rows on disk the last ones are looked at.
+        """
+        if self.records:
+            found = ((name, part.residual_checks()) for name, part in self.records.items())
+            return tuple(replace(check, record=name) for name, checks in found for check in checks)
+        if self.measurements.sufficient_statistics is not None:
+            last = self.last_chunk
+            known = {} if last is None else {check.name: check for check in last.residual_checks()}
+            return tuple(
+                self._check_from_statistics(each, known.get(each.observable))
+                for each in self.measurements.observable_statistics
+            )
+        series, inputs = self.measurements.series, self.measurements.inputs
+        checks = (
+            check_residuals(
+                item, self.residuals(item), self.noise_std_of(item.observable), inputs, SIGNIFICANCE_LEVEL / len(series)
+            )
+            for item in series
+        )
+        return tuple(replace(check, white=self.white_disturbances) for check in checks)
+
+    @property
+    def white_disturbances(self) -> tuple[str, ...]:
+        """Disturbances of white noise, without those that are best at zero."""
+        own, start = self.prior.observables.disturbances, self.objective.layout.slices.disturbance_deviations.start
+        if own is None:
+            return ()
+        both = enumerate(zip(own.names, own.kinds, strict=True))
+        return tuple(name for n, (name, kind) in both if kind == WHITE_NOISE and not self.optimum.at_bound[start + n])
+
+    def residuals(self, series: TimeSeries) -> ResidualSeries:
+        """Return what the fit leaves of the measurements of one observable, in memory.
+
+        Parameters
+        ----------
+        series : Series
+            One of the measurements.
+        """
+
+        def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
+            if all(np.array_equal(series.times, other.times) for other in self.measurements.series):
+                return self.fitted_curves[0].evaluate_all(times)[
+                    :, self.prior.noise.observables.index(series.observable)
+                ]
+            reader = ObservableCompiler(self.system, self.measurements.inputs, self.prior.disturbances)
+            compiled = reader.compile_unscaled([series.observable], self.prior.units)
+            return self.posterior.mean(compiled, times)[:, 0]
+
+        return compute_residuals(series, mean, self.noise_std_of(series.observable), self.innovation_sample)
+
+    @cached_property
+    def innovation_sample(self) -> InnovationSample | None:
+        """What measurements add to those before them; from a matrix, in a few runs of neighbours where there are many.
+
+        None without free functions, where a matrix has exact measurements, or where rounding hides it.
+        """
+        whole = uses_kalman_filter(self.engine, self.prior)
+        if not self.prior.has_process or (self.measurements.has_exact_values and not whole):
+            return None
+        hyper = self.objective.layout.unpack(self.optimum.x)
+        every = with_empty_series(self.measurements, self.prior.noise.observables).series
+        times: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
+        values: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
+        left: dict[str, float] = {}
+        typical: dict[str, float] = {}
+        for run in [every] if whole else split_into_segments(every):
+            if self.last_chunk_posterior is not None:
+                turns: InnovationSequence | None = KalmanInnovations(
+                    self.last_chunk_posterior.data, self.last_chunk_posterior.solution
+                )
+            else:
+                turns = compute_innovations(self.engine, self.prior, run, hyper)
+            if turns is None:
+                return None
+            errors = turns.standardized * turns.std
+            for number, item in enumerate(run):
+                own = turns.observables == number
+                # Exact ones are what they are, and no example of noise.
+                times[item.observable].append(item.times[~item.is_exact])
+                values[item.observable].append(turns.standardized[own][~item.is_exact])
+                if self.prior.disturbances and len(item.times):
+                    left[item.observable] = float(np.mean(errors[own] ** 2))
+                    typical[item.observable] = float(np.median(turns.std[own]))
+        if not any(values.values()):
+            return None
+        joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
+        return InnovationSample(own_times, joined, left, typical)
+
+    @property
+    def checked_series(self) -> list[TimeSeries]:
+        """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
+        if not isinstance(self.posterior, OutOfCorePosterior):
+            return list(self.measurements.series)
+        pieces = self.posterior.engine
+        return [item for item in pieces.read_series(len(pieces.batch_starts) - 1) if len(item.times)]
+
+    @property
+    def last_chunk(self) -> DiagnosticData | None:
+        """The same of the last piece of rows on disk; None where there are none."""
+        if not isinstance(self.posterior, OutOfCorePosterior):
+            return None
+        kept = Measurements(self.checked_series, inputs=self.measurements.inputs)
+        return replace(
+            self,
+            measurements=kept,
+            last_chunk_posterior=self.posterior.get_batch_posterior(len(self.posterior.engine.batch_starts) - 1),
+        )
+
+    def prediction_std(self) -> dict[str, float]:
+        """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""
+        own = self.last_chunk or self
+        found = own.innovation_sample if self.prior.disturbances and own.measurements.series else None
+        typical = {} if found is None else found.typical_std
+        return {name: typical.get(name, self.noise_std_of(name)) for name in self.measurements.names}
+
+    @property
+    def diffuse_evidence_correction(self) -> float:
+        """How much less open modes of one record cost than what stands for infinity."""
+        layout = self.objective.layout
+        if layout.diffuse_modes is None:
+            return 0.0
+        errors = np.array(list(self.prediction_std().values())) / self.prior.units.scales
+        return layout.diffuse_modes.proper_prior_offset(layout.unpack(self.optimum.x).theta, errors)
+
+    def _check_from_statistics(
+        self, channel_summary: ObservableStatistics, last: ResidualCheck | None
+    ) -> ResidualCheck:
+        level = self.noise_std_of(channel_summary.observable)
+        explained = 1.0 - (level / channel_summary.std) ** 2 if channel_summary.std > 0 else math.nan
+        if last is not None:
+            # What few rows show of an observable is no share of what all of them do.
+            return replace(
+                last, count=channel_summary.count, explained=explained, expected=math.nan, predicted=math.nan
+            )
+        return ResidualCheck(channel_summary.observable, channel_summary.count, 0, 1.0, 0.0, explained)
+
+
+#: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
+_MIN_LOG_EVIDENCE_GAP, _LOG_EVIDENCE_GAP_PER_ROW = 10.5, 0.05
+#: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
+_MIN_NOISE_RATIO, _MIN_UNEXPLAINED_FRACTION = 3.0, 0.2
+#: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
+_MAX_NOISE_RATIO = 10.0
+#: Of fewer measurements than this, smooth curves explain everything.
+_MIN_ROWS = 5
+#: Reasons that lie in the equations and in what is measured: no other record helps.
+_STRUCTURAL_REASONS = ("structure", "size")
+#: A standard error beyond this on the scale of the search says nothing.
+_UNIDENTIFIED_STD = 3.0
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is to be known about a fit before it is believed.
+
+    Parameters
+    ----------
+    failures : tuple of str
+        Why the search has failed, in sentences; empty where it has not.
+    identifiability : dict of str to Verdict
+        What was found out about parameters beside the curvature.
+    identifiable_combinations : tuple of str
+        What is determined of parameters that exact algebra shows to be undetermined, such as ``k/m``.
+    sign_symmetries : tuple of tuples of str
+        Parameters whose signs can change together.
+    checks : tuple of Check
+        What the residuals of each observable say.
+    log_evidence_gain : float
+        By how much the log evidence exceeds that of smooth curves that obey no equation, over the measurements that
+        were compared; NaN where they were not.
+    widening : dict of str to float
+        By which factor the standard error of a parameter is larger than the curvature says, because residuals are
+        correlated; empty where nothing was widened.
+    alternatives : tuple of Rival
+        Other values of the parameters that fit about as well.
+    """
+
+    failures: tuple[str, ...] = ()
+    identifiability: Mapping[str, IdentifiabilityResult] = field(default_factory=dict)
+    identifiable_combinations: tuple[str, ...] = ()
+    sign_symmetries: tuple[tuple[str, ...], ...] = ()
+    checks: tuple[ResidualCheck, ...] = ()
+    log_evidence_gain: float = math.nan
+    widening: Mapping[str, float] = field(default_factory=dict)
+    alternatives: tuple[AlternativeOptimum, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the search has failed."""
+        return bool(self.failures)
+
+    @property
+    def needs_more_data(self) -> bool:
+        """Whether parameters are left open that the equations do not leave open: other data could tell them."""
+        return any(
+            not each.identified and each.reason not in _STRUCTURAL_REASONS for each in self.identifiability.values()
+        )
+
+    @property
+    def explained_variance(self) -> dict[str, float]:
+        """The share of the variance of each observable that the curves explain; none for what does not change.
+
+        Of several records that which is explained least counts.
+        """
+        found: dict[str, float] = {}
+        for check in self.checks:
+            if not math.isnan(check.explained):
+                # Minus zero becomes zero.
+                found[check.name] = min(found.get(check.name, math.inf), check.explained + 0.0)
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing and no reason to worry."""
+        return [
+            f"the data do not tell the sign{'s' * (len(names) > 1)} of {join_list(names)}: "
+            f"{'all of them' if len(names) > 2 else 'both' if len(names) == 2 else 'it'} can change"
+            f"{' together' * (len(names) > 1)}; reported is what has the most positive values. Where signs are known, "
+            "declare them: positive = true"
+            for names in self.sign_symmetries
+        ]
+
+    def for_record(self, name: str) -> Diagnosis:
+        """Return the same with the residuals of one record alone."""
+        own = (replace(check, record="") for check in self.checks if check.record == name)
+        return replace(self, checks=tuple(own))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is not finite is None."""
+        return {
+            "trouble": list(self.failures),
+            "verdicts": {name: to_json_values(asdict(verdict)) for name, verdict in self.identifiability.items()},
+            "combinations": list(self.identifiable_combinations),
+            "symmetries": [list(names) for names in self.sign_symmetries],
+            "checks": [to_json_values(asdict(check)) for check in self.checks],
+            "advantage": to_json_values(self.log_evidence_gain),
+            "widening": dict(self.widening),
+            "rivals": [asdict(rival) for rival in self.alternatives],
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Diagnosis:
+        """Return what `to_dict` has taken apart."""
+        advantage = state["advantage"]
+        return cls(
+            tuple(state["trouble"]),
+            {name: IdentifiabilityResult.from_dict(each) for name, each in state["verdicts"].items()},
+            tuple(state["combinations"]),
+            tuple(tuple(names) for names in state["symmetries"]),
+            tuple(_check_from_dict(check) for check in state["checks"]),
+            math.nan if advantage is None else float(advantage),
+            dict(state.get("widening", {})),
+            tuple(AlternativeOptimum.from_dict(each) for each in state.get("rivals", ())),
+        )
+
+
+def _check_from_dict(state: Mapping[str, Any]) -> ResidualCheck:
+    """Return a check that was taken apart; older files tell less of it."""
+    found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
+    own = found.pop("whiteness", None)
+    found["outliers"] = tuple((float(time), float(far)) for time, far in found.get("outliers", ()))
+    found["white"] = tuple(found.get("white", ()))
+    return ResidualCheck(**found, whiteness=WhitenessTest.from_dict(own) if isinstance(own, Mapping) else None)
+
+
+def to_json_values(value: Any) -> Any:
+    """Return values that JSON can hold: lists for tuples, None for what is not finite; dicts and lists are followed."""
+    if isinstance(value, dict):
+        return {key: to_json_values(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json_values(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def diagnose_fit(
+    data: DiagnosticData,
+    structure: StructuralIdentifiability | None = None,
+    identifiability: Mapping[str, IdentifiabilityResult] | None = None,
+) -> Diagnosis:
+    """Return the diagnosis of a fit.
+
+    Parameters
+    ----------
+    data : Examined
+    structure : Structure, optional
+        What the equations say; None where nothing was searched for, and only residuals are looked at.
+    identifiability : dict of str to Verdict, optional
+        What is known already about parameters, where nothing was searched for.
+    """
+    with np.errstate(all="ignore"):
+        checks = data.residual_checks()
+        if structure is None:
+            return Diagnosis(identifiability=dict(identifiability or {}), checks=checks)
+        advantage, poor = _compare_records_with_null_model(data, checks)
+        trouble = [*_search_failures(data), *poor]
+        rivals: tuple[AlternativeOptimum, ...] = ()
+        if poor:
+            errors = relative_standard_errors(data.objective, data.optimum, data.information)
+            # Where a search ended in a poor place, what is flat there says nothing about the data.
+            loud = any(check.size > _MAX_NOISE_RATIO for check in checks)
+            lost = [name for name, error in errors.items() if loud or not 0.0 < error < _UNIDENTIFIED_STD]
+            found = {name: IdentifiabilityResult(False, "unknown, the search failed", "failed") for name in lost}
+            found |= assess_structure(structure)
+        else:
+            known = data.objective, data.optimum, data.information
+            # As intervals are widened where free functions do not take up what is left.
+            factors = [
+                check.std_error_inflation for check in checks if check.is_autocorrelated and data.prior.n_processes
+            ]
+            found = assess_identifiability(structure, data.fitted_curves, *known, max(factors, default=1.0))
+            rivals = find_alternative_optima(*known, data.times, structure)
+            found |= assess_alternatives(*known, rivals, found)
+            unresolved = (
+                find_undersampled_parameters(data.system, data.measurements.names) if data.is_noise_free else ()
+            )
+            found |= {
+                name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")
+                for name in unresolved
+                if name not in found
+            }
+    symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.sign_symmetry_groups)
+    return Diagnosis(
+        tuple(trouble),
+        found,
+        tuple(structure.identifiable_combinations),
+        symmetries,
+        checks,
+        advantage,
+        alternatives=rivals,
+    )
+
+
+def _search_failures(data: DiagnosticData) -> list[str]:
+    """Return whether the search has not come to an end, in sentences."""
+    optimum, layout = data.optimum, data.objective.layout
+    found = []
+    if optimum.message == UNDEFINED_MESSAGE:
+        found.append(
+            "the evidence grows towards values at which rounding leaves too few digits of it, because the noise is "
+            "very small against the data; parameters may be far from their best values: give a larger noise_std"
+        )
+    elif not optimum.converged:
+        found.append(
+            "the search did not converge; parameters may be far from their best values: give start values or bounds, "
+            "more restarts, or check for channels that are constant"
+        )
+    far = [
+        layout.names[number]
+        for position, number in enumerate(layout.free_parameters)
+        if optimum.at_bound[position] and layout.transforms[number].is_unbounded
+    ]
+    if far:
+        found.append(f"the search took {join_list(far)} to the limit of what it tries: give start values or bounds")
+    return found
+
+
+def _compare_records_with_null_model(data: DiagnosticData, checks: Sequence[ResidualCheck]) -> tuple[float, list[str]]:
+    """Return by how much the fit is better than smooth curves, over all records, and which are clearly worse."""
+    if not data.records:
+        return _compare_with_null_model(data, checks)
+    advantages, found = [], []
+    for name, part in data.records.items():
+        advantage, poor = _compare_with_null_model(part, [check for check in checks if check.record == name])
+        advantages.append(advantage)
+        found += [f"record {name}: {text}" for text in poor]
+    known = [each for each in advantages if not math.isnan(each)]
+    return sum(known) if known else math.nan, found
+
+
+def _compare_with_null_model(data: DiagnosticData, checks: Sequence[ResidualCheck]) -> tuple[float, list[str]]:
+    """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
+    kept = data.measurements
+    # Where curves explain the data, no yardstick is needed.
+    if kept.sufficient_statistics is not None or not any(
+        1.0 - each.explained > _MIN_UNEXPLAINED_FRACTION or each.size > _MAX_NOISE_RATIO for each in checks
+    ):
+        return math.nan, []
+    runs = subsample_segments(kept)
+    yardstick = fit_null_model(runs.series, data.prior.noise.restricted_to(runs.names), data.prior.units.time_scale)
+    if yardstick is None:
+        return math.nan, []
+    own = data.posterior.value if runs is kept else data.log_evidence_on(runs)
+    advantage = own - yardstick.log_evidence
+    poor = _poorly_explained(checks, yardstick, {each.observable: each.std for each in kept.observable_statistics})
+    # What was chosen for a yardstick makes it look a little better than it is.
+    if not poor or not advantage < -(_MIN_LOG_EVIDENCE_GAP + _LOG_EVIDENCE_GAP_PER_ROW * yardstick.n_rows):
+        return advantage, []
+    return advantage, [
+        "the search ended in a poor place, or the equations do not describe these data"
+        f"{', or their noise is larger than was said' if any(each.size > _MAX_NOISE_RATIO for each in checks) else ''}: "
+        f"smooth curves that obey no equation are more likely by {-advantage:.0f} nats, and leave less of "
+        f"{join_list(poor)} to the noise; try start values, bounds or more restarts, and check the equations, the "
+        "units and the data"
+    ]
+
+
+def _poorly_explained(
+    checks: Sequence[ResidualCheck], null_model: NullModel, data_std: Mapping[str, float]
+) -> list[str]:
+    """Return observables of which smooth curves explain clearly more, each with both shares."""
+    found = []
+    for check in checks:
+        if math.isnan(check.explained) or check.count < _MIN_ROWS:
+            continue
+        left = 1.0 - check.explained
+        # The size of the noise in units of the spread of the data.
+        share = (null_model.noise_std[check.name] / data_std[check.name]) ** 2
+        if check.size > _MAX_NOISE_RATIO or (left > _MIN_NOISE_RATIO * share and left > _MIN_UNEXPLAINED_FRACTION):
+            both = max(1.0 - share, 0.0), max(check.explained, 0.0)
+            found.append(f"{check.name} ({both[0]:.0%} against {both[1]:.0%} explained)")
+    return found

@@ -1,0 +1,454 @@
+"""Twins: other values of the parameters at which all that was measured behaves exactly as at the estimate.
+
+Two lags in a row that change places are such values; others are harder to see. What was measured obeys relations whose
+coefficients are functions of the parameters, in a form that is unique. Values at which they are those of the estimate
+solve as many polynomial equations: Levenberg's steps are taken from many values around the estimate, all at once, and
+where they end with nothing left over is a twin. So no twin is a false one, and one far away may be missed.
+
+Other values of the parameters that fit about as well as the estimate: twins, rivals a search has met, and aliases.
+
+A curvature knows the neighbourhood of one optimum. Where a search from another start has ended elsewhere, hardly less
+likely, the data do not choose between the two; and at times that are multiples of one step, an oscillation looks like
+one that is faster by a whole turn in each step. The sampling theorem tells them apart only for those who know that
+nothing is faster than half a turn. Twins give the same behaviour of all that was measured, by exact algebra.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.fitting.hessian import invert_information, observed_information
+from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.scaling import time_gaps
+from lodekit.fitting.starts.periodogram import parameters_from_poles, parametric_pole_factors
+from lodekit.fitting.structural import StructuralIdentifiability
+from lodekit.prior.compile import ScalarFunctions
+
+__all__ = [
+    "AlternativeOptimum",
+    "EquivalentParameters",
+    "find_alternative_optima",
+    "find_common_sampling_step",
+    "find_equivalent_parameters",
+]
+
+
+Array = NDArray[np.float64]
+#: Of more parameters than this nothing is sought: a search from some starts finds too little.
+_MAX_PARAMETERS = 8
+#: From so many values it is sought, in so many steps; as factors they are within this of the estimate.
+_N_STARTS, _MAX_LM_STEPS, _START_SPREAD_FACTOR = 96, 40, 1000.0
+#: What is left over of coefficients, relative to them, where they are the same.
+_RESIDUAL_TOLERANCE = 1e-9
+#: Twins this close to each other, as logarithms, or to the estimate, are one.
+_LOG_DISTANCE_TOLERANCE = 1e-3
+#: Below this share of their size coefficients are compared as they are, above it as logarithms.
+_LOG_SCALE_THRESHOLD = 0.3
+#: A step is at most this long, as a logarithm.
+_MAX_LOG_STEP = 2.0
+#: Steps that have to be damped so much lead nowhere.
+_MAX_DAMPING = 1e3
+#: Directions with less influence on the coefficients than this, relative to others, are open: no place is isolated.
+_RANK_TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class EquivalentParameters:
+    """Other values at which all that was measured behaves as at the estimate.
+
+    Parameters
+    ----------
+    theta : array, shape (p,)
+        All parameters, in the user's units.
+    jacobian : array, shape (k, k)
+        By how much learned parameters move there, on the scale of the search, for a move of each at the estimate, where
+        what was measured changes alike.
+    """
+
+    theta: Array
+    jacobian: Array
+
+
+def find_equivalent_parameters(
+    structure: StructuralIdentifiability, layout: ParameterLayout, theta: Array
+) -> list[EquivalentParameters]:
+    """Return other values within all bounds at which what was measured behaves exactly alike, nearest first.
+
+    Signs that can change together are left out: there are other words for these. So are values with which all channels
+    behave alike, as where p and q change places in ``p*q*y'' + (p + q)*y' + y = u``: that is the same plant. Of
+    parameters that are undetermined anyway one stays where it is for each way in which they can move.
+
+    Parameters
+    ----------
+    structure : Structure
+    layout : Layout
+        Which parameters are learned, and their bounds.
+    theta : array, shape (p,)
+        All parameters at the estimate, in the user's units.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> from lodekit.fitting.parameter_vector import parameter_transforms
+    >>> lags = {name: lk.Parameter(positive=True) for name in ("p", "q")}
+    >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=lags)
+    >>> layout = Layout(("p", "q"), *parameter_transforms(("p", "q"), lags), 0, 0, 1)
+    >>> [twin] = find_twins(Structure(system, ("y", "u")), layout, np.array([2.0, 5.0]))
+    >>> [round(float(value), 6) for value in twin.theta]
+    [5.0, 2.0]
+    """
+    pivots = {next(iter(way)) for way in structure.unidentifiable_directions}
+    free = np.array([n for n in layout.free_parameters if layout.names[n] not in pivots], dtype=int)
+    if (
+        not len(free)
+        or len(layout.free_parameters) > _MAX_PARAMETERS
+        or (table := structure.input_output_coefficients) is None
+    ):
+        return []
+    with np.errstate(all="ignore"):
+        equations = _CoefficientEquations.at_estimate(table, layout, free, theta)
+        if equations is None:
+            return []
+        found: list[Array] = []
+        for end in _sort_by_sign(equations.solve_levenberg_marquardt()):
+            is_known = any(_is_close(np.abs(end[free]), np.abs(other[free])) for other in [theta, *found])
+            if not is_known and _is_within_bounds(layout, free, end) and equations.is_isolated(end):
+                found.append(end)
+        found = [end for end in found if not _is_same_system(structure, theta, end)]
+        found.sort(key=lambda end: float(np.sum(np.log(np.abs(end[free] / theta[free])) ** 2)))
+        twins = [EquivalentParameters(end, equations.parameter_jacobian(end)) for end in found]
+    return [twin for twin in twins if np.isfinite(twin.jacobian).all()]
+
+
+@dataclass(frozen=True, eq=False)
+class _CoefficientEquations:
+    """Coefficients that should be those of the estimate, compared on a scale that is logarithmic for large ones."""
+
+    table: ScalarFunctions
+    layout: ParameterLayout
+    free: NDArray[np.int_]
+    theta: Array
+    used: NDArray[np.bool_]
+    values: Array
+    scales: Array
+
+    @classmethod
+    def at_estimate(
+        cls, table: ScalarFunctions, layout: ParameterLayout, free: NDArray[np.int_], theta: Array
+    ) -> _CoefficientEquations | None:
+        """Return the equations at an estimate; None where something is not finite, or its place is not isolated."""
+        values, slopes = (each[0] for each in table.evaluate_many(theta[None]))
+        own = np.abs(slopes[free])
+        if not np.isfinite(values).all() or not np.isfinite(slopes).all() or not theta[free].all():
+            return None
+        used = own.any(axis=0)
+        sizes = np.where(values != 0.0, np.abs(values), own.max(axis=0))
+        if np.count_nonzero(used) < len(free):
+            return None
+        found = cls(table, layout, free, theta, used, values[used], _LOG_SCALE_THRESHOLD * sizes[used])
+        return found if found.is_isolated(theta) else None
+
+    def is_isolated(self, theta: Array) -> bool:
+        """Return whether nothing close to a point does the same: the coefficients tell all free parameters there."""
+        strengths = np.linalg.svd(np.nan_to_num(self.residuals_and_jacobian(theta[None])[1][0]), compute_uv=False)
+        return bool(strengths[-1] > _RANK_TOLERANCE * strengths[0])
+
+    def residuals_and_jacobian(self, theta: Array) -> tuple[Array, Array]:
+        """Return what is left over at many points, shape (n, s), and its derivatives as of logarithms, (n, s, k)."""
+        values, slopes = self.table.evaluate_many(theta)
+        own = values[:, self.used] / self.scales
+        left = np.arcsinh(own) - np.arcsinh(self.values / self.scales)
+        rates = slopes[:, self.free][:, :, self.used]
+        rates /= (self.scales * np.sqrt(1.0 + own**2))[:, None, :]
+        return left, rates.transpose(0, 2, 1)
+
+    def start_points(self) -> Array:
+        """Return values around the estimate, shape (n, p), always the same; with other signs where they may be."""
+        generator = np.random.default_rng(0)
+        found = np.tile(self.theta, (_N_STARTS, 1))
+        reach = np.log(_START_SPREAD_FACTOR) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
+        for n in self.free:
+            found[:, n] *= np.exp(reach * generator.uniform(-1.0, 1.0, _N_STARTS))
+            transform = self.layout.transforms[int(n)]
+            if transform.low < 0.0 < transform.high:
+                found[: _N_STARTS // 3, n] *= generator.choice([-1.0, 1.0], _N_STARTS // 3)
+        return found
+
+    def solve_levenberg_marquardt(self) -> list[Array]:
+        """Return where nothing is left over."""
+        theta, ends = self.start_points(), list[Array]()
+        damping = np.full(len(theta), 1e-2)
+        left, rates = self.residuals_and_jacobian(theta)
+        cost = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf)
+        unit = np.eye(len(self.free))
+        for _ in range(_MAX_LM_STEPS):
+            square = np.nan_to_num(rates.transpose(0, 2, 1) @ rates)
+            bent = damping * (1e-12 + np.trace(square, axis1=1, axis2=2))
+            slope = np.nan_to_num(np.einsum("nsk,ns->nk", rates, left))
+            step = -np.linalg.solve(square + (bent + 1e-300)[:, None, None] * unit, slope[..., None])[..., 0]
+            step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / _MAX_LOG_STEP)
+            tried = theta.copy()
+            tried[:, self.free] *= np.exp(step)
+            left_there, rates_there = self.residuals_and_jacobian(tried)
+            cost_there = np.nan_to_num(np.sum(left_there**2, axis=1), nan=np.inf)
+            better = cost_there < cost
+            theta[better], left[better], rates[better] = tried[better], left_there[better], rates_there[better]
+            cost = np.minimum(cost, cost_there)
+            damping = np.where(better, np.maximum(0.1 * damping, 1e-14), 5.0 * damping)
+            open_ = (cost > _RESIDUAL_TOLERANCE**2) & (damping < _MAX_DAMPING)
+            ends += [theta[k] for k in np.flatnonzero(cost <= _RESIDUAL_TOLERANCE**2)]
+            if not open_.any():
+                break
+            theta, left, rates, cost, damping = (each[open_] for each in (theta, left, rates, cost, damping))
+        return ends
+
+    def parameter_jacobian(self, theta: Array) -> Array:
+        """Return by how much all learned parameters move there for a move of each at the estimate: see
+        `EquivalentParameters`.
+        """
+        learned = self.layout.free_parameters
+        slopes = []
+        for point in (self.theta, theta):
+            _, own = (each[0] for each in self.table.evaluate_many(point[None]))
+            units = [self._transform_derivative(n, float(point[n])) / float(point[n]) for n in learned]
+            slopes.append((own[learned][:, self.used] * np.array(units)[:, None] / self.scales).T)
+        return np.asarray(np.linalg.pinv(slopes[1], rcond=_RANK_TOLERANCE) @ slopes[0])
+
+    def _transform_derivative(self, number: int, value: float) -> float:
+        transform = self.layout.transforms[number]
+        return transform.derivative(transform.inverse(value))
+
+
+def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: Array) -> bool:
+    """Return whether no channel at all behaves in another way."""
+    if structure.all_channel_coefficients is None:
+        return False
+    here, there = structure.all_channel_coefficients.evaluate_many(np.stack([theta, other]))[0]
+    return bool(np.all(np.abs(there - here) <= 100.0 * _RESIDUAL_TOLERANCE * np.maximum(np.abs(here), np.abs(there))))
+
+
+def _is_close(first: Array, second: Array) -> bool:
+    return bool(np.all(np.abs(np.log(first / second)) < _LOG_DISTANCE_TOLERANCE))
+
+
+def _is_within_bounds(layout: ParameterLayout, free: NDArray[np.int_], theta: Array) -> bool:
+    return all(layout.transforms[int(n)].low < theta[n] < layout.transforms[int(n)].high for n in free)
+
+
+def _sort_by_sign(ends: Sequence[Array]) -> list[Array]:
+    """Return points with more positive values first, in their order otherwise."""
+    return sorted(ends, key=lambda end: -int(np.count_nonzero(end > 0.0)))
+
+
+#: Less likely than this, in log evidence, and nobody need hear of it: one in seven against the estimate.
+_MAX_LOG_DROP = 2.0
+#: So many standard errors away, and so far on the scale of the search, it is another place.
+_MIN_DISTANCE_STD, _MIN_DISTANCE = 5.0, 0.05
+#: An alias matters where an oscillation has fewer measurements in each period than this; in all others it is faster
+#: than anything that somebody who measures so slowly expects.
+_MIN_SAMPLES_PER_PERIOD = 3.0
+#: Gaps between times are multiples of a step up to this share of it.
+_STEP_TOLERANCE = 1e-4
+#: How many steps a search takes that looks whether a rival is one.
+_MAX_ITERATIONS = 100
+#: A twin that is as likely up to this, in log evidence, needs no search.
+_EQUAL_VALUE_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True)
+class AlternativeOptimum:
+    """Values that fit about as well as the estimate.
+
+    Parameters
+    ----------
+    point : tuple of float
+        The vector of the layout.
+    below : float
+        By how much its log evidence is less; below zero where it is more.
+    is_alias : bool
+        Whether it is the same oscillation seen at times that are multiples of one step.
+    values : dict of str to float
+        Learned parameters that are elsewhere, in the user's units.
+    errors : dict of str to float
+        Their standard errors there, on the scale of the search; zero where they are not known.
+    is_twin : bool
+        Whether all that was measured behaves exactly as at the estimate.
+    """
+
+    point: tuple[float, ...]
+    below: float
+    is_alias: bool
+    values: Mapping[str, float]
+    errors: Mapping[str, float]
+    is_twin: bool = False
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> AlternativeOptimum:
+        """Return a rival that was taken apart for JSON; older files know of no twins."""
+        point, own = tuple(float(each) for each in state["point"]), (dict(state["values"]), dict(state["errors"]))
+        return cls(point, float(state["below"]), bool(state["is_alias"]), *own, bool(state.get("is_twin", False)))
+
+
+def find_alternative_optima(
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    times: Sequence[Array],
+    structure: StructuralIdentifiability | None = None,
+) -> tuple[AlternativeOptimum, ...]:
+    """Return other values of the parameters that fit about as well, most likely first.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The estimate, with the places where other searches have ended.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there, from which errors come.
+    times : sequence of arrays
+        All times of each record; empty where they are not in memory.
+    structure : Structure, optional
+        What the equations say: twins are sought in it.
+    """
+    layout = objective.layout
+    if not layout.free_parameters:
+        return ()
+    covariance = invert_information(information, ~optimum.at_bound)[layout.slices.theta, layout.slices.theta]
+    errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    errors[optimum.at_bound[layout.slices.theta]] = np.inf
+    found = [] if structure is None else _find_equivalent_optima(objective, optimum, covariance, errors, structure)
+    starts = [(x, True) for x in _alias_points(objective, optimum, find_common_sampling_step(times))]
+    starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
+    for start, is_alias in starts:
+        if not _distinct_parameters(objective, start, optimum.x, errors):
+            continue
+        rival = _search_from(objective, optimum, start, errors)
+        if rival is None:
+            continue
+        point = np.array(rival.point)
+        if all(_distinct_parameters(objective, point, np.array(each.point), errors) for each in found):
+            found.append(replace(rival, is_alias=is_alias))
+    return tuple(sorted(found, key=lambda rival: rival.below))
+
+
+def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:
+    """Return where a search from a point ends, if that is somewhere else and about as likely as the optimum."""
+    with np.errstate(all="ignore"):
+        other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=_MAX_ITERATIONS, known_optimum=optimum)
+    names = _distinct_parameters(objective, other.x, optimum.x, errors)
+    if not names or not other.value > optimum.value - _MAX_LOG_DROP:
+        return None
+    point, below = tuple(other.x.tolist()), optimum.value - other.value
+    return AlternativeOptimum(point, below, False, *_values_and_errors(objective, other, names))
+
+
+def _find_equivalent_optima(
+    objective: Objective, optimum: Optimum, covariance: Array, errors: Array, structure: StructuralIdentifiability
+) -> list[AlternativeOptimum]:
+    """Return other values that give the same behaviour; what the prior says of free functions and states may differ."""
+    layout, found = objective.layout, list[AlternativeOptimum]()
+    # What the data say nothing about has no error that others could follow, not by rounding either.
+    known = np.where(np.isfinite(covariance), covariance, 0.0)
+    for twin in find_equivalent_parameters(structure, layout, layout.unpack(optimum.x).theta):
+        x = optimum.x.copy()
+        x[layout.slices.theta] = [layout.transforms[n].inverse(float(twin.theta[n])) for n in layout.free_parameters]
+        names = _distinct_parameters(objective, x, optimum.x, errors)
+        if not names:
+            continue
+        with np.errstate(all="ignore"):
+            below = optimum.value - objective.value(x)
+        if abs(below) < _EQUAL_VALUE_TOLERANCE:
+            # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
+            spread = np.sqrt(np.maximum(np.diag(twin.jacobian @ known @ twin.jacobian.T), 0.0))
+            own = {name: float(spread[layout.index_of(name)]) for name in names}
+            values = {name: float(twin.theta[layout.names.index(name)]) for name in names}
+            rival: AlternativeOptimum | None = AlternativeOptimum(tuple(x.tolist()), below, False, values, own)
+        else:
+            rival = _search_from(objective, optimum, x, errors)
+        if rival is None or _distinct_parameters(objective, np.array(rival.point), x, errors):
+            continue
+        kept = [name for name in rival.values if name not in structure.unidentifiable]
+        values, own = ({name: each[name] for name in kept} for each in (rival.values, rival.errors))
+        if kept:
+            found.append(replace(rival, values=values, errors=own, is_twin=True))
+    return found
+
+
+def _values_and_errors(
+    objective: Objective, alternative: Optimum, names: list[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return some parameters at a rival, in the user's units, and their errors on the scale of the search."""
+    layout = objective.layout
+    theta = layout.unpack(alternative.x).theta
+    with np.errstate(all="ignore"):
+        covariance = invert_information(observed_information(objective, alternative.x), ~alternative.at_bound)
+    spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
+    values = {name: float(theta[layout.names.index(name)]) for name in names}
+    return values, {name: float(spread[layout.index_of(name)]) for name in names}
+
+
+def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: Array) -> list[str]:
+    """Return the parameters that are somewhere else at one point than at another."""
+    layout, found = objective.layout, []
+    for position, number in enumerate(layout.free_parameters):
+        transform, error = layout.transforms[number], float(errors[position])
+        apart = abs(float(x[position] - centre[position]))
+        if transform.is_unbounded:
+            here, there = (transform.forward(float(each[position])) for each in (centre, x))
+            size = max(abs(here), transform.expected_magnitude)
+            apart, error = abs(there - here) / size, error * transform.derivative(float(centre[position])) / size
+        if apart > max(_MIN_DISTANCE_STD * error, _MIN_DISTANCE):
+            found.append(layout.names[number])
+    return found
+
+
+def find_common_sampling_step(times: Sequence[Array]) -> float:
+    """Return the step of which all gaps between the times of each record are multiples; NaN where there is none.
+
+    Parameters
+    ----------
+    times : sequence of arrays
+
+    Examples
+    --------
+    >>> common_step([np.array([0.0, 0.5, 1.5]), np.array([7.1, 8.1])]), common_step([np.array([0.0, 1.0, 2.3])])
+    (0.5, nan)
+    """
+    gaps = time_gaps(times)
+    if not len(gaps):
+        return math.nan
+    step = float(gaps.min())
+    turns = gaps / step
+    return step if bool(np.all(np.abs(turns - np.rint(turns)) < _STEP_TOLERANCE)) else math.nan
+
+
+def _alias_points(objective: Objective, optimum: Optimum, step: float) -> Iterator[Array]:
+    """Yield points at which one oscillation of a system that nothing drives is seen at too few times to be told."""
+    prior, layout = objective.engine.prior, objective.layout
+    factors = [] if math.isnan(step) else parametric_pole_factors(prior)
+    if not factors:
+        return
+    turn = 2.0 * np.pi * prior.units.time_scale / step
+    theta = layout.unpack(optimum.x).theta
+    own = prior.observables.evaluate(theta).factors
+    roots = [root for k in factors for root in np.roots(np.asarray(own[k])[::-1]) if root.imag >= 0.0]
+    generator = np.random.default_rng(0)
+    for number, root in enumerate(roots):
+        # The same value after each step: a turn more, or the mirror image, of which conjugates are roots as well.
+        other = abs(turn - root.imag)
+        if not root.imag > 0.0 or min(other, root.imag) < turn / _MIN_SAMPLES_PER_PERIOD:
+            continue
+        wanted = np.array([*roots[:number], complex(root.real, other), *roots[number + 1 :]])
+        found = parameters_from_poles(prior, factors, layout, wanted, generator, initial_theta=theta)
+        if found is not None:
+            x = optimum.x.copy()
+            x[layout.slices.theta] = [layout.transforms[n].inverse(float(found[n])) for n in layout.free_parameters]
+            yield x

@@ -1,0 +1,551 @@
+"""Whether the motion that was measured can tell parameters apart: curves may solve the equations for other values, too.
+
+``m x'' + c x' + k x = F`` holds for a damped sine with many m, c and k: x, x' and x'' depend on each other then.
+The evidence prefers one of them all the same, for the prior finds some forces simpler than others; so its curvature
+says nothing about that. What the data say is in the curves: a direction v of the parameters is open where
+``(dA/dv) c - df/dv``, with the posterior of the curves c put in, cannot be told from zero.
+
+Which parameters the data tell: by exact algebra, by the motion that was measured, by profiles of the evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
+from lodekit.diagnostics.profile_likelihood import (
+    IntervalRung,
+    ProfilePath,
+    profile_from_bounds,
+    profile_interval,
+    profile_likelihood,
+)
+from lodekit.errors import LodekitError
+from lodekit.fitting.hessian import invert_information, residual_dof_fraction
+from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.structural import StructuralIdentifiability
+from lodekit.inference.engine import Posterior
+from lodekit.prior.compile import ScalarFunctions, SignalFunctions
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Prior
+from lodekit.system.signals import ExponentialPolynomial
+from lodekit.system.structural_identifiability import find_implied_equations
+from lodekit.system.system import System
+from lodekit.uncertainty.estimates import (
+    AT_BOUND_MESSAGE,
+    NORMAL_QUANTILE_95,
+    NOT_IDENTIFIED_MESSAGE,
+    Estimate,
+    inflated_quantile,
+    satterthwaite_dof,
+    student_quantile,
+)
+
+__all__ = [
+    "FittedCurves",
+    "IdentifiabilityResult",
+    "apply_identifiability",
+    "assess_alternatives",
+    "assess_identifiability",
+    "assess_structure",
+    "find_unexcited_directions",
+    "relative_standard_errors",
+]
+
+
+Array = NDArray[np.float64]
+#: How many times are looked at; they follow each other like multiples of the golden ratio, which miss no rhythm.
+_N_TIMES, _GOLDEN_RATIO = 24, 0.6180339887498949
+#: A direction is open where the square of what it changes is less than so many times its variance.
+_MIN_SIGNAL_TO_NOISE = 12.0
+
+
+@dataclass(frozen=True)
+class FittedCurves:
+    """Fitted curves, and what they were fitted to.
+
+    Parameters
+    ----------
+    system : System
+    prior : Prior
+        Whose units the posterior has.
+    posterior : Posterior
+    theta : array, shape (p,)
+        Values of all parameters.
+    window : (float, float)
+        The first and the last time.
+    measured : sequence of str
+        What was measured.
+    """
+
+    system: System
+    prior: Prior
+    posterior: Posterior
+    theta: Array
+    window: tuple[float, float]
+    measured: Sequence[str]
+
+    @property
+    def times(self) -> Array:
+        """Some times, in the user's units."""
+        start, stop = self.window
+        return np.asarray(start + (stop - start) * np.sort((0.5 + _GOLDEN_RATIO * np.arange(_N_TIMES)) % 1.0))
+
+    def evaluate_all(self, times: Array) -> Array:
+        """Return all curves that the prior knows at some times, in the user's units, (n, o); once for the same times.
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+        """
+        key = times.tobytes()
+        if key not in self._cache:
+            self._cache[key] = self.posterior.mean(self.prior.observables, times) * self.prior.units.scales
+        return self._cache[key]
+
+    @cached_property
+    def _cache(self) -> dict[bytes, Array]:
+        """Curves by their times."""
+        return {}
+
+    def derivatives(self, pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
+        """Return the posterior means of derivatives at `times`, (n, o), and their covariances there, (n, o, o).
+
+        Parameters
+        ----------
+        pairs : sequence of (int, int)
+            Channel and order of each.
+        """
+        names = self.system.channels
+        texts = [f"D({names[j]}, {k})" if k else names[j] for j, k in pairs]
+        compiled = ObservableCompiler(self.system).compile_unscaled(texts, self.prior.units)
+        times = self.times
+        whole = self.posterior.covariance(compiled, times)
+        return self.posterior.mean(compiled, times), whole[np.arange(len(times)), :, np.arange(len(times)), :]
+
+
+def find_unexcited_directions(records: Sequence[FittedCurves], parameter_index: Sequence[int], scales: Array) -> Array:
+    """Return directions in which parameters can move while the fitted curves still solve the equations, shape (k, n).
+
+    Channels that were not measured are eliminated first. What the curves of one record leave open, those of another
+    may tell.
+
+    Parameters
+    ----------
+    records : sequence of Curves
+        Of one system, of each record.
+    parameter_index : sequence of int
+        Which parameters may move, n of them.
+    scales : array, shape (n,)
+        How large each is; directions are in these units, and their largest entry is one.
+    """
+    nothing = np.zeros((0, len(parameter_index)))
+    if any(curves.prior.observables.input_response is not None or curves.prior.disturbances for curves in records):
+        # What happens at the jumps of an input is not in the curves between them, and disturbances have their own laws.
+        return nothing
+    signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
+    looked = False
+    try:
+        with np.errstate(all="ignore"):
+            for curves in records if len(parameter_index) else ():
+                channels = [name for name in curves.system.channels if name in curves.measured]
+                if channels and curves.window[1] > curves.window[0]:
+                    equations = find_implied_equations(curves.system, channels)
+                    more = _equation_moments(curves, *equations, list(parameter_index), scales)
+                    signal, noise, looked = signal + more[0], noise + more[1], True
+            if not looked:
+                return nothing
+            scale = 1.0 / np.sqrt(np.diag(signal) + np.diag(noise) + 1e-300)
+            signal, noise = (part * np.outer(scale, scale) for part in (signal, noise))
+            # As a share of the whole, so that what is known exactly needs no division by zero.
+            shares, vectors = eigh(signal, signal + noise + 1e-9 * np.eye(len(parameter_index)))
+    except (LodekitError, np.linalg.LinAlgError, ValueError):
+        # Too large to be eliminated, or nothing finite: then nothing is said here.
+        return nothing
+    found = (scale[:, None] * vectors[:, shares < _MIN_SIGNAL_TO_NOISE / (1.0 + _MIN_SIGNAL_TO_NOISE)]).T
+    return np.asarray(found / np.max(np.abs(found), axis=1, keepdims=True, initial=1e-300))
+
+
+def _equation_moments(
+    curves: FittedCurves,
+    operator: OperatorMatrix,
+    forcing: Sequence[ExponentialPolynomial],
+    parameter_index: list[int],
+    scales: Array,
+) -> tuple[Array, Array]:
+    """Return the squares of what moves of the parameters change in the equations, and their variances, (n, n) each."""
+    terms = [(i, (j, k), value) for i, j, k, value in operator.terms()]
+    pairs = sorted({pair for _, pair, _ in terms})
+    signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
+    if not pairs:
+        return signal, noise
+    mean, covariance = curves.derivatives(pairs)
+    _, slopes = ScalarFunctions(operator.ring, [value for *_, value in terms]).evaluate(curves.theta)
+    sides = SignalFunctions(operator.ring, forcing).evaluate_with_jacobian(curves.theta, curves.times)
+    for i, (_, side_slopes) in enumerate(sides):
+        weights = np.zeros((len(parameter_index), len(pairs)))
+        for (equation, pair, _), slope in zip(terms, slopes.T, strict=True):
+            if equation == i:
+                weights[:, pairs.index(pair)] += slope[parameter_index] * scales
+        change = mean @ weights.T - (side_slopes[parameter_index] * scales[:, None]).T
+        squares, variances = change.T @ change, np.einsum("po,noq,rq->pr", weights, covariance, weights)
+        # Each equation counts as much as it is known.
+        unit = float(np.trace(variances) + 1e-9 * np.trace(squares)) or 1.0
+        signal += squares / unit
+        noise += variances / unit
+    return signal, noise
+
+
+#: Entries of open directions below this, in units of the sizes of the parameters, do not count.
+_MIN_DIRECTION_ENTRY = 0.1
+#: A standard error beyond this on the scale of the search, or in units of the size, makes the shape of the evidence
+#: matter: its profile gives the interval, or says that there is none.
+_MIN_PROFILED_STD = 0.15
+#: Beyond this the curvature does not even say how far to look, and the profile looks far.
+_UNIDENTIFIED_STD = 3.0
+#: An interval of 95 % that reaches farther than that of so large an error to one side leaves a parameter open; so does
+#: one that is as wide on the whole, where it holds rivals.
+_MAX_IDENTIFIED_STD = 2.0
+#: At which shares of the way to an end of 95 % intervals of other levels are kept: about 50, 90, 95, 99 and 99.9 %.
+_RUNG_FRACTIONS = (0.34, 0.84, 1.0, 1.32, 1.7)
+#: The exponential of more is no number.
+_MAX_EXPONENT = 700.0
+
+
+@dataclass(frozen=True)
+class IdentifiabilityResult:
+    """What was found out about a parameter beside the curvature, and goes before what that says.
+
+    Parameters
+    ----------
+    identified : bool
+        Whether the data determine it.
+    note : str
+        Why there is no interval; empty where there is one.
+    reason : str
+        How that was found out: ``"structure"`` by exact algebra, ``"size"`` where that of a disturbance makes up for
+        it, ``"motion"`` because the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
+        ``"profile"`` by a profile of the evidence, ``"bound"`` by moving others from their bounds, ``"rival"`` and
+        ``"alias"`` because other values fit about as well,
+        ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
+    interval : (float, float), optional
+        95 %, in the user's units, where it is known.
+    ladder : tuple of (float, float, float)
+        Intervals of several levels: how many standard errors of a normal distribution each stands for, and its ends.
+    """
+
+    identified: bool
+    note: str
+    reason: str
+    interval: tuple[float, float] | None = None
+    ladder: tuple[IntervalRung, ...] = ()
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> IdentifiabilityResult:
+        """Return a verdict that was taken apart for JSON, where infinite ends are None; older files have no ladders."""
+
+        def ends(low: float | None, high: float | None) -> tuple[float, float]:
+            return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+
+        edges = state["interval"]
+        ladder = tuple((float(deviate), *ends(low, high)) for deviate, low, high in state.get("ladder", ()))
+        words = str(state["note"]), str(state["reason"])
+        return cls(bool(state["identified"]), *words, None if edges is None else ends(*edges), ladder)
+
+    def interval_at(self, value: float, confidence: float, quantile: float | None = None) -> tuple[float, float] | None:
+        """Return the interval of some level around a value, where it is known; between rungs it is interpolated.
+
+        Parameters
+        ----------
+        value : float
+            The estimate.
+        confidence : float
+            How often the interval should hold the truth.
+        quantile : float, optional
+            How many standard errors it then reaches; as many as those of a normal distribution by default.
+
+        Examples
+        --------
+        >>> Verdict(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.95)
+        (1.0, 16.0)
+        >>> low, high = Verdict(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.5)
+        >>> round(low, 2), round(high, 2)
+        (2.48, 6.45)
+        """
+        if self.interval is None or confidence == 0.95 or (not self.identified and not self.ladder):
+            return self.interval
+        rungs = ((0.0, value, value), *(self.ladder or ((NORMAL_QUANTILE_95, *self.interval),)))
+        deviate = student_quantile(confidence) if quantile is None else quantile
+        after = next((k for k, rung in enumerate(rungs) if rung[0] >= deviate), len(rungs) - 1)
+        (below, *inner), (above, *outer) = rungs[after - 1], rungs[after]
+        return _interpolate_interval((deviate - below) / (above - below), inner, outer)
+
+
+def _interpolate_interval(fraction: float, inner: Sequence[float], outer: Sequence[float]) -> tuple[float, float]:
+    """Return both ends of an interval between two others, or beyond them: on a logarithmic scale where it is one."""
+    if min(*inner, *outer) > 0.0 and math.isfinite(outer[1]):
+        ends = ((1.0 - fraction) * math.log(a) + fraction * math.log(b) for a, b in zip(inner, outer, strict=True))
+        low, high = (math.exp(end) if end < _MAX_EXPONENT else math.inf for end in ends)
+    else:
+        low, high = (b if math.isinf(b) else a + fraction * (b - a) for a, b in zip(inner, outer, strict=True))
+    return low, high
+
+
+def apply_identifiability(
+    estimates: Mapping[str, Estimate],
+    results: Mapping[str, IdentifiabilityResult],
+    has_enough_rows: bool,
+    confidence: float = 0.95,
+    quantiles: Mapping[str, float] | None = None,
+) -> dict[str, Estimate]:
+    """Return estimates from the curvature, corrected by what is known better.
+
+    Parameters
+    ----------
+    estimates : dict of str to Estimate
+    results : dict of str to Verdict
+        By name; not for all.
+    has_enough_rows : bool
+        Whether there are as many measurements as there is to learn; fewer determine nothing.
+    confidence : float
+        How often intervals should hold the truth.
+    quantiles : dict of str to float, optional
+        How many standard errors these then reach, by name, where profiles of the evidence give them.
+    """
+    found = dict(estimates)
+    for name, verdict in results.items():
+        reach = (quantiles or {}).get(name) if verdict.reason in ("profile", "side") and verdict.ladder else None
+        old, interval = estimates[name], verdict.interval_at(estimates[name].value, confidence, reach)
+        if verdict.reason in ("bound", "rival") and interval is not None and verdict.interval is not None:
+            if old.identified:
+                low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
+                error = max(old.std_error, (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_QUANTILE_95))
+                found[name] = replace(old, std_error=error, interval=(low, high))
+            continue
+        if old.note == AT_BOUND_MESSAGE and verdict.reason not in ("structure", "size"):
+            continue
+        if not verdict.identified:
+            limits = interval or (old.interval if not old.identified else (-math.inf, math.inf))
+            found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)
+        elif verdict.reason == "profile" and interval is not None and old.identified:
+            found[name] = replace(old, interval=interval)
+        elif (
+            interval is not None
+            and verdict.interval is not None
+            and old.note == NOT_IDENTIFIED_MESSAGE
+            and has_enough_rows
+        ):
+            error = (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_QUANTILE_95)
+            found[name] = replace(old, std_error=error, interval=interval, identified=True, note="")
+    return found
+
+
+def assess_structure(structure: StructuralIdentifiability) -> dict[str, IdentifiabilityResult]:
+    """Return what no data of this kind can tell, by name."""
+    found = {
+        name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "structure") for name in structure.unidentifiable
+    }
+    return found | {
+        name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "size") for name in structure.scale_confounded
+    }
+
+
+def assess_identifiability(
+    structure: StructuralIdentifiability,
+    curves: Sequence[FittedCurves],
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    inflation: float = 1.0,
+) -> dict[str, IdentifiabilityResult]:
+    """Return what is to be said about parameters other than what the curvature says, by name.
+
+    Parameters
+    ----------
+    structure : Structure
+    curves : sequence of Curves
+        At the optimum, of each record.
+    objective : Objective
+    optimum : Optimum
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there, from which errors come.
+    inflation : float
+        By what factor errors are larger, because residuals are correlated.
+    """
+    layout = objective.layout
+    found = assess_structure(structure)
+    free = [
+        n
+        for n in layout.free_parameters
+        if layout.names[n] not in found and objective.parameters[layout.names[n]].prior is None
+    ]
+    sizes = np.array([max(abs(float(curves[0].theta[n])), layout.transforms[n].expected_magnitude) for n in free])
+    for way in find_unexcited_directions(curves, free, sizes):
+        for number, share in zip(free, way, strict=True):
+            if abs(share) > _MIN_DIRECTION_ENTRY:
+                found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
+    profiled, paths = _assess_profiles(objective, optimum, information, found, inflation)
+    found |= profiled
+    return found | _assess_near_bounds(objective, optimum, information, found, paths)
+
+
+def _assess_near_bounds(
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    known: Mapping[str, IdentifiabilityResult],
+    paths: Sequence[ProfilePath],
+) -> dict[str, IdentifiabilityResult]:
+    """Return what is left open of parameters by others that sit at their bounds, or near them, and need not."""
+    layout, found = objective.layout, {}
+    for name, ladder in profile_from_bounds(objective, optimum, information, paths).items():
+        interval = next((low, high) for deviate, low, high in ladder if deviate == NORMAL_QUANTILE_95)
+        transform, point = layout.transform_of(name), float(optimum.x[layout.index_of(name)])
+        if transform is None or (name in known and not known[name].identified):
+            continue
+        value = transform.forward(point)
+        far = max(abs(transform.inverse(edge) - point) for edge in interval)
+        if transform.is_unbounded:
+            far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.expected_magnitude)
+        is_open = far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD
+        inside = IdentifiabilityResult(True, "", "bound", interval, ladder)
+        found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat") if is_open else inside
+    return found
+
+
+def assess_alternatives(
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    alternatives: Sequence[AlternativeOptimum],
+    known: Mapping[str, IdentifiabilityResult],
+) -> dict[str, IdentifiabilityResult]:
+    """Return what is to be said about parameters of which other values fit about as well, by name.
+
+    Their intervals hold all of them; those that aliases leave open are not identified.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there, from which errors come.
+    alternatives : sequence of Rival
+    known : dict of str to Verdict
+        What was found out before; it goes before this where it says that a parameter is not identified.
+    """
+    layout, found = objective.layout, {}
+    covariance = invert_information(information, ~optimum.at_bound)
+    for name in dict.fromkeys(name for rival in alternatives for name in rival.values):
+        position, transform = layout.index_of(name), layout.transform_of(name)
+        if transform is None or (name in known and not known[name].identified):
+            continue
+        own = [rival for rival in alternatives if name in rival.values]
+        places = [(float(optimum.x[position]), math.sqrt(max(float(covariance[position, position]), 0.0)))]
+        places += [(rival.point[position], rival.errors[name]) for rival in own]
+        ends = [x + sign * NORMAL_QUANTILE_95 * error for x, error in places for sign in (-1, 1)]
+        interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
+        if any(rival.is_alias for rival in own):
+            others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
+            found[name] = IdentifiabilityResult(False, f"{others} would do as well", "alias", interval)
+        elif max(ends) - min(ends) > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
+            found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
+        else:
+            found[name] = IdentifiabilityResult(True, "", "rival", interval)
+    return found
+
+
+def _assess_profiles(
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    known: Mapping[str, IdentifiabilityResult],
+    inflation: float,
+) -> tuple[dict[str, IdentifiabilityResult], list[ProfilePath]]:
+    """Return what profiles say about parameters of which the curvature leaves doubts.
+
+    Beside it, the paths of those that are bounded on one side alone, or on none.
+    """
+    layout, found, paths = objective.layout, dict[str, IdentifiabilityResult](), list[ProfilePath]()
+    errors = relative_standard_errors(objective, optimum, information)
+    doubtful = {
+        name: error for name, error in errors.items() if name not in known and not 0.0 < error < _MIN_PROFILED_STD
+    }
+    if not doubtful:
+        return {}, []
+    covariance = invert_information(information, ~optimum.at_bound)
+    freedom = satterthwaite_dof(objective, optimum.x, covariance)
+    left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
+    for name, relative in doubtful.items():
+        position = layout.index_of(name)
+        if 0.0 < relative < _UNIDENTIFIED_STD:
+            reach = inflated_quantile(0.95, float(freedom[position]), inflation)
+            found[name] = _assess_profile_interval(objective, optimum, information, position, (relative, reach, left))
+            continue
+        seen = profile_likelihood(objective, optimum, information, position)
+        paths += () if seen.falls_below and seen.falls_above else seen.paths
+        if seen.is_flat:
+            found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+        elif not seen.falls_below or not seen.falls_above:
+            found[name] = _one_sided_result(seen.low, seen.high, is_above=seen.falls_above)
+        else:
+            found[name] = IdentifiabilityResult(True, "", "profile", (seen.low, seen.high))
+    return found, paths
+
+
+def _one_sided_result(
+    low: float, high: float, *, is_above: bool, ladder: tuple[IntervalRung, ...] = ()
+) -> IdentifiabilityResult:
+    """Return what is said of a parameter that the data bound on one side."""
+    side, edge = ("at most", high) if is_above else ("at least", low)
+    return IdentifiabilityResult(False, f"{side} {edge:.3g} (95 %)", "side", (low, high), ladder)
+
+
+def _assess_profile_interval(
+    objective: Objective, optimum: Optimum, information: Array, position: int, known: tuple[float, float, float]
+) -> IdentifiabilityResult:
+    """Return what the profile of one parameter says, whose error, reach of 95 % and share left of errors are known."""
+    error, reach, left = known
+    # Errors count that learning has used up measurements, which the evidence does not.
+    below, above = profile_interval(objective, optimum, information, position, error * left, reach / left)
+    low, high = below.endpoint(reach / left), above.endpoint(reach / left)
+    if below.is_unbounded and above.is_unbounded:
+        return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+    levels = [share * reach for share in _RUNG_FRACTIONS]
+    ladder = tuple((level, below.endpoint(level / left), above.endpoint(level / left)) for level in levels)
+    if below.is_unbounded or above.is_unbounded:
+        return _one_sided_result(low, high, is_above=below.is_unbounded, ladder=ladder)
+    return IdentifiabilityResult(True, "", "profile", (low, high), ladder)
+
+
+def relative_standard_errors(objective: Objective, optimum: Optimum, information: Array) -> dict[str, float]:
+    """Return standard errors on the scale of the search, or in units of the size of what may be anything, by name.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        What sits at a limit is left out.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    """
+    layout, found = objective.layout, {}
+    covariance = invert_information(information, ~optimum.at_bound)
+    for position, number in enumerate(layout.free_parameters):
+        transform, point = layout.transforms[number], float(optimum.x[position])
+        if not optimum.at_bound[position]:
+            spread = math.sqrt(max(float(covariance[position, position]), 0.0))
+            size = max(abs(transform.forward(point)), transform.expected_magnitude)
+            unit = transform.derivative(point) / size if transform.is_unbounded else 1.0
+            found[layout.names[number]] = spread * unit
+    return found

@@ -1,0 +1,152 @@
+"""A yardstick for a fit: the log evidence of smooth curves that obey no equation, one for each observable.
+
+Right equations beat it or tie: they know more. A fit that is clearly below has ended in a poor place, or its equations
+do not describe the data. The same noise is assumed, shared or not, known or learned. A grid over lengthscales,
+deviations and levels is enough for a yardstick, and has no poor places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.noise import NoiseModel
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
+
+__all__ = ["NullModel", "fit_null_model", "subsample_segments"]
+
+Array = NDArray[np.float64]
+#: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
+_N_SEGMENTS, _SEGMENT_ROWS = 3, 20
+#: How many lengthscales there are, from this share of the sampling step to so many spans.
+_N_LENGTHSCALES, _MIN_LENGTHSCALE_STEPS, _MAX_LENGTHSCALE_SPANS = 12, 0.7, 3.0
+#: Levels of noise in spreads of the data. Deviations go on by the same step, so that there are few ratios of the two:
+#: those at these places, from about a tenth to thirty spreads.
+_NOISE_GRID = np.geomspace(1e-6, 1.5, 29)
+_NOISE_GRID_RATIO, _AMPLITUDE_INDEX = _NOISE_GRID[1] / _NOISE_GRID[0], np.arange(23, 35)
+
+
+@dataclass(frozen=True)
+class NullModel:
+    """What smooth curves that obey no equation make of the data.
+
+    Parameters
+    ----------
+    log_evidence : float
+        Of all observables, in the user's units.
+    noise_std : dict of str to float
+        The root mean square of the noise of each observable, in the user's units.
+    n_rows : int
+        How many measurements were looked at.
+    """
+
+    log_evidence: float
+    noise_std: dict[str, float]
+    n_rows: int
+
+
+def subsample_segments(measurements: Measurements) -> Measurements:
+    """Return measurements in runs of neighbours where there are many; the same where there are few.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        In memory.
+    """
+    if all(len(item.times) <= _N_SEGMENTS * _SEGMENT_ROWS for item in measurements.series):
+        return measurements
+    found = []
+    for item in measurements.series:
+        starts = np.linspace(0, max(len(item.times) - _SEGMENT_ROWS, 0), _N_SEGMENTS).astype(np.intp)
+        rows = np.unique(np.minimum(starts[:, None] + np.arange(_SEGMENT_ROWS), len(item.times) - 1))
+        found.append(item.select(rows) if len(item.times) > _N_SEGMENTS * _SEGMENT_ROWS else item)
+    return Measurements(found)
+
+
+def fit_null_model(series: Sequence[TimeSeries], noise: NoiseModel, span: float) -> NullModel | None:
+    """Return what smooth curves make of the data; None where some noise is zero, or partly known and partly learned.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        In the order of the noise.
+    noise : Noise
+        Which level belongs to which observable.
+    span : float
+        Of time.
+    """
+    if any(item.is_exact.any() or (item.has_known_noise.any() and item.has_unknown_noise.any()) for item in series):
+        return None
+    units = noise.level_scales
+    totals = np.zeros((len(units), len(_NOISE_GRID)))
+    tables: list[Array] = []
+    spectra: dict[bytes, tuple[Array, Array]] = {}
+    for item, group in zip(series, noise.level_indices, strict=True):
+        levels = units[group] * _NOISE_GRID if item.has_unknown_noise.any() else np.ones(1)
+        weights = np.ones(len(item.times)) if item.has_unknown_noise.any() else 1.0 / item.std
+        # Observables with the same times have the same covariances.
+        key = item.times.tobytes() + weights.tobytes()
+        if key not in spectra:
+            spectra[key] = _eigendecompose_covariances(item.times / (float(span) or 1.0), weights)
+        table = _max_log_evidence(item.values, weights, levels, *spectra[key])
+        totals[group] += table
+        tables.append(np.broadcast_to(table, _NOISE_GRID.shape))
+    best = totals.argmax(axis=1)
+    if not np.isfinite(totals.max(axis=1)).all():
+        return None
+    found = {
+        item.observable: float(units[group] * _NOISE_GRID[best[group]])
+        if item.has_unknown_noise.any()
+        else float(np.sqrt(np.mean(item.std**2)))
+        for item, group in zip(series, noise.level_indices, strict=True)
+    }
+    value = sum(float(table[best[group]]) for table, group in zip(tables, noise.level_indices, strict=True))
+    return NullModel(value, found, sum(len(item.times) for item in series))
+
+
+def _eigendecompose_covariances(times: Array, weights: Array) -> tuple[Array, Array]:
+    """Return eigenvalues, (l, n), and eigenvectors, (l, n, n), of weighted covariances with several lengthscales."""
+    lag = times[:, None] - times[None, :]
+    step = float(np.median(np.diff(np.unique(times)))) if np.ptp(times) > 0 else 1.0
+    lengths = np.geomspace(min(max(_MIN_LENGTHSCALE_STEPS * step, 1e-9), 1.0), _MAX_LENGTHSCALE_SPANS, _N_LENGTHSCALES)
+    eigenvalues, vectors = np.linalg.eigh(
+        np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2) * np.outer(weights, weights)
+    )
+    return np.maximum(eigenvalues, 0.0), vectors
+
+
+def _max_log_evidence(values: Array, weights: Array, noise_grid: Array, eigenvalues: Array, vectors: Array) -> Array:
+    """Return the best log evidence of a series over lengthscales and deviations at each level of noise.
+
+    Parameters
+    ----------
+    values, weights : arrays, shape (n,)
+        What was measured, and the reciprocals of known noise; one where it is learned.
+    noise_grid : array
+        Of the noise.
+    eigenvalues, vectors : arrays, shapes (l, n) and (l, n, n)
+        Of the weighted covariance, for each lengthscale.
+    """
+    count, mean = len(values), float(values.mean())
+    spread = float(np.std(values)) or float(np.max(np.abs(values))) or 1.0
+    # A constant beside the curve, as large as the mean: what does not change needs no lengthscale.
+    constant = 1.0 + (mean / spread) ** 2
+    ones, rest = weights @ vectors, (weights * (values - mean)) @ vectors
+    # Variances of the rotated data in units of the deviation: lengthscales, ratios of level and deviation, data.
+    ratios = np.arange(-_AMPLITUDE_INDEX.max(), len(noise_grid) - _AMPLITUDE_INDEX.min())
+    noise = (noise_grid[0] / (spread * _NOISE_GRID[0]) * _NOISE_GRID_RATIO**ratios) ** 2
+    variances = eigenvalues[:, None, :] + noise[:, None]
+    square, both, one = ((part[:, None, :] / variances).sum(axis=2) for part in (rest**2, rest * ones, ones**2))
+    # Of the constant, Sherman and Morrison know what it changes.
+    more = 1.0 + constant * one
+    square += (mean * (2.0 * both + mean * one) - constant * both**2) / more
+    logs = np.log(variances).sum(axis=2) + np.log(more)
+    # Levels, deviations.
+    rows = np.arange(len(noise_grid))[:, None] - _AMPLITUDE_INDEX - ratios[0]
+    unit = (spread * _NOISE_GRID[0] * _NOISE_GRID_RATIO**_AMPLITUDE_INDEX) ** 2
+    found = square[:, rows] / unit + logs[:, rows] + count * np.log(2.0 * np.pi * unit)
+    return np.asarray(np.log(weights).sum() - 0.5 * found.min(axis=(0, 2)))

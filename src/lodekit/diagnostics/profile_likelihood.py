@@ -1,0 +1,600 @@
+"""The log evidence around its optimum: profiles of parameters, and surfaces over two of them.
+
+Whether the data tell a parameter: it is moved far, all else is learned anew, and the evidence falls, or does not.
+
+What a parameter at its bound, or near it, leaves open of others: it may be inside as well, and they follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+from scipy.optimize import minimize
+
+from lodekit.fitting.hessian import invert_information
+from lodekit.fitting.lbfgs import INFEASIBLE_VALUE, Optimum
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterTransform
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+
+__all__ = [
+    "CHI2_95_HALF",
+    "IntervalRung",
+    "LikelihoodProfile",
+    "ObjectiveSurface",
+    "ProfilePath",
+    "ProfileSide",
+    "profile_from_bounds",
+    "profile_interval",
+    "profile_likelihood",
+]
+
+
+Array = NDArray[np.float64]
+#: Below this nothing of the evidence is shown; a larger fall between two points than this asks for more of them.
+_MIN_SHOWN_VALUE, _MAX_STEP_DROP = -7.0, 3.0
+
+
+class ObjectiveSurface:
+    """The log evidence (and log prior) less that at the estimate, as some parameters move from there.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The estimate.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    places : sequence of int
+        Which entries of the vector that is searched move.
+    others : {"following", "fixed", "relearned"}
+        What all else does: follow to first order, stay, or be learned anew.
+    """
+
+    def __init__(
+        self, objective: Objective, optimum: Optimum, information: Array, position: Sequence[int], others: str
+    ) -> None:
+        self.objective, self.optimum_point, self.reoptimizes = objective, optimum.x, others == "relearned"
+        moving = list(position)
+        self.other_index = np.setdiff1d(np.flatnonzero(~optimum.at_bound), moving)
+        self.directions = np.zeros((objective.layout.size, len(moving)))
+        self.directions[moving] = np.eye(len(moving))
+        H = np.where(np.isfinite(information), information, 0.0)
+        scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(H)[self.other_index]), 1e-12))
+        curvatures, vectors = np.linalg.eigh(H[np.ix_(self.other_index, self.other_index)] * np.outer(scale, scale))
+        # Steps by these columns change the evidence alike, or not at all. Where it seems to grow, that is rounding as a
+        # rule, and its size is about right.
+        sizes = np.abs(curvatures)
+        self.covariance_root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
+        if others != "fixed":
+            # Where the quadratic approximation has its optimum, given these parameters.
+            self.directions[self.other_index] = -self.covariance_root @ (
+                self.covariance_root.T @ H[self.other_index][:, moving]
+            )
+        self.max_value = self.objective.value(self.optimum_point)
+
+    def relative_value(self, x: Array) -> float:
+        """Return the objective at a point less that at the estimate; minus infinity where it is not finite.
+
+        Parameters
+        ----------
+        x : array, shape (n,)
+            On the scale of the search.
+        """
+        value = self.objective.value(x)
+        return value - self.max_value if np.isfinite(value) else -np.inf
+
+    def reoptimize(self, x: Array) -> Array:
+        """Return a point with all else learned anew, where that was asked for; the point itself otherwise.
+
+        Parameters
+        ----------
+        x : array, shape (n,)
+            On the scale of the search; what moves is kept.
+        """
+        if not self.reoptimizes or not len(self.other_index):
+            return x
+
+        def descend(z: Array) -> tuple[float, Array]:
+            full = x.copy()
+            full[self.other_index] += self.covariance_root @ z
+            value, slope = self.objective.evaluate(full)
+            gradient = self.covariance_root.T @ slope[self.other_index]
+            finite = np.isfinite(value) and np.isfinite(gradient).all()
+            return (-value, -gradient) if finite else (-INFEASIBLE_VALUE, np.zeros(len(z)))
+
+        # Beside a cliff, looking along a line takes most evaluations, and finds nothing.
+        options = {"maxiter": 25, "maxfun": 60, "maxls": 10, "ftol": 1e-8}
+        best = x.copy()
+        found = minimize(descend, np.zeros(len(self.other_index)), jac=True, method="L-BFGS-B", options=options)
+        best[self.other_index] += self.covariance_root @ found.x
+        return best
+
+    def evaluate_moves(self, moves: Array) -> Array:
+        """Return heights at many moves of all parameters that move, shape (m,).
+
+        Parameters
+        ----------
+        moves : array, shape (m, places)
+            Steps from the estimate, on the scale of the search.
+        """
+        with np.errstate(all="ignore"):
+            return np.array(
+                [self.relative_value(self.reoptimize(self.optimum_point + self.directions @ move)) for move in moves]
+            )
+
+    def profile_curve(self, reach: float, points: int) -> tuple[Array, Array]:
+        """Return moves of one parameter to either side, ascending, and the heights there.
+
+        Each point starts where the last one ended; a curve ends early where the height is far below the estimate.
+
+        Parameters
+        ----------
+        reach : float
+            How far to go, on the scale of the search.
+        points : int
+            How many there are at least.
+        """
+        longest = 2.0 * reach / (points - 1)
+        found = {0.0: 0.0}
+        with np.errstate(all="ignore"):
+            for sign in (-1.0, 1.0):
+                x, at, height, step = self.optimum_point, 0.0, 0.0, longest
+                while at < reach * (1.0 - 1e-9) and height > _MIN_SHOWN_VALUE:
+                    step = min(step, reach - at)
+                    trial = self.reoptimize(x + sign * step * self.directions[:, 0])
+                    new = self.relative_value(trial)
+                    # A cliff is approached in small steps, so that the figure shows where it is.
+                    if height - new > _MAX_STEP_DROP and step > longest / 12:
+                        step /= 2.0
+                        continue
+                    x, at, height, step = trial, at + step, new, min(2.0 * step, longest)
+                    found[sign * at] = height
+        moves = np.array(sorted(found))
+        return moves, np.array([found[move] for move in moves.tolist()])
+
+
+#: Points of a search, and by how much the evidence is higher there.
+ProfilePath = list[tuple[Array, float]]
+#: An interval of 95 % ends where the evidence has fallen by this: half the 95 % quantile of chi-squared with one degree
+#: of freedom.
+CHI2_95_HALF = 1.9207
+#: Parameters with limits are moved so far on the scale of the search (a factor of 20), in steps of this length; where
+#: they are moved farther, in longer ones.
+_MAX_DISTANCE, _STEP_SIZE, _LONG_STEP_SIZE = 3.0, 0.75, 1.5
+#: All others so many times their own size, step by step.
+_UNBOUNDED_STEP_SIZES = (0.3, 1.0, 3.0, 10.0)
+#: The place where the evidence falls is found to this factor; nearer than the second to the estimate, nobody asks.
+_EDGE_RATIO, _MIN_STEP = 2.0, 1e-10
+#: By what factors a move that makes it fall is made shorter at most, and where nothing finite can be said of it.
+_MIN_SHRINK_FACTOR, _INFINITE_SHRINK_FACTOR = 1e-4, 0.1
+#: An interval's end is aimed at a little beyond; so much beyond is too far; and it is found to this share of the move.
+_OVERSHOOT, _MAX_OVERSHOOT, _EDGE_TOLERANCE = 1.05, 1.3, 0.05
+#: How often a parameter is moved on one side at most, before the nearest place where the evidence has fallen counts.
+_MAX_STEPS = 16
+
+
+@dataclass(frozen=True)
+class LikelihoodProfile:
+    """How far a parameter can move before the evidence falls.
+
+    Parameters
+    ----------
+    low, high : float
+        Where it has fallen, in the user's units; infinite, or the parameter's own limit, where it has not.
+    falls_below, falls_above : bool
+        Whether it has fallen on that side.
+    paths : tuple of paths
+        On each side, points of the search, and by how much the evidence is higher there, from the estimate on.
+    """
+
+    low: float
+    high: float
+    falls_below: bool
+    falls_above: bool
+    paths: tuple[ProfilePath, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the evidence falls on neither side."""
+        return not self.falls_below and not self.falls_above
+
+
+def profile_likelihood(objective: Objective, optimum: Optimum, information: Array, position: int) -> LikelihoodProfile:
+    """Return how far one parameter can move, with all else learned anew at each step.
+
+    Where the evidence falls on both sides already at the first step, the place is looked for below the estimate alone,
+    and taken to be as far above it.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The estimate.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    position : int
+        Of the parameter in the vector that is searched.
+    """
+    transform = objective.layout.transforms[objective.layout.free_parameters[position]]
+    land = ObjectiveSurface(objective, optimum, information, [position], "relearned")
+    guess = _guess_edge(information, ~optimum.at_bound, position)
+    centre = float(optimum.x[position])
+    with np.errstate(all="ignore"):
+        paths: tuple[ProfilePath, ProfilePath] = ([(land.optimum_point, 0.0)], [(land.optimum_point, 0.0)])
+        falls = [
+            _bracket_edge(land, transform, position, sign, path) for sign, path in zip((-1, 1), paths, strict=True)
+        ]
+        edges: list[float | None] = []
+        for fall, path in zip(falls, paths, strict=True):
+            if fall is None:
+                edges.append(None)
+            elif (
+                edges
+                and edges[0] is not None
+                and all(each is not None and each[0] is land.optimum_point for each in falls)
+            ):
+                edges.append(2.0 * centre - edges[0])
+            else:
+                edges.append(_locate_edge(land, position, *fall, guess, path))
+            path.sort(key=lambda point: abs(float(point[0][position]) - centre))
+    low = transform.low if edges[0] is None else transform.forward(edges[0])
+    high = transform.high if edges[1] is None else transform.forward(edges[1])
+    return LikelihoodProfile(low, high, edges[0] is not None, edges[1] is not None, paths)
+
+
+@dataclass(frozen=True)
+class ProfileSide:
+    """How the evidence falls as a parameter moves to one side, all else learned anew.
+
+    Parameters
+    ----------
+    points : tuple of (float, float)
+        The root of twice the fall, growing, and how far the parameter has moved; the first is the estimate, (0, 0).
+    std_error : float
+        How far it moves for one unit of that root, next to the estimate.
+    value_at : function
+        From a move to the parameter in the user's units.
+    is_unbounded : bool
+        Whether the evidence does not fall by what was asked for.
+    bound : float
+        The farthest that the parameter may be on this side.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    std_error: float
+    value_at: Callable[[float], float]
+    is_unbounded: bool
+    bound: float
+
+    def endpoint(self, root_drop: float) -> float:
+        """Return where the evidence has fallen by half the square of a root, in the user's units.
+
+        Parameters
+        ----------
+        root_drop : float
+            Beyond what was looked at, it is taken to fall on as it did last.
+        """
+        roots, moves = (np.array(column) for column in zip(*self.points, strict=True))
+        if root_drop > roots[-1]:
+            if self.is_unbounded:
+                return self.bound
+            rate = (moves[-1] - moves[-2]) / max(roots[-1] - roots[-2], 1e-300)
+            return self.value_at(float(moves[-1] + rate * (root_drop - roots[-1])))
+        if root_drop < roots[1]:
+            # Next to the estimate the curvature is known: a parabola, unless that turns round.
+            bend = float((moves[1] - self.std_error * roots[1]) / roots[1] ** 2)
+            if self.std_error + 2.0 * bend * roots[1] > 0.0:
+                return self.value_at(self.std_error * root_drop + bend * root_drop**2)
+        return self.value_at(float(PchipInterpolator(roots, moves)(root_drop)))
+
+
+def profile_interval(
+    objective: Objective, optimum: Optimum, information: Array, position: int, std_error: float, target_root: float
+) -> tuple[ProfileSide, ProfileSide]:
+    """Return how the evidence falls below and above an estimate, as far as an interval reaches, or until it is open.
+
+    As a rule, two or three points to either side are enough, each of which takes some 15 to 60 evaluations.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The estimate.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there, or what is proportional to it.
+    position : int
+        Of the parameter in the vector that is searched.
+    std_error : float
+        How far the parameter moves until the evidence has fallen by a half, as the curvature has it: on the scale of
+        the search, or in units of its size where it may be anything.
+    target_root : float
+        The interval ends where the evidence has fallen by half the square of this.
+    """
+    transform = objective.layout.transforms[objective.layout.free_parameters[position]]
+    land = ObjectiveSurface(objective, optimum, information, [position], "relearned")
+    centre = float(optimum.x[position])
+    value = transform.forward(centre)
+    unit = max(abs(value), transform.expected_magnitude)
+
+    def side(sign: int, limit: float) -> ProfileSide:
+        def at(move: float) -> float:
+            return transform.inverse(value + sign * move * unit) if transform.is_unbounded else centre + sign * move
+
+        last = _step_targets(transform, centre, sign)[-1]
+        far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
+        with np.errstate(all="ignore"):
+            points = _trace_profile(land, position, at, std_error, target_root, far)
+        return ProfileSide(
+            tuple(points), std_error, lambda move: transform.forward(at(move)), points[-1][0] < target_root, limit
+        )
+
+    return side(-1, transform.low), side(1, transform.high)
+
+
+def _trace_profile(
+    surface: ObjectiveSurface,
+    position: int,
+    at: Callable[[float], float],
+    std_error: float,
+    target_root: float,
+    max_move: float,
+) -> list[tuple[float, float]]:
+    """Return roots of twice the fall, and moves to one side, until the root that is aimed at, or as far as it goes.
+
+    Moves become points of the search by `at`; how fast the root grows with them is told by the first `std_error`.
+    """
+    found, x = [(0.0, 0.0)], surface.optimum_point
+    outside: float | None = None
+    for _ in range(_MAX_STEPS):
+        reached, moved = found[-1]
+        if reached >= target_root or moved >= max_move:
+            break
+        step = min(
+            std_error * max(_OVERSHOOT * target_root - reached, 0.2 * target_root),
+            _STEP_SIZE if moved < _MAX_DISTANCE else _LONG_STEP_SIZE,
+            max_move - moved,
+        )
+        if outside is not None:
+            if outside - moved < _EDGE_TOLERANCE * outside:
+                break
+            step = min(step, 0.7 * (outside - moved))
+        point = _profile_point(surface, x, position, at(moved + step), retry=False)
+        height = surface.relative_value(point)
+        new = float(np.sqrt(2.0 * max(-height, 0.0)))
+        if new > _MAX_OVERSHOOT * target_root:
+            outside = moved + step
+            std_error = max(step / (new - reached), 0.05 * step / target_root) if np.isfinite(new) else 0.2 * std_error
+            continue
+        std_error = float(np.clip(step / max(new - reached, 1e-6), 0.3 * std_error, 3.0 * std_error))
+        x = point
+        found.append((max(new, reached + 1e-9), moved + step))
+    if found[-1][0] < target_root and outside is not None:
+        found.append((target_root, outside))
+    return found
+
+
+def _guess_edge(information: Array, free: NDArray[np.bool_], position: int) -> float:
+    """Return about how far the parameter can move, whatever the curvature is worth; zero where nothing is known."""
+    inner = np.flatnonzero(free)
+    part = information[np.ix_(inner, inner)]
+    if position not in inner or not np.isfinite(part).all():
+        return 0.0
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-12))
+    eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
+    place = int(np.flatnonzero(inner == position)[0])
+    spread = float(np.sqrt(np.sum(vectors[place] ** 2 / np.maximum(np.abs(eigenvalues), 1e-12))))
+    return 2.0 * min(spread * float(scale[place]), _MAX_DISTANCE)
+
+
+def _step_targets(transform: ParameterTransform, start: float, sign: int) -> list[float]:
+    """Return where a parameter is moved to on one side, on the scale of the search."""
+    value = transform.forward(start)
+    if not transform.is_unbounded:
+        found = [start + sign * float(step) for step in np.arange(_STEP_SIZE, _MAX_DISTANCE + 1e-9, _STEP_SIZE)]
+        if sign > 0 and transform.low == 0.0 and value < transform.expected_magnitude and np.isinf(transform.high):
+            # What is next to nothing may be bounded by what can be expected of it; the valley bends on the way.
+            last = transform.inverse(_UNBOUNDED_STEP_SIZES[-1] * transform.expected_magnitude)
+            found += np.linspace(found[-1], last, int(np.ceil((last - found[-1]) / _LONG_STEP_SIZE)) + 1)[1:].tolist()
+        return found
+    size = max(abs(value), transform.expected_magnitude)
+    return [transform.inverse(value + sign * share * size) for share in _UNBOUNDED_STEP_SIZES]
+
+
+def _bracket_edge(
+    surface: ObjectiveSurface, transform: ParameterTransform, position: int, sign: int, path: ProfilePath
+) -> tuple[Array, float] | None:
+    """Return the last point before the evidence falls on one side, and the step that makes it fall, if one does.
+
+    Points are added to the path.
+    """
+    x = surface.optimum_point
+    for target in _step_targets(transform, float(surface.optimum_point[position]), sign):
+        found = _profile_point(surface, x, position, target)
+        path.append((found, surface.relative_value(found)))
+        if path[-1][1] < -CHI2_95_HALF:
+            return x, target - float(x[position])
+        x = found
+    return None
+
+
+def _locate_edge(
+    surface: ObjectiveSurface, position: int, x: Array, step: float, guess: float, path: ProfilePath
+) -> float:
+    """Return where the evidence has fallen between a point and a step from there, on the scale of the search.
+
+    Points are added to the path.
+    """
+    start, sign = float(x[position]), np.sign(step)
+    inside, outside = 0.0, abs(step)
+    middle = guess if x is surface.optimum_point else 0.5 * outside
+    while outside > _MIN_STEP:
+        if not inside < middle < outside:
+            # By what order of magnitude the parameter can move is not known; then between two orders.
+            middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
+        point = _profile_point(surface, x, position, start + sign * middle)
+        height = surface.relative_value(point)
+        path.append((point, height))
+        if height < -CHI2_95_HALF:
+            # The evidence falls with the square of a move, or faster: so the edge is about there.
+            share = (
+                max(_MIN_SHRINK_FACTOR, float(np.sqrt(-CHI2_95_HALF / height)))
+                if np.isfinite(height)
+                else _INFINITE_SHRINK_FACTOR
+            )
+            outside, middle = middle, min(0.3, share) * middle
+        else:
+            inside, middle = middle, 3.0 * middle
+        if inside and outside / inside < _EDGE_RATIO:
+            break
+    return float(start + sign * outside)
+
+
+def _profile_point(surface: ObjectiveSurface, x: Array, position: int, target: float, *, retry: bool = True) -> Array:
+    """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
+    length = target - float(x[position])
+    starts = []
+    for move in (
+        length * surface.directions[:, 0],
+        _predict_linearly(surface, position, length),
+        length * np.eye(len(x))[position],
+    ):
+        start = x + np.clip(move, -_MAX_DISTANCE, _MAX_DISTANCE)
+        start[position] = target
+        starts.append((surface.relative_value(start), start))
+    best = max(starts, key=lambda item: item[0])[1]
+    found = surface.reoptimize(best)
+    if retry and -CHI2_95_HALF > surface.relative_value(found) > -50.0 * CHI2_95_HALF:
+        # Near the edge a few more steps may find the valley again.
+        found = surface.reoptimize(found)
+    return found
+
+
+def _predict_linearly(surface: ObjectiveSurface, position: int, length: float) -> Array:
+    """Return how all else should follow where sums of positive parameters are known: in their own units, linearly."""
+    layout, found = surface.objective.layout, length * surface.directions[:, 0]
+    transforms = [layout.transforms[number] for number in layout.free_parameters]
+    if transforms[position].low != 0.0 or not np.isinf(transforms[position].high):
+        return found
+    for k, transform in enumerate(transforms):
+        if transform.low == 0.0 and np.isinf(transform.high):
+            found[k] = np.log(
+                max(1.0 + surface.directions[k, 0] * np.expm1(min(length, _MAX_DISTANCE)), np.exp(-_MAX_DISTANCE))
+            )
+    return found
+
+
+#: How many standard errors of a normal distribution an interval stands for, and where it begins and ends.
+IntervalRung = tuple[float, float, float]
+#: Of which intervals there are rungs: 50, 90, 95, 99 and 99.9 %.
+_NORMAL_QUANTILES = (0.6744897501960817, 1.6448536269514722, NORMAL_QUANTILE_95, 2.5758293035489004, 3.2905267314919255)
+#: How far from its bound a parameter is taken, in the size to expect of it.
+_BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
+#: How often the place where the evidence has fallen by what makes 95 % is halved.
+_N_BISECTIONS = 3
+
+
+def profile_from_bounds(
+    objective: Objective, optimum: Optimum, information: Array, extra_paths: Sequence[ProfilePath] = ()
+) -> dict[str, tuple[IntervalRung, ...]]:
+    """Return intervals of parameters, by name, over all values of those at their bounds that would do as well.
+
+    The curvature takes what sits at a bound as known. So a mass that is best at zero would make the other one of two,
+    of which the data tell the sum, as certain as the sum. Here it is moved away from the bound, with all else learned
+    anew, until the evidence falls; on the way, each other parameter has the interval that the rest of the fall leaves.
+    The same holds for parameters that may be next to nothing, beside which the curvature takes others as known: on the
+    scale of the search they are flat there, and nothing follows. Empty where there are none of either.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The estimate.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there, from which errors come.
+    extra_paths : sequence of paths
+        Of parameters that are bounded on one side alone, or on none: points, and heights, from the estimate on.
+    """
+    layout = objective.layout
+    stuck = [
+        k for k, n in enumerate(layout.free_parameters) if optimum.at_bound[k] and not layout.transforms[n].is_unbounded
+    ]
+    inner = [k for k in range(len(layout.free_parameters)) if not optimum.at_bound[k]]
+    covariance = invert_information(information, ~optimum.at_bound)
+    errors = np.sqrt(np.maximum(np.diag(covariance)[inner], 0.0))
+    if not (stuck or extra_paths) or not inner:
+        return {}
+    with np.errstate(all="ignore"):
+        paths = [
+            _path_from_bound(ObjectiveSurface(objective, optimum, information, [place], "relearned"), place)
+            for place in stuck
+        ]
+    paths += [[(x, min(height, 0.0)) for x, height in path] for path in extra_paths]
+    found: dict[str, list[IntervalRung]] = {layout.names[layout.free_parameters[k]]: [] for k in inner}
+    for deviate in _NORMAL_QUANTILES:
+        fall = 0.5 * deviate**2
+        low, high = optimum.x[inner] - deviate * errors, optimum.x[inner] + deviate * errors
+        for x, height in (point for path in paths for point in _points_above_drop(path, fall)):
+            reach = np.sqrt(2.0 * max(fall + height, 0.0)) * errors
+            low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
+        for k, bottom, top in zip(inner, low.tolist(), high.tolist(), strict=True):
+            transform = layout.transforms[layout.free_parameters[k]]
+            ends = transform.forward(bottom), transform.forward(top)
+            found[layout.names[layout.free_parameters[k]]].append((deviate, *ends))
+    return {name: tuple(rungs) for name, rungs in found.items()}
+
+
+def _points_above_drop(path: ProfilePath, drop: float) -> Iterator[tuple[Array, float]]:
+    """Yield points of a path, and heights, until the evidence has fallen, and the place where it just has."""
+    before: tuple[Array, float] | None = None
+    for x, height in path:
+        if height >= -drop:
+            yield x, height
+            before = x, height
+        elif before is not None:
+            # The evidence falls about with the square of a move.
+            inside, outside = np.sqrt(-before[1]), np.sqrt(-height)
+            share = (np.sqrt(drop) - inside) / (outside - inside) if np.isfinite(outside) else 0.0
+            yield before[0] + share * (x - before[0]), -drop
+            return
+
+
+def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
+    """Return points, and heights, with one parameter farther and farther from its bound, until the evidence falls."""
+    transform = surface.objective.layout.transforms[surface.objective.layout.free_parameters[position]]
+    is_low = (
+        abs(transform.forward(float(surface.optimum_point[position])) - transform.low) < transform.expected_magnitude
+    )
+    room = 0.5 * (transform.high - transform.low)
+
+    def moved(x: Array, share: float) -> tuple[Array, float]:
+        step = min(share * transform.expected_magnitude, room)
+        target = transform.inverse(transform.low + step if is_low else transform.high - step)
+        point = x.copy()
+        point[position] = target
+        # What is known relative to it goes along, over many orders of magnitude from so near to the bound.
+        beside = x + (target - float(x[position])) * surface.directions[:, 0]
+        point = surface.reoptimize(max((point, beside), key=surface.relative_value))
+        return point, min(surface.relative_value(point), 0.0)
+
+    def between(first: float, last: float, x: Array) -> Iterator[tuple[float, Array, float]]:
+        """Yield points around the place where an interval of 95 % ends."""
+        for _ in range(_N_BISECTIONS):
+            middle = 0.5 * (first + last)
+            point, height = moved(x, middle)
+            yield middle, point, height
+            first, last, x = (middle, last, point) if height >= -CHI2_95_HALF else (first, middle, x)
+
+    found = [(0.0, surface.optimum_point, 0.0)]
+    for share in _BOUND_DISTANCES.tolist():
+        point, height = moved(found[-1][1], share)
+        if found[-1][2] >= -CHI2_95_HALF > height:
+            found += between(found[-1][0], share, found[-1][1])
+        found.append((share, point, height))
+        if height < -0.5 * _NORMAL_QUANTILES[-1] ** 2:
+            break
+    return [(point, height) for _, point, height in sorted(found, key=lambda item: item[0])]

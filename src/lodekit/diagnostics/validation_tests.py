@@ -1,0 +1,232 @@
+"""What errors on a record that was not used say against a model.
+
+A fit that misses something takes it for noise, so its band is wide and holds every record. What tells a wrong model is
+that its errors depend on each other, or on a known input, by more than what is unknown of the parameters does to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.diagnostics.residual_tests import (
+    SIGNIFICANCE_LEVEL,
+    ResidualCheck,
+    assess_whiteness,
+    autocorrelation_at_lags,
+    median_step,
+)
+from lodekit.support.text import format_below, format_quantity, join_list
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+
+__all__ = ["ValidationErrors", "concatenate_errors", "find_validation_failures"]
+
+Array = NDArray[np.float64]
+#: What a 95 % band should hold, and by how much it may miss that in any case.
+_NOMINAL_COVERAGE, _COVERAGE_TOLERANCE = 0.95, 0.05
+#: The density of a standard normal number at the edge of that band.
+_NORMAL_DENSITY_95 = 0.05844507
+#: Correlations below this do not matter; those with changes of inputs count above so many deviations.
+_MIN_CORRELATION, _MIN_Z_SCORE = 0.1, 3.5
+#: Over how many times such changes are tried, each twice the last; and the largest lag of correlations.
+_N_WINDOWS, _MAX_LAG = 10, 200
+#: By how many deviations of a share by chance it may miss.
+_N_STD = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationErrors:
+    """What a model missed of one observable of a record that was not used, in the order of time.
+
+    Parameters
+    ----------
+    name : str
+        The observable.
+    times, values, deviations : arrays, shape (n,)
+        Measurements minus predictions, and what is expected of each by itself: noise, or the deviation of an
+        innovation.
+    mean_jacobian : array, shape (k, n)
+        By how much predictions move with a deviation of each combination of all that was learned.
+    are_innovations : bool
+        Whether each was predicted from all before it.
+    n_fitted_rows : int
+        How many measurements have told how large noise is; zero where that is known.
+    """
+
+    name: str
+    times: Array
+    values: Array
+    deviations: Array
+    mean_jacobian: Array
+    are_innovations: bool = False
+    n_fitted_rows: int = 0
+
+    @property
+    def coverage(self) -> float:
+        """The share of measurements in the 95 % band."""
+        wide = np.sqrt(self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0))
+        return float(np.mean(np.abs(self.values) <= NORMAL_QUANTILE_95 * wide))
+
+    @property
+    def effective_sample_size(self) -> float:
+        """As many independent errors tell as much about a share: those of the parameters leave a band in a body."""
+        wide = self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0)
+        scaled = self.mean_jacobian / np.sqrt(wide)
+        # Of normal numbers with a correlation, being in a band has about its square; that of each with itself is one.
+        alike = float(np.sum((scaled @ scaled.T) ** 2))
+        own = float(np.sum(1.0 - np.sum(scaled**2, axis=0) ** 2))
+        return len(self.values) ** 2 / (alike + own)
+
+    @property
+    def min_coverage(self) -> float:
+        """The share that a band should hold at least, by chance."""
+        variance = _NOMINAL_COVERAGE * (1.0 - _NOMINAL_COVERAGE) / self.effective_sample_size
+        if self.n_fitted_rows:
+            # A deviation that is told by n values is off by one over the root of 2 n, and moves the edges of the band.
+            variance += (2.0 * NORMAL_QUANTILE_95 * _NORMAL_DENSITY_95) ** 2 / (2.0 * self.n_fitted_rows)
+        return _NOMINAL_COVERAGE - max(_COVERAGE_TOLERANCE, _N_STD * math.sqrt(variance))
+
+
+def concatenate_errors(parts: Sequence[ValidationErrors]) -> ValidationErrors:
+    """Return runs of one observable as one; combinations that only some of them know are left out."""
+    count = min(len(part.mean_jacobian) for part in parts)
+    times, values, deviations = (
+        np.concatenate([getattr(part, field) for part in parts]) for field in ("times", "values", "deviations")
+    )
+    slopes = np.concatenate([part.mean_jacobian[:count] for part in parts], axis=1)
+    return replace(parts[0], times=times, values=values, deviations=deviations, mean_jacobian=slopes)
+
+
+def find_validation_failures(
+    errors: Sequence[ValidationErrors],
+    inputs: Mapping[str, InputSignal],
+    delayed_inputs: Collection[str] = (),
+    time_unit: str = "",
+    white_disturbances: Sequence[str] = (),
+) -> dict[str, tuple[str, ...]]:
+    """Return what speaks against a model, in words, by observable; of true models, one in twenty has anything.
+
+    Parameters
+    ----------
+    errors : sequence of Errors
+        Of each observable.
+    inputs : dict of str to InputSignal
+        Known inputs, which errors should not go with.
+    delayed_inputs : collection of str
+        The inputs that have a dead time already.
+    time_unit : str
+        Of the time.
+    white_disturbances : sequence of str
+        Disturbances of white noise.
+    """
+    # Both kinds of tests, of correlation and of links with inputs, share the level.
+    level = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1))
+    found = {}
+    for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
+        whiteness = assess_whiteness(
+            own.times, left, innovations=own.are_innovations, inputs=inputs, significance=level
+        )
+        memory = 0.0 if whiteness is None else whiteness.lags[0]
+        check = ResidualCheck(
+            own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness, white=tuple(white_disturbances)
+        )
+        linked = _find_correlated_inputs(check, inputs, own.times, left, time_unit)
+        found[own.name] = (
+            *_check_coverage(own),
+            *_check_autocorrelation(check, time_unit, bool(linked)),
+            *_describe_input_failure(linked, delayed_inputs),
+        )
+    return found
+
+
+def _remove_parameter_uncertainty(errors: Sequence[ValidationErrors]) -> list[Array]:
+    """Return errors over their deviations, less what the uncertainty of all that was learned makes of them.
+
+    Estimates that are a little off move a free run with the input, in a true model as well: what was learned is taken
+    as a prior, and the combination of its deviations that explains the errors best is taken out.
+    """
+    scaled = [(own.values / own.deviations, own.mean_jacobian / own.deviations) for own in errors]
+    count = len(errors[0].mean_jacobian) if errors else 0
+    if not count:
+        return [values for values, _ in scaled]
+    inner = np.eye(count) + sum(slopes @ slopes.T for _, slopes in scaled)
+    moved = np.linalg.solve(inner, sum(slopes @ values for values, slopes in scaled))
+    return [values - moved @ slopes for values, slopes in scaled]
+
+
+def _check_coverage(errors: ValidationErrors) -> list[str]:
+    """Return what is to be said of a band that holds too few measurements."""
+    if errors.coverage >= errors.min_coverage:
+        return []
+    ahead, (share, least) = (
+        " one row ahead" * errors.are_innovations,
+        format_below(errors.coverage, errors.min_coverage),
+    )
+    return [
+        f"its 95 % band{ahead} holds {share}, where {least} is the least: the model is surer than it should be, or "
+        "this plant is not that of the fit"
+    ]
+
+
+def _check_autocorrelation(check: ResidualCheck, time_unit: str, is_linked: bool) -> list[str]:
+    """Return what is to be said of errors that depend on each other."""
+    if not check.is_correlated:
+        return []
+    kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
+    text = f"errors{kind} are correlated ({check.lag_text}): the equations miss something {check.describe_time_scale(time_unit)}"
+    # Where an input is to blame, that is said after this.
+    cure = f"try {check.coloured_noise_hint or 'a disturbance'}, or another lag"
+    return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
+
+
+def _find_correlated_inputs(
+    check: ResidualCheck, inputs: Mapping[str, InputSignal], times: Array, residuals: Array, time_unit: str
+) -> dict[str, str]:
+    """Return the inputs that errors go with, and how, in words."""
+    if check.whiteness is None:
+        return {}
+    found = {name: check.describe_input_correlation(name, time_unit) for name in check.whiteness.correlated_inputs}
+    for name, signal in inputs.items() if check.is_correlated else ():
+        change, window = _correlate_with_changes(times, residuals, signal)
+        if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else _MIN_CORRELATION):
+            how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
+            found[name] = f"with {how}: it acts in another way than the equations say"
+    return found
+
+
+def _correlate_with_changes(times: Array, residuals: Array, signal: InputSignal) -> tuple[float, float]:
+    """Return the strongest correlation with changes of an input over some time, and over which; zero for chance.
+
+    A dead time or a lag that is missing makes errors after each step, which pass: what was learned has taken all that
+    goes with the input itself.
+    """
+    step, best = median_step(times), (0.0, 0.0)
+    own, windows = residuals - residuals.mean(), step * 2.0 ** np.arange(_N_WINDOWS)
+    for window in windows[4.0 * windows <= times[-1] - times[0]].tolist():
+        moves = signal.at(times) - signal.at(times - window)
+        moves = moves - moves.mean()
+        size = float(np.linalg.norm(moves) * np.linalg.norm(own))
+        if not size > 0:
+            continue
+        found = float(moves @ own) / size
+        count = max(1, min(len(times) // 4, int(2 * window / step), _MAX_LAG))
+        both = [autocorrelation_at_lags(times, each, count)[0] for each in (own, moves)]
+        # Where both are slow, they resemble each other by chance.
+        variance = max(1.0, 1.0 + 2.0 * float(both[0] @ both[1])) / len(times)
+        if abs(found) > max(abs(best[0]), _MIN_Z_SCORE * math.sqrt(variance)):
+            best = found, window
+    return best
+
+
+def _describe_input_failure(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
+    """Return what is to be said of errors that go with inputs, and what to try."""
+    if not linked:
+        return []
+    new = [f"delay({name}, T)" for name in linked if name not in delayed]
+    advice = f"try a dead time, {join_list(new)}, or another lag" if new else "try another lag, or another path"
+    return ["; ".join(f"errors go {how}" for how in linked.values()) + f"; {advice}"]

@@ -1,0 +1,170 @@
+"""The curvature at an optimum, and the covariance that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout
+
+__all__ = ["invert_information", "observed_information", "observed_information_across_kinks", "residual_dof_fraction"]
+
+Array = NDArray[np.float64]
+#: The step of differences on the scale of the search, and the narrowest one, below which rounding is all they see.
+_HESSIAN_STEP, _MIN_HESSIAN_STEP = 1e-4, 1e-9
+#: A step is narrow enough where the objective falls by less than half of this within it.
+_MAX_HESSIAN_STEP_DROP = 0.1
+#: In units of the largest eigenvalue: smaller ones, of the curvature scaled to a diagonal of one, are flat directions.
+_FLAT_EIGENVALUE = 1e-9
+#: What a flat direction takes a larger share of than this is not determined.
+_FLAT_DIRECTION_SHARE = 1e-6
+#: Differences as wide as an error say that it is larger by more than this factor, or those that are narrower by that
+#: share tell so many times the curvature: there is a kink.
+_KINK_ERROR_RATIO, _KINK_PROBE_FRACTION, _KINK_CURVATURE_RATIO = 1.2, 0.03, 4.0
+#: Differences are made wider until they change the error by less than this share, so often at most; and errors beyond
+#: the last are no sign of a kink.
+_KINK_TOLERANCE, _MAX_KINK_ITERATIONS, _MAX_KINK_STD = 0.03, 20, 0.15
+
+
+def observed_information(objective: Objective, x: Array) -> Array:
+    """Return minus the Hessian of an objective, shape (n, n), by central differences of its closed-form gradient.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        A point on the scale of the search.
+    """
+    size = len(x)
+    found = np.zeros((size, size))
+    for k in range(size):
+        width = _HESSIAN_STEP
+        found[k] = _hessian_row(objective, x, k, width)
+        # Where the evidence is sharper than the step, a narrower one is needed; the first tells how narrow.
+        while width > _MIN_HESSIAN_STEP and not width**2 * abs(found[k, k]) < _MAX_HESSIAN_STEP_DROP:
+            told = 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0
+            width = max(_MIN_HESSIAN_STEP, min(0.1 * width, told))
+            found[k] = _hessian_row(objective, x, k, width)
+    return 0.5 * (found + found.T)
+
+
+def _hessian_row(objective: Objective, x: Array, index: int, step: float) -> Array:
+    """Return a row of minus the Hessian, shape (n,), from gradients on both sides of a point."""
+    sides = []
+    for sign in (1.0, -1.0):
+        moved = x.copy()
+        moved[index] += sign * step
+        sides.append(objective.evaluate(moved)[1])
+    return np.asarray((sides[1] - sides[0]) / (2 * step))
+
+
+def observed_information_across_kinks(
+    objective: Objective, x: Array, information: Array, is_free: NDArray[np.bool_], indices: Sequence[int]
+) -> Array:
+    """Return minus the Hessian as errors need it, shape (n, n), where the objective may have a kink at its optimum.
+
+    A step of a held input may arrive, after a delay, just when something was measured: with a delay any longer that
+    measurement does not see it, so that the slope of the evidence in the delay jumps there. Where it jumps from up to
+    down, the estimate sits at the kink, and the narrower differences are, the larger is the curvature that they tell.
+    What counts is how far the evidence falls within an interval. Differences of the gradient over one standard error s
+    to either side tell that: a jump J adds J/(2s) to the curvature, and so Js to what its parabola falls by at two
+    errors, as does the evidence, in the mean of both sides. Other kinks within one error count likewise, where they
+    make it larger. Where there are none, the curvature is returned as it came, after four looks for each delay.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        The optimum, on the scale of the search.
+    information : array, shape (n, n)
+        Minus the Hessian there, from narrow differences.
+    is_free : array of bool, shape (n,)
+        What does not sit at a bound.
+    indices : sequence of int
+        Where delays stand among what was learned.
+    """
+
+    def replaced(matrix: Array, k: int, width: float) -> Array:
+        row, found = _hessian_row(objective, x, k, width), matrix.copy()
+        found[k] = found[:, k] = row
+        return found
+
+    def error(matrix: Array, k: int) -> float:
+        return float(np.sqrt(max(invert_information(matrix, is_free)[k, k], 0.0)))
+
+    with np.errstate(all="ignore"):
+        errors = {k: width for k in indices if is_free[k] and 0.0 < (width := error(information, k)) < _MAX_KINK_STD}
+        kinked = []
+        for k, width in errors.items():
+            wide = replaced(information, k, width)
+            narrow = _hessian_row(objective, x, k, min(_HESSIAN_STEP, _KINK_PROBE_FRACTION * width))[k]
+            if error(wide, k) > _KINK_ERROR_RATIO * width or narrow > _KINK_CURVATURE_RATIO * wide[k, k] > 0.0:
+                kinked.append(k)
+        if not kinked:
+            return information
+        # Steps towards a kink have measured in directions across it: nothing of that is kept.
+        found = observed_information(objective, x)
+        for _ in range(_MAX_KINK_ITERATIONS):
+            before = [error(found, k) for k in kinked]
+            for k, width in zip(kinked, before, strict=True):
+                found = replaced(found, k, min(width, _MAX_KINK_STD))
+            after = [error(found, k) for k in kinked]
+            if np.allclose(before, after, rtol=_KINK_TOLERANCE):
+                break
+    return found if np.isfinite(found).all() else information
+
+
+def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound: NDArray[np.bool_]) -> float:
+    """Return the share of the measurements that learning has not used up: variances are larger by its reciprocal.
+
+    Learned noise is what the curves leave over; each number that bends these to the data makes it smaller. So of N
+    measurements and p such numbers its variance comes out too small by the share p/N, as do variances of curves, and
+    the curvature too large by as much: the same correction as in the variance of a regression. Known noise needs none.
+
+    Parameters
+    ----------
+    layout : Layout
+        Which entries are levels of noise.
+    n_measurements : int
+        Number of measurements, N.
+    at_bound : array of bool, shape (n,)
+        What sits at a limit of the search, and bends nothing.
+    """
+    if not layout.n_noise_levels:
+        return 1.0
+    noise = layout.slices.noise
+    used = int(np.sum(~at_bound[: noise.start])) + int(np.sum(~at_bound[noise.stop :]))
+    return max(n_measurements - used, 1) / n_measurements
+
+
+def invert_information(information: Array, is_free: NDArray[np.bool_]) -> Array:
+    """Return the covariance of what was learned, shape (n, n); directions without curvature get an infinite variance.
+
+    Parameters
+    ----------
+    information : array, shape (n, n)
+        Minus the Hessian at the optimum.
+    is_free : array of bool, shape (n,)
+        What does not sit at a bound; all else gets a variance of zero.
+    """
+    size = len(information)
+    total = np.zeros((size, size))
+    inner = np.flatnonzero(is_free)
+    if not len(inner):
+        return total
+    part = information[np.ix_(inner, inner)]
+    if not np.isfinite(part).all():
+        total[inner, inner] = np.inf
+        return total
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-12))
+    eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
+    usable = eigenvalues > _FLAT_EIGENVALUE * max(float(eigenvalues.max()), 1e-300)
+    inverse = (vectors[:, usable] / eigenvalues[usable]) @ vectors[:, usable].T
+    flat = (vectors[:, ~usable] ** 2).sum(axis=1) > _FLAT_DIRECTION_SHARE
+    found = inverse * np.outer(scale, scale)
+    found[flat, flat] = np.inf
+    total[np.ix_(inner, inner)] = found
+    return total

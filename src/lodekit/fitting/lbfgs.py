@@ -1,0 +1,311 @@
+"""One search for an optimum of the objective: quasi-Newton steps from one start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
+
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.support.progress import report_best_value
+
+__all__ = [
+    "CONVERGED_MESSAGE",
+    "INFEASIBLE_VALUE",
+    "UNDEFINED_MESSAGE",
+    "Optimum",
+    "has_stalled",
+    "maximize_lbfgs",
+    "search_bounds",
+]
+
+Array = NDArray[np.float64]
+
+#: What another stride has to gain in evidence.
+_RESTART_GAIN = 1e-2
+#: A point this close to an optimum on the scale of the search, and as likely, leads there.
+_SAME_POINT_DISTANCE = 0.3
+#: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
+_MAX_PARAMETER_DISTANCE, _MAX_STRIDE = 40.0, 2.0
+#: How far below its start the logarithm of the deviation of a disturbance may get: next to nothing.
+_MAX_DISTURBANCE_DECREASE = 20.0
+#: How far from its start the logarithm of a deviation of modes may get: those that data do without shrink for ever.
+_MAX_MODE_STD_CHANGE = 30.0
+#: So many times the spread of the data is more noise than there can be.
+_MAX_NOISE_FRACTION = 1e2
+#: This close to a limit, an entry sits there; this close to the longest lengthscale, as a share, that one does.
+_AT_BOUND_TOLERANCE, _LONGEST_LENGTHSCALE_SHARE = 1e-6, 0.99
+#: Below this, relative to the objective, a gain cannot be told from rounding errors.
+_LBFGS_RELATIVE_TOLERANCE = 1e-13
+#: A search that ends where no slope is larger than this, relative to the objective, has converged.
+_FLAT_GRADIENT_RATIO = 1e-3
+#: What a search is told of a point where nothing finite can be said.
+INFEASIBLE_VALUE = -1e12
+#: Why a search ended that has come to its end.
+CONVERGED_MESSAGE = "the evidence does not grow any more"
+#: Why a search ended that could have gone on, had the evidence been known there.
+UNDEFINED_MESSAGE = "the evidence grows where it is not known"
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Where a search ended.
+
+    Parameters
+    ----------
+    x : array, shape (n,)
+        The vector of the layout.
+    value : float
+        The log evidence there, plus the log prior where parameters have priors.
+    converged : bool
+    message : str
+        Why the search ended.
+    n_evaluations : int
+        How often the objective was evaluated.
+    at_bound : array of bool, shape (n,)
+        What sits at a limit of the search.
+    other_optima : tuple of (float, array)
+        Where searches from other starts have ended that came about as far, with the objective there.
+    """
+
+    x: Array
+    value: float
+    converged: bool
+    message: str
+    n_evaluations: int
+    at_bound: NDArray[np.bool_]
+    other_optima: tuple[tuple[float, Array], ...] = ()
+
+    def is_reached_by(self, x: Array, value: float, layout: ParameterLayout, agreement: float) -> bool:
+        """Return whether a search that has come to a point is on its last steps to this optimum.
+
+        Deviations do not count: that of a free function or a mode which the data do without goes on shrinking for ever.
+
+        Parameters
+        ----------
+        x : array, shape (n,)
+            Where the search is.
+        value : float
+            The objective there.
+        layout : Layout
+            Which entries of `x` are deviations.
+        agreement : float
+            How close the objective must be.
+        """
+        apart = np.abs(x - self.x)
+        apart[layout.slices.deviations] = apart[layout.slices.mode_deviations] = 0.0
+        apart[layout.slices.disturbance_deviations] = 0.0
+        return bool(abs(value - self.value) < agreement and np.max(apart, initial=0.0) < _SAME_POINT_DISTANCE)
+
+
+def _entry_bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float, float]]:
+    """Return limits for a search: wide enough for every sensible answer, narrow enough for floats.
+
+    Deviations have no unit of their own: their limits lie around the start, which matches the data. Parameters move in
+    strides, because a first step that is too long ends on a plateau where they mean nothing; what may be negative can
+    always change its sign.
+
+    Parameters
+    ----------
+    objective : Objective
+    x0, centre : array, shape (n,)
+        Where this search starts, and where the first one did.
+    """
+    layout, engine = objective.layout, objective.engine
+    blocks, reach = layout.slices, engine.search_limits
+    limits = []
+    for number, x, middle in zip(layout.free_parameters, x0[blocks.theta], centre[blocks.theta], strict=True):
+        low, high = float(x) - _MAX_STRIDE, float(x) + _MAX_STRIDE
+        if layout.transforms[number].is_unbounded:
+            # Around zero the scale of the search is fine: from there to the size to expect may be many strides.
+            transform = layout.transforms[number]
+            far = max(abs(float(x)), abs(transform.inverse(transform.expected_magnitude)))
+            low, high = min(low, -far), max(high, far)
+        limits.append(
+            (max(float(middle) - _MAX_PARAMETER_DISTANCE, low), min(float(middle) + _MAX_PARAMETER_DISTANCE, high))
+        )
+    floors = np.maximum(np.log(reach.min_lengthscale), x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
+    limits += [(float(floor), float(np.log(reach.max_lengthscale))) for floor in floors]
+    limits += [
+        (float(x) - reach.max_log_std_change, float(x) + reach.max_log_std_change) for x in centre[blocks.deviations]
+    ]
+    limits += [(float(x) - _MAX_MODE_STD_CHANGE, float(x) + _MAX_MODE_STD_CHANGE) for x in x0[blocks.mode_deviations]]
+    noise = engine.prior.noise
+    for floor, unit in zip(noise.min_levels[: layout.n_noise_levels], noise.level_scales, strict=False):
+        limits.append((float(np.log(floor)), float(np.log(_MAX_NOISE_FRACTION * unit))))
+    limits += [
+        (float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale)))
+    ] * layout.n_coloured_disturbances
+    limits += [
+        (float(x) - _MAX_DISTURBANCE_DECREASE, float(x) + _MAX_PARAMETER_DISTANCE)
+        for x in centre[blocks.disturbance_deviations]
+    ]
+    return limits
+
+
+def has_stalled(before: float, after: float, tolerance: float) -> bool:
+    """Return whether a step has gained too little for another one.
+
+    The gain counts in the unit of the evidence, not relative to it, down to its rounding errors.
+
+    Parameters
+    ----------
+    before, after : float
+        The objective before the step and after it.
+    tolerance : float
+        What a step has to gain.
+    """
+    return after - before < max(tolerance, _LBFGS_RELATIVE_TOLERANCE * abs(after))
+
+
+def search_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
+    """Return lower and upper limits of a search that starts at a point, each of shape (n,).
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+    """
+    limits = np.array(_entry_bounds(objective, x, x)).reshape(len(x), 2)
+    return limits[:, 0], limits[:, 1]
+
+
+def maximize_lbfgs(
+    objective: Objective,
+    x0: Array,
+    *,
+    max_iterations: int = 500,
+    tolerance: float = 1e-7,
+    known_optimum: Optimum | None = None,
+    agreement: float | None = None,
+    trusted: bool = False,
+) -> Optimum:
+    """Return where L-BFGS ends from one start: where a step gains less than the tolerance, or a rival is met.
+
+    Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
+    rest, and half as many steps are needed.
+
+    Parameters, and lengthscales where short ones make evaluations dear, are reached in strides: a search that ends at
+    the limit of its stride goes on from there, as long as that gains something.
+
+    Parameters
+    ----------
+    objective : Objective
+    x0 : array, shape (n,)
+        The start, a vector of the layout.
+    max_iterations : int
+        How many steps of one stride at most.
+    tolerance : float
+        What a step has to gain in the objective.
+    known_optimum : Optimum, optional
+        An optimum that was found before: a search that meets it ends.
+    agreement : float, optional
+        How close their objectives are then; what the engine says by default.
+    trusted : bool
+        Whether the parameters start near the truth.
+    """
+    scale = _step_scales(objective.layout, trusted=trusted)
+    agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement
+    found, is_steep = _run_lbfgs(objective, x0, x0, max_iterations, tolerance, known_optimum, scale, agreement)
+    evaluations = found.n_evaluations
+    while is_steep or _stopped_at_stride(objective, found, x0).any():
+        following, is_steep = _run_lbfgs(
+            objective, found.x, x0, max_iterations, tolerance, known_optimum, scale, agreement
+        )
+        evaluations += following.n_evaluations
+        gain, before, found = following.value - found.value, found, following
+        if gain < _RESTART_GAIN:
+            # Had it come to an end before, it has now: where a line leads nowhere, nothing new was learned.
+            ended = before if before.converged else found
+            at_bound = found.at_bound & ~_stopped_at_stride(objective, found, x0)
+            found = replace(found, at_bound=at_bound, converged=ended.converged, message=ended.message)
+            break
+    return replace(found, n_evaluations=evaluations)
+
+
+def _stopped_at_stride(objective: Objective, optimum: Optimum, centre: Array) -> NDArray[np.bool_]:
+    """Return which entries ended at the limit of their stride, and could go farther, shape (n,)."""
+    blocks = objective.layout.slices
+    inner = np.zeros(objective.layout.size, dtype=bool)
+    inner[blocks.theta] = (
+        np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < _MAX_PARAMETER_DISTANCE - _AT_BOUND_TOLERANCE
+    )
+    lengthscales = optimum.x[blocks.lengthscales]
+    reach = objective.engine.search_limits
+    shortest, longest = (
+        float(np.log(reach.min_lengthscale)) + _AT_BOUND_TOLERANCE,
+        float(np.log(_LONGEST_LENGTHSCALE_SHARE * reach.max_lengthscale)),
+    )
+    inner[blocks.lengthscales] = (lengthscales > shortest) & (lengthscales < longest)
+    return optimum.at_bound & inner
+
+
+def _run_lbfgs(
+    objective: Objective,
+    x0: Array,
+    centre: Array,
+    max_iterations: int,
+    tolerance: float,
+    known_optimum: Optimum | None,
+    scale: Array,
+    agreement: float,
+) -> tuple[Optimum, bool]:
+    """Return where one stride of a search ends, and whether it is steep there; steps are measured in units of `scale`.
+
+    A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
+    """
+    limits = _entry_bounds(objective, x0, centre)
+    low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
+    start = np.clip(x0, low, high)
+
+    def evaluate(x: Array) -> tuple[float, Array]:
+        value, gradient = objective.evaluate(x)
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            value, gradient = INFEASIBLE_VALUE, np.zeros_like(x)
+        return value, scale * gradient
+
+    first = evaluate(start)
+    # The first step of L-BFGS-B is as long as the gradient, up to the limits of the search, from where many a search
+    # does not find back: in this unit it is one.
+    unit = max(1.0, float(np.linalg.norm(first[1])))
+
+    def descend(z: Array) -> tuple[float, Array]:
+        value, gradient = evaluate(start + scale * z) if z.any() else first
+        return -value / unit, -gradient / unit
+
+    values: list[float] = []
+
+    def watch(intermediate_result: OptimizeResult) -> None:
+        x, value = start + scale * intermediate_result.x, -unit * float(intermediate_result.fun)
+        values.append(value)
+        report_best_value(objective, objective.name, value)
+        if len(values) > 1 and has_stalled(values[-2], value, tolerance):
+            raise StopIteration
+        if known_optimum is not None and known_optimum.is_reached_by(x, value, objective.layout, agreement):
+            raise StopIteration
+
+    box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
+    options = {"maxiter": max_iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 15}
+    found = minimize(
+        descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
+    )
+    x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
+    at_bound = (x <= low + _AT_BOUND_TOLERANCE) | (x >= high - _AT_BOUND_TOLERANCE)
+    gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
+    flat = float(np.max(np.abs(gradient), initial=0.0)) < _FLAT_GRADIENT_RATIO * max(1.0, abs(value))
+    message = CONVERGED_MESSAGE if "StopIteration" in str(found.message) else str(found.message)
+    converged = bool(found.success or flat or "StopIteration" in str(found.message))
+    # One that looks where a start leads need not go on.
+    is_steep = not flat and known_optimum is None and found.nit < max_iterations
+    return Optimum(x, value, converged, message, int(found.nfev), at_bound), is_steep
+
+
+def _step_scales(layout: ParameterLayout, *, trusted: bool) -> Array:
+    """Return how far a step may well go in each entry of the vector, shape (n,)."""
+    found, blocks = np.ones(layout.size), layout.slices
+    found[blocks.theta] = 0.1 if trusted else 1.0
+    found[blocks.lengthscales] = found[blocks.noise] = 0.5
+    return found

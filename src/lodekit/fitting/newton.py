@@ -1,0 +1,653 @@
+"""Scales on which the last steps of a search are taken, around the point where it ended.
+
+A chart is what it is in geometry: coordinates around a point. Nothing is drawn here.
+
+The last digits of an optimum: Newton steps with the curvature that standard errors need anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
+from lodekit.fitting.objective import Objective
+from lodekit.support.progress import report_best_value
+
+__all__ = ["LinearCoordinates", "LocalCoordinates", "LogCoordinates", "refine_newton", "snap_to_bounds"]
+
+
+Array = NDArray[np.float64]
+#: Of the size to expect of it, a parameter this close to its bound sits there.
+_BOUND_GAP = 1e-9
+#: One that is closer than this is put there, where the objective loses no more than that.
+_BOUND_SNAP_DISTANCE, _MAX_SNAP_LOSS = 1e-6, 1e-3
+
+
+def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
+    """Return an optimum in which parameters next to their bounds sit there, all at one distance.
+
+    On the scale of the search a bound is infinitely far away. How far a search goes towards it before it finds that
+    nothing changes any more depends on rounding, and so on units; what is best at the bound does not.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+    """
+    layout, best = objective.layout, optimum
+    for place, number in enumerate(layout.free_parameters):
+        transform, x = layout.transforms[number], best.x.copy()
+        value = transform.forward(float(x[place]))
+        for bound, sign in ((transform.low, 1.0), (transform.high, -1.0)):
+            if best.at_bound[place] or not abs(value - bound) < _BOUND_SNAP_DISTANCE * transform.expected_magnitude:
+                continue
+            x[place] = transform.inverse(bound + sign * _BOUND_GAP * transform.expected_magnitude)
+            with np.errstate(all="ignore"):
+                there = objective.value(x)
+            if there >= best.value - _MAX_SNAP_LOSS:
+                at_bound = best.at_bound.copy()
+                at_bound[place] = True
+                best = replace(best, x=x, value=there, at_bound=at_bound)
+    return best
+
+
+class LocalCoordinates(Protocol):
+    """Coordinates around a point where a search ended: the objective as a function of moves `y` from it, shape (n,)."""
+
+    @property
+    def objective(self) -> Objective:
+        """What is maximised."""
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """The smallest and largest moves, each of shape (n,)."""
+
+    def point(self, y: Array) -> Array:
+        """Return the vector of the search after a move."""
+
+    def evaluate(self, y: Array) -> tuple[float, Array]:
+        """Return the objective after a move, and its gradient in the move."""
+
+    def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to where nothing is beyond, shape (n,).
+
+        Parameters
+        ----------
+        y : array, shape (n,)
+            The move.
+        gradient : array, shape (n,)
+            The gradient in the move.
+        """
+
+    def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
+        """Return minus the Hessian in the move, from that on the scale of the search.
+
+        Parameters
+        ----------
+        information : array, shape (n, n)
+            To be turned.
+        y : array, shape (n,)
+            The move.
+        gradient : array, shape (n,)
+            The gradient in the move.
+        """
+
+    def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
+        """Return minus the Hessian on the scale of the search, from that in the move.
+
+        Parameters
+        ----------
+        information, y, gradient : arrays
+            As for `from_search`.
+        """
+
+
+def _move_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
+    """Return the smallest and largest moves from a point on the scale of the search."""
+    low, high = search_bounds(objective, x)
+    return low - x, high - x
+
+
+def _noise_at_bound(coordinates: LocalCoordinates, y: Array, gradient: Array) -> NDArray[np.bool_]:
+    """Return which levels of noise press against limits of their search, among all entries."""
+    (low, high), noise = coordinates.bounds, coordinates.objective.layout.slices.noise
+    found = np.zeros(len(y), dtype=bool)
+    found[noise] = ((y <= low) & (gradient < 0.0) | (y >= high) & (gradient > 0.0))[noise]
+    return found
+
+
+class LogCoordinates:
+    """The scale of the search itself, on which positive parameters are logarithms, and their bounds infinitely far.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        Where all moves start.
+    """
+
+    def __init__(self, objective: Objective, x: Array) -> None:
+        self.objective, self.x = objective, x
+
+    @cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        """The smallest and largest moves."""
+        return _move_bounds(self.objective, self.x)
+
+    def point(self, y: Array) -> Array:
+        """Return the vector of the search after a move."""
+        return np.asarray(self.x + y)
+
+    def evaluate(self, y: Array) -> tuple[float, Array]:
+        """Return the objective after a move, and its gradient in the move."""
+        return self.objective.evaluate(self.point(y))
+
+    def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to where nothing is beyond: levels of noise, at limits of their search.
+
+        Parameters
+        ----------
+        y, gradient : arrays
+            See `LocalCoordinates`.
+        """
+        return _noise_at_bound(self, y, gradient)
+
+    def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
+        """Return minus the Hessian in the move, which is that of the search.
+
+        Parameters
+        ----------
+        information, y, gradient : arrays
+            See `LocalCoordinates`.
+        """
+        return information.copy()
+
+    def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
+        """Return minus the Hessian on the scale of the search, which is that in the move.
+
+        Parameters
+        ----------
+        information, y, gradient : arrays
+            See `LocalCoordinates`.
+        """
+        return information.copy()
+
+
+class LinearCoordinates:
+    """Parameters as they are, in units of their slopes at the start or of a hundredth of the size to expect of them.
+
+    Deviations of free functions are reciprocals: a common factor of parameters often is one of the curves that a free
+    function makes, and its deviation the reciprocal of it, so this valley is straight as well. All else is as it is
+    searched.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        Where all moves start.
+    """
+
+    def __init__(self, objective: Objective, x: Array) -> None:
+        self.objective, self.x = objective, x
+        layout = objective.layout
+        self.transforms = [layout.transforms[number] for number in layout.free_parameters]
+        places = list(zip(self.transforms, x.tolist(), strict=False))
+        self.values = np.array([transform.forward(point) for transform, point in places])
+        # On the scale of the search a parameter that has run away towards zero hardly moves any more; here it does.
+        self.units = np.array([max(transform.derivative(point), transform.scale) for transform, point in places])
+        self.reciprocal_slice = layout.slices.deviations
+
+    @cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        """The smallest and largest moves: parameters come as close to their bounds as counts for nothing."""
+        low, high = _move_bounds(self.objective, self.x)
+        for k, transform in enumerate(self.transforms):
+            gap = _BOUND_GAP * transform.expected_magnitude
+            if not transform.is_unbounded:
+                low[k] = -np.inf if np.isinf(transform.low) else transform.low + gap
+                high[k] = np.inf if np.isinf(transform.high) else transform.high - gap
+                low[k], high[k] = ((edge - self.values[k]) / self.units[k] for edge in (low[k], high[k]))
+                low[k], high[k] = min(low[k], 0.0), max(high[k], 0.0)
+        for limit in (low, high):
+            limit[self.reciprocal_slice] = -np.expm1(-limit[self.reciprocal_slice])
+        return low, high
+
+    def point(self, y: Array) -> Array:
+        """Return the vector of the search after a move."""
+        found = self.x + y
+        for k, transform in enumerate(self.transforms):
+            # Rounding must not move what does not move.
+            found[k] = transform.inverse(self.values[k] + self.units[k] * y[k]) if y[k] else self.x[k]
+        found[self.reciprocal_slice] = self.x[self.reciprocal_slice] - np.log1p(-y[self.reciprocal_slice])
+        return np.asarray(found)
+
+    def evaluate(self, y: Array) -> tuple[float, Array]:
+        """Return the objective after a move, and its gradient in the move."""
+        x = self.point(y)
+        value, gradient = self.objective.evaluate(x)
+        return value, gradient / self._derivatives(x)
+
+    def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to where nothing is beyond: levels of noise, and parameters at their bounds.
+
+        Parameters
+        ----------
+        y, gradient : arrays
+            See `LocalCoordinates`.
+        """
+        low, high = self.bounds
+        found = _noise_at_bound(self, y, gradient)
+        for k, transform in enumerate(self.transforms):
+            at_wall = (y[k] <= low[k] and gradient[k] <= 0.0) or (y[k] >= high[k] and gradient[k] >= 0.0)
+            found[k] = not transform.is_unbounded and at_wall
+        return found
+
+    def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
+        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move.
+
+        Parameters
+        ----------
+        information, y, gradient : arrays
+            See `LocalCoordinates`.
+        """
+        speeds, bends = self._derivatives(self.point(y)), self._log_derivative_gradients(self.point(y))
+        return np.asarray((information + np.diag(gradient * speeds * bends)) / np.outer(speeds, speeds))
+
+    def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
+        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it.
+
+        Parameters
+        ----------
+        information, y, gradient : arrays
+            See `LocalCoordinates`.
+        """
+        speeds, bends = self._derivatives(self.point(y)), self._log_derivative_gradients(self.point(y))
+        return np.asarray(information * np.outer(speeds, speeds) - np.diag(gradient * speeds * bends))
+
+    def _derivatives(self, x: Array) -> Array:
+        """Return how fast moves change with the vector of the search, shape (n,)."""
+        found = np.ones(len(x))
+        for k, transform in enumerate(self.transforms):
+            found[k] = transform.derivative(float(x[k])) / self.units[k]
+        found[self.reciprocal_slice] = np.exp(self.x[self.reciprocal_slice] - x[self.reciprocal_slice])
+        return found
+
+    def _log_derivative_gradients(self, x: Array) -> Array:
+        """Return how fast the logarithms of these speeds change, shape (n,)."""
+        found = np.zeros(len(x))
+        for k, transform in enumerate(self.transforms):
+            found[k] = transform.log_jacobian_gradient(float(x[k]))
+        found[self.reciprocal_slice] = -1.0
+        return found
+
+
+#: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
+_NEWTON_MAX_STEPS, _NEWTON_MAX_STEP_LENGTH, _NEWTON_MAX_FAST_STEPS, _NEWTON_FAST_GAIN = 12, 1.0, 20, 1e-2
+#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough.
+_NEWTON_MAX_STEPS_NO_PARAMETERS = 6
+#: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
+_IDLE_GAIN_RATIO, _MAX_IDLE_STEPS = 1e-4, 3
+#: How often the scale is changed, and what makes another round worth while.
+_NEWTON_ROUNDS, _NEWTON_ROUND_TOLERANCE = 3, 1e-13
+#: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains
+#: more has next to no noise, and no end.
+_NEWTON_EXTRA_ROUNDS, _SLOW_GAIN_RANGE = 6, (1e-7, 0.1)
+#: Newton's steps end soon, or something is on its way to zero or beyond all bounds: where less than this is left to
+#: gain, and a step promises more than that share of what the one before did, others are not worth their time. They
+#: are where there are fewer measurements than these: an optimum that is flat to the third order is found slowly, too,
+#: and how much of a parameter the data tell is not seen before it is reached.
+_NEGLIGIBLE_GAIN, _SLOW_CONVERGENCE_RATIO, _SLOW_STEP_ROWS = 1e-6, 0.1, 2000
+#: What moves by more than this in one round is running away, and is tried so much farther.
+_RUNAWAY_DISTANCE, _RUNAWAY_PROBES = 1.0, (12.0, 8.0, 4.0)
+#: A step that promises less than this in the objective, relative to its size or not, is the last one.
+_NEWTON_TOLERANCE, _NEWTON_RELATIVE_TOLERANCE = 1e-15, 1e-18
+#: A search has converged where nothing promises more than this.
+_CONVERGED_GAIN = 1e-3
+#: It has not where the last step promises more than this share of the objective and leads nowhere, beside what rounding
+#: errors of the gradient promise, which count up to so many standard errors.
+_UNDEFINED_GAIN_RATIO, _MAX_GRADIENT_NOISE = 0.1, 1e3
+#: What the objective may lose, relative to its size, where its gradient says that a step gains; or how many times the
+#: rounding error that was seen, up to that.
+_ALLOWED_RELATIVE_LOSS, _VALUE_NOISE_FACTOR, _MAX_ALLOWED_LOSS = 1e-9, 10.0, 1e-3
+#: Where rounding errors of the gradient are more than so many standard errors, small gains are worth no more steps.
+_BLIND_GRADIENT_NOISE = 0.1
+#: What the curvature along any direction is at least, in what it would be were all entries independent, where rounding
+#: errors make it negative.
+_MIN_CONSISTENT_EIGENVALUE = 1e-2
+#: Gains above this, relative to the size of the objective, are clear of its rounding errors.
+_CLEAR_RELATIVE_GAIN = 1e-10
+#: A step of more standard errors than this asks for the curvature where it ends.
+_REMEASURE_STEP = 0.03
+#: Curvatures that differ by more than this, after each entry was scaled, are measured again in their own directions.
+_ILL_CONDITIONED_RATIO = 1e-2
+#: How often it is measured in its own axes where gradients have few digits, before anything else is.
+_MAX_AXES_UPDATES = 3
+#: Differences go so far in standard errors, and no farther than that on the scale of the search.
+_DIFFERENCE_STEP, _MAX_DIFFERENCE_STEP = 0.03, 3e-4
+#: Rounding errors of the gradient that ask for wider differences: so many times wider, up to that on the scale of the
+#: search. They show in a step of so many standard errors.
+_QUIET_GRADIENT_NOISE, _NOISE_STEP_FACTOR, _MAX_NOISY_DIFFERENCE_STEP, _NOISE_PROBE_STEP = 1e-5, 100.0, 0.3, 1e-7
+#: Directions with less curvature than this, relative to the sharpest, cannot be told from flat ones.
+_NEWTON_EIGENVALUE_FLOOR = 1e-9
+
+
+def refine_newton(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
+    """Return an optimum with more digits, and minus the Hessian of the objective there, shape (n, n).
+
+    A search ends where a step gains next to nothing. In a narrow valley that may be far from the end of it; and where
+    it is not, rounding decides about the last digits. Newton's steps end where the gradient vanishes.
+
+    Equations are linear in most of their parameters. Where data tell combinations of them only, the valley is straight
+    in the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and
+    in the latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        Where a search ended.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    """
+    best, tail = _follow_runaway(objective, optimum), _negligible_gain(objective)
+    if best is not optimum:
+        information = observed_information(objective, best.x)
+    for number in range(_NEWTON_ROUNDS + _NEWTON_EXTRA_ROUNDS if objective.layout.free_parameters else 1):
+        best = snap_to_bounds(objective, best)
+        if best.at_bound.all() or not np.isfinite(information[np.ix_(~best.at_bound, ~best.at_bound)]).all():
+            break
+        chart: LocalCoordinates = (
+            LinearCoordinates(objective, best.x) if number % 2 == 0 else LogCoordinates(objective, best.x)
+        )
+        with np.errstate(all="ignore"):
+            climber = _NewtonIteration(chart, best)
+            # Next to what the engine refuses, a gradient may not be finite where the objective is.
+            if not climber.is_information_finite(information):
+                break
+            found, information, promise = climber.run(information)
+        gain, best = found.value - best.value, _follow_runaway(objective, found, best.x)
+        report_best_value(objective, objective.name, best.value)
+        if best is not found:
+            # The curvature is that of the way there.
+            information = observed_information(objective, best.x)
+            continue
+        if not promise > _NEWTON_ROUND_TOLERANCE or (
+            number and (gain < _NEWTON_ROUND_TOLERANCE or max(gain, promise) < tail)
+        ):
+            break
+        if number >= _NEWTON_ROUNDS - 1 and not _SLOW_GAIN_RANGE[0] < gain < _SLOW_GAIN_RANGE[1]:
+            break
+    return snap_to_bounds(objective, best), information
+
+
+def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | None = None) -> Optimum:
+    """Return an optimum in which a parameter that runs away along a plain is as far as it would get.
+
+    Steps would take it there a little at a time. Where disturbances make each of them dear, that is tried at once.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        Where a search, or steps, ended.
+    previous : array, shape (n,), optional
+        Where steps began: what has moved far is tried, the way it went; else all, either way.
+    """
+    layout, best = objective.layout, optimum
+    for place, number in enumerate(layout.free_parameters if layout.n_disturbances else ()):
+        if layout.transforms[number].is_unbounded or optimum.at_bound[place]:
+            continue
+        moved = 0.0 if previous is None else float(optimum.x[place] - previous[place])
+        ways = (
+            [sign * _RUNAWAY_PROBES[0] for sign in (1.0, -1.0)]
+            if previous is None
+            else np.sign(moved) * np.array(_RUNAWAY_PROBES)
+        )
+        # The farthest comes first: it is the end of a plain.
+        for way in ways if previous is None or abs(moved) > _RUNAWAY_DISTANCE else ():
+            x = best.x.copy()
+            x[place] = optimum.x[place] + way
+            with np.errstate(all="ignore"):
+                value = objective.value(x)
+            if value > best.value + _SLOW_GAIN_RANGE[0]:
+                best = replace(best, x=x, value=value, n_evaluations=best.n_evaluations + 1)
+                break
+    return best
+
+
+def _negligible_gain(objective: Objective) -> float:
+    """Return what is not worth more steps where they are slow: nothing as long as they cost little."""
+    return _NEGLIGIBLE_GAIN if objective.engine.size >= _SLOW_STEP_ROWS or objective.layout.n_disturbances else 0.0
+
+
+def _whitening_axes(information: Array) -> tuple[Array, bool]:
+    """Return directions that change the objective alike, as columns, and whether some are hard to tell from flat."""
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-12))
+    eigenvalues, vectors = np.linalg.eigh(information * np.outer(scale, scale))
+    largest = max(float(eigenvalues.max()), 1e-300)
+    sizes = np.maximum(np.abs(eigenvalues), _NEWTON_EIGENVALUE_FLOOR * largest)
+    return scale[:, None] * vectors / np.sqrt(sizes), float(eigenvalues.min()) < _ILL_CONDITIONED_RATIO * largest
+
+
+def _repair_information(information: Array, n_parameters: int) -> Array:
+    """Return a curvature that can be one: rounding errors may make entries too large for those on the diagonal.
+
+    They are reduced, all by the same share, until no direction has less than a hundredth of what the diagonal says. A
+    lengthscale, deviation or level about which only rounding errors are left says nothing of parameters, which come
+    first.
+    """
+    diagonal = np.diag(information)
+    if not (diagonal[:n_parameters] > 0.0).all() or not (diagonal > 0.0).any():
+        return information
+    lost = diagonal <= 0.0
+    found = np.where(lost[:, None] | lost, np.diag(diagonal), information)
+    scale = 1.0 / np.sqrt(np.where(lost, 1.0, diagonal))
+    lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
+    share = min(1.0, (1.0 - _MIN_CONSISTENT_EIGENVALUE) / max(1.0 - lowest, 1e-300))
+    return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
+
+
+class _NewtonIteration:
+    """Newton's steps on one scale; vectors have the length of what sits at no limit."""
+
+    def __init__(self, coordinates: LocalCoordinates, best: Optimum) -> None:
+        self.coordinates, self.best, self.value_noise = coordinates, best, 0.0
+        self.n_parameters, self.negligible_gain = (
+            coordinates.objective.layout.slices.theta.stop,
+            _negligible_gain(coordinates.objective),
+        )
+        self.y = np.zeros(len(best.x))
+        self.gradient = coordinates.evaluate(self.y)[1]
+        self.set_free(~best.at_bound)
+
+    def set_free(self, is_free: NDArray[np.bool_]) -> None:
+        """Go on with these entries only."""
+        self.free_index = np.flatnonzero(is_free)
+        self.low, self.high = (limit[self.free_index] for limit in self.coordinates.bounds)
+
+    def move_within_bounds(self, move: Array) -> Array:
+        """Return the whole move where these entries are moved farther, within their limits."""
+        y = self.y.copy()
+        y[self.free_index] = np.clip(y[self.free_index] + move, self.low, self.high)
+        return y
+
+    def is_information_finite(self, information: Array) -> bool:
+        """Return whether the curvature is finite on this scale, which takes the gradient."""
+        whole = self.coordinates.information_from_search(information, self.y, self.gradient)
+        return bool(np.isfinite(whole[np.ix_(self.free_index, self.free_index)]).all())
+
+    def run(self, information: Array) -> tuple[Optimum, Array, float]:
+        """Return the optimum, minus the Hessian there, and what another step promises to gain."""
+        whole = self.coordinates.information_from_search(information, self.y, self.gradient)
+        part = whole[np.ix_(self.free_index, self.free_index)]
+        roots, is_narrow = _whitening_axes(part)
+        noise = self.measure_gradient_noise(roots)
+        for _ in range(_MAX_AXES_UPDATES if noise > _QUIET_GRADIENT_NOISE else int(is_narrow)):
+            # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
+            old, (part, roots) = roots, self.measure_information(part, roots, noise)
+            if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
+                break
+            noise = self.measure_gradient_noise(roots)
+        idle, last = 0, np.inf
+        for number in range(_NEWTON_MAX_FAST_STEPS if self.n_parameters else _NEWTON_MAX_STEPS_NO_PARAMETERS):
+            z = roots.T @ self.gradient[self.free_index]
+            promise = 0.5 * float(z @ z)
+            least = max(
+                _NEWTON_TOLERANCE,
+                _NEWTON_RELATIVE_TOLERANCE * abs(self.best.value),
+                0.1 * min(noise, _MAX_GRADIENT_NOISE) ** 2,
+            )
+            if (
+                not np.isfinite(promise)
+                or promise < least
+                or _SLOW_CONVERGENCE_RATIO * last < promise < self.negligible_gain
+            ):
+                break
+            before, last = self.best.value, promise
+            if not self.line_search(z, roots):
+                break
+            # Where a step does not gain what it has promised, the curvature has changed.
+            gain = self.best.value - before
+            is_clear = promise > max(_CLEAR_RELATIVE_GAIN * (1.0 + abs(before)), _VALUE_NOISE_FACTOR * self.value_noise)
+            surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR_RELATIVE_GAIN * (1.0 + abs(before))
+            idle = idle + 1 if is_clear and gain < _IDLE_GAIN_RATIO * promise else 0
+            if gain < _NEWTON_FAST_GAIN and (
+                number >= _NEWTON_MAX_STEPS or noise > _BLIND_GRADIENT_NOISE or idle == _MAX_IDLE_STEPS
+            ):
+                break
+            kept = self.drop_active_bounds()
+            if not len(self.free_index):
+                part = part[:0, :0]
+                break
+            if not kept.all():
+                whole[np.ix_(self.free_index, self.free_index)] = part = part[np.ix_(kept, kept)]
+                roots = _whitening_axes(part)[0]
+            if surprise or float(np.max(np.abs(z))) > _REMEASURE_STEP or not kept.all():
+                part, roots = self.measure_information(part, roots, noise)
+        if noise > _QUIET_GRADIENT_NOISE and len(part):
+            part = _repair_information(part, int(np.sum(self.free_index < self.n_parameters)))
+            roots = _whitening_axes(part)[0]
+            noise = max(noise, self.measure_gradient_noise(roots))
+        whole[np.ix_(self.free_index, self.free_index)] = part
+        z = roots.T @ self.gradient[self.free_index] if len(self.free_index) else np.zeros(0)
+        promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, _MAX_GRADIENT_NOISE) ** 2
+        if not self.best.converged and promise < _CONVERGED_GAIN + blind:
+            # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
+            self.best = replace(self.best, converged=True, message=CONVERGED_MESSAGE)
+        elif self._is_undefined_uphill(promise, blind, noise):
+            # Uphill nothing is known: rounding leaves too few digits there.
+            self.best = replace(self.best, converged=False, message=UNDEFINED_MESSAGE)
+        return self.best, self.coordinates.information_to_search(whole, self.y, self.gradient), promise
+
+    def _is_undefined_uphill(self, predicted_gain: float, noise_gain: float, gradient_noise: float) -> bool:
+        """Return whether steps should gain much and lead nowhere, or a search broke off in rounding of gradients."""
+        is_steep = (
+            np.isfinite(predicted_gain)
+            and predicted_gain > _UNDEFINED_GAIN_RATIO * (100.0 + abs(self.best.value)) + noise_gain
+        )
+        return bool(is_steep or (gradient_noise > _MAX_GRADIENT_NOISE and not self.best.converged))
+
+    def drop_active_bounds(self) -> NDArray[np.bool_]:
+        """Return which entries are still inside; go on without those that a step has taken to their bounds."""
+        walls = self.coordinates.active_bounds(self.y, self.gradient)
+        kept = ~walls[self.free_index]
+        if not kept.all():
+            at_bound = self.best.at_bound.copy()
+            at_bound[self.free_index[~kept]] = True
+            self.best = replace(self.best, at_bound=at_bound)
+            self.set_free(~at_bound)
+        return np.asarray(kept)
+
+    def measure_gradient_noise(self, axes: Array) -> float:
+        """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
+        value, slope = self.coordinates.evaluate(self.move_within_bounds(_NOISE_PROBE_STEP * axes.sum(axis=1)))
+        self.value_noise = (
+            max(self.value_noise, abs(value - self.best.value)) if np.isfinite(value) else self.value_noise
+        )
+        change = np.abs(axes.T @ (slope - self.gradient)[self.free_index])
+        return max(0.0, float(np.max(change)) - 10.0 * _NOISE_PROBE_STEP) if np.isfinite(change).all() else 0.0
+
+    def measure_information(self, information: Array, axes: Array, gradient_noise: float) -> tuple[Array, Array]:
+        """Return minus the Hessian at a point, and its axes; what was known before where it is not finite.
+
+        Differences are taken along given directions, in which it is about the identity: so the curvature along a narrow
+        valley is measured along it, and is no difference of large numbers. Where the data have next to no noise,
+        gradients have few digits, and differences are wide enough to be clear of that.
+        """
+        count = axes.shape[1]
+        found, widths = np.zeros((count, count)), np.zeros(count)
+        room = np.minimum(self.y[self.free_index] - self.low, self.high - self.y[self.free_index])
+        for k in range(count):
+            size = float(np.max(np.abs(axes[:, k])))
+            width = min(
+                max(min(_DIFFERENCE_STEP, _MAX_DIFFERENCE_STEP / size), _NOISE_STEP_FACTOR * gradient_noise),
+                max(_DIFFERENCE_STEP, _MAX_NOISY_DIFFERENCE_STEP / size),
+            )
+            width = min(width, 0.5 * float(np.min(room / np.maximum(np.abs(axes[:, k]), 1e-300))))
+            sides = [
+                axes.T
+                @ self.coordinates.evaluate(self.move_within_bounds(sign * width * axes[:, k]))[1][self.free_index]
+                for sign in (1.0, -1.0)
+            ]
+            found[k], widths[k] = (sides[1] - sides[0]) / (2.0 * width), width
+        if not np.isfinite(found).all():
+            return information, axes
+        # Each entry was measured twice; rounding errors are smaller in the wider difference.
+        shares = widths[:, None] ** 2 / (widths[:, None] ** 2 + widths**2)
+        try:
+            back = np.linalg.inv(axes)
+        except np.linalg.LinAlgError:
+            return information, axes
+        new = np.asarray(back.T @ (shares * found + shares.T * found.T) @ back)
+        return (new, _whitening_axes(new)[0]) if np.isfinite(new).all() else (information, axes)
+
+    def line_search(self, z: Array, axes: Array) -> bool:
+        """Take a step uphill, shortened where it must be; return whether there was one.
+
+        A long step along a valley that bends ends beside it: a second one leads back, across the first.
+        """
+        best = self.best
+        share = min(1.0, _NEWTON_MAX_STEP_LENGTH / max(float(np.max(np.abs(axes @ z))), 1e-300))
+        evaluations, along = best.n_evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
+        # A gain may be too small for the digits of the objective: those of its gradient are better.
+        least = best.value - max(
+            _ALLOWED_RELATIVE_LOSS * (1.0 + abs(best.value)),
+            min(_VALUE_NOISE_FACTOR * self.value_noise, _MAX_ALLOWED_LOSS),
+        )
+        start = self.y
+        # The last one ends where the first entry meets its limit: beside the others, that one need not move at all.
+        shares = [*(share * 0.25**k for k in range(6)), min(share, self.max_feasible_step(axes @ z))]
+        for share in shares:
+            step, trials = share * z, []
+            for _ in range(3):
+                y = self.move_within_bounds(axes @ step)
+                value, slope = self.coordinates.evaluate(y)
+                evaluations += 1
+                if not np.isfinite(slope).all():
+                    break
+                trials.append((value, y, slope))
+                self.y = y
+                step = axes.T @ slope[self.free_index]
+                step -= along * float(along @ step)
+                if float(np.max(np.abs(step))) < _REMEASURE_STEP:
+                    break
+            self.y = start
+            value, y, slope = max(trials, key=lambda item: item[0], default=(-np.inf, start, self.gradient))
+            flatter = np.linalg.norm(axes.T @ slope[self.free_index]) < np.linalg.norm(z)
+            if value >= best.value or (value >= least and flatter):
+                self.y, self.gradient = y, slope
+                self.best = replace(best, x=self.coordinates.point(y), value=value, n_evaluations=evaluations)
+                return True
+        return False
+
+    def max_feasible_step(self, move: Array) -> float:
+        """Return the share of a move after which the first entry meets its limit."""
+        here = self.y[self.free_index]
+        room = np.where(move > 0.0, self.high - here, here - self.low) / np.maximum(np.abs(move), 1e-300)
+        return (1.0 + 1e-12) * float(np.min(room))

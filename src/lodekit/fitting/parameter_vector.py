@@ -1,0 +1,368 @@
+"""The vector that is searched, unconstrained: logarithms of what is positive, logits of what is bounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.prior.diffuse_modes import DiffuseModes
+from lodekit.prior.prior import Hyperparameters
+from lodekit.system.parameters import Parameter
+
+__all__ = ["ParameterLayout", "ParameterTransform", "VectorSlices", "build_transforms"]
+
+Array = NDArray[np.float64]
+#: Below this share of the size to expect of it, a parameter that may be negative is searched linearly.
+_SINH_SCALE_FRACTION = 1e-2
+#: How far first guesses of parameters are apart, as logarithms, and how far random ones are from the size to expect: a
+#: factor of ten to either side.
+_START_STAGGER, _START_LOG_RANGE = 0.1, 2.3
+
+
+@dataclass(frozen=True)
+class ParameterTransform:
+    """A smooth bijection between a parameter and the real line.
+
+    Parameters
+    ----------
+    low, high : float
+        The limits; infinite where there are none.
+    scale : float
+        A hundredth of the size to expect. For an unbounded parameter, ``value = scale sinh(x)``: below this size it is
+        searched linearly, above it logarithmically, with either sign. So its unit does not matter.
+    """
+
+    low: float
+    high: float
+    scale: float = 1.0
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether the parameter may be anything."""
+        return math.isinf(self.low) and math.isinf(self.high)
+
+    @property
+    def expected_magnitude(self) -> float:
+        """The size to expect of the parameter, or of its distance from its only limit."""
+        return self.scale / _SINH_SCALE_FRACTION
+
+    @property
+    def centre(self) -> float:
+        """The point of the real line around which starts are sought."""
+        if math.isinf(self.low) == math.isinf(self.high):
+            return 0.0
+        distance = math.log(max(self.expected_magnitude, abs(self.low if math.isinf(self.high) else self.high)))
+        return distance if math.isinf(self.high) else -distance
+
+    def distance_from_expected(self, x: float) -> float:
+        """Return how far a point `x` of the real line is from the size to expect; values below it are near zero."""
+        if self.is_unbounded:
+            return max(0.0, abs(x) - abs(self.inverse(self.expected_magnitude)))
+        return abs(x - self.centre)
+
+    def forward(self, x: float) -> float:
+        """Return the parameter at a point `x` of the real line."""
+        if self.is_unbounded:
+            return self.scale * math.sinh(max(min(x, 300.0), -300.0))
+        if math.isinf(self.high):
+            return self.low + math.exp(min(x, 700.0))
+        if math.isinf(self.low):
+            return self.high - math.exp(min(-x, 700.0))
+        return self.low + (self.high - self.low) / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
+
+    def derivative(self, x: float) -> float:
+        """Return the derivative of `forward` at `x`."""
+        if self.is_unbounded:
+            return self.scale * math.cosh(max(min(x, 300.0), -300.0))
+        if math.isinf(self.high):
+            return math.exp(min(x, 700.0))
+        if math.isinf(self.low):
+            return math.exp(min(-x, 700.0))
+        share = 1.0 / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
+        return (self.high - self.low) * share * (1.0 - share)
+
+    def log_jacobian(self, x: float) -> float:
+        """Return the logarithm of the derivative of `forward` at `x`."""
+        if self.is_unbounded:
+            return math.log(self.derivative(x))
+        if math.isinf(self.high) or math.isinf(self.low):
+            return x if math.isinf(self.high) else -x
+        return math.log(self.high - self.low) - abs(x) - 2.0 * math.log1p(math.exp(-abs(x)))
+
+    def log_jacobian_gradient(self, x: float) -> float:
+        """Return the derivative of `log_slope` at `x`."""
+        if self.is_unbounded:
+            return math.tanh(x)
+        if math.isinf(self.high):
+            return 1.0
+        if math.isinf(self.low):
+            return -1.0
+        return -math.tanh(0.5 * x)
+
+    def inverse(self, value: float) -> float:
+        """Return the point of the real line at a parameter value inside the limits."""
+        if self.is_unbounded:
+            return math.asinh(value / self.scale)
+        if math.isinf(self.high):
+            return math.log(max(value - self.low, 1e-300))
+        if math.isinf(self.low):
+            return -math.log(max(self.high - value, 1e-300))
+        share = min(max((value - self.low) / (self.high - self.low), 1e-12), 1 - 1e-12)
+        return math.log(share / (1.0 - share))
+
+
+@dataclass(frozen=True)
+class VectorSlices:
+    """Which part of the vector that is searched belongs to what.
+
+    Parameters
+    ----------
+    theta, lengthscales, deviations, mode_deviations, noise, disturbance_lengthscales, disturbance_deviations : slice
+        In this order, without gaps.
+    """
+
+    theta: slice
+    lengthscales: slice
+    deviations: slice
+    mode_deviations: slice
+    noise: slice
+    disturbance_lengthscales: slice
+    disturbance_deviations: slice
+
+    @classmethod
+    def from_sizes(cls, sizes: Sequence[int]) -> VectorSlices:
+        """Return blocks of the given sizes, one after the other.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            In the order of the blocks.
+        """
+        ends = np.cumsum([0, *sizes]).tolist()
+        return cls(*(slice(start, stop) for start, stop in pairwise(ends)))
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Where everything stands in the vector that is searched: learned parameters, then logarithms of the rest.
+
+    Parameters
+    ----------
+    names : tuple of str
+        All parameters of the system, in order.
+    fixed_values : array, shape (p,)
+        Values of parameters that are not learned, NaN elsewhere.
+    transforms : dict of int to Transform
+        For each learned parameter, by its number.
+    n_processes, n_mode_groups, n_noise_levels : int
+        How many lengthscales (and deviations), deviations of modes and levels there are.
+    fixed_mode_std : float, optional
+        Of all groups of modes, where it is not learned: they have no place in the vector then.
+    diffuse_modes : OpenModes, optional
+        Where deviations of modes follow the parameters: they have no place in the vector then.
+    n_coloured_disturbances, n_disturbances : int
+        How many disturbances have a lengthscale, and how many there are.
+    """
+
+    names: tuple[str, ...]
+    fixed_values: Array
+    transforms: Mapping[int, ParameterTransform]
+    n_processes: int
+    n_mode_groups: int
+    n_noise_levels: int
+    fixed_mode_std: float | None = None
+    diffuse_modes: DiffuseModes | None = None
+    n_coloured_disturbances: int = 0
+    n_disturbances: int = 0
+
+    @property
+    def estimates_mode_std(self) -> bool:
+        """Whether deviations of modes are learned."""
+        return self.fixed_mode_std is None and self.diffuse_modes is None
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether nothing but known inputs and initial states moves anything."""
+        return not self.n_processes and not self.n_disturbances
+
+    @property
+    def free_parameters(self) -> list[int]:
+        """The numbers of the learned parameters, in the order of the vector."""
+        return list(self.transforms)
+
+    @cached_property
+    def slices(self) -> VectorSlices:
+        """Which part of the vector belongs to what."""
+        modes = self.n_mode_groups if self.estimates_mode_std else 0
+        own = [len(self.transforms), self.n_processes, self.n_processes, modes, self.n_noise_levels]
+        return VectorSlices.from_sizes([*own, self.n_coloured_disturbances, self.n_disturbances])
+
+    @property
+    def size(self) -> int:
+        """The length of the vector."""
+        return int(self.slices.disturbance_deviations.stop)
+
+    def index_of(self, name: str) -> int:
+        """Return where a learned parameter stands in the vector."""
+        return self.free_parameters.index(self.names.index(name))
+
+    def transform_of(self, name: str) -> ParameterTransform | None:
+        """Return the transform of a parameter; None where it is not learned."""
+        return self.transforms.get(self.names.index(name))
+
+    def draw_start(self, index: int, attempt: int, generator: np.random.Generator) -> float:
+        """Return a start value around the size to expect; what may be negative is tried with either sign.
+
+        Parameters
+        ----------
+        index : int
+            Of the learned parameter.
+        attempt : int
+            Counted from zero; the first ones are not random.
+        generator : numpy.random.Generator
+            For all others.
+        """
+        transform = self.transforms[index]
+        unbounded = transform.is_unbounded
+        first = attempt < (2 if unbounded else 1)
+        # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
+        shift = (
+            _START_STAGGER * math.sin(index + 1.0)
+            if first
+            else float(generator.uniform(-_START_LOG_RANGE, _START_LOG_RANGE))
+        )
+        if not unbounded:
+            return transform.forward(transform.centre + shift)
+        negative = attempt == 1 if first else generator.random() < 0.5
+        return (-1.0 if negative else 1.0) * transform.expected_magnitude * math.exp(shift)
+
+    def parameter_values(self, x: Array, indices: Sequence[int], fill_value: float = math.nan) -> Array:
+        """Return all parameters, shape (p,): fixed ones, some at points of the search, and a number for all others.
+
+        Parameters
+        ----------
+        x : array
+            Points of the real line.
+        indices : sequence of int
+            Of the learned parameters that stand there, in order.
+        fill_value : float
+            Stands for learned parameters that do not.
+        """
+        theta = np.where(np.isnan(self.fixed_values), fill_value, self.fixed_values)
+        for position, number in enumerate(indices):
+            theta[number] = self.transforms[number].forward(float(x[position]))
+        return theta
+
+    def unpack(self, x: Array) -> Hyperparameters:
+        """Return what is learned at a vector of shape (n,): values, no logarithms."""
+        theta = self.parameter_values(x, self.free_parameters)
+        blocks = self.slices
+        natural = np.exp(np.clip(x, -300, 300))
+        return Hyperparameters(
+            theta,
+            natural[blocks.lengthscales],
+            natural[blocks.deviations],
+            self.resolve_mode_std(natural[blocks.mode_deviations], theta),
+            natural[blocks.noise],
+            natural[blocks.disturbance_lengthscales],
+            natural[blocks.disturbance_deviations],
+        )
+
+    def resolve_mode_std(self, mode_std: Array, theta: Array) -> Array:
+        """Return deviations of modes as they are learned, or others in their place.
+
+        Parameters
+        ----------
+        mode_std : array
+            Those that are learned, or would be.
+        theta : array, shape (p,)
+            The parameters that open modes follow.
+        """
+        if self.diffuse_modes is not None:
+            return np.asarray(np.exp(np.clip(self.diffuse_modes.log_amplitudes(theta), -300, 300)))
+        return mode_std if self.fixed_mode_std is None else np.full(self.n_mode_groups, self.fixed_mode_std)
+
+    def restricted_likelihood_correction(self, x: Array) -> float:
+        """Return what open modes give back beside the evidence at a vector of shape (n,); zero where there are none."""
+        return self.restricted_likelihood_correction_at(self.parameter_values(x, self.free_parameters))
+
+    def restricted_likelihood_correction_at(self, theta: Array) -> float:
+        """Return the same at values of the parameters, shape (p,)."""
+        return 0.0 if self.diffuse_modes is None else self.diffuse_modes.restricted_likelihood_correction(theta)
+
+    def restricted_likelihood_gradient(self, x: Array) -> Array:
+        """Return the gradient of `correction` in the vector, shape (n,)."""
+        found = np.zeros(self.size)
+        if self.diffuse_modes is not None and len(self.free_parameters):
+            theta = self.diffuse_modes.vjp(
+                self.parameter_values(x, self.free_parameters), np.zeros(self.n_mode_groups), 1.0
+            )
+            found[self.slices.theta] = self._apply_chain_rule(x, theta)
+        return found
+
+    def _apply_chain_rule(self, x: Array, theta: Array) -> Array:
+        """Return derivatives in the learned parameters on the scale of the search, from those in all parameters."""
+        return np.array(
+            [theta[n] * self.transforms[n].derivative(float(x[i])) for i, n in enumerate(self.free_parameters)]
+        )
+
+    def _free_blocks(self, hyper: Hyperparameters) -> list[Array]:
+        """Return everything beside the parameters that has a place in the vector."""
+        _, lengthscales, deviations, modes, *others = hyper.arrays
+        return [lengthscales, deviations, *([modes] if self.estimates_mode_std else []), *others]
+
+    def pack(self, hyper: Hyperparameters) -> Array:
+        """Return the vector, shape (n,), that `unpack` turns into these values."""
+        own = [self.transforms[number].inverse(float(hyper.theta[number])) for number in self.free_parameters]
+        return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in self._free_blocks(hyper))])
+
+    def gradient(self, x: Array, gradient: Hyperparameters) -> Array:
+        """Return a gradient in the vector, shape (n,), with that of what open modes give back.
+
+        Parameters
+        ----------
+        x : array, shape (n,)
+            The vector.
+        gradient : Hyperparameters
+            Derivatives in the parameters, and in the logarithms of all else.
+        """
+        theta = gradient.theta
+        if self.diffuse_modes is not None and len(self.free_parameters):
+            theta = theta + self.diffuse_modes.vjp(
+                self.parameter_values(x, self.free_parameters), gradient.mode_amplitudes, 1.0
+            )
+        return np.concatenate([self._apply_chain_rule(x, theta), *self._free_blocks(gradient)])
+
+
+def build_transforms(
+    names: Sequence[str], parameters: Mapping[str, Parameter], magnitudes: Array | None = None
+) -> tuple[Array, dict[int, ParameterTransform]]:
+    """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones, by number.
+
+    Parameters
+    ----------
+    names : sequence of str
+        All parameters, in order.
+    parameters : dict of str to Parameter
+        By name.
+    magnitudes : array, shape (p,), optional
+        The size to expect of each, in the user's units; one by default.
+    """
+    fixed = np.full(len(names), np.nan)
+    transforms = {}
+    for number, name in enumerate(names):
+        parameter = parameters[name]
+        if parameter.fixed is not None:
+            fixed[number] = parameter.fixed
+            continue
+        low, high = parameter.interval
+        transforms[number] = ParameterTransform(
+            low, high, _SINH_SCALE_FRACTION * (1.0 if magnitudes is None else float(magnitudes[number]))
+        )
+    return fixed, transforms

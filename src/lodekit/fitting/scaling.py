@@ -1,0 +1,208 @@
+"""The size to expect of each parameter, from the equations and the data: the unit in which it is searched.
+
+Time counts in a share of the span of the data, measured channels in their spread. All terms of an equation should be of
+one size then: a linear system for the logarithms of the sizes of parameters and of channels that are not measured.
+Numbers count with their logarithms. Where these contradict each other, least squares give the nearest sizes. So another
+unit of time, or of a channel, gives the same search.
+
+Distances between measurements in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.records import ObservableStatistics
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.support.interval_means import parse_interval
+from lodekit.system.dimensions import Monomial, find_homogeneity_groups, find_monomials
+from lodekit.system.parameters import LogNormal, Normal, Parameter
+from lodekit.system.signals import ExponentialPolynomial
+from lodekit.system.system import System
+
+__all__ = ["estimate_channel_scales", "estimate_parameter_magnitudes", "time_gaps"]
+
+
+Array = NDArray[np.float64]
+#: What happens in the data takes about this share of their span.
+_TIME_CONSTANT_FRACTION = 0.125
+#: Sizes are kept where floats can take their powers.
+_MAX_MAGNITUDE = 1e60
+
+
+def estimate_parameter_magnitudes(
+    system: System, summaries: Sequence[ObservableStatistics], span: float, time_constant: float | None = None
+) -> Array:
+    """Return the size to expect of each parameter, in the user's units, shape (p,); all positive.
+
+    Parameters
+    ----------
+    system : System
+    summaries : sequence of Summary
+        Of what was measured.
+    span : float
+        Of time.
+    time_constant : float, optional
+        How long what happens in the data takes, where that is known better than as a share of their span.
+    """
+    found = _solve_balance_equations(system, summaries, span, time_constant)
+    return np.array([found[name] for name in system.operator.ring.parameters])
+
+
+def estimate_channel_scales(system: System, summaries: Sequence[ObservableStatistics], span: float) -> dict[str, float]:
+    """Return the size to expect of each channel that was measured and is zero throughout, which shows none of its own.
+
+    Parameters
+    ----------
+    system : System
+    summaries : sequence of Summary
+        Of what was measured.
+    span : float
+        Of time.
+    """
+    zero = [item.observable for item in summaries if item.is_zero and item.observable in system.plain_channels]
+    if not zero or len(zero) == len(summaries):
+        return {}
+    found = _solve_balance_equations(system, summaries, span)
+    return {name: found[name] for name in zero}
+
+
+def _solve_balance_equations(
+    system: System, summaries: Sequence[ObservableStatistics], span: float, time_constant: float | None = None
+) -> dict[str, float]:
+    """Return the sizes of parameters and channels, by name."""
+    names, summaries = system.operator.ring.parameters, [_instantaneous_summary(item) for item in summaries]
+    known = {
+        "t": float(
+            np.log(
+                _TIME_CONSTANT_FRACTION * span
+                if time_constant is None
+                else min(time_constant, _TIME_CONSTANT_FRACTION * span)
+            )
+        )
+    }
+    known |= {
+        item.observable: float(np.log(item.scale))
+        for item in summaries
+        if item.observable in system.channels and not item.is_zero
+    }
+    for name in names:
+        size = _given_magnitude(system.parameters[name])
+        known |= {} if size is None else {name: float(np.log(size))}
+    groups = find_homogeneity_groups(system)
+    every = (*names, *system.plain_channels)
+    unknown = [name for name in every if name not in known]
+    index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
+    lines: list[tuple[dict[int, float], float]] = []
+    offsets = {item.observable: _log_mean_ratio(item) for item in summaries}
+    for number, group in enumerate(groups):
+        # What does not change balances what channels are on average, not how much they change.
+        shift = max((offsets.get(term.channel, 0.0) for term in group.monomials if not term.order), default=0.0)
+        for term in group.monomials:
+            line, size = _log_linear_row(term, known, index)
+            if not group.is_dimensionless:
+                line[index[number]] = -1.0
+                size -= 0.0 if term.channel else shift
+            elif not term.powers:
+                continue
+            lines.append((line, -size))
+    for item in summaries:
+        lines += _observation_rows(system, item, known, index)
+    solved = _solve_sparse_rows(lines, len(index))
+    logs = [known[name] if name in known else solved[index[name]] for name in every]
+    sizes = np.exp(np.clip(logs, -np.log(_MAX_MAGNITUDE), np.log(_MAX_MAGNITUDE)))
+    return dict(zip(every, sizes.tolist(), strict=True))
+
+
+def _instantaneous_summary(item: ObservableStatistics) -> ObservableStatistics:
+    """Return what is known of the expression of which something is the mean or the total over an interval."""
+    found = parse_interval(item.observable)
+    if found is None:
+        return item
+    over = float(found.factor)
+    return replace(
+        item, observable=found.expression, scale=item.scale / over, mean=item.mean / over, std=item.std / over
+    )
+
+
+def _given_magnitude(parameter: Parameter) -> float | None:
+    """Return the size that the user has stated, if any: a value, a start, a prior or bounds; zero states none."""
+    value = parameter.fixed if parameter.fixed is not None else parameter.start
+    if value is None and isinstance(parameter.prior, LogNormal):
+        value = parameter.prior.median
+    if value is None and isinstance(parameter.prior, Normal):
+        value = abs(parameter.prior.mean) + parameter.prior.std
+    low, high = parameter.interval
+    if value is None and np.isfinite(low) and np.isfinite(high):
+        value = max(abs(low), abs(high))
+    return abs(value) if value else None
+
+
+def _log_mean_ratio(item: ObservableStatistics) -> float:
+    """Return by how much a channel is larger than its changes, on average and as a logarithm."""
+    return float(np.log(max(1.0, abs(item.mean) / item.scale)))
+
+
+def _log_linear_row(
+    term: Monomial, known: Mapping[str, float], index: Mapping[str | int, int]
+) -> tuple[dict[int, float], float]:
+    """Return the weights of unknown logarithms in the size of a term, and the part that is known."""
+    line, size = {}, term.log_number
+    for name, power in term.powers.items():
+        if name in known:
+            size += float(power) * known[name]
+        else:
+            line[index[name]] = float(power)
+    return line, size
+
+
+def _observation_rows(
+    system: System, item: ObservableStatistics, known: Mapping[str, float], index: Mapping[str | int, int]
+) -> list[tuple[dict[int, float], float]]:
+    """Return what a measured combination of channels says about the sizes of channels that are not measured."""
+    if item.observable in system.channels:
+        return []
+    operator, _ = ObservableCompiler(system).parse([item.observable])
+    row = [operator.coefficients(0, j) for j in range(operator.width)]
+    terms, _ = find_monomials(operator.ring, row, ExponentialPolynomial(operator.ring), system.channels)
+    lines = [_log_linear_row(term, known, index) for term in terms]
+    return [(line, float(np.log(item.scale)) - size) for line, size in lines if line]
+
+
+def _solve_sparse_rows(lines: Sequence[tuple[Mapping[int, float], float]], count: int) -> Array:
+    """Return the smallest of the logarithms that come closest to all lines, shape (count,)."""
+    matrix, right = np.zeros((len(lines), count)), np.zeros(len(lines))
+    for row, (line, value) in enumerate(lines):
+        matrix[row, list(line)], right[row] = list(line.values()), value
+    return np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-9)[0]) if len(lines) else np.zeros(count)
+
+
+#: Times are the same whose distance is less than this share of their record, or so many rounding errors.
+_TIME_GAP_TOLERANCE, _TIME_GAP_ULPS = 1e-9, 8.0
+
+
+def time_gaps(record_times: Sequence[Array]) -> Array:
+    """Return the distances between neighbouring times in each record, one after the other.
+
+    Two channels may have been measured at the same times but for rounding, and these are one.
+
+    Parameters
+    ----------
+    record_times : sequence of arrays
+        All times of each.
+
+    Examples
+    --------
+    >>> gaps_between([np.array([0.0, 0.3, 3 * 0.1, 0.5]), np.array([7.0])]).round(9).tolist()
+    [0.3, 0.2]
+    """
+    found = [np.zeros(0)]
+    for times in record_times:
+        gaps = np.diff(np.sort(times))
+        rounding = _TIME_GAP_ULPS * float(np.spacing(np.max(np.abs(times), initial=0.0)))
+        found.append(gaps[gaps > max(_TIME_GAP_TOLERANCE * float(gaps.sum()), rounding)])
+    return np.concatenate(found)

@@ -1,0 +1,475 @@
+"""The best optimum for a setup: searches, from pieces of long records first, and last steps.
+
+Fits with disturbances: they start from a fit without any, and tell which of them are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.noise import EXACT_NOISE_RATIO
+from lodekit.data.records import (
+    Measurements,
+    decimate_record,
+    list_measurements,
+    most_active_segment,
+    with_empty_series,
+)
+from lodekit.errors import AccuracyError, FitError
+from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
+from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
+from lodekit.fitting.multistart import multistart, multistart_disturbances, rank_starts, zero_inactive_disturbances
+from lodekit.fitting.newton import refine_newton
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.output_error import maximize_lbfgs_preconditioned
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.fitting.starts.candidates import estimate_correlation_time
+from lodekit.fitting.starts.weak_form import find_delay_parameters
+from lodekit.inference.fallback import FallbackEngine
+from lodekit.inference.records import MultiRecordEngine
+from lodekit.prior.disturbances import require_disturbances
+from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.progress import report_best_value, track_progress
+
+__all__ = [
+    "SubsampleOptimum",
+    "build_noise_continuation",
+    "drop_disturbances",
+    "maximize_objective",
+    "maximize_with_disturbances",
+    "refine_information",
+    "switch_optimum",
+]
+
+
+Array = NDArray[np.float64]
+#: Known noise below this share of the spread of the data is approached from above, through these.
+_SMALL_NOISE_FRACTION, _CONTINUATION_NOISE = 1e-4, np.array([1e-2, 1e-5, 1e-8])
+#: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
+_LONG_RECORD_ROWS, _SUBSAMPLE_ROWS = 40_000, 6_000
+#: So many rows of those that are on disk are learned from first.
+_DISK_SUBSAMPLE_ROWS = 4_000
+#: What a step has to gain on the whole record, before the last ones; and another end of a search over the best one.
+_FULL_RECORD_TOLERANCE = 1e-4
+#: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
+_SUBSAMPLE_LOSS_PER_ROW = 0.05
+#: Of a record with more rows than this, in which something forgets its values within this share of the window, a piece
+#: is learned from first: it tells the same, and each look at all of the record takes long.
+_MIN_DENSE_ROWS, _FAST_LENGTHSCALE = 500, 0.002
+#: So many rows a piece has at least; and what forgets its values does so that often in it.
+_MIN_PIECE_ROWS, _PIECE_CORRELATION_TIMES = 150, 40
+#: Ends of searches that are less than the best by so much, in nat, are followed; of fewer measurements than that.
+_REFINED_OPTIMUM_GAP, _MAX_REFINED_ROWS = 0.5, 2000
+#: A step that ends so close to an optimum, in nat, leads to it.
+_SAME_OPTIMUM_TOLERANCE = 0.02
+
+
+def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
+    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance.
+
+    Parameters
+    ----------
+    setup : Setup
+    initial_point : array, optional
+        A point to search from, a vector of the layout.
+    """
+    if not setup.layout.n_disturbances:
+        optimum, curvature = _refine(setup.objective, _search_without_disturbances(setup, initial_point))
+        return optimum, refine_information(setup, optimum, curvature), {}
+    piece = _fit_disk_subsample(setup) if initial_point is None and _reads_from_disk(setup) else None
+    found, without = maximize_with_disturbances(setup, initial_point, _search_without_disturbances, piece)
+    optimum, curvature = _refine(setup.objective, found)
+    needs = {name: optimum.value - value for name, value in without.items()}
+    return optimum, refine_information(setup, optimum, curvature), needs
+
+
+def refine_information(setup: FitSetup, optimum: Optimum, information: Array) -> Array:
+    """Return the curvature at an optimum as errors need it, where delays make kinks.
+
+    Parameters
+    ----------
+    setup : Setup
+    optimum : Optimum
+    information : array, shape (n, n)
+        From narrow differences.
+    """
+    learned = setup.layout.free_parameters
+    places = [learned.index(number) for number in find_delay_parameters(setup.system, setup.layout)]
+    return observed_information_across_kinks(setup.objective, optimum.x, information, ~optimum.at_bound, places)
+
+
+def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:
+    """Return the optimum at another place that has turned out to be more likely, and the curvature there.
+
+    Parameters
+    ----------
+    setup : Setup
+    optimum : Optimum
+        The best one so far.
+    x : array
+        The other place, a vector of the layout.
+    """
+    others = ((optimum.value, optimum.x), *optimum.other_optima)
+    free = np.zeros_like(optimum.at_bound)
+    start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=free, other_optima=others)
+    found, curvature = _refine(setup.objective, start)
+    return found, refine_information(setup, found, curvature)
+
+
+def _reads_from_disk(setup: FitSetup) -> bool:
+    """Return whether each look at the data reads them from a disk."""
+    return setup.engine_task.on_disk and setup.engine_choice.name == "markov"
+
+
+def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = None) -> Optimum:
+    """Return the best optimum of all searches without disturbances, before last steps."""
+    is_read = initial_point is None and _reads_from_disk(setup)
+    # Of several records, each may be short.
+    is_long = setup.engine_task.has_inputs and setup.measurements.size > _LONG_RECORD_ROWS and not setup.record_setups
+    for objective in build_noise_continuation(setup) if initial_point is None and not is_read else ():
+        initial_point = _refine(objective, _run_multistart(setup, objective, initial_point))[0].x
+    if is_read:
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), _DISK_SUBSAMPLE_ROWS)
+    if initial_point is None and is_long:
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), _SUBSAMPLE_ROWS)
+    if initial_point is None and (rows := _informative_rows(setup)):
+        return _search_from_subsamples(setup, (most_active_segment,), rows)
+    return _run_multistart(setup, setup.objective, initial_point)
+
+
+def build_noise_continuation(setup: FitSetup) -> list[Objective]:
+    """Return objectives with more noise than is known, most first, that lead a search to the one with so little of it.
+
+    Where known noise is next to nothing, the evidence falls by millions beside the answer, and all that a search sees
+    from afar are the walls of narrow valleys. With more noise they are wide, and lead to the same place.
+
+    Parameters
+    ----------
+    setup : Setup
+    """
+    scales, names = setup.prior.noise.scales, setup.prior.noise.observables
+    if setup.measurements.has_only_statistics or not setup.layout.free_parameters:
+        return []
+    parts = list(setup.record_setups.values()) or [setup]
+    kept = [with_empty_series(part.measurements, names) for part in parts]
+    pairs = [pair for own in kept for pair in zip(own.series, scales, strict=True)]
+    shares = np.concatenate([item.std / scale for item, scale in pairs])
+    shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT_NOISE_RATIO))
+    least = float(np.median(shares))
+    found = []
+    for share in _CONTINUATION_NOISE[3.0 * least < _CONTINUATION_NOISE] if least < _SMALL_NOISE_FRACTION else ():
+        engines = [_noisier_engine(part, own, share) for part, own in zip(parts, kept, strict=True)]
+        whole = setup.engine
+        engine = replace(whole, engines=tuple(engines)) if isinstance(whole, MultiRecordEngine) else engines[0]
+        found.append(Objective(engine, setup.layout, dict(setup.system.parameters)))
+    return found
+
+
+def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction: float) -> FallbackEngine:
+    """Return the engine of a record whose known noise is at least a share of the scale of what was measured."""
+    series = [
+        replace(item, std=np.where(item.has_unknown_noise, np.nan, np.maximum(item.std, noise_fraction * scale)))
+        for item, scale in zip(measurements.series, setup.prior.noise.scales, strict=True)
+    ]
+    softer, case = replace(measurements, series=series), replace(setup.engine_task, has_exact_values=False)
+    return FallbackEngine(
+        setup.engine_choice.factory.create(setup.prior, softer, case), setup.engine_choice, softer, case
+    )
+
+
+def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
+    """Return an optimum after last steps towards it, and the curvature there.
+
+    Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher: so
+    others are followed, too, that had come about as far.
+    """
+    with track_progress("fitting, last steps"):
+        report_best_value(objective, objective.name, optimum.value)
+        found, curvature = refine_newton(objective, optimum, observed_information(objective, optimum.x))
+        for value, x in (
+            optimum.other_optima
+            if objective.layout.free_parameters and objective.engine.size < _MAX_REFINED_ROWS
+            else ()
+        ):
+            if value < optimum.value - _REFINED_OPTIMUM_GAP or _converges_to(objective, x, found, curvature):
+                continue
+            rest = [each for each in optimum.other_optima if each[1] is not x]
+            others = ((optimum.value, optimum.x), *rest)
+            start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), other_optima=others)
+            second, own = refine_newton(objective, start, observed_information(objective, x))
+            # The same place to rounding is no other one.
+            if second.value > found.value + _FULL_RECORD_TOLERANCE:
+                found, curvature = second, own
+    return found, curvature
+
+
+def _converges_to(objective: Objective, x: Array, optimum: Optimum, information: Array) -> bool:
+    """Return whether one step of Newton's method leads from a point to an optimum: then it is no other place."""
+    evidence, slope = objective.evaluate(x)
+    try:
+        step = np.linalg.solve(information, slope)
+    except np.linalg.LinAlgError:
+        return False
+    miss, gain = x + step - optimum.x, 0.5 * float(slope @ step)
+    is_there = (
+        0.0 <= float(miss @ information @ miss) < _SAME_OPTIMUM_TOLERANCE
+        and abs(evidence + gain - optimum.value) < _SAME_OPTIMUM_TOLERANCE
+    )
+    return is_there and not optimum.at_bound.any()
+
+
+def _run_multistart(setup: FitSetup, objective: Objective, initial_point: Array | None) -> Optimum:
+    """Return the best optimum from all starts; from `initial_point` where that is a point."""
+    arguments, measurements, names = setup.settings, setup.measurements, setup.prior.noise.observables
+    scatter = measurements.difference_noise_std()
+    return multistart(
+        setup.system,
+        objective,
+        [part.decimated_series() for part in list_measurements(measurements)],
+        inputs=[part.inputs for part in list_measurements(measurements)],
+        full_records=None
+        if measurements.has_only_statistics
+        else [with_empty_series(part, names).series for part in list_measurements(measurements)],
+        restarts=arguments.restarts,
+        random_state=arguments.random_state,
+        n_jobs=arguments.n_jobs,
+        noise_estimate=None if scatter is None else setup.prior.noise.level_medians(scatter),
+        initial_point=initial_point,
+    )
+
+
+def _informative_rows(setup: FitSetup) -> int:
+    """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
+    kept = setup.measurements
+    if (
+        setup.record_setups
+        or setup.engine_task.has_inputs
+        or kept.has_only_statistics
+        or not setup.layout.free_parameters
+        or not setup.layout.n_processes
+    ):
+        return 0
+    rows = max(len(item.times) for item in kept.series)
+    share = estimate_correlation_time(kept.series) / setup.prior.units.time_scale if rows > _MIN_DENSE_ROWS else 1.0
+    return max(_MIN_PIECE_ROWS, int(_PIECE_CORRELATION_TIMES * share * rows)) if share < _FAST_LENGTHSCALE else 0
+
+
+def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
+    """Return what a piece of the rows on disk says, where it needs all disturbances: all rows may tell smaller ones."""
+    short = most_active_segment(setup.measurements, _DISK_SUBSAMPLE_ROWS)
+    own = _build_subsample_setup(setup, setup.settings, short)
+    try:
+        found = None if own is None else maximize_objective(own)
+    except (AccuracyError, FitError):
+        return None
+    if own is None or found is None or found[0].at_bound[own.layout.slices.disturbance_deviations].any():
+        return None
+    optimum, curvature, gains = found
+    x = setup.layout.pack(own.layout.unpack(optimum.x))
+    return SubsampleOptimum(x, setup.measurements.size / short.size * curvature, gains)
+
+
+def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Measurements) -> FitSetup | None:
+    """Return what is settled for a piece of a record, in the same units; None where something was not measured in it.
+
+    Modes, and the response, begin where a piece does; and it shows a pace of its own.
+    """
+    units, names = setup.prior.units, setup.measurements.names
+    if subsample.names != names:
+        return None
+    scales = dict(zip(names, units.scales.tolist(), strict=True))
+    return build_setup(
+        setup.system, settings, subsample, time_units=replace(units, start=subsample.window[0]), scales=scales
+    )
+
+
+def _search_from_subsamples(
+    setup: FitSetup, subsamplers: Sequence[Callable[[Measurements, int], Measurements]], max_rows: int
+) -> Optimum:
+    """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
+    objective = setup.objective
+    arguments, found = setup.settings, list[tuple[float, Array, Array]]()
+    if arguments.engine == "auto" and not setup.engine_task.has_inputs and setup.engine_choice.factory.name != "markov":
+        # Waves fill the whole window, however short a piece of it is; states are chosen where they are cheaper.
+        arguments = replace(arguments, engine="dense")
+    for shorten in subsamplers:
+        short = shorten(setup.measurements, max_rows)
+        try:
+            own = _build_subsample_setup(setup, arguments, short)
+            if own is None:
+                continue
+            end = _run_multistart(own, own.objective, None)
+        except FitError:
+            continue
+        x = setup.layout.pack(own.layout.unpack(end.x))
+        curvature = setup.measurements.size / short.size * observed_information(own.objective, end.x)
+        found.append((objective.value(x), x, curvature))
+        if found[-1][0] / setup.measurements.size > end.value / short.size - _SUBSAMPLE_LOSS_PER_ROW:
+            # What describes a piece describes all of it as well: nothing slower is missed.
+            break
+    value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
+    if not np.isfinite(value):
+        return _run_multistart(setup, objective, None)
+    # A record that is many times as long has an optimum beside theirs, and about as many times the curvature.
+    near = (
+        maximize_lbfgs_preconditioned(objective, x, curvature, _FULL_RECORD_TOLERANCE)
+        if np.isfinite(curvature).all()
+        else None
+    )
+    if near is not None and near.value >= value:
+        x = near.x
+    return maximize_lbfgs(objective, x, trusted=True) if near is None or not near.converged else near
+
+
+#: What a step has to gain in a search that tells what is lost without a disturbance.
+_DROPPED_DISTURBANCE_TOLERANCE = 1e-4
+#: The same where rows are on disk.
+_DROPPED_DISTURBANCE_DISK_TOLERANCE = 0.1
+#: What a piece of the rows has to gain by a disturbance, in nats, so that nobody asks the others.
+_CERTAIN_GAIN = 25.0
+
+
+class SubsampleOptimum(NamedTuple):
+    """What a piece of a record says.
+
+    Parameters
+    ----------
+    x : array, shape (n,)
+        Its optimum, a vector of the layout of the whole.
+    information : array, shape (n, n)
+        The one to expect of the whole.
+    gains : dict of str to float
+        By how much the objective of the piece is less without each disturbance.
+    """
+
+    x: Array
+    information: Array
+    gains: Mapping[str, float]
+
+
+def drop_disturbances(setup: FitSetup, names: Iterable[str]) -> FitSetup:
+    """Return the setup of the same fit without some disturbances, in the same units.
+
+    Parameters
+    ----------
+    setup : Setup
+    names : iterable of str
+        Disturbances that are zero.
+    """
+    left, units = dict(setup.observable_compiler.disturbances), setup.prior.units
+    for name in names:
+        del left[name]
+    gone = [name for name in setup.observable_compiler.disturbances if name not in left]
+    engine = setup.settings.engine if left else "auto"
+    return build_setup(
+        setup.system.given(gone, are_all=False),
+        replace(setup.settings, disturbances=left or None, engine=engine),
+        setup.measurements,
+        time_units=units,
+        scales=dict(zip(setup.measurements.names, units.scales.tolist(), strict=True)),
+        record_starts={name: part.prior.units.start for name, part in setup.record_setups.items()},
+    )
+
+
+def maximize_with_disturbances(
+    setup: FitSetup,
+    initial_point: Array | None,
+    search_without_disturbances: Callable[[FitSetup], Optimum],
+    subsample: SubsampleOptimum | None = None,
+) -> tuple[Optimum, dict[str, float]]:
+    """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name.
+
+    Parameters
+    ----------
+    setup : Setup
+    initial_point : array, optional
+        A vector of the layout from an earlier fit, to start from.
+    search_without_disturbances : function
+        From a setup without disturbances to its best optimum.
+    subsample : PieceLearned, optional
+        What a piece of the record says, to start from.
+    """
+    objective, layout = setup.objective, setup.layout
+    bare = drop_disturbances(setup, list(setup.observable_compiler.disturbances))
+    first = None
+    found: Optimum | None
+    if subsample is not None:
+        found = _continue_from_subsample(objective, subsample)
+    elif initial_point is None:
+        try:
+            first = search_without_disturbances(bare)
+        except (AccuracyError, FitError):
+            # Data with next to no noise may not be possible at all without disturbances.
+            first = None
+        origins = [] if first is None else [bare.layout.unpack(first.x)]
+        if first is None or not setup.engine_task.on_disk:
+            # Rows on disk take long to look at: what is best without disturbances has to do.
+            origins += [bare.layout.unpack(x) for x in _rank_starts(bare)]
+        scatter = setup.measurements.difference_noise_std()
+        found = multistart_disturbances(
+            objective, origins, None if scatter is None else setup.prior.noise.level_medians(scatter)
+        )
+        if found is None:
+            raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
+    else:
+        found = maximize_lbfgs(objective, initial_point)
+    found = zero_inactive_disturbances(objective, found)
+    if first is not None and len(setup.observable_compiler.disturbances) == 1:
+        return found, dict.fromkeys(setup.observable_compiler.disturbances, first.value)
+    without, best = {}, layout.unpack(found.x)
+    for name in setup.observable_compiler.disturbances:
+        if subsample is not None and subsample.gains.get(name, 0.0) > _CERTAIN_GAIN:
+            # What a piece needs, the whole does: it is not looked at again without.
+            without[name] = found.value - subsample.gains[name]
+            continue
+        others = drop_disturbances(setup, [name])
+        start = others.layout.pack(_drop_disturbance(setup.prior, best, name))
+        # Rows on disk take long to look at, and are so many that a nat is next to nothing.
+        least = _DROPPED_DISTURBANCE_DISK_TOLERANCE if setup.engine_task.on_disk else _DROPPED_DISTURBANCE_TOLERANCE
+        without[name] = maximize_lbfgs(others.objective, start, tolerance=least, trusted=True).value
+    return found, without
+
+
+def _continue_from_subsample(objective: Objective, subsample: SubsampleOptimum) -> Optimum:
+    """Return the optimum of a whole record from that of a piece.
+
+    A record that is many times as long as a piece has an optimum beside its own, and as many times the curvature.
+    """
+    near = None
+    if np.isfinite(subsample.information).all():
+        near = maximize_lbfgs_preconditioned(
+            objective, subsample.x, subsample.information, _DROPPED_DISTURBANCE_TOLERANCE
+        )
+    return near if near is not None and near.converged else maximize_lbfgs(objective, subsample.x)
+
+
+def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:
+    """Return hyperparameters without those of a disturbance."""
+    own = require_disturbances(prior.observables.disturbances)
+    number = own.names.index(name)
+    lengths = hyper.disturbance_lengthscales
+    if number in own.coloured_index:
+        lengths = np.delete(lengths, own.coloured_index.index(number))
+    deviations = np.delete(hyper.disturbance_amplitudes, number)
+    return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
+
+
+def _rank_starts(setup: FitSetup) -> list[Array]:
+    """Return starts that the data suggest, before anything is searched."""
+    arguments, measurements = setup.settings, setup.measurements
+    scatter = measurements.difference_noise_std()
+    return rank_starts(
+        setup.system,
+        setup.objective,
+        [part.decimated_series() for part in list_measurements(measurements)],
+        restarts=arguments.restarts,
+        random_state=arguments.random_state,
+        noise_estimate=None if scatter is None else setup.prior.noise.level_medians(scatter),
+        inputs=[part.inputs for part in list_measurements(measurements)],
+    )

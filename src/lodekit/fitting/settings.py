@@ -1,0 +1,197 @@
+"""How a system is fitted: the arguments of the estimator, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from lodekit.errors import LodekitError
+from lodekit.inference.engine import find_torch_device
+from lodekit.inference.selection import check_engine_name
+from lodekit.prior.disturbances import parse_disturbance
+from lodekit.prior.kernels import Kernel, parse_kernel
+from lodekit.support.arguments import check_count, check_positive, check_seed
+from lodekit.system.system import System
+
+__all__ = ["FitSettings", "resolve_parameter_value"]
+
+_NOISE_OPTIONS = ("channel", "shared")
+_PRIOR_OPTIONS = ("latent", "channels")
+_PARAMETER_PRIOR_HINT = "; the prior of a parameter goes with the parameter: lk.Parameter(prior=lk.Normal(5, 1))"
+_MODE_STD_OPTIONS = ("open", "learned")
+_HOLD_OPTIONS = ("hold", "linear", "auto")
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How a system is fitted: the arguments of `lodekit.LODEGP` beside the system, where they are described.
+
+    Parameters
+    ----------
+    latent : str or sequence of str
+        Covariance of the free functions.
+    prior : {"latent", "channels"}
+        Whether the processes are the free functions or the channels.
+    noise : {"channel", "shared"}
+        One learned level of noise for each observable, or one for all.
+    engine : str
+        ``"auto"``, or the name of an engine.
+    tolerance : float
+        The largest error of the covariance, for engines that have one.
+    restarts : int
+        How many starts are followed at most.
+    random_state : int, optional
+        Seed of the starts.
+    n_jobs : int, optional
+        How many starts are followed at the same time.
+    device : str, optional
+        Where PyTorch computes; NumPy does otherwise.
+    mode_deviation : float or {"open", "learned"}, optional
+        Of all modes; None leaves them open where known inputs drive all that was measured, and learns it elsewhere.
+    inputs : dict of str to {"hold", "linear", "auto"}, optional
+        Channels that are known for all times from their samples, and what they do between these.
+    disturbances : dict of str to str, optional
+        Channels that drive the equations and are unknown, and what kind of process each is.
+    """
+
+    latent: str | Sequence[str] = "se"
+    prior: str = "latent"
+    noise: str = "channel"
+    engine: str = "auto"
+    tolerance: float = 1e-10
+    restarts: int = 6
+    random_state: int | None = None
+    n_jobs: int | None = None
+    device: str | None = None
+    mode_deviation: float | str | None = None
+    inputs: Mapping[str, str] | None = None
+    disturbances: Mapping[str, str] | None = None
+
+    def check(self) -> None:
+        """Raise where an argument is not what it should be."""
+        if self.noise not in _NOISE_OPTIONS:
+            raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}")
+        if self.prior not in _PRIOR_OPTIONS:
+            given: object = self.prior
+            remedy = "" if isinstance(given, str) else _PARAMETER_PRIOR_HINT
+            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}{remedy}")
+        check_engine_name(self.engine)
+        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
+            raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
+        if isinstance(self.mode_deviation, str):
+            if self.mode_deviation not in _MODE_STD_OPTIONS:
+                raise LodekitError(
+                    "expected mode_deviation as a positive finite number, 'open' or 'learned', got "
+                    f"{self.mode_deviation!r}"
+                )
+        elif self.mode_deviation is not None:
+            check_positive("mode_deviation", self.mode_deviation)
+        if self.device is not None:
+            find_torch_device(self.device)
+        check_count("restarts", self.restarts)
+        check_seed(self.random_state)
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
+            raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
+
+    def parse_inputs(self, system: System) -> dict[str, str]:
+        """Return what each known input does between its samples, by name; raise where that is no input of a system.
+
+        Parameters
+        ----------
+        system : System
+        """
+        if self.inputs is None:
+            return {}
+        if not isinstance(self.inputs, Mapping):
+            raise LodekitError(
+                f'expected inputs as a dict of channels, such as {{"u": "hold"}}, got {type(self.inputs).__name__}'
+            )
+        for name, kind in self.inputs.items():
+            if name not in system.plain_channels:
+                raise LodekitError(
+                    f"inputs names {name!r}, which is no channel; expected some of {', '.join(system.plain_channels)}"
+                )
+            if kind not in _HOLD_OPTIONS:
+                raise LodekitError(
+                    f"expected 'hold' (stays until the next sample), 'linear' or 'auto' for the input {name}, got "
+                    f"{kind!r}"
+                )
+        if len(self.inputs) == len(system.plain_channels):
+            raise LodekitError("all channels are inputs; expected at least one that responds to them")
+        return dict(self.inputs)
+
+    def parse_disturbances(self, system: System) -> dict[str, str]:
+        """Return the kind of each disturbance, by name; raise where that is none of a system.
+
+        Parameters
+        ----------
+        system : System
+        """
+        if self.disturbances is None:
+            return {}
+        if not isinstance(self.disturbances, Mapping):
+            raise LodekitError(
+                'expected disturbances as a dict of channels, such as {"w": "white"}, got '
+                f"{type(self.disturbances).__name__}"
+            )
+        for name, kind in self.disturbances.items():
+            if name not in system.plain_channels:
+                raise LodekitError(
+                    f"disturbances names {name!r}, which is no channel; expected some of "
+                    f"{', '.join(system.plain_channels)}"
+                )
+            if name in (self.inputs or {}):
+                raise LodekitError(f"{name!r} is both an input and a disturbance; remove it from one of them")
+            if name in system.delayed_channels:
+                raise LodekitError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
+            parse_disturbance(name, kind)
+        if self.disturbances and self.prior == "channels":
+            raise LodekitError("disturbances need prior='latent'; a prior on the channels has no finite state")
+        if len(self.disturbances) + len(self.inputs or {}) == len(system.plain_channels):
+            raise LodekitError("all channels are inputs or disturbances; expected at least one that responds to them")
+        return dict(self.disturbances)
+
+    def parse_kernels(self, system: System) -> tuple[Kernel, ...]:
+        """Return the covariance of each free function of a system, in order; raise where their number is wrong.
+
+        Parameters
+        ----------
+        system : System
+        """
+        count = system.free_functions
+        if not isinstance(self.latent, str | Sequence):
+            raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
+        names = [self.latent] * count if isinstance(self.latent, str) else list(self.latent)
+        if len(names) != count:
+            raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(names)}")
+        return tuple(parse_kernel(name) for name in names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all arguments by name."""
+        return asdict(self)
+
+
+def resolve_parameter_value(system: System, name: str, values: Mapping[str, float]) -> float:
+    """Return the value of a parameter: that which is given, or the fixed or start value of the system.
+
+    Parameters
+    ----------
+    system : System
+    name : str
+    values : dict of str to float
+        What is given.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(start=2)})
+    >>> find_value(system, "a", {}), find_value(system, "a", {"a": 3.0})
+    (2.0, 3.0)
+    """
+    own = system.parameters[name]
+    found = next((value for value in (values.get(name), own.fixed, own.start) if value is not None), None)
+    if found is None:
+        raise LodekitError(f"expected a value for the parameter {name!r}; try values={{'{name}': 1.0}}")
+    return float(found)

@@ -1,0 +1,468 @@
+"""Everything that is settled before anything is learned: of a fit, and of each of several records.
+
+All that is settled before anything is learned: engine, prior and layout, of one record or of several.
+
+What is said of channels that nobody measured and that stand once only: slips of the pen, or undeclared constants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.data.records import Measurements, RecordSet, Scaling, list_measurements, with_empty_series
+from lodekit.errors import DataError, EquationError, LodekitError
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
+from lodekit.fitting.scaling import estimate_channel_scales, estimate_parameter_magnitudes
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.starts.candidates import estimate_correlation_time
+from lodekit.fitting.structural import StructuralIdentifiability
+from lodekit.inference.engine import Engine, EngineTask, Posterior
+from lodekit.inference.fallback import FallbackEngine
+from lodekit.inference.records import MultiRecordEngine
+from lodekit.inference.selection import EngineChoice, choose_engine
+from lodekit.prior.diffuse_modes import DiffuseModes, subsample_rows
+from lodekit.prior.disturbances import find_channels_without_values
+from lodekit.prior.kernels import Kernel
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Hyperparameters, Prior, build_prior
+from lodekit.support.interval_means import averaging_time
+from lodekit.support.threads import single_threaded_blas
+from lodekit.system.grammar import find_closest_name
+from lodekit.system.parameters import find_single_use_inputs, find_single_use_names
+from lodekit.system.system import System
+
+__all__ = ["FitSetup", "build_record_setup", "build_setup", "find_unmeasured_names", "subsample_times"]
+
+
+@dataclass(frozen=True, eq=False)
+class FitSetup:
+    """Everything that is settled before anything is learned.
+
+    Parameters
+    ----------
+    system : System
+        What is fitted.
+    settings : Arguments
+        How it is fitted.
+    measurements : Measurements
+        What it is fitted to.
+    engine_choice : Choice
+        The kind of the engine, and why it was taken.
+    engine : Engine
+        Computes the log evidence and the posterior; it holds the prior.
+    layout : Layout
+        Where everything that is learned stands in the vector that is searched.
+    engine_task : Case
+        What the engine was chosen for.
+    record_setups : dict of str to Setup
+        Where there are several records, that of each alone, by the name of the record; the layout is the same for all.
+    """
+
+    system: System
+    settings: FitSettings
+    measurements: Measurements
+    engine_choice: EngineChoice
+    engine: Engine
+    layout: ParameterLayout
+    engine_task: EngineTask
+    record_setups: Mapping[str, FitSetup] = field(default_factory=dict)
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.engine.prior
+
+    @cached_property
+    def objective(self) -> Objective:
+        """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
+        return Objective(self.engine, self.layout, dict(self.system.parameters))
+
+    @cached_property
+    def observable_compiler(self) -> ObservableCompiler:
+        """The reader of observables of the system."""
+        return ObservableCompiler(self.system, self.measurements.inputs, self.settings.parse_disturbances(self.system))
+
+    @property
+    def reduced_system(self) -> System:
+        """The system of the channels that are not known: what has a prior."""
+        return self.observable_compiler.undriven_system
+
+    @cached_property
+    def channels_without_values(self) -> list[str]:
+        """The channels without values: white noise, and what holds it."""
+        known = tuple(self.measurements.inputs)
+        system = self.system.given(known) if known else self.system
+        return (
+            find_channels_without_values(system, self.observable_compiler.disturbances)
+            if self.observable_compiler.disturbances
+            else []
+        )
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that have values."""
+        return [name for name in self.system.plain_channels if name not in self.channels_without_values]
+
+    @property
+    def default_window(self) -> tuple[float, float]:
+        """What is shown where nobody says otherwise: the window of the measurements and a tenth more on either side.
+
+        Of disturbances nothing is said before a record begins, nor of averages before their first interval is over.
+        """
+        first, last = self.measurements.extended_window
+        if not self.prior.disturbances:
+            return first, last
+        units, longest = self.prior.units, self.prior.observables.longest_window
+        return self.measurements.available_window[0] + units.unscale_durations(longest), last
+
+    @cached_property
+    def structural_identifiability(self) -> StructuralIdentifiability:
+        """What the equations say about what can be learned from what was measured, or is known."""
+        known = (*self.measurements.inputs, *self.system.delayed_channels)
+        return StructuralIdentifiability(
+            self.system, (*self.measurements.names, *known), tuple(self.observable_compiler.disturbances)
+        )
+
+    @property
+    def unmeasured_name_notes(self) -> list[str]:
+        """What is to be said of channels that nobody measured, and that may be slips."""
+        return self._unmeasured_names[1]
+
+    @property
+    def unmeasured_name_warnings(self) -> list[str]:
+        """The same of those that look like a slip of what was measured."""
+        return self._unmeasured_names[0]
+
+    @cached_property
+    def _unmeasured_names(self) -> tuple[list[str], list[str]]:
+        known = (*self.measurements.names, *self.measurements.inputs, *self.observable_compiler.disturbances)
+        return find_unmeasured_names(self.system, known)
+
+    def evidence_of(self, measurements: Measurements, hyper: Hyperparameters) -> float:
+        """Return the log evidence of a few other measurements of the same observables.
+
+        Parameters
+        ----------
+        measurements : Measurements
+            In memory.
+        hyper : Hyperparameters
+            In the units of the prior.
+        """
+        case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
+        every = with_empty_series(measurements, self.prior.noise.observables)
+        return (
+            choose_engine("markov" if case.has_disturbances else "dense", case)
+            .factory.create(self.prior, every, case)
+            .value(hyper)
+        )
+
+    def posterior(self, hyper: Hyperparameters) -> Posterior:
+        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
+        return self.engine.posterior(hyper)
+
+    def limit_threads(self) -> AbstractContextManager[None]:
+        """Return a context in which linear algebra uses one thread, or all where matrices are large.
+
+        Threads that wait for each other make small matrices slower, much slower on a busy machine.
+        """
+        return nullcontext() if self.engine.benefits_from_threads else single_threaded_blas()
+
+
+Array = NDArray[np.float64]
+
+
+def build_setup(
+    system: System,
+    settings: FitSettings,
+    measurements: Measurements,
+    *,
+    time_units: Scaling | None = None,
+    scales: Mapping[str, float] | None = None,
+    parameter_magnitudes: Array | None = None,
+    record_starts: Mapping[str, float] | None = None,
+) -> FitSetup:
+    """Return everything that is settled before anything is learned: engine, prior and layout.
+
+    Parameters
+    ----------
+    system : System
+    settings : Arguments
+        Checked already.
+    measurements : Measurements
+    time_units : Units, optional
+        Whose scaled time is kept, from an earlier fit; that of the data otherwise.
+    scales : dict of str to float, optional
+        The scales of observables that are kept, from an earlier fit; those of the data otherwise.
+    parameter_magnitudes : array, shape (p,), optional
+        The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
+    record_starts : dict of str to float, optional
+        Where there are several records, times zero of some that are kept, by the names of the records.
+    """
+    kinds = settings.parse_inputs(system)
+    settled = {name: _resolve_hold(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
+    measurements = measurements.with_known_inputs(settled)
+    disturbances = settings.parse_disturbances(system)
+    _check_unmeasured(measurements, disturbances)
+    reader = ObservableCompiler(system, measurements.inputs, disturbances)
+    latents = settings.parse_kernels(_reduce_system(reader, settled))
+    case = _build_engine_task(settings, measurements, latents, has_disturbances=bool(disturbances))
+    start, stop = measurements.window
+    known = [*measurements.observable_statistics, *measurements.input_statistics]
+    # What is zero throughout has the size that the equations give it.
+    kept = estimate_channel_scales(system, known, stop - start or 1.0) | dict(scales or {})
+    prior = build_prior(
+        measurements, reader, latents, settings.noise, channel_prior=case.channel_prior, time=time_units, scales=kept
+    )
+    # What inputs drive shows its pace; a record may be much longer than that.
+    pace = _median_correlation_time(measurements) if parameter_magnitudes is None and measurements.inputs else None
+    own = (
+        estimate_parameter_magnitudes(system, known, prior.units.time_scale, pace)
+        if parameter_magnitudes is None
+        else parameter_magnitudes
+    )
+    names = prior.observables.compiled.parameters
+    fixed, transforms = build_transforms(names, system.parameters, own)
+    counts = prior.n_processes, len(prior.groups), prior.noise.n_levels
+    modes = _resolve_mode_prior(settings.mode_deviation, case, measurements, prior, record_starts or {})
+    disturbed = prior.observables.disturbances
+    more = (0, 0) if disturbed is None else (len(disturbed.coloured_index), len(disturbed.names))
+    layout = ParameterLayout(names, fixed, transforms, *counts, *modes, *more)
+    if not isinstance(measurements, RecordSet):
+        return build_record_setup(system, settings, measurements, prior, layout, case)
+    return _build_multi_record_setup(system, settings, measurements, prior, layout, case, record_starts or {})
+
+
+def _reduce_system(reader: ObservableCompiler, holds: Mapping[str, str]) -> System:
+    """Return the system without inputs and disturbances; raise where equations tie these."""
+    try:
+        return reader.undriven_system
+    except EquationError:
+        if reader.disturbances:
+            # That calls disturbances inputs; this raises the same of them by their own name.
+            reader.system.state_space(holds, disturbances=tuple(reader.disturbances))
+        raise
+
+
+def _build_engine_task(
+    settings: FitSettings, measurements: Measurements, latents: Sequence[Kernel], *, has_disturbances: bool
+) -> EngineTask:
+    """Return what an engine is wanted for."""
+    return EngineTask(
+        size=measurements.size,
+        latents=latents,
+        has_exact_values=measurements.has_exact_values,
+        channel_prior=settings.prior == "channels" and bool(latents),
+        in_memory=not measurements.has_only_statistics,
+        tolerance=settings.tolerance,
+        device=settings.device,
+        has_inputs=bool(measurements.inputs),
+        has_interval_means=any(map(averaging_time, measurements.names)),
+        has_disturbances=has_disturbances,
+        on_disk=measurements.stored_rows is not None,
+    )
+
+
+def _check_unmeasured(measurements: Measurements, disturbances: Mapping[str, str]) -> None:
+    """Raise where something was measured that is said to be unknown."""
+    for name in disturbances:
+        if name in (*measurements.names, *measurements.inputs):
+            raise DataError(
+                f"there are measurements of {name}, which is a disturbance: those are never measured. Leave these out, "
+                f"or leave {name} out of the disturbances"
+            )
+
+
+def _resolve_mode_prior(
+    mode_deviation: float | str | None,
+    engine_task: EngineTask,
+    measurements: Measurements,
+    prior: Prior,
+    record_starts: Mapping[str, float],
+) -> tuple[float | None, DiffuseModes | None]:
+    """Return the deviation of modes where it is fixed, and what it follows where they are left open.
+
+    They are where inputs drive all that was measured, unless the user says otherwise.
+    """
+    if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
+        raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
+    if mode_deviation == "open" or (
+        mode_deviation is None
+        and engine_task.has_inputs
+        and not engine_task.latents
+        and not engine_task.has_exact_values
+    ):
+        return None, _build_diffuse_modes(measurements, prior, record_starts)
+    return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
+
+
+def _build_diffuse_modes(
+    measurements: Measurements, prior: Prior, record_starts: Mapping[str, float]
+) -> DiffuseModes | None:
+    """Return deviations of modes that follow the parameters; None where there are no modes."""
+    if not prior.groups:
+        return None
+    names = [record.name for record in measurements.records] if isinstance(measurements, RecordSet) else [""]
+    times, counts = [], []
+    for name, own in zip(names, list_measurements(measurements), strict=True):
+        start = record_starts.get(name, own.window[0]) if name else prior.units.start
+        some, stands = subsample_times(own)
+        times.append((some - start) / prior.units.time_scale)
+        counts.append(stands)
+    # Scales may be those of an earlier fit.
+    sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
+    return DiffuseModes.from_measurements(
+        prior.observables, prior.groups, times, counts, np.where(sizes > 0.0, sizes, 1.0)
+    )
+
+
+def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
+    """Return some times of a record, and for how many of all each stands.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        Of one record, in memory or on disk.
+    """
+    if measurements.stored_rows is not None:
+        spool, known = measurements.stored_rows.store, measurements.stored_rows.truncated
+        if known is not None:
+            return known.times, known.counts
+        places, stands = subsample_rows(spool.n_rows)
+        return np.array([spool.time_of_row(place) for place in places.tolist()]), stands
+    each = [np.unique(item.times, return_counts=True) for item in measurements.series]
+    times = np.unique(np.concatenate([own for own, _ in each]))
+    rows = np.zeros(len(times), dtype=np.intp)
+    for own, count in each:
+        # A time that stands twice in a channel has two rows, as it has on disk.
+        place = np.searchsorted(times, own)
+        rows[place] = np.maximum(rows[place], count)
+    times = np.repeat(times, rows)
+    places, stands = subsample_rows(len(times))
+    return times[places], stands
+
+
+def _median_correlation_time(measurements: Measurements) -> float:
+    """Return how long what happens in the data takes; where there are several records, in the middle one of them."""
+    return float(
+        np.median([estimate_correlation_time(part.decimated_series()) for part in list_measurements(measurements)])
+    )
+
+
+def _resolve_hold(hold: str, previous: InputSignal | None) -> str:
+    """Return what an input does between its samples, where the user leaves that open: as before, or held."""
+    return hold if hold != "auto" else "hold" if previous is None else previous.kind
+
+
+def _build_multi_record_setup(
+    system: System,
+    settings: FitSettings,
+    measurements: RecordSet,
+    prior: Prior,
+    layout: ParameterLayout,
+    engine_task: EngineTask,
+    record_starts: Mapping[str, float],
+) -> FitSetup:
+    """Return what is settled for several records together, and for each; each has a time zero and inputs of its own."""
+    parts = {}
+    for name, own in ((record.name, record.measurements) for record in measurements.records):
+        shifted = prior.with_time_origin(record_starts.get(name, own.window[0]), own.inputs)
+        task = replace(
+            engine_task, size=own.size, has_exact_values=own.has_exact_values, in_memory=not own.has_only_statistics
+        )
+        task = replace(task, on_disk=own.stored_rows is not None)
+        parts[name] = build_record_setup(system, settings, own, shifted, layout, task)
+    largest = max(parts.values(), key=lambda part: part.engine_task.size)
+    choice = replace(
+        largest.engine_choice, reason=f"{len(parts)} records; the largest has {largest.engine_choice.reason}"
+    )
+    engine = MultiRecordEngine(
+        tuple(part.engine for part in parts.values()), tuple(parts), measurements.counts_by_record
+    )
+    return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, parts)
+
+
+def build_record_setup(
+    system: System,
+    settings: FitSettings,
+    measurements: Measurements,
+    prior: Prior,
+    layout: ParameterLayout,
+    engine_task: EngineTask,
+) -> FitSetup:
+    """Return what is settled for one record, where prior and layout are settled for all.
+
+    Parameters
+    ----------
+    system : System
+    settings : Arguments
+    measurements : Measurements
+        Of one record.
+    prior : Prior
+        Of what was measured in any record; it starts where this one does.
+    layout : Layout
+    engine_task : Case
+        What an engine is wanted for.
+    """
+    choice = choose_engine(settings.engine, engine_task)
+    every = with_empty_series(measurements, prior.noise.observables)
+    engine = FallbackEngine(choice.factory.create(prior, every, engine_task), choice, every, engine_task)
+    return FitSetup(system, settings, measurements, choice, engine, layout, engine_task)
+
+
+def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return warnings of channels that look like a slip of what was measured, and notes on other lonely ones.
+
+    The latter may be constants that nobody declared, or meant as they are.
+
+    Parameters
+    ----------
+    system : System
+    known : sequence of str
+        What was measured, and channels that were declared to be something else.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> (warning,), notes = find_slips(lk.System("tau*level' + levle = K*Q", parameters=["tau", "K"]), ["level", "Q"])
+    >>> print(warning.partition(". ")[2])
+    Is level meant? If it is a constant, declare it as a parameter
+    >>> warnings, (note,) = find_slips(lk.System("tau*T1' + T1 - T2 = K*Q", parameters=["tau", "K"]), ["T1", "Q"])
+    >>> print(note.partition(". ")[2])
+    Is T1 meant? If it is a constant, declare it as a parameter
+    """
+    words = list(dict.fromkeys(word for text in known for word in re.findall(r"[^\W\d]\w*", text)))
+    slips = _similar_names(system, words)
+    others = [
+        name for name in find_single_use_inputs(system.written, system.plain_channels) if name not in (*words, *slips)
+    ]
+    names = (*system.plain_channels, *system.parameters)
+    warnings = [_unmeasured_name_message(name, alike) for name, alike in slips.items()]
+    return warnings, [_unmeasured_name_message(name, find_closest_name(name, names)) for name in others]
+
+
+def _similar_names(system: System, words: Sequence[str]) -> dict[str, str]:
+    """Return channels that stand once only and look like a slip of something known, and what each is alike."""
+    found = {
+        name: find_closest_name(name, words) for name in find_single_use_names(system.written, system.plain_channels)
+    }
+    # T2 beside T1 is another one of the same kind, as a rule.
+    shapes = {name: re.sub(r"\d+", "0", name) for name in (*found, *words)}
+    return {
+        name: alike for name, alike in found.items() if alike and name not in words and shapes[name] != shapes[alike]
+    }
+
+
+def _unmeasured_name_message(name: str, alike: str) -> str:
+    return (
+        f"{name} was not measured and stands once only in the equations: it is taken for an unknown function of time. "
+        f"{f'Is {alike} meant? ' if alike else ''}If it is a constant, declare it as a parameter"
+    )

@@ -1,0 +1,540 @@
+"""All guesses of the parameters together, by the way in which they were made.
+
+Starts of searches: hyperparameters that match the size of the data, at parameters that are guessed.
+
+Deviations of disturbances, and of modes beside them, that suit the data: where searches begin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.data.observations import TimeSeries, shift_to_midpoints
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.starts.gradient_matching import fit_gradient_matching
+from lodekit.fitting.starts.input_output import derive_input_output_equations
+from lodekit.fitting.starts.periodogram import fit_oscillations
+from lodekit.fitting.starts.weak_form import fit_weak_form, scan_delays
+from lodekit.inference.engine import Engine
+from lodekit.inference.kalman.state_space import unit_disturbance_variance
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.covariance import free_function_variance
+from lodekit.prior.kernels import CHANNEL_KERNEL
+from lodekit.prior.prior import Hyperparameters
+from lodekit.system.system import System
+
+__all__ = [
+    "ParameterGuess",
+    "StartPoint",
+    "VarianceTargets",
+    "build_start_points",
+    "collect_guesses",
+    "estimate_correlation_time",
+    "explain_infeasible_start",
+    "initialize_disturbances",
+    "match_variances",
+    "raise_mode_std",
+]
+
+
+Array = NDArray[np.float64]
+#: How many guesses each way gives at most.
+_MAX_WEAK_FORM_GUESSES, _MAX_GRADIENT_MATCHING_GUESSES = 3, 2
+#: How far a guess may be from the size to expect, as a logarithm.
+_MAX_GUESS_LOG_DISTANCE = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterGuess:
+    """Values to start from.
+
+    Parameters
+    ----------
+    family : str
+        The way they were made: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
+    theta : array, shape (p,)
+        Values of the parameters, NaN where there are none.
+    """
+
+    family: str
+    theta: Array
+
+
+def collect_guesses(
+    system: System,
+    objective: Objective,
+    records: Sequence[Sequence[TimeSeries]],
+    generator: np.random.Generator,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
+) -> list[ParameterGuess]:
+    """Return guesses of the parameters; what the user says comes before what the data suggest.
+
+    Blind ones are always among them, unless the user has given all: every other way has data that mislead it.
+
+    Parameters
+    ----------
+    system : System
+    objective : Objective
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, from which values are guessed.
+    generator : numpy.random.Generator
+        For all that is tried at random.
+    inputs : sequence of dict of str to InputSignal, optional
+        Channels that are known for all times, in each record.
+    """
+    layout = objective.layout
+    given = [system.parameters[name].start for name in layout.names]
+    starts = np.array([np.nan if start is None else start for start in given])
+    if not len(layout.free_parameters) or not np.isnan(starts[layout.free_parameters]).any():
+        return [ParameterGuess("given", starts)]
+    found: list[ParameterGuess] = []
+    records = [[shift_to_midpoints(item) for item in record] for record in records]
+    equations = derive_input_output_equations(system, records, layout, inputs)
+    if equations and not system.delayed_channels:
+        found += [
+            ParameterGuess("weak", theta)
+            for theta in fit_weak_form(equations, layout, generator)[:_MAX_WEAK_FORM_GUESSES]
+        ]
+    elif equations and layout.n_processes:
+        # Without free functions, simulations are compared at many delays anyway.
+        found += [ParameterGuess("weak", theta) for theta in scan_delays(system, equations, layout, generator)]
+    if equations and not any(each.has_inputs for each in equations):
+        # Nobody should smooth an input that jumps, nor what responds to it.
+        found += [
+            ParameterGuess("smoothed", theta)
+            for theta in fit_gradient_matching(equations, layout, _MAX_GRADIENT_MATCHING_GUESSES, generator)
+        ]
+    if not any(inputs or ()):
+        series = [item for record in records for item in record]
+        found += [
+            ParameterGuess("decay", theta)
+            for theta in fit_oscillations(objective.engine.prior, series, layout, generator)
+        ]
+    found += [
+        ParameterGuess(guess.family, theta)
+        for guess in found
+        if (theta := _clip_to_expected(layout, guess.theta)) is not None
+    ]
+    found = [ParameterGuess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
+    return [*found, ParameterGuess("blind", starts)]
+
+
+def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
+    """Return values brought back to within some powers of ten of the size to expect; None where they are there.
+
+    A parameter that is all but zero, or huge, may do nothing to the evidence any more: a search would not find back.
+    """
+    found = theta.copy()
+    for number in layout.free_parameters:
+        if np.isnan(theta[number]):
+            continue
+        transform = layout.transforms[number]
+        if transform.is_unbounded:
+            most = transform.expected_magnitude * np.exp(_MAX_GUESS_LOG_DISTANCE)
+            found[number] = np.clip(theta[number], -most, most)
+        else:
+            x = np.clip(
+                transform.inverse(float(theta[number])) - transform.centre,
+                -_MAX_GUESS_LOG_DISTANCE,
+                _MAX_GUESS_LOG_DISTANCE,
+            )
+            found[number] = transform.forward(transform.centre + float(x))
+    return None if np.allclose(found, theta, rtol=1e-6, equal_nan=True) else found
+
+
+#: Lengthscales that are tried, as shares of the window, and those that are enough to compare values of parameters.
+_START_LENGTHSCALES, _SCREENING_LENGTHSCALES = (0.08, 0.2, 0.5), (0.08, 0.3)
+#: A lengthscale that the data show is tried where it is this much shorter than all others.
+_SHORT_LENGTHSCALE_RATIO = 0.7
+#: Levels of noise that are tried, as shares of the spread of the data, and the least one that neighbours may suggest.
+_START_NOISE_FRACTIONS, _MIN_START_NOISE_FRACTION = (0.03, 0.3), 1e-3
+#: Variances that differ by more than this ask for a second look.
+_VARIANCE_RATIO = 1e3
+#: How many values of the parameters are looked at closely.
+_N_REFINED_STARTS = 2
+#: Similarity of values at the distance of one lengthscale; and so many over the root of their number is what noise has.
+_CORRELATION_AT_LENGTHSCALE, _WHITE_CORRELATION = float(np.exp(-0.5)), 3.0
+#: In how many ways the gaps of a guess are filled, and how many blind guesses there are.
+_N_FILLS, _N_BLIND_STARTS = 3, 6
+#: Starts closer to each other than this lead to the same place.
+_START_DISTANCE = 0.7
+
+
+@dataclass(frozen=True, eq=False)
+class StartPoint:
+    """A point to start from.
+
+    Parameters
+    ----------
+    value : float
+        The log evidence there.
+    x : array, shape (n,)
+        A vector of the layout.
+    family : str
+        The way in which its parameters were guessed.
+    is_trusted : bool
+        Whether the data themselves suggest all of its parameters.
+    """
+
+    value: float
+    x: Array
+    family: str
+    is_trusted: bool
+
+
+def build_start_points(
+    objective: Objective,
+    guesses: Sequence[ParameterGuess],
+    series: Sequence[TimeSeries],
+    max_starts: int,
+    generator: np.random.Generator,
+    noise_estimate: Array | None = None,
+) -> list[StartPoint]:
+    """Return the most promising starts, best first; but the second is the best of another family than the first.
+
+    All guesses are compared at few hyperparameters; the best ones, and the best of another family, at many.
+
+    Parameters
+    ----------
+    objective : Objective
+    guesses : sequence of Guess
+        Start values of the parameters. Gaps are filled with values around the size to expect, over two decades.
+    series : sequence of Series
+        Measurements, or averages of them: they show how fast things change.
+    max_starts : int
+        How many starts are wanted.
+    generator : numpy.random.Generator
+        For parameters without a guess.
+    noise_estimate : array, optional
+        What neighbouring measurements suggest for each level, in the user's units.
+    """
+    engine, layout = objective.engine, objective.layout
+    units, learned = engine.prior.noise.level_scales, layout.n_noise_levels
+    levels = [level * units[:learned] for level in _START_NOISE_FRACTIONS]
+    if noise_estimate is not None and learned:
+        levels.insert(0, np.clip(noise_estimate, _MIN_START_NOISE_FRACTION * units, None)[:learned])
+    shortest = max(
+        estimate_correlation_time(series) / engine.prior.units.time_scale, 1.01 * engine.search_limits.min_lengthscale
+    )
+    short = (shortest,) if shortest < _SHORT_LENGTHSCALE_RATIO * _START_LENGTHSCALES[0] else ()
+    if not layout.n_processes:
+        lengthscales, some = _START_LENGTHSCALES[-1:], _START_LENGTHSCALES[-1:]
+    else:
+        lengthscales, some = (*short, *_START_LENGTHSCALES), (*short, *_SCREENING_LENGTHSCALES)
+    with np.errstate(all="ignore"):
+        filled = list(_complete_guesses(layout, guesses, generator))
+        rough = [_evaluate_grid(engine, layout, item, product(some, levels[:1], (False,))) for item in filled]
+        best = sorted((starts for starts in rough if starts), key=lambda starts: -starts[0].value)
+        closely = best[:_N_REFINED_STARTS]
+        closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
+        found = [start for starts in best for start in starts]
+        grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
+        for starts in {id(starts): starts for starts in closely}.values():
+            own = _evaluate_grid(engine, layout, (layout.unpack(starts[0].x).theta, starts[0]), grid)
+            promising = max([*starts, *own], key=lambda start: start.value)
+            found += [*own, *_with_noise_levels(engine, layout, promising, levels[1:])]
+    return _select_distinct_starts(found, max_starts)
+
+
+def _with_noise_levels(
+    engine: Engine, layout: ParameterLayout, start: StartPoint, noise_levels: Iterable[Array]
+) -> list[StartPoint]:
+    """Return a start with other levels of noise."""
+    several = [replace(layout.unpack(start.x), noise_std=noise) for noise in noise_levels]
+    values = [(engine.value(hyper), layout.pack(hyper)) for hyper in several]
+    return [replace(start, value=value, x=x) for value, x in values if np.isfinite(value)]
+
+
+def _evaluate_grid(
+    engine: Engine,
+    layout: ParameterLayout,
+    item: tuple[Array, ParameterGuess | StartPoint],
+    grid: Iterable[tuple[float, Array, bool]],
+) -> list[StartPoint]:
+    """Return starts at some values of the parameters with the hyperparameters of a grid, best first."""
+    theta, origin = item
+    is_trusted = (
+        origin.is_trusted
+        if isinstance(origin, StartPoint)
+        else not np.isnan(origin.theta[layout.free_parameters]).any()
+    )
+    sizes, found = VarianceTargets.evaluate_at(engine, theta), []
+    matched: dict[tuple[float, bool], Hyperparameters | None] = {}
+    for lengthscale, noise, generous in grid:
+        if (lengthscale, generous) not in matched:
+            # Deviations do not depend on the noise.
+            matched[lengthscale, generous] = match_variances(
+                engine, layout, sizes, lengthscale, noise, match_largest=generous
+            )
+        hyper = matched[lengthscale, generous]
+        if hyper is None:
+            continue
+        hyper = replace(hyper, noise_std=noise)
+        x = layout.pack(hyper)
+        value = engine.value(hyper) if np.isfinite(x).all() else -np.inf
+        if np.isfinite(value):
+            found.append(StartPoint(value, x, origin.family, is_trusted and origin.family != "given"))
+    return sorted(found, key=lambda start: -start.value)
+
+
+def _select_distinct_starts(starts: Sequence[StartPoint], max_starts: int) -> list[StartPoint]:
+    """Return the best starts that differ from each other, best first; the second is of another family."""
+    ranked = sorted(starts, key=lambda start: -start.value)
+    chosen = ranked[:1]
+    chosen += [start for start in ranked[1:] if start.family != chosen[0].family and _is_distinct(start, chosen)][:1]
+    for start in ranked:
+        # Starts that differ in nothing but the noise lead to the same place.
+        if len(chosen) < max_starts and _is_distinct(start, chosen):
+            chosen.append(start)
+    return chosen[:max_starts]
+
+
+def _is_distinct(start: StartPoint, others: Sequence[StartPoint]) -> bool:
+    """Return whether a start is far enough from others to lead elsewhere."""
+    return all(np.max(np.abs(start.x - other.x), initial=0.0) > _START_DISTANCE for other in others)
+
+
+def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
+    """Return about how soon the fastest of some series forgets its values, in the user's time; infinite if unknown.
+
+    Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
+    before a sixth of its period.
+
+    Parameters
+    ----------
+    series : sequence of Series
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 10.0, 200)
+    >>> slow = Series("x", t, np.sin(t), np.full(200, np.nan))
+    >>> fast = Series("y", t, np.sin(20.0 * t), np.full(200, np.nan))
+    >>> bool(abs(data_lengthscale([slow, fast]) - 0.92 / 20.0) < 0.005)
+    True
+    """
+    found = np.inf
+    for item in series:
+        y = item.values - item.values.mean()
+        total = float(np.mean(y**2))
+        if len(y) < 8 or not total > 0:
+            continue
+        before = 0.0, 1.0
+        for lag in range(1, len(y) // 2):
+            apart = float(np.mean(item.times[lag:] - item.times[:-lag]))
+            similar = float(np.mean(y[lag:] * y[:-lag])) / total
+            if similar < _CORRELATION_AT_LENGTHSCALE:
+                if lag == 1 and _has_white_autocorrelation(y):
+                    break
+                share = (before[1] - _CORRELATION_AT_LENGTHSCALE) / (before[1] - similar)
+                found = min(found, before[0] + share * (apart - before[0]))
+                break
+            before = apart, similar
+    return found
+
+
+def _has_white_autocorrelation(values: Array) -> bool:
+    """Return whether values, of mean zero, are no more alike at any distance than noise is."""
+    count = len(values)
+    alike = [float(np.mean(values[lag:] * values[:-lag])) for lag in range(1, max(count // 2, 2))]
+    return max(map(abs, alike)) < _WHITE_CORRELATION / math.sqrt(count) * float(np.mean(values**2))
+
+
+def explain_infeasible_start(objective: Objective, guess_theta: Array, generator: np.random.Generator) -> str:
+    """Return why a guess gives no finite log evidence, as a sentence; empty where nothing is known.
+
+    Parameters
+    ----------
+    objective : Objective
+    guess_theta : array, shape (p,)
+        Values of the parameters, NaN where there are none.
+    generator : numpy.random.Generator
+        For parameters without a guess.
+    """
+    engine, layout = objective.engine, objective.layout
+    theta, _ = next(_complete_guesses(layout, [ParameterGuess("blind", guess_theta)], generator))
+    with np.errstate(all="ignore"):
+        noise = _START_NOISE_FRACTIONS[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
+        hyper = match_variances(
+            engine, layout, VarianceTargets.evaluate_at(engine, theta), _START_LENGTHSCALES[-1], noise
+        )
+    return "" if hyper is None else engine.explain_failure(hyper)
+
+
+def _complete_guesses(
+    layout: ParameterLayout, guesses: Sequence[ParameterGuess], generator: np.random.Generator
+) -> Iterator[tuple[Array, ParameterGuess]]:
+    """Yield complete parameter vectors with their guesses, each gap filled in several ways."""
+    for guess in guesses:
+        known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)
+        gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
+        for attempt in range((_N_BLIND_STARTS if guess.family == "blind" else _N_FILLS) if gaps else 1):
+            theta = known.copy()
+            for number in gaps:
+                theta[number] = layout.draw_start(number, attempt, generator)
+            yield theta, guess
+
+
+@dataclass(frozen=True)
+class VarianceTargets:
+    """The sizes of the data, and of what the prior is made of, at some values of the parameters.
+
+    Parameters
+    ----------
+    theta : array, shape (p,)
+        Values of all parameters.
+    coefficients : Coefficients
+        Of the measured observables on free functions and modes, in scaled units.
+    data_mean_squares : array, shape (o,)
+        The mean square of the data of each observable, scaled.
+    mode_mean_squares : array, shape (r,)
+        The mean square of each basis function of the modes, scaled, over all observables.
+    """
+
+    theta: Array
+    coefficients: Coefficients
+    data_mean_squares: Array
+    mode_mean_squares: Array
+
+    @classmethod
+    def evaluate_at(cls, engine: Engine, theta: Array) -> VarianceTargets:
+        """Return the sizes at some values of the parameters.
+
+        Parameters
+        ----------
+        engine : Engine
+        theta : array, shape (p,)
+            Values of all parameters.
+        """
+        coefficients = engine.prior.observables.evaluate(theta)
+        return cls(theta, coefficients, *engine.mean_squares(coefficients))
+
+
+def match_variances(
+    engine: Engine,
+    layout: ParameterLayout,
+    targets: VarianceTargets,
+    lengthscale: float,
+    noise: Array,
+    *,
+    match_largest: bool = False,
+) -> Hyperparameters | None:
+    """Return hyperparameters whose prior has about the variance of the data; None where they would be no new ones.
+
+    A free function moves some observables more than others: it is given the deviation that suits them on average, or,
+    generously, the one that the least moved asks for; where these are about the same, the latter is no new start.
+
+    Parameters
+    ----------
+    engine : Engine
+    layout : Layout
+    targets : Sizes
+        At the values of the parameters.
+    lengthscale : float
+        Of all processes, in scaled time.
+    noise : array
+        Levels, in the user's units.
+    match_largest : bool
+        Whether deviations suit the observable that is moved least.
+    """
+    prior, free, target = engine.prior, targets.coefficients.free, targets.data_mean_squares
+    lengthscales = np.full(layout.n_processes, lengthscale)
+    deviations = np.ones(len(prior.kernels))
+    different = False
+    for number, latent in enumerate(prior.kernels):
+        variance = free_function_variance(latent, free[:, number], lengthscale, 1.0, prior.observables.windows)
+        ratio = target[variance > 0] / variance[variance > 0]
+        if len(ratio):
+            logs = np.log(ratio)
+            different |= float(np.ptp(logs)) > np.log(_VARIANCE_RATIO)
+            deviations[number] = float(np.exp(0.5 * (logs.max() if match_largest else logs.mean())))
+    if match_largest and not different:
+        return None
+    if prior.channels is not None and layout.n_processes:
+        channels = prior.channels.evaluate(targets.theta).free
+        variance = np.zeros(layout.n_processes)
+        for number, deviation in enumerate(deviations):
+            variance += free_function_variance(CHANNEL_KERNEL, channels[:, number], lengthscale, float(deviation))
+        deviations = np.sqrt(np.where(variance > 0, variance, 1.0))
+    ends = np.cumsum([group.size for group in prior.groups])[:-1]
+    pieces = np.split(targets.mode_mean_squares, ends) if prior.groups else []
+    modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces])
+    found = Hyperparameters(
+        targets.theta, lengthscales, deviations, layout.resolve_mode_std(modes, targets.theta), noise
+    )
+    return initialize_disturbances(engine, layout, found) if layout.n_disturbances else found
+
+
+#: What disturbances are taken to do where nothing is known of it: their share of the data, and their lengthscale as a
+#: share of the window.
+_DISTURBANCE_SHARE, _DISTURBANCE_LENGTHSCALE = 0.1, 0.1
+#: Initial states are taken to make this share of the data at least, where a search begins: none begins from nothing.
+_MIN_MODE_SHARE = 0.1
+
+
+def initialize_disturbances(
+    engine: Engine,
+    layout: ParameterLayout,
+    hyper: Hyperparameters,
+    share: float = _DISTURBANCE_SHARE,
+    lengthscale: float = _DISTURBANCE_LENGTHSCALE,
+) -> Hyperparameters:
+    """Return hyperparameters with disturbances that move observables by about a share of their data.
+
+    Parameters
+    ----------
+    engine : Engine
+    layout : Layout
+    hyper : Hyperparameters
+        Whatever it says of disturbances is forgotten.
+    share : float
+        Of the data.
+    lengthscale : float
+        The lengthscale of all that have one, in scaled time.
+    """
+    coefficients = engine.prior.observables.evaluate(hyper.theta)
+    target, _ = engine.mean_squares(coefficients)
+    deviations = share * _match_disturbance_std(engine, coefficients, hyper.theta, target, lengthscale)
+    lengths = np.full(layout.n_coloured_disturbances, lengthscale)
+    return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
+
+
+def _match_disturbance_std(
+    engine: Engine, coefficients: Coefficients, theta: Array, target: Array, lengthscale: float
+) -> Array:
+    """Return deviations with which each disturbance alone would move observables as much as their data, shape (d,).
+
+    The target is the mean square of the data of each observable, scaled; where they differ, their mean counts, as
+    logarithms.
+    """
+    with np.errstate(all="ignore"):
+        powers = unit_disturbance_variance(engine.prior.observables, coefficients, theta, lengthscale)
+        logs = np.log(target) - np.log(powers)
+    found = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
+    return np.exp(np.clip(0.5 * np.array(found), -300.0, 300.0))
+
+
+def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparameters) -> Hyperparameters:
+    """Return hyperparameters in which modes may make a share of the data at least, where their deviations are learned.
+
+    Parameters
+    ----------
+    engine : Engine
+    layout : Layout
+    hyper : Hyperparameters
+    """
+    groups = engine.prior.groups
+    if not groups:
+        return hyper
+    target, power = engine.mean_squares(engine.prior.observables.evaluate(hyper.theta))
+    pieces = np.split(power, np.cumsum([group.size for group in groups])[:-1])
+    least = [_MIN_MODE_SHARE * np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
+    found = np.maximum(hyper.mode_amplitudes, least)
+    return replace(hyper, mode_amplitudes=layout.resolve_mode_std(found, hyper.theta))

@@ -1,0 +1,185 @@
+"""Start values for the parameters from the data: each channel is smoothed, and its derivatives fit the equations.
+
+A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by noise, but close enough to start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+from scipy.optimize import least_squares
+
+from lodekit.data.observations import TimeSeries
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.starts.input_output import InputOutputEquations
+from lodekit.prior.kernels import SquaredExponential
+
+__all__ = ["fit_gradient_matching"]
+
+Array = NDArray[np.float64]
+#: So many measurements of a series are smoothed at most, and equations are compared at so many times, which keep away
+#: from the ends of the window by this share of it: derivatives are known least there.
+_MAX_SMOOTHED_ROWS, _N_MATCHING_TIMES, _MATCHING_MARGIN = 120, 60, 0.05
+#: How many steps a least-squares search has, and how far from the size to expect it looks, as a logarithm.
+_MATCHING_MAX_STEPS, _MATCHING_MAX_LOG_DISTANCE = 60, 30.0
+#: A mean squared mismatch, relative to the terms of the equations, that needs no second try.
+_MATCHING_GOOD_COST = 0.005
+#: How many tries there are at least; two that end this close to each other, as a share of what is left, have met.
+_N_MATCHING_STARTS, _MATCHING_COST_TOLERANCE = 3, 1e-3
+#: Values that differ by less than this share are no other start.
+_DUPLICATE_GUESS_TOLERANCE = 0.02
+#: Lengthscales that are tried, in spans, and variances of the noise, in those of the curve.
+_SMOOTHER_LENGTHSCALES, _SMOOTHER_NOISE_RATIOS = np.geomspace(0.05, 1.0, 6), (1e-5, 1e-3, 3e-2, 0.3)
+
+
+def fit_gradient_matching(
+    equations: Sequence[InputOutputEquations], layout: ParameterLayout, count: int, generator: np.random.Generator
+) -> list[Array]:
+    """Return parameter values, best first, at which smoothed data come close to satisfying the equations.
+
+    Parameters that do not occur stay NaN.
+
+    Parameters
+    ----------
+    equations : sequence of ImpliedEquations
+        Between what was measured in each record.
+    layout : Layout
+        Which parameters are learned, and over which range.
+    count : int
+        How many different values are returned at most, each of shape (p,).
+    generator : numpy.random.Generator
+        For the points that the least-squares searches start from.
+    """
+    involved = sorted({number for each in equations for number in each.parameter_indices})
+    smooth = [_GradientMatching.from_equations(each) for each in equations]
+
+    centre = np.array([layout.transforms[number].centre for number in involved])
+
+    def parameters(x: Array, others: float) -> Array:
+        return layout.parameter_values(centre + x, involved, others)
+
+    def mismatch(x: Array) -> Array:
+        theta = parameters(np.clip(x, -_MATCHING_MAX_LOG_DISTANCE, _MATCHING_MAX_LOG_DISTANCE), 1.0)
+        return np.concatenate([each.residuals(theta) for each in smooth])
+
+    found: list[tuple[float, int, Array]] = []
+    for attempt in range(max(_N_MATCHING_STARTS, count)):
+        x0 = np.array([_centred_coordinate(layout, n, layout.draw_start(n, attempt, generator)) for n in involved])
+        # Every step takes as many evaluations as there are parameters, and one more.
+        result = least_squares(mismatch, x0, method="lm", max_nfev=_MATCHING_MAX_STEPS * (len(x0) + 1))
+        found.append(
+            (float(result.cost), attempt, np.clip(result.x, -_MATCHING_MAX_LOG_DISTANCE, _MATCHING_MAX_LOG_DISTANCE))
+        )
+        lowest = min(cost for cost, *_ in found)
+        if lowest < _MATCHING_GOOD_COST * len(result.fun):
+            break
+        if sum(1 for cost, *_ in found if cost < lowest * (1.0 + _MATCHING_COST_TOLERANCE) + 1e-12) >= 2:
+            break
+    found.sort(key=lambda item: item[:2])
+    starts: list[Array] = []
+    for _, _, x in found:
+        theta = parameters(x, np.nan)
+        apart = [np.abs(theta - other) / (np.abs(theta) + np.abs(other) + 1e-300) for other in starts]
+        if all(np.nanmax(each) > _DUPLICATE_GUESS_TOLERANCE for each in apart):
+            starts.append(theta)
+    return starts[:count]
+
+
+def _centred_coordinate(layout: ParameterLayout, number: int, value: float) -> float:
+    """Return where a value of a parameter stands, counted from where starts are sought: the same in any unit."""
+    transform = layout.transforms[number]
+    return transform.inverse(value) - transform.centre
+
+
+@dataclass(frozen=True)
+class _GradientMatching:
+    """Equations with smoothed data put in: a small nonlinear least-squares problem in the parameters.
+
+    Parameters
+    ----------
+    equations : ImpliedEquations
+    times : array, shape (n,)
+        Times at which the equations should hold, in the user's units.
+    derivatives : array, shape (terms, n)
+        The smoothed derivative that each term multiplies.
+    """
+
+    equations: InputOutputEquations
+    times: Array
+    derivatives: Array
+
+    @classmethod
+    def from_equations(cls, equations: InputOutputEquations) -> _GradientMatching:
+        """Return equations with the data of their series put in."""
+        start, stop = equations.window
+        margin = _MATCHING_MARGIN * (stop - start)
+        grid = np.linspace(start + margin, stop - margin, _N_MATCHING_TIMES)
+        orders = [equations.max_order(j) for j in range(len(equations.series))]
+        smooth = _smooth_series(equations.series, grid, orders)
+        terms = zip(equations.term_series, equations.term_order, strict=True)
+        return cls(equations, grid, np.stack([smooth[j][k] for j, k in terms]))
+
+    def residuals(self, theta: Array) -> Array:
+        """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
+        equations = self.equations
+        belongs = (np.arange(equations.n_equations)[:, None] == equations.term_equation).astype(float)
+        with np.errstate(all="ignore"):
+            parts = equations.coefficients.evaluate_values(np, theta)[:, None] * self.derivatives
+            total, size = belongs @ parts, belongs @ parts**2
+            for n, side in enumerate(equations.forcing.evaluate(theta, self.times)):
+                total[n] -= side
+                size[n] += side**2
+            scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)
+        return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
+
+
+def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[int]) -> list[list[Array]]:
+    """Return each smoothed series and its derivatives on a grid: a squared-exponential regression of best evidence."""
+    found: list[list[Array]] = [[] for _ in series]
+    groups: dict[bytes, list[int]] = {}
+    for number, item in enumerate(series):
+        groups.setdefault(item.times.tobytes(), []).append(number)
+    for numbers in groups.values():
+        # Those with the same times have the same covariances.
+        step = max(1, len(series[numbers[0]].times) // _MAX_SMOOTHED_ROWS)
+        times = series[numbers[0]].times[::step]
+        span = float(np.ptp(series[numbers[0]].times)) or 1.0
+        values = np.stack([series[number].values[::step] for number in numbers], axis=1)
+        centres = values.mean(axis=0)
+        lengths, weights = _regress_on_grid((times[:, None] - times[None, :]) / span, values - centres)
+        for k, number in enumerate(numbers):
+            ell = lengths[k] * span
+            stack = SquaredExponential().derivatives(np, (grid[:, None] - times[None, :]) / ell, orders[number])
+            found[number] = [ell**-m * (part @ weights[:, k]) for m, part in enumerate(stack)]
+            found[number][0] = found[number][0] + centres[k]
+    return found
+
+
+def _regress_on_grid(lag: Array, values: Array) -> tuple[Array, Array]:
+    """Return the lengthscale of best evidence of each column of values, (s,), and its weights, (n, s); zero for none.
+
+    Parameters
+    ----------
+    lag : array, shape (n, n)
+        Differences of times, in spans.
+    values : array, shape (n, s)
+    """
+    count = len(values)
+    best, lengths, weights = np.full(values.shape[1], np.inf), np.ones(values.shape[1]), np.zeros(values.shape)
+    for ell in _SMOOTHER_LENGTHSCALES:
+        K = np.exp(-0.5 * (lag / ell) ** 2)
+        for noise in _SMOOTHER_NOISE_RATIOS:
+            factor, info = lapack.dpotrf(K + noise * np.eye(count), lower=1, clean=0)
+            if info != 0:
+                continue
+            alpha, _ = lapack.dpotrs(factor, values, lower=1)
+            amplitude = np.maximum(np.einsum("ns,ns->s", values, alpha) / count, 1e-300)
+            cost = 0.5 * count * np.log(amplitude) + float(np.log(np.diag(factor)).sum())
+            better = cost < best
+            best, lengths = np.where(better, cost, best), np.where(better, ell, lengths)
+            weights = np.where(better, alpha, weights)
+    return lengths, weights

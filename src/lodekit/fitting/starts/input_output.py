@@ -1,0 +1,233 @@
+"""The equations between what was measured that a system implies; whatever is hidden is eliminated exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing
+from lodekit.data.inputs import InputSignal
+from lodekit.data.observations import TimeSeries
+from lodekit.errors import AlgebraError
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.prior.compile import ScalarFunctions, SignalFunctions
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.system.delays import DelayedChannel
+from lodekit.system.signals import ExponentialPolynomial
+from lodekit.system.state_space import eliminate_channels
+from lodekit.system.system import System
+
+__all__ = ["InputOutputEquations", "derive_input_output_equations", "parameters_occurring"]
+
+Array = NDArray[np.float64]
+#: Fewer measurements than this show no derivative.
+_MIN_SERIES_ROWS = 5
+
+
+@dataclass(frozen=True)
+class InputOutputEquations:
+    """Equations between measured observables: sums of terms ``coefficient(parameters) * derivative of an observable``.
+
+    Parameters
+    ----------
+    n_equations : int
+        How many equations there are.
+    series : list of Series
+        The measurements that occur.
+    coefficients : ScalarTable
+        One for each term.
+    term_equation, term_series, term_order : int arrays, shape (terms,)
+        The equation each term belongs to, which series it takes, and the order of the derivative.
+    forcing : SignalTable
+        The known right-hand sides.
+    parameter_indices : list of int
+        The learned parameters that occur.
+    window : (float, float)
+        The time over which all of the series were measured.
+    holds : list of str
+        What each series does between its samples, where it is a known input: ``"hold"`` or ``"linear"``; empty where it
+        was measured.
+    delay_index : list of int
+        Which of the delayed channels of the system each series is; -1 where it is none. They are not delayed yet.
+    """
+
+    n_equations: int
+    series: list[TimeSeries]
+    coefficients: ScalarFunctions
+    term_equation: NDArray[np.intp]
+    term_series: NDArray[np.intp]
+    term_order: NDArray[np.intp]
+    forcing: SignalFunctions
+    parameter_indices: list[int]
+    window: tuple[float, float]
+    holds: list[str]
+    delay_index: list[int]
+
+    def with_delays(self, delays: Array) -> InputOutputEquations:
+        """Return the equations with delayed inputs so much later.
+
+        Parameters
+        ----------
+        delays : array
+            One for each delayed channel of the system.
+        """
+        series = [
+            item if lag < 0 else TimeSeries(item.observable, item.times + delays[lag], item.values, item.std)
+            for item, lag in zip(self.series, self.delay_index, strict=True)
+        ]
+        return replace(self, series=series)
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether known inputs occur."""
+        return any(self.holds)
+
+    def max_order(self, column: int) -> int:
+        """Return the highest derivative of one of the series that occurs."""
+        return int(self.term_order[self.term_series == column].max(initial=0))
+
+
+def derive_input_output_equations(
+    system: System,
+    records: Sequence[Sequence[TimeSeries]],
+    layout: ParameterLayout,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
+) -> list[InputOutputEquations]:
+    """Return the equations between what was measured in each record; none for a record that has none.
+
+    Parameters
+    ----------
+    system : System
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, in the user's units.
+    layout : Layout
+        Which parameters are learned.
+    inputs : sequence of dict of str to InputSignal, optional
+        Channels that are known for all times, in each record.
+    """
+    # Algebra is dear, and most records measure the same.
+    made: dict[tuple[str, ...], InputOutputEquations | None] = {}
+    found = []
+    for series, signals in zip(records, inputs or [{}] * len(records), strict=True):
+        observed = [item for item in series if len(item.times) >= _MIN_SERIES_ROWS]
+        key = (*(item.observable for item in observed), *signals, *(signal.kind for signal in signals.values()))
+        if key not in made:
+            made[key] = _derive_for_record(system, observed, layout, signals)
+        equations = made[key]
+        if equations is None:
+            continue
+        own = {item.observable: item for item in (*observed, *_input_series(system, signals))}
+        chosen = [own[item.observable] for item in equations.series]
+        # Inputs are known for all times.
+        measured = [item.times for item, kind in zip(chosen, equations.holds, strict=True) if not kind]
+        start = max((float(times.min()) for times in measured), default=0.0)
+        stop = min((float(times.max()) for times in measured), default=0.0)
+        if stop > start:
+            found.append(replace(equations, series=chosen, window=(start, stop)))
+    return found
+
+
+def _derive_for_record(
+    system: System, observed: Sequence[TimeSeries], layout: ParameterLayout, inputs: Mapping[str, InputSignal]
+) -> InputOutputEquations | None:
+    """Return the equations between measured observables; None where there are none, or none with a learned parameter.
+
+    Which names occur is what counts here: each record has its own series and window.
+    """
+    measured = len(observed)
+    observed = [*observed, *_input_series(system, inputs)]
+    try:
+        operator, forcing = _eliminate_unmeasured(system, observed)
+    except AlgebraError:
+        # Too large to eliminate what is hidden; a start is no more than a start.
+        return None
+    numbers = [i for i, row in enumerate(operator.rows) if any(row)]
+    involved = _free_parameters_occurring(operator, forcing, numbers, layout)
+    if not numbers or not involved:
+        return None
+    terms = [(numbers.index(i), j, k, value) for i, j, k, value in operator.terms()]
+    used = sorted({j for _, j, *_ in terms})
+    return InputOutputEquations(
+        len(numbers),
+        [observed[j] for j in used],
+        ScalarFunctions(operator.ring, [value for *_, value in terms]),
+        np.array([n for n, *_ in terms]),
+        np.array([used.index(j) for _, j, *_ in terms]),
+        np.array([k for *_, k, _ in terms]),
+        SignalFunctions(operator.ring, [forcing[i] for i in numbers]),
+        involved,
+        (math.nan, math.nan),
+        ["" if j < measured else inputs[_undelayed_name(observed[j].observable)].kind for j in used],
+        [_index_or_minus_one(system.delayed_channels, observed[j].observable) for j in used],
+    )
+
+
+def _undelayed_name(name: str) -> str:
+    """Return the input itself where it acts later."""
+    return name.channel if isinstance(name, DelayedChannel) else name
+
+
+def _index_or_minus_one(names: Sequence[str], name: str) -> int:
+    """Return where a name stands among others; -1 where it does not."""
+    return names.index(name) if name in names else -1
+
+
+def _input_series(system: System, inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:
+    """Return known inputs, and those that act later, as series without noise; none is delayed yet."""
+    known = dict(inputs)
+    known |= {name: known[name.channel] for name in system.delayed_channels if name.channel in known}
+    return [
+        TimeSeries(name, signal.times, signal.values, np.zeros(len(signal.times))) for name, signal in known.items()
+    ]
+
+
+def _eliminate_unmeasured(
+    system: System, observed: Sequence[TimeSeries]
+) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
+    """Return equations whose columns are the measured observables, in order, and their right-hand sides."""
+    names = [item.observable for item in observed]
+    others = [name for name in names if name not in system.channels]
+    operator, forcing, ring = system.operator, list(system.forcing), system.operator.ring
+    columns = [*system.channels, *others]
+    if others:
+        # An observable is one more channel: expression less observable is zero.
+        more, known = ObservableCompiler(system).parse(others)
+        blank = OperatorMatrix.from_vectors(ring, [[[] for _ in others] for _ in operator.rows], len(others))
+        minus = -OperatorMatrix.identity(ring, len(others), operator.variable)
+        operator = operator.hstack(blank).vstack(more.hstack(minus))
+        forcing += [signal.scale(Scalar(ring, -ring.one)) for signal in known]
+    hidden = [j for j, name in enumerate(columns) if name not in names]
+    operator, forcing = eliminate_channels(operator, forcing, hidden)
+    return operator.take_columns([columns.index(name) for name in names]), forcing
+
+
+def _free_parameters_occurring(
+    operator: OperatorMatrix, forcing: Sequence[ExponentialPolynomial], usable: Sequence[int], layout: ParameterLayout
+) -> list[int]:
+    """Return the learned parameters that occur in some of the equations."""
+    ring = operator.ring
+    elements = [operator.denominators[i] for i in usable]
+    elements += [value for i in usable for entry in operator.rows[i] for value in entry]
+    for i in usable:
+        for wave, value in forcing[i].terms.items():
+            elements += [p for s in (value, wave.rate, wave.frequency) for p in (s.numerator, s.denominator)]
+    return [number for number in layout.free_parameters if number in parameters_occurring(ring, elements)]
+
+
+def parameters_occurring(ring: ScalarRing, elements: Sequence[Element]) -> set[int]:
+    """Return the numbers of the parameters that occur in some elements of a ring.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    elements : sequence of elements
+    """
+    offset = len(ring.constants)
+    return {
+        k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e
+    }

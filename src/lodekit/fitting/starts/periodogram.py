@@ -1,0 +1,181 @@
+"""Start values where no input drives: the oscillations that the data show are those of the system."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from lodekit.data.observations import TimeSeries
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.prior.prior import Prior
+
+__all__ = ["fit_oscillations", "parameters_from_poles", "parametric_pole_factors"]
+
+Array = NDArray[np.float64]
+#: So many measurements of a series are looked at, from its beginning, where a decay is largest.
+_MAX_PERIODOGRAM_ROWS = 1000
+#: Decays that are tried: over the record, amplitudes fall by these powers of e.
+_DECAY_RATES = (0.0, 1.0, 3.0, 8.0)
+#: So many oscillations are looked for at most, and one more than there can be: a strong one may be no mode.
+_MAX_OSCILLATIONS = 3
+#: Frequencies are so far apart, in periods over the record.
+_FREQUENCY_STEP = 0.125
+#: How many guesses there are at most, and from how many points each is sought.
+_MAX_POLE_GUESSES, _N_POLE_STARTS = 3, 3
+
+
+def fit_oscillations(
+    prior: Prior, series: list[TimeSeries], layout: ParameterLayout, generator: np.random.Generator
+) -> list[Array]:
+    """Return values of the parameters at which the system oscillates as the data do, each of shape (p,), best first.
+
+    The list is empty where a free function drives the system, or no root depends on a parameter.
+
+    Parameters
+    ----------
+    prior : Prior
+        Compiled; its roots are those of the system.
+    series : list of Series
+        Measurements, in the user's units.
+    layout : Layout
+        Which parameters are learned, and on which scale.
+    generator : numpy.random.Generator
+        For the points that searches for roots start from.
+    """
+    factors, compiled = parametric_pole_factors(prior), prior.observables.compiled.factors
+    degree = sum(compiled[k].coefficients.stop - compiled[k].coefficients.start - 1 for k in factors)
+    if degree < 2:
+        return []
+    span = prior.units.time_scale
+    longest = max(series, key=lambda item: len(item.times))
+    peaks = [rate * span for rate in find_damped_oscillations(longest, min(degree // 2, _MAX_OSCILLATIONS) + 1)]
+    found: list[Array] = []
+    for chosen in combinations(peaks, min(degree // 2, _MAX_OSCILLATIONS, len(peaks))):
+        theta = parameters_from_poles(prior, factors, layout, np.array(chosen), generator)
+        found += [] if theta is None else [theta]
+        if len(found) == _MAX_POLE_GUESSES:
+            break
+    return found
+
+
+def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
+    """Return exponents of the strongest decaying oscillations in a series, with imaginary parts above zero.
+
+    Each is the one that, fitted alone, takes most away from what those before it have left.
+
+    Parameters
+    ----------
+    item : Series
+    count : int
+        How many.
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 10.0, 80)
+    >>> rate, = oscillations(Series("x", t, np.exp(-0.3 * t) * np.sin(5.0 * t), np.full(80, np.nan)), 1)
+    >>> bool(abs(rate - (-0.3 + 5j)) < 0.05)
+    True
+    """
+    times, values = item.times[:_MAX_PERIODOGRAM_ROWS], item.values[:_MAX_PERIODOGRAM_ROWS]
+    span = float(np.ptp(times)) or 1.0
+    s, left = (times - times.min()) / span, values - values.mean()
+    # Half a turn from one time to the next: nothing faster can be seen.
+    highest = np.pi * len(np.unique(times))
+    grid = np.arange(1.0, max(highest, 4.0), 2.0 * np.pi * _FREQUENCY_STEP)
+    found: list[complex] = []
+    for _ in range(count):
+        rates = [complex(-decay, omega) for decay in _DECAY_RATES for omega in grid]
+        best = _strongest_exponent(s, left, np.array(rates))
+        for step in (0.5, 0.2, 0.07, 0.02):
+            # The top of a peak, and how wide it is, on finer and finer grids around it.
+            around = [
+                complex(best.real + a * step * 4.0, best.imag + b * step) for a in range(-2, 3) for b in range(-3, 4)
+            ]
+            best = _strongest_exponent(s, left, np.array([rate for rate in around if rate.imag > 0]))
+        found.append(best / span)
+        shape = np.exp(best * s)
+        basis = np.stack([shape.real, shape.imag], axis=1)
+        left = left - basis @ np.linalg.lstsq(basis, left, rcond=None)[0]
+    return found
+
+
+def _strongest_exponent(scaled_times: Array, values: Array, exponents: NDArray[np.complex128]) -> complex:
+    """Return the exponent whose oscillation takes most of the sum of squares away."""
+    power = np.empty(len(exponents))
+    for first in range(0, len(exponents), 256):
+        part = exponents[first : first + 256]
+        shapes = np.exp(part[:, None] * scaled_times)
+        a, b = shapes.real, shapes.imag
+        # Least squares on a cosine and a sine, solved by hand for all exponents at once.
+        aa, bb, ab = (a * a).sum(1), (b * b).sum(1), (a * b).sum(1)
+        ya, yb = a @ values, b @ values
+        bottom = aa * bb - ab * ab
+        top = bb * ya**2 - 2.0 * ab * ya * yb + aa * yb**2
+        power[first : first + 256] = np.where(bottom > 1e-9 * aa * bb, top / np.where(bottom > 0, bottom, 1.0), 0.0)
+    return complex(exponents[int(np.argmax(power))])
+
+
+def parametric_pole_factors(prior: Prior) -> list[int]:
+    """Return the factors whose roots depend on parameters; none where a free function drives the system.
+
+    Parameters
+    ----------
+    prior : Prior
+    """
+    return [] if prior.kernels else sorted({group.factor for group in prior.groups if group.root is None})
+
+
+def parameters_from_poles(
+    prior: Prior,
+    factors: list[int],
+    layout: ParameterLayout,
+    poles: NDArray[np.complex128],
+    generator: np.random.Generator,
+    initial_theta: Array | None = None,
+) -> Array | None:
+    """Return parameters at which exponents, in scaled time, come closest to roots; None where nothing is finite.
+
+    Parameters
+    ----------
+    prior : Prior
+    factors : list of int
+        Of which they should be roots.
+    layout : Layout
+        Which parameters are learned, and on which scale.
+    poles : array, shape (r,)
+        The exponents.
+    generator : numpy.random.Generator
+        For the points that searches start from.
+    initial_theta : array, shape (p,), optional
+        Values from which the first one does.
+    """
+
+    def mismatch(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            own = prior.observables.evaluate(layout.parameter_values(x, layout.free_parameters)).factors
+            total = np.ones(len(poles), dtype=complex)
+            for number in factors:
+                powers = poles[:, None] ** np.arange(len(own[number]))
+                terms = own[number] * powers
+                total *= terms.sum(axis=1) / np.abs(terms).sum(axis=1)
+        return np.asarray(np.nan_to_num(np.concatenate([total.real, total.imag]), nan=1e3, posinf=1e3, neginf=-1e3))
+
+    best: tuple[float, Array] | None = None
+    for attempt in range(_N_POLE_STARTS):
+        known = initial_theta if not attempt else None
+        values = [
+            layout.draw_start(n, attempt, generator) if known is None else float(known[n])
+            for n in layout.free_parameters
+        ]
+        x0 = np.array(
+            [layout.transforms[n].inverse(value) for n, value in zip(layout.free_parameters, values, strict=True)]
+        )
+        result = least_squares(mismatch, x0, max_nfev=60)
+        if np.isfinite(result.x).all() and (best is None or result.cost < best[0]):
+            best = float(result.cost), layout.parameter_values(result.x, layout.free_parameters)
+        if best is not None and best[0] < 1e-12:
+            break
+    return None if best is None else best[1]

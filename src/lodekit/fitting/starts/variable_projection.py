@@ -1,0 +1,419 @@
+"""Least squares of simulations: modes are projected out, and Levenberg's steps move the parameters.
+
+What known inputs drive is a known function of the parameters plus modes, whose amplitudes are linear. So for any values
+of the parameters the best amplitudes follow by a regression, and only parameters are searched (variable projection).
+Levels of noise are what is left of each observable: the logarithms of these sums of squares are what is minimised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.observations import TimeSeries
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Prior
+
+__all__ = ["ProjectedFit", "RecordProjection", "StepCoordinates", "VariableProjection", "union_times"]
+
+Array = NDArray[np.float64]
+#: Amplitudes of modes are held back by so little, relative to the largest mode; noise is at least this share of data.
+_SINGULAR_VALUE_TOLERANCE, _MIN_NOISE_FRACTION = 1e-7, 1e-6
+#: Levels of noise to begin with, as shares of the data.
+_INITIAL_NOISE_FRACTION = 0.3
+#: The first damping, by which factors it is changed, and how often in one step.
+_LM_DAMPING, _LM_DAMPING_INCREASE, _LM_DAMPING_DECREASE, _LM_MAX_DAMPING_TRIES = 1e-2, 6.0, 0.2, 6
+#: A step goes no farther than this on a logarithmic scale, and so many times the size of what may be anything.
+_LM_MAX_LOG_STEP, _LM_MAX_UNBOUNDED_STEP = 1.5, 15.0
+#: How far ahead the bend of a valley is measured, as a share of a step, and how large a correction may be.
+_GEODESIC_PROBE_FRACTION, _GEODESIC_MAX_RATIO = 0.1, 0.75
+#: So far may a parameter get from the size to expect, as a logarithm.
+_LM_MAX_LOG_DISTANCE = 8.0
+
+
+@dataclass(frozen=True)
+class StepCoordinates:
+    """Coordinates in which steps are taken: logarithms of what is positive, multiples of the size of what may be any.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of what is learned.
+    """
+
+    layout: ParameterLayout
+
+    def from_parameters(self, theta: Array) -> Array:
+        """Return the coordinates of the learned parameters, from all parameters."""
+        pairs = self.layout.transforms.items()
+        return np.array(
+            [theta[n] / t.expected_magnitude if t.is_unbounded else t.inverse(float(theta[n])) for n, t in pairs]
+        )
+
+    def to_parameters(self, z: Array) -> Array:
+        """Return all parameters at some coordinates."""
+        theta = self.layout.fixed_values.copy()
+        for point, (n, t) in zip(z.tolist(), self.layout.transforms.items(), strict=True):
+            theta[n] = t.expected_magnitude * point if t.is_unbounded else t.forward(point)
+        return theta
+
+    def derivatives(self, z: Array) -> Array:
+        """Return derivatives of the learned parameters in their coordinates."""
+        pairs = zip(z.tolist(), self.layout.transforms.values(), strict=True)
+        return np.array([t.expected_magnitude if t.is_unbounded else t.derivative(point) for point, t in pairs])
+
+    def step_bounds(self, z: Array) -> tuple[Array, Array]:
+        """Return how far each coordinate may be moved at once, down and up."""
+        either = np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
+        most = np.where(either, _LM_MAX_UNBOUNDED_STEP * np.maximum(1.0, np.abs(z)), _LM_MAX_LOG_STEP)
+        centres = np.array([t.centre for t in self.layout.transforms.values()])
+        low, high = (
+            np.where(either, -np.inf, centres - _LM_MAX_LOG_DISTANCE),
+            np.where(either, np.inf, centres + _LM_MAX_LOG_DISTANCE),
+        )
+        return np.maximum(-most, np.minimum(low - z, 0.0)), np.minimum(most, np.maximum(high - z, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectedFit:
+    """A simulation at some values of the parameters, with the best amplitudes of modes.
+
+    Parameters
+    ----------
+    z : array
+        Coordinates of the parameters.
+    deviance : float
+        What is minimised: about minus the log likelihood.
+    residuals : array, shape (m,)
+        What is left of the data, scaled.
+    noise_std : array, shape (o,)
+        The noise of each observable, scaled.
+    mode_amplitudes : array, shape (k, r)
+        Of the modes, in each record.
+    jacobian : array, shape (m, parameters), or (m, 0)
+        Derivatives of what is left, with amplitudes that follow, in the coordinates, in units of the noise; without
+        columns where they were not wanted.
+    """
+
+    z: Array
+    deviance: float
+    residuals: Array
+    noise_std: Array
+    mode_amplitudes: Array
+    jacobian: Array
+
+
+@dataclass(frozen=True)
+class RecordProjection:
+    """Measurements of one record.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of the measured observables, with the inputs and the start of this record; it has no free functions.
+    times : array, shape (n,)
+        All different times, ascending.
+    time_index : list of int arrays
+        For each observable, which times it was measured at.
+    values : array, shape (m,)
+        Measurements, scaled, observable after observable.
+    known_std : array, shape (m,)
+        Standard deviations that are known, scaled; NaN elsewhere.
+    """
+
+    prior: Prior
+    times: Array
+    time_index: list[NDArray[np.intp]]
+    values: Array
+    known_std: Array
+
+    @classmethod
+    def from_series(cls, prior: Prior, series: Sequence[TimeSeries], stride: int) -> RecordProjection:
+        """Return measurements of which every so many-th row is kept.
+
+        Parameters
+        ----------
+        prior : Prior
+        series : sequence of Series
+            One for each observable of the prior.
+        stride : int
+        """
+        kept = union_times(series)[::stride]
+        some = [item.select(np.flatnonzero(np.isin(item.times, kept))) for item in series]
+        scales = prior.units.scales
+        return cls(
+            prior,
+            kept,
+            [np.searchsorted(kept, item.times) for item in some],
+            np.concatenate([item.values / scale for item, scale in zip(some, scales, strict=True)]),
+            np.concatenate(
+                [np.where(item.has_known_noise, item.std / s, np.nan) for item, s in zip(some, scales, strict=True)]
+            ),
+        )
+
+    @cached_property
+    def scaled_times(self) -> Array:
+        """The times, scaled."""
+        return self.prior.units.scale_times(self.times)
+
+    @cached_property
+    def observable_index(self) -> NDArray[np.intp]:
+        """The observable of each measurement."""
+        return np.repeat(np.arange(len(self.time_index)), [len(index) for index in self.time_index])
+
+    def project(
+        self, values: Coefficients, weights: Array, free_parameters: Sequence[int], *, with_jacobian: bool
+    ) -> tuple[Array, Array, Array] | None:
+        """Return what the best modes leave of the data, (m,), their amplitudes, (r,), and derivatives, (m, parameters).
+
+        Parameters
+        ----------
+        values : Coefficients
+            Of the observables at values of the parameters.
+        weights : array, shape (m,)
+            By which measurements are weighed; so are the derivatives.
+        free_parameters : sequence of int
+            Parameters in which derivatives are wanted.
+        with_jacobian : bool
+            Whether they are; there are no columns otherwise.
+        """
+        observables = self.prior.observables
+        means, d_means = observables.means(values, self.times, with_jacobian=with_jacobian)
+        basis, d_basis = observables.mode_basis(
+            values, self.prior.groups, self.scaled_times, with_jacobian=with_jacobian
+        )
+        B = self._at_measurements(basis) * weights[:, None]
+        target = (self.values - self._at_measurements(means)) * weights
+        if not (np.isfinite(B).all() and np.isfinite(target).all()):
+            return None
+        Q, amplitudes = _project_modes(B, target)
+        rest = (target - B @ amplitudes) / weights
+        if not with_jacobian:
+            return rest, amplitudes, np.zeros((len(rest), 0))
+        pairs = zip(d_means, d_basis, self.time_index, strict=True)
+        parts = [(d[free_parameters] + e[free_parameters] @ amplitudes)[:, i] for d, e, i in pairs]
+        J = -np.concatenate(parts, axis=1).T * weights[:, None]
+        return rest, amplitudes, J - Q @ (Q.T @ J)
+
+    def _at_measurements(self, functions: Sequence[Array]) -> Array:
+        """Return functions at the measurements, observable after observable, from those at all times."""
+        return np.concatenate([part[index] for part, index in zip(functions, self.time_index, strict=True)])
+
+
+def union_times(series: Sequence[TimeSeries]) -> Array:
+    """Return all different times of some series, ascending."""
+    return np.unique(np.concatenate([item.times for item in series]))
+
+
+@dataclass(frozen=True)
+class VariableProjection:
+    """Measurements of one record, or of several, and what is simulated beside them.
+
+    Parameters
+    ----------
+    coordinates : Chart
+    records : tuple of Run
+        One for each record.
+    """
+
+    coordinates: StepCoordinates
+    records: tuple[RecordProjection, ...]
+
+    @classmethod
+    def from_records(
+        cls, priors: Sequence[Prior], layout: ParameterLayout, records: Sequence[Sequence[TimeSeries]], max_rows: int
+    ) -> VariableProjection:
+        """Return measurements with their simulation, thinned to so many rows at most.
+
+        Parameters
+        ----------
+        priors : sequence of Prior
+            Of each record.
+        layout : Layout
+        records : sequence of sequences of Series
+            Of each record, one for each observable of the prior.
+        max_rows : int
+        """
+        stride = -(-sum(len(union_times(series)) for series in records) // max_rows)
+        pairs = zip(priors, records, strict=True)
+        return cls(
+            StepCoordinates(layout),
+            tuple(RecordProjection.from_series(prior, series, stride) for prior, series in pairs),
+        )
+
+    @property
+    def observables(self) -> Observables:
+        """What was measured, compiled."""
+        return self.records[0].prior.observables
+
+    @property
+    def times(self) -> Array:
+        """Those of the longest record."""
+        return max((run.times for run in self.records), key=lambda times: float(np.ptp(times)))
+
+    @cached_property
+    def values(self) -> Array:
+        """All measurements, scaled, shape (m,): record after record, and there observable after observable."""
+        return np.concatenate([run.values for run in self.records])
+
+    @cached_property
+    def known_std(self) -> Array:
+        """Standard deviations that are known, scaled; NaN elsewhere."""
+        return np.concatenate([run.known_std for run in self.records])
+
+    @cached_property
+    def observable_index(self) -> NDArray[np.intp]:
+        """The observable of each measurement."""
+        return np.concatenate([run.observable_index for run in self.records])
+
+    @cached_property
+    def counts(self) -> NDArray[np.intp]:
+        """How many measurements there are of each observable."""
+        return np.bincount(self.observable_index, minlength=self.observables.count)
+
+    def evaluate(self, z: Array, noise_std: Array | None = None, *, with_jacobian: bool) -> ProjectedFit | None:
+        """Return the simulation at some coordinates; None where something is not finite.
+
+        Parameters
+        ----------
+        z : array
+        noise_std : array, shape (o,), optional
+            Of noise, scaled, by which observables are weighed against each other.
+        with_jacobian : bool
+            Whether derivatives are wanted.
+        """
+        theta, learned = self.coordinates.to_parameters(z), self.coordinates.layout.free_parameters
+        noise_std = np.full(self.observables.count, _INITIAL_NOISE_FRACTION) if noise_std is None else noise_std
+        with np.errstate(all="ignore"):
+            values = self.observables.evaluate(theta)
+            if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns, values.table[0])):
+                return None
+            weights = self._weights(noise_std)
+            found = []
+            for run, own in zip(self.records, self._split_records(weights), strict=True):
+                part = run.project(values, own, learned, with_jacobian=with_jacobian)
+                if part is None:
+                    return None
+                found.append(part)
+            rest, J = (np.concatenate([part[k] for part in found]) for k in (0, 2))
+            merit, noise_std = self._profile_deviance(rest)
+            if with_jacobian:
+                # With other weights the same modes span another plane, which hardly matters.
+                J = J * self.coordinates.derivatives(z) * (self._weights(noise_std) / weights)[:, None]
+        if not np.isfinite(merit) or not np.isfinite(J).all():
+            return None
+        return ProjectedFit(z, merit, rest, noise_std, np.stack([part[1] for part in found]), J)
+
+    def _split_records(self, values: Array) -> list[Array]:
+        """Return the parts of values at all measurements that belong to each record."""
+        return np.split(values, np.cumsum([len(run.values) for run in self.records])[:-1])
+
+    def _weights(self, noise_std: Array) -> Array:
+        """Return one over the noise of each measurement."""
+        return np.asarray(1.0 / np.where(np.isnan(self.known_std), noise_std[self.observable_index], self.known_std))
+
+    def _profile_deviance(self, residuals: Array) -> tuple[float, Array]:
+        """Return what is minimised, and levels of noise."""
+        learned = np.isnan(self.known_std)
+        total, levels = (
+            0.5 * float(np.sum((residuals[~learned] / self.known_std[~learned]) ** 2)),
+            np.ones(len(self.counts)),
+        )
+        squares = np.bincount(self.observable_index[learned], residuals[learned] ** 2, minlength=len(levels))
+        counts = np.bincount(self.observable_index[learned], minlength=len(levels))
+        some = counts > 0
+        levels[some] = np.sqrt(squares[some] / counts[some] + _MIN_NOISE_FRACTION**2)
+        return total + float(counts[some] @ np.log(levels[some])), levels
+
+    def weighted_residuals(self, fit: ProjectedFit) -> Array:
+        """Return what is left of the data in units of its noise, shape (m,)."""
+        return fit.residuals * self._weights(fit.noise_std)
+
+    def levenberg_marquardt(
+        self, z: Array, max_steps: int, tolerance: float, target_deviance: float = -np.inf
+    ) -> ProjectedFit | None:
+        """Return where Levenberg's steps lead; None where nothing is finite at the start.
+
+        Parameters
+        ----------
+        z : array
+            Coordinates to start from.
+        max_steps : int
+            How many at most.
+        tolerance : float
+            What a step has to gain at least.
+        target_deviance : float
+            A merit that ends the search.
+        """
+        here, damping = self.evaluate(z, with_jacobian=True), _LM_DAMPING
+        if here is None:
+            return None
+        for _ in range(max_steps):
+            there, damping = self._levenberg_marquardt_step(here, damping)
+            if there is None:
+                break
+            won, here = here.deviance - there.deviance, there
+            if won < tolerance or here.deviance < target_deviance:
+                break
+        return here
+
+    def _levenberg_marquardt_step(self, here: ProjectedFit, damping: float) -> tuple[ProjectedFit | None, float]:
+        """Return where one step leads, with derivatives, and the next damping; None where none leads down."""
+        H, g = here.jacobian.T @ here.jacobian, here.jacobian.T @ self.weighted_residuals(here)
+        low, high = self.coordinates.step_bounds(here.z)
+        for attempt in range(_LM_MAX_DAMPING_TRIES):
+            held = H + np.diag(damping * np.maximum(np.diag(H), 1e-3))
+            straight = _solve_bounded_step(held, g, low, high)
+            z = here.z + np.clip(straight + self._geodesic_acceleration(here, held, straight), low, high)
+            # The first one is taken as a rule, and then its derivatives are wanted.
+            there = self.evaluate(z, here.noise_std, with_jacobian=attempt == 0)
+            if there is not None and there.deviance < here.deviance:
+                there = there if there.jacobian.size else self.evaluate(z, here.noise_std, with_jacobian=True)
+                return there, max(damping * (_LM_DAMPING_DECREASE if attempt == 0 else 1.0), 1e-9)
+            damping *= _LM_DAMPING_INCREASE
+        return None, damping
+
+    def _geodesic_acceleration(self, here: ProjectedFit, damped_hessian: Array, step: Array) -> Array:
+        """Return what a step needs to follow a valley that bends: half of the acceleration along it (geodesic).
+
+        Where that is no small correction, the step is too long for it to mean anything, and it is zero.
+        """
+        ahead = self.evaluate(here.z + _GEODESIC_PROBE_FRACTION * step, here.noise_std, with_jacobian=False)
+        if ahead is None:
+            return np.zeros_like(step)
+        change = (
+            self.weighted_residuals(replace(ahead, noise_std=here.noise_std)) - self.weighted_residuals(here)
+        ) / _GEODESIC_PROBE_FRACTION - here.jacobian @ step
+        correction = -np.linalg.solve(damped_hessian, here.jacobian.T @ change) / _GEODESIC_PROBE_FRACTION
+        scale = np.sqrt(np.diag(damped_hessian))
+        small = np.linalg.norm(scale * correction) < _GEODESIC_MAX_RATIO * np.linalg.norm(scale * step)
+        return np.asarray(correction if small else np.zeros_like(step))
+
+
+def _project_modes(B: Array, target: Array) -> tuple[Array, Array]:
+    """Return an orthonormal basis of what modes span, shape (m, r), and their best amplitudes, (r,)."""
+    if not B.shape[1]:
+        return B, np.zeros(0)
+    U, sizes, V = np.linalg.svd(B, full_matrices=False)
+    kept = sizes > _SINGULAR_VALUE_TOLERANCE * max(float(sizes[0]), 1e-300)
+    return U[:, kept], (V[kept].T / sizes[kept]) @ (U[:, kept].T @ target)
+
+
+def _solve_bounded_step(damped_hessian: Array, gradient: Array, low: Array, high: Array) -> Array:
+    """Return the step that a quadratic approximation asks for within limits: what would go farther goes so far."""
+    step, free = np.zeros(len(gradient)), np.ones(len(gradient), dtype=bool)
+    while free.any():
+        right = gradient[free] + damped_hessian[np.ix_(free, ~free)] @ step[~free]
+        step[free] = -np.linalg.solve(damped_hessian[np.ix_(free, free)], right)
+        beyond = free & ((step < low) | (step > high))
+        if not beyond.any():
+            break
+        step[beyond] = np.clip(step[beyond], low[beyond], high[beyond])
+        free &= ~beyond
+    return step

@@ -1,0 +1,506 @@
+"""Start values from the weak form of the equations: no derivative falls on the data.
+
+Each equation is multiplied by smooth bumps ``(1 - s^2)^p`` of compact support and integrated by parts until all
+derivatives stand at the bump. What remains are integrals of the data, in which noise averages out. A residual counts
+relative to what the noise of all data would make of it: so an equation may be multiplied by anything, and large
+parameters that cancel each other gain nothing.
+
+Start values where inputs act later: delays are scanned, and the weak form tells the rest at each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.polynomial import Polynomial
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import estimate_noise_std
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.scaling import time_gaps
+from lodekit.fitting.starts.input_output import InputOutputEquations, parameters_occurring
+from lodekit.prior.compile import ScalarFunctions
+from lodekit.system.system import System
+
+__all__ = [
+    "QuadratureCache",
+    "build_delay_grid",
+    "bump_quadrature",
+    "find_delay_parameters",
+    "fit_weak_form",
+    "held_bump_quadrature",
+    "scan_delays",
+]
+
+
+Array = NDArray[np.float64]
+#: What values contribute to integrals: by their times, whether they are held, the order of the derivative, half width.
+QuadratureCache = dict[tuple[bytes, bool, int, float], Array]
+#: Half widths of windows, as shares of the record, and how many windows there are of each.
+_WINDOW_HALF_WIDTHS, _N_WINDOWS = (0.25, 0.12, 0.06, 0.03, 0.015, 0.007), 80
+#: A window holds so many measurements at least, and so many are taken of a series at most.
+_MIN_WINDOW_ROWS, _MAX_WEAK_FORM_ROWS = 8, 1500
+#: Noise is taken to be no smaller than this share of the spread: interpolation is no better.
+_MIN_WEAK_NOISE_FRACTION = 1e-3
+#: Steps of a least-squares search, from a guess and from what another window has found.
+_WEAK_FORM_MAX_STEPS, _WEAK_FORM_WARM_STEPS = 40, 12
+#: Parameters may go this far from the size to expect, as logarithms; farther away each unit costs so much.
+_PENALTY_LOG_DISTANCE, _PENALTY_WEIGHT = 7.0, 1.0
+#: How many blind guesses start it, until two lead to the same cost, up to this share.
+_N_WEAK_FORM_STARTS, _WEAK_FORM_COST_TOLERANCE = 3, 1e-3
+#: A mean square of residuals, relative to their noise, that says that something went wrong.
+_POOR_WEAK_FORM_COST = 5.0
+#: Known right-hand sides are looked at so often.
+_N_FORCING_TIMES = 120
+
+
+def fit_weak_form(
+    equations: Sequence[InputOutputEquations],
+    layout: ParameterLayout,
+    generator: np.random.Generator,
+    half_widths: Sequence[float] = _WINDOW_HALF_WIDTHS,
+    *,
+    initial_theta: Array | None = None,
+    quadrature_caches: Sequence[QuadratureCache] | None = None,
+) -> list[Array]:
+    """Return values of the parameters, each of shape (p,), NaN where they do not occur, best first.
+
+    Parameters
+    ----------
+    equations : sequence of ImpliedEquations
+        Between what was measured in each record.
+    layout : Layout
+        Which parameters are learned, and on which scale.
+    generator : numpy.random.Generator
+        For the points that least-squares searches start from.
+    half_widths : sequence of float
+        Half widths of windows, as shares of the record.
+    initial_theta : array, shape (p,), optional
+        Values that the search starts from, where some are known; several are guessed otherwise.
+    quadrature_caches : sequence of dict, optional
+        Those of each record that were made before, and can be used again; they grow.
+    """
+    involved = sorted({number for each in equations for number in each.parameter_indices})
+    tried = [] if initial_theta is None else [initial_theta]
+    for attempt in range(_N_WEAK_FORM_STARTS if initial_theta is None else 0):
+        tried.append(np.zeros(len(layout.names)))
+        for number in involved:
+            tried[-1][number] = layout.draw_start(number, attempt, generator)
+    starts = [np.array([layout.transforms[n].inverse(float(each[n])) for n in involved]) for each in tried]
+    known = quadrature_caches or [{} for _ in equations]
+    records = [(each, _thin_record(each), own) for each, own in zip(equations, known, strict=True)]
+    found: list[_WeakFormFit] = []
+    for half in half_widths:
+        forms = [_WeakForm.from_equations(each, series, half, own) for each, series, own in records]
+        form = _MultiRecordWeakForm([each for each in forms if each is not None], involved)
+        if form.n_residuals < len(involved):
+            continue
+        # What another width has found is as good a start as any, and needs fewer steps.
+        tries = [(guess.x, _WEAK_FORM_WARM_STEPS) for guess in found[-1:]] + [
+            (x, _WEAK_FORM_MAX_STEPS) for x in starts[: 1 if found else _N_WEAK_FORM_STARTS]
+        ]
+        guesses: list[_WeakFormFit] = []
+        for x0, steps in tries:
+            guess = _minimize_weak_form(form, layout, x0, steps)
+            guesses = sorted([*guesses, *([] if guess is None else [guess])], key=lambda guess: guess.cost)
+            if len(guesses) > 1 and guesses[1].cost < (1.0 + _WEAK_FORM_COST_TOLERANCE) * guesses[0].cost:
+                break
+        found += guesses[:1]
+    # Wide windows leave little over because they see little: what counts is how well the parameters are told.
+    found.sort(key=lambda guess: (guess.cost > _POOR_WEAK_FORM_COST, guess.max_std_error))
+    return [layout.parameter_values(guess.x, involved) for guess in found]
+
+
+@dataclass(frozen=True)
+class _WeakFormFit:
+    """What least squares have found for one width of windows.
+
+    Parameters
+    ----------
+    x : array, shape (parameters,)
+        On the scale of the search.
+    cost : float
+        The mean square of residuals relative to their noise; about one or less where all is well.
+    max_std_error : float
+        The largest formal error of a parameter, on the same scale.
+    """
+
+    x: Array
+    cost: float
+    max_std_error: float
+
+
+def _minimize_weak_form(
+    form: _MultiRecordWeakForm, layout: ParameterLayout, x0: Array, max_steps: int
+) -> _WeakFormFit | None:
+    """Return where a least-squares search ends; None where nothing is finite."""
+    involved = form.parameter_indices
+    last: dict[bytes, tuple[Array, Array]] = {}
+
+    def evaluate(x: Array) -> tuple[Array, Array]:
+        key = x.tobytes()
+        if key not in last:
+            last.clear()
+            slopes = np.array([layout.transforms[n].derivative(float(x[i])) for i, n in enumerate(involved)])
+            residual, jacobian = form.evaluate(layout.parameter_values(x, involved, 1.0), slopes)
+            far, side = _distance_penalty(involved, layout, x)
+            last[key] = np.append(residual, far), np.concatenate([jacobian, np.diag(side)])
+        return last[key]
+
+    result = least_squares(
+        lambda x: evaluate(x)[0],
+        x0,
+        jac=lambda x: evaluate(x)[1],
+        method="lm",
+        max_nfev=max_steps,
+        ftol=1e-4,
+        xtol=1e-4,
+    )
+    if not np.isfinite(result.x).all():
+        return None
+    residual, slope = (part[: form.n_residuals] for part in evaluate(result.x))
+    # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
+    sizes = np.linalg.svd(slope, compute_uv=False)
+    cost = float(np.mean(residual**2))
+    return _WeakFormFit(result.x, cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)))
+
+
+def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout, x: Array) -> tuple[Array, Array]:
+    """Return how far parameters have run away, as residuals, and the derivatives: wide windows do not hold them back.
+
+    Where a high derivative is too small to be seen, all others may be multiplied by anything.
+    """
+    transforms = [layout.transforms[n] for n in parameter_indices]
+    centre = np.array([transform.centre for transform in transforms])
+    away = np.array(
+        [transform.distance_from_expected(point) for transform, point in zip(transforms, x.tolist(), strict=True)]
+    )
+    beyond = np.maximum(away - _PENALTY_LOG_DISTANCE, 0.0)
+    return _PENALTY_WEIGHT * beyond, np.where(beyond > 0, _PENALTY_WEIGHT * np.sign(x - centre), 0.0)
+
+
+@dataclass(frozen=True)
+class _WeakForm:
+    """The integrals of all terms over windows of one width.
+
+    Parameters
+    ----------
+    equations : ImpliedEquations
+    integrals : array, shape (windows, terms)
+        The integral of each term, without its coefficient.
+    integral_covariance : array, shape (windows, terms, terms)
+        The covariance that noise gives to these, within an equation.
+    forcing_times, forcing_weights : arrays, shapes (n,) and (windows, n)
+        Times, and what values there contribute to integrals over the windows.
+    """
+
+    equations: InputOutputEquations
+    integrals: Array
+    integral_covariance: Array
+    forcing_times: Array
+    forcing_weights: Array
+
+    @classmethod
+    def from_equations(
+        cls,
+        equations: InputOutputEquations,
+        series: Sequence[TimeSeries],
+        half_width: float,
+        quadrature_cache: QuadratureCache,
+    ) -> _WeakForm | None:
+        """Return the integrals over windows of a half width, as a share of the record; None where they hold too little.
+
+        Parameters
+        ----------
+        equations : ImpliedEquations
+        series : sequence of Series
+            Its series, thinned.
+        half_width : float
+        quadrature_cache : dict
+            Integrals that were made before; grows.
+        """
+        start, stop = equations.window
+        width = half_width * (stop - start)
+        centres = np.linspace(start + width, stop - width, _N_WINDOWS)
+        pairs = list(zip(series, equations.holds, strict=True))
+        if any(2.0 * half_width * len(item.times) < _MIN_WINDOW_ROWS for item, kind in pairs if not kind):
+            return None
+        power = int(equations.term_order.max()) + 2
+        terms = len(equations.term_order)
+        features, noise = np.zeros((_N_WINDOWS, terms)), np.zeros((_N_WINDOWS, terms, terms))
+        for j, (item, kind) in enumerate(pairs):
+            # What an input does between its samples is known.
+            level, key, held = 0.0 if kind else _noise_std(item), item.times.tobytes(), kind == "hold"
+            integrals = held_bump_quadrature if held else bump_quadrature
+            for order in range(equations.max_order(j) + 1):
+                if (key, held, order, half_width) not in quadrature_cache:
+                    made = (-1.0) ** order * integrals(item.times, centres, width, power, order)
+                    quadrature_cache[key, held, order, half_width] = made
+            own = np.flatnonzero(equations.term_series == j)
+            rows = np.stack([quadrature_cache[key, held, int(equations.term_order[k]), half_width] for k in own])
+            features[:, own] = (rows @ item.values).T
+            # Noise of one series correlates all terms in which it occurs.
+            noise[:, own[:, None], own] = level**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
+        grid = np.linspace(start, stop, _N_FORCING_TIMES)
+        return cls(equations, features, noise, grid, bump_quadrature(grid, centres, width, power, 0))
+
+    @property
+    def n_residuals(self) -> int:
+        """How many residuals there are."""
+        return self.equations.n_equations * len(self.integrals)
+
+    @cached_property
+    def _equation_terms(self) -> list[tuple[NDArray[np.intp], Array, Array]]:
+        """Which terms belong to each equation, with their integrals and the covariance of these."""
+        every = [np.flatnonzero(self.equations.term_equation == n) for n in range(self.equations.n_equations)]
+        return [(own, self.integrals[:, own], self.integral_covariance[:, own[:, None], own]) for own in every]
+
+    def evaluate(self, theta: Array, parameter_indices: list[int], derivatives: Array) -> tuple[Array, Array]:
+        """Return residuals relative to their noise, (equations * windows,), and derivatives, (..., parameters).
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of all parameters.
+        parameter_indices : list of int
+            In which of them derivatives are wanted.
+        derivatives : array
+            Derivatives of these on the scale of the search.
+        """
+        with np.errstate(all="ignore"):
+            values, gradient = self.equations.coefficients.evaluate(theta)
+            gradient = gradient[parameter_indices] * derivatives[:, None]
+            sides = self.equations.forcing.evaluate_with_jacobian(theta, self.forcing_times)
+            residuals, jacobians = [], []
+            for (members, F, G), (side, d_side) in zip(self._equation_terms, sides, strict=True):
+                c, dc = values[members], gradient[:, members]
+                total = F @ c - self.forcing_weights @ side
+                d_total = F @ dc.T - self.forcing_weights @ (d_side[parameter_indices] * derivatives[:, None]).T
+                Gc = G @ c
+                deviation = np.sqrt(np.maximum(Gc @ c, 1e-300))
+                relative = total / deviation
+                d_deviation = (Gc @ dc.T) / deviation[:, None]
+                residuals.append(relative)
+                jacobians.append((d_total - relative[:, None] * d_deviation) / deviation[:, None])
+        found, slope = np.concatenate(residuals), np.concatenate(jacobians)
+        bad = ~np.isfinite(found) | ~np.isfinite(slope).all(axis=1) | (np.abs(found) > 1e100)
+        return np.where(bad, 1e6, found), np.where(bad[:, None], 0.0, slope)
+
+
+@dataclass(frozen=True)
+class _MultiRecordWeakForm:
+    """The integrals over windows of one width in all records together.
+
+    Parameters
+    ----------
+    forms : list of _WeakForm
+        Of each record that holds enough.
+    parameter_indices : list of int
+        The learned parameters that occur in any of them.
+    """
+
+    forms: list[_WeakForm]
+    parameter_indices: list[int]
+
+    @property
+    def n_residuals(self) -> int:
+        """How many residuals there are."""
+        return sum(form.n_residuals for form in self.forms)
+
+    def evaluate(self, theta: Array, derivatives: Array) -> tuple[Array, Array]:
+        """Return residuals relative to their noise, and derivatives, of all records.
+
+        Parameters
+        ----------
+        theta, derivatives : arrays
+            As for each record.
+        """
+        found = [form.evaluate(theta, self.parameter_indices, derivatives) for form in self.forms]
+        residuals, jacobians = zip(*found, strict=True)
+        return np.concatenate(residuals), np.concatenate(jacobians)
+
+
+def _thin_record(equations: InputOutputEquations) -> list[TimeSeries]:
+    """Return all series of a record, thinned."""
+    pairs = zip(equations.series, equations.holds, strict=True)
+    return [_thin_series(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
+
+
+def _thin_series(item: TimeSeries) -> TimeSeries:
+    """Return a series with one value for each time, and no more values than needed."""
+    times, where = np.unique(item.times, return_inverse=True)
+    counts = np.bincount(where)
+    values = np.bincount(where, item.values) / counts
+    std = np.bincount(where, np.nan_to_num(item.std)) / counts
+    step = max(1, len(times) // _MAX_WEAK_FORM_ROWS)
+    return TimeSeries(item.observable, times[::step], values[::step], std[::step])
+
+
+def _thin_input(item: TimeSeries, hold: str, window: tuple[float, float]) -> TimeSeries:
+    """Return the samples of an input that say something new; averages of neighbours where there are too many."""
+    times, values = item.times, item.values
+    if hold == "linear":
+        # Beyond its samples it stays as it is.
+        start, stop = min(window[0], float(times[0])), max(window[1], float(times[-1]))
+        times = np.unique(np.concatenate([[start], times, [stop]]))
+        values = np.interp(times, item.times, item.values)
+    else:
+        new = np.concatenate([[True], np.diff(values) != 0])
+        times, values = times[new], values[new]
+    if len(times) > _MAX_WEAK_FORM_ROWS:
+        step = len(times) // _MAX_WEAK_FORM_ROWS + 1
+        if hold == "hold":
+            # The mean of what is held: integrals over windows, which are longer, hardly see the difference.
+            area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+            places = np.append(np.arange(0, len(times) - 1, step), len(times) - 1)
+            means = np.diff(area[places]) / np.diff(times[places])
+            times, values = times[places], np.append(means, values[-1])
+        else:
+            times, values = times[::step], values[::step]
+    return TimeSeries(item.observable, times, values, np.zeros(len(times)))
+
+
+def _noise_std(item: TimeSeries) -> float:
+    """Return about how noisy a series is, interpolation included: what third differences leave."""
+    scatter = estimate_noise_std(item.values) if len(item.values) > 4 else 0.0
+    spread = float(item.values.std())
+    return float(max(scatter, item.std.mean(), _MIN_WEAK_NOISE_FRACTION * spread, 1e-300))
+
+
+def bump_quadrature(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
+    """Return what each value contributes to integrals of a function times derivatives of bumps, shape (windows, n).
+
+    The function is a straight line between its values; against that the integrals are exact: second differences of the
+    second antiderivative of what stands beside it.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Of the values, ascending.
+    centres : array, shape (windows,)
+        Of the bumps.
+    width : float
+        Half of that of a bump.
+    power, order : int
+        p of the bump, and how often it is differentiated.
+    """
+    bump = Polynomial([1.0, 0.0, -1.0]) ** power
+    twice = bump.deriv(order - 2) if order > 2 else bump.integ(2 - order, lbnd=-1.0) if order < 2 else bump
+    s = (times[None, :] - centres[:, None]) / width
+    inside = np.clip(s, -1.0, 1.0)
+    # Beyond the bump its antiderivative goes on along its tangent.
+    values = twice(inside) + twice.deriv()(inside) * (s - inside)
+    steps = np.diff(times) / width
+    slopes = np.diff(values, axis=1) / steps
+    first = slopes[:, :1] - twice.deriv()(inside[:, :1])
+    last = twice.deriv()(inside[:, -1:]) - slopes[:, -1:]
+    return np.asarray(width ** (1 - order) * np.concatenate([first, np.diff(slopes, axis=1), last], axis=1))
+
+
+def held_bump_quadrature(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
+    """Return what each value contributes to integrals of a held function times derivatives of bumps, (windows, n).
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Of the values, ascending; each holds until the next, the first one before and the last one after all others.
+    centres, width, power, order
+        As in `bump_quadrature`.
+    """
+    bump = Polynomial([1.0, 0.0, -1.0]) ** power
+    once = bump.deriv(order - 1) if order > 1 else bump.integ(1, lbnd=-1.0) if order < 1 else bump
+    edges = once(np.clip((times[None, :] - centres[:, None]) / width, -1.0, 1.0))
+    edges[:, 0] = once(-1.0)
+    last = np.full((len(centres), 1), once(1.0))
+    return np.asarray(width ** (1 - order) * np.diff(np.concatenate([edges, last], axis=1), axis=1))
+
+
+#: The longest delay that is tried, as a share of the record, and by which factor two neighbours differ.
+_MAX_DELAY_FRACTION, _DELAY_GRID_RATIO = 0.3, 1.5
+#: How many combinations of delays are tried at most.
+_MAX_DELAY_COMBINATIONS = 40
+#: Half widths of the windows of the weak form, as shares of the record.
+_DELAY_WINDOW_HALF_WIDTHS = (0.12, 0.03)
+
+
+def find_delay_parameters(system: System, layout: ParameterLayout) -> list[int]:
+    """Return the learned parameters that the delays of a system depend on, by number.
+
+    Parameters
+    ----------
+    system : System
+    layout : Layout
+        Which parameters are learned.
+    """
+    times = [name.time for name in system.delayed_channels]
+    elements = [part for time in times for part in (time.numerator, time.denominator)]
+    seen = parameters_occurring(system.operator.ring, elements)
+    return [number for number in layout.free_parameters if number in seen]
+
+
+def build_delay_grid(times: Array) -> Array:
+    """Return delays to try: from half a sampling step to a good share of the record.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Of the measurements.
+
+    Examples
+    --------
+    >>> delay_grid(np.arange(11.0)).round(2).tolist()
+    [0.5, 0.75, 1.12, 1.69, 2.53]
+    """
+    gaps = time_gaps([times])
+    if len(gaps) < 2:
+        return np.zeros(0)
+    shortest, longest = 0.5 * float(np.median(gaps)), _MAX_DELAY_FRACTION * float(np.ptp(times))
+    count = int(np.floor(np.log(max(longest / shortest, 1.0)) / np.log(_DELAY_GRID_RATIO))) + 1
+    return np.asarray(shortest * _DELAY_GRID_RATIO ** np.arange(count))
+
+
+def scan_delays(
+    system: System, equations: Sequence[InputOutputEquations], layout: ParameterLayout, generator: np.random.Generator
+) -> list[Array]:
+    """Return values of the parameters for many delays, each of shape (p,), NaN where they do not occur.
+
+    Parameters
+    ----------
+    system : System
+    equations : sequence of ImpliedEquations
+        Between what was measured in each record; inputs are not delayed yet.
+    layout : Layout
+        Which parameters are learned, and on which scale.
+    generator : numpy.random.Generator
+        For the points that least-squares searches start from.
+    """
+    table = ScalarFunctions(system.operator.ring, [name.time for name in system.delayed_channels])
+    numbers = find_delay_parameters(system, layout)
+    # The longest record has the longest delays.
+    longest = max(equations, key=lambda each: each.window[1] - each.window[0])
+    measured = [item.times for item, kind in zip(longest.series, longest.holds, strict=True) if not kind]
+    grid = build_delay_grid(np.concatenate(measured)).tolist()
+    tried = list(product(grid, repeat=len(numbers)))
+    tried = [
+        tried[k]
+        for k in np.unique(np.linspace(0, len(tried) - 1, min(len(tried), _MAX_DELAY_COMBINATIONS)).astype(int))
+    ]
+    found: list[Array] = []
+    integrals: list[QuadratureCache] = [{} for _ in equations]
+    for values in tried:
+        theta = np.where(np.isnan(layout.fixed_values), 1.0, layout.fixed_values)
+        theta[numbers] = values
+        delays, _ = table.evaluate(theta)
+        shifted, near = [each.with_delays(delays) for each in equations], found[-1] if found else None
+        for guess in fit_weak_form(
+            shifted, layout, generator, _DELAY_WINDOW_HALF_WIDTHS, initial_theta=near, quadrature_caches=integrals
+        )[:1]:
+            guess[numbers] = values
+            found.append(guess)
+    return found

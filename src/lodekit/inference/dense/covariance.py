@@ -1,0 +1,417 @@
+"""Measurements in memory as the dense engine sees them: all different times, and which observable at which.
+
+What the covariance of the data is made of: stacks of derivatives over pairs of times, and sums of them.
+
+Symmetric matrices over all measurements, and their blocks over pairs of observables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import check_consistent_exact_values
+from lodekit.errors import LodekitError
+from lodekit.inference.stacked_measurements import StackedMeasurements
+from lodekit.prior.channel_prior.lag_covariance import LagCovariance, TimeLags
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.kernels import Kernel, average_kernel_with_lag
+from lodekit.prior.modes import ModeGroup
+from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.prior.spectra import SpectralPoint
+
+__all__ = [
+    "AveragedKernelDerivatives",
+    "CovarianceTerms",
+    "DenseData",
+    "KernelDerivatives",
+    "assemble_covariance",
+    "contract_kernel_gradient",
+    "evaluate_kernel_derivatives",
+    "split_observable_pairs",
+    "symmetrize",
+]
+
+
+Array = NDArray[np.float64]
+
+#: Coefficients; basis functions of the modes and means, each with derivatives in the parameters.
+DesignWithJacobians = tuple[Coefficients, tuple[list[Array], list[Array]], tuple[list[Array], list[Array]]]
+
+
+@dataclass(frozen=True)
+class DenseData(StackedMeasurements):
+    """Measurements in memory with their prior, as the dense engine sees them.
+
+    `prior`, `times`, `index`, `values`, `noise` and `log_jacobian` are those of `StackedMeasurements`.
+    """
+
+    @classmethod
+    def from_series(cls, prior: Prior, series: Sequence[TimeSeries]) -> Self:
+        """Return measurements in memory with their prior.
+
+        Parameters
+        ----------
+        prior : Prior
+            Of the measured observables.
+        series : sequence of Series
+            One for each observable of the prior, in its order.
+        """
+        if prior.disturbances:
+            raise LodekitError("a matrix has no disturbances, which are processes with states; use engine='markov'")
+        check_consistent_exact_values(series)
+        return super().from_series(prior, series)
+
+    @property
+    def latents(self) -> tuple[Kernel, ...]:
+        """The covariances of the free functions."""
+        return self.prior.kernels
+
+    @property
+    def groups(self) -> tuple[ModeGroup, ...]:
+        """The groups of basis functions of the modes that share a variance."""
+        return self.prior.groups
+
+    def gather_rows(self, parts: Sequence[Array]) -> Array:
+        """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
+        return np.concatenate([part[index] for part, index in zip(parts, self.index, strict=True)])
+
+    def scatter_add(self, values: Array) -> Array:
+        """Return values of all measurements, (m, s), added up at the times of each observable: shape (o, n, s)."""
+        found = np.zeros((len(self.index), len(self.times), values.shape[1]))
+        for o, index in enumerate(self.index):
+            np.add.at(found[o], index, values[self.offsets[o] : self.offsets[o + 1]])
+        return found
+
+    @cached_property
+    def is_complete_grid(self) -> bool:
+        """Whether every observable was measured exactly once at every time."""
+        every = np.arange(len(self.times))
+        return all(np.array_equal(index, every) for index in self.index)
+
+    @cached_property
+    def time_differences(self) -> Array:
+        """Differences of scaled times, shape (n, n)."""
+        return self.scaled_times[:, None] - self.scaled_times[None, :]
+
+    @cached_property
+    def unique_lags(self) -> tuple[Array, NDArray[np.intp]]:
+        """The different lags, shape (k,), and which one each pair of times has, (n, n): few where times are regular."""
+        found, places = np.unique(self.time_differences, return_inverse=True)
+        return found, places.reshape(self.time_differences.shape)
+
+    @cached_property
+    def lag_grid(self) -> TimeLags:
+        """All pairs of times, for the channel prior."""
+        return TimeLags(self.scaled_times, self.observables.longest_window)
+
+    def channel_covariance(
+        self, coefficients: Coefficients, hyper: Hyperparameters, noise_variance: Array
+    ) -> LagCovariance | None:
+        """Return the covariance of the channel prior over all pairs of times; None where it is not finite.
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables.
+        hyper : Hyperparameters
+        noise_variance : array, shape (n,)
+            Variances of all measurements, in scaled units.
+        """
+        parts = np.split(noise_variance, self.offsets[1:-1])
+        least = np.array([np.min(part, initial=np.inf) for part in parts])
+        return self.lag_grid.covariance(
+            SpectralPoint.from_hyperparameters(coefficients, self.channel_coefficients(hyper.theta), hyper), least
+        )
+
+    def channel_coefficients(self, theta: Array) -> Coefficients | None:
+        """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of the parameters.
+        """
+        if self.prior.channels is None:
+            return None
+        key = theta.tobytes()
+        kept = self._channel_cache.get("last")
+        if kept is None or kept[0] != key:
+            kept = self._channel_cache["last"] = (key, self.prior.channels.evaluate(theta))
+        return kept[1]
+
+    @cached_property
+    def _channel_cache(self) -> dict[str, tuple[bytes, Coefficients]]:
+        return {}
+
+    def evaluate_design(self, theta: Array, *, with_gradient: bool) -> DesignWithJacobians:
+        """Return coefficients, basis functions of the modes, and means at all times, scaled, with derivatives.
+
+        The last answer is kept: many evaluations after each other change hyperparameters only.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of the parameters, in which derivatives are taken.
+        with_gradient : bool
+            Whether derivatives of the basis functions are wanted.
+        """
+        key = (theta.tobytes(), with_gradient)
+        kept = self._design_cache.get("last")
+        if kept is None or kept[0] != key:
+            found = self.observables.evaluate(theta)
+            basis = self.observables.mode_basis(found, self.groups, self.scaled_times, with_jacobian=with_gradient)
+            kept = self._design_cache["last"] = (
+                key,
+                (found, basis, self.observables.means(found, self.times, with_jacobian=with_gradient)),
+            )
+        return kept[1]
+
+    @cached_property
+    def _design_cache(self) -> dict[str, tuple[tuple[bytes, bool], DesignWithJacobians]]:
+        return {}
+
+
+@dataclass(frozen=True)
+class CovarianceTerms:
+    """All that the covariance of the data is made of, but the derivatives of the covariances over pairs of times.
+
+    Parameters
+    ----------
+    coefficients : Coefficients
+    basis, basis_jacobian : lists of arrays
+        Basis functions of the modes for each observable, (n, r), and their derivatives, (p, n, r).
+    means_jacobian : list of arrays, shape (p, n)
+        Derivatives of the particular solution.
+    pair_weights : list of arrays, shape (o, o, m)
+        For each free function, the coefficients of the derivatives of its covariance.
+    mode_variance : array, shape (r,)
+    residual : array, shape (n,)
+        The data without the particular solution, in scaled units.
+    noise_variance : array, shape (n,)
+        Variances in scaled units.
+    """
+
+    coefficients: Coefficients
+    basis: list[Array]
+    basis_jacobian: list[Array]
+    means_jacobian: list[Array]
+    pair_weights: list[Array]
+    mode_variance: Array
+    residual: Array
+    noise_variance: Array
+
+    @property
+    def kernel_order(self) -> int:
+        """The highest derivative of a covariance that is needed."""
+        return 2 * (int(self.coefficients.free.shape[-1]) - 1)
+
+
+@dataclass(frozen=True)
+class AveragedKernelDerivatives:
+    """Derivatives of a covariance over all pairs of times, for averages: other ones for each pair of intervals.
+
+    Parameters
+    ----------
+    interval_index : array of int, shape (o,)
+        The number of the interval of each observable.
+    derivatives : dict of (int, int) to array, shape (m, n, n)
+        By the numbers of two intervals.
+    lag_weighted : dict of (int, int) to array, shape (m, n, n)
+        Averages of the same times the scaled lag, where these are needed.
+    """
+
+    interval_index: NDArray[np.intp]
+    derivatives: dict[tuple[int, int], Array]
+    lag_weighted: dict[tuple[int, int], Array]
+
+    def for_pair(self, i: int, j: int) -> Array:
+        """Return those of two observables.
+
+        Parameters
+        ----------
+        i, j : int
+            Their numbers.
+        """
+        return self.derivatives[int(self.interval_index[i]), int(self.interval_index[j])]
+
+    def contract(self, blocks: Array) -> tuple[Array, Array | None]:
+        """Return sums of blocks times the derivatives for each pair of observables, and times those with the lag.
+
+        Parameters
+        ----------
+        blocks : array, shape (o o, n n)
+        """
+        count, found = len(self.interval_index), []
+        for parts in (self.derivatives, self.lag_weighted):
+            total = np.zeros((count, count, len(next(iter(self.derivatives.values())))))
+            for i, j in np.ndindex(count, count) if parts else ():
+                own = parts[int(self.interval_index[i]), int(self.interval_index[j])]
+                total[i, j] = own.reshape(len(own), -1) @ blocks[i * count + j]
+            found.append(total)
+        return found[0], found[1] if self.lag_weighted else None
+
+
+KernelDerivatives = Array | AveragedKernelDerivatives
+
+
+def evaluate_kernel_derivatives(
+    data: DenseData, latent: Kernel, lengthscale: float, order: int, windows: Array | None, *, with_gradient: bool
+) -> KernelDerivatives:
+    """Return the derivatives of a covariance over all pairs of times, up to an order.
+
+    Parameters
+    ----------
+    data : DenseData
+    latent : Latent
+    lengthscale : float
+    order : int
+    windows : array, shape (o,), or None
+        The intervals over which the observables are averaged.
+    with_gradient : bool
+        Whether a gradient will be wanted.
+    """
+    order += latent.extra_derivatives if with_gradient else 0
+    if windows is None:
+        u = data.time_differences / lengthscale
+        stack = np.empty((order + 1, *u.shape))
+        for m, part in enumerate(latent.derivatives(np, u, order)):
+            stack[m] = part
+        return stack
+    lengths, group = np.unique(windows, return_inverse=True)
+    found: list[dict[tuple[int, int], Array]] = [{}, {}]
+    lags, places = data.unique_lags
+    signs = (-1.0) ** np.arange(order + 1)[:, None, None]
+    for a, b in zip(*np.tril_indices(len(lengths)), strict=True):
+        pair = float(lengths[a]), float(lengths[b])
+        own = average_kernel_with_lag(
+            latent, lags, lengthscale, pair, order, with_lag=with_gradient and latent.needs_lag_products
+        )
+        # In the other order the lag has the other sign.
+        for parts, stack, sign in zip(found, own, (signs, -signs), strict=False):
+            parts[int(b), int(a)] = sign * stack[:, places].swapaxes(1, 2)
+            parts[int(a), int(b)] = stack[:, places]
+    return AveragedKernelDerivatives(group, *found)
+
+
+def assemble_covariance(
+    data: DenseData,
+    kernel_derivatives: Sequence[KernelDerivatives],
+    terms: CovarianceTerms,
+    channel_blocks: Array | None = None,
+) -> Array:
+    """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant.
+
+    Parameters
+    ----------
+    data : DenseData
+    kernel_derivatives : sequence of arrays, shape (m, n, n), or of PairStacks
+        For each free function, the derivatives of its covariance over all pairs of times.
+    terms : Prepared
+    channel_blocks : array, shape (o o, n n), optional
+        The covariance over all pairs of times without the modes, where there are no stacks.
+    """
+    weights, basis, variance = terms.pair_weights, terms.basis, terms.mode_variance
+    edges, count, n = data.offsets, len(data.index), len(data.times)
+    plain = [stack for stack in kernel_derivatives if not isinstance(stack, AveragedKernelDerivatives)]
+    if data.is_complete_grid and len(plain) == len(kernel_derivatives):
+        total = np.zeros((count * count, n * n)) if channel_blocks is None else channel_blocks
+        for stack, weight in zip(plain, weights, strict=True):
+            orders = weight.shape[-1]
+            total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
+        # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
+        K = total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n).T
+        if count == 1 and channel_blocks is not None:
+            # Nothing has changed places then: K would be the caller's blocks, and it will be written over.
+            K = K.copy(order="F")
+        if len(variance):
+            stacked = np.concatenate(basis)
+            K += ((stacked * variance) @ stacked.T).T
+        return K
+    K = np.zeros((edges[-1], edges[-1]), order="F")
+    for i in range(count):
+        for j in range(i + 1):
+            block = (basis[i] * variance) @ basis[j].T
+            for each, weight in zip(kernel_derivatives, weights, strict=True):
+                own = each.for_pair(i, j) if isinstance(each, AveragedKernelDerivatives) else each
+                block += np.tensordot(weight[i, j], own[: weight.shape[-1]], axes=1)
+            if channel_blocks is not None:
+                block += channel_blocks[i * count + j].reshape(n, n)
+            block = block[np.ix_(data.index[i], data.index[j])]
+            K[edges[i] : edges[i + 1], edges[j] : edges[j + 1]] = block
+    return K
+
+
+def contract_kernel_gradient(
+    data: DenseData, derivatives: KernelDerivatives, blocks: Array, kernel_index: int, lengthscale: float
+) -> tuple[Array, Array]:
+    """Return ``S_ijm = sum G_ij o h_m`` and the same with the lengthscale derivative of the stack.
+
+    Parameters
+    ----------
+    data : DenseData
+    derivatives : array, shape (m, n, n), or PairStacks
+        Of a free function.
+    blocks : array, shape (o o, n n)
+        G, one row for each pair of observables.
+    kernel_index : int
+        Which free function.
+    lengthscale : float
+        Its own.
+    """
+    count, latent = len(data.index), data.latents[kernel_index]
+    if isinstance(derivatives, AveragedKernelDerivatives):
+        S, lagged = derivatives.contract(blocks)
+        return S, latent.lengthscale_derivative(S, lagged)
+    S = (blocks @ derivatives.reshape(len(derivatives), -1).T).reshape(count, count, -1)
+    lagged = None
+    if latent.needs_lag_products:
+        on_lag = (derivatives * (data.time_differences / lengthscale)).reshape(len(derivatives), -1)
+        lagged = (blocks @ on_lag.T).reshape(count, count, -1)
+    return S, latent.lengthscale_derivative(S, lagged)
+
+
+@lru_cache(maxsize=8)
+def _strict_upper_mask(size: int) -> NDArray[np.bool_]:
+    # In the order of LAPACK's matrices.
+    return np.asfortranarray(np.triu(np.ones((size, size), dtype=bool), 1))
+
+
+def symmetrize(matrix: Array) -> None:
+    """Copy the lower triangle onto the upper one, in place and in panels, so that no second matrix is needed."""
+    size, panel = len(matrix), 256
+    if size <= panel:
+        np.copyto(matrix, matrix.T, where=_strict_upper_mask(size))
+        return
+    for start in range(0, size, panel):
+        stop = min(start + panel, size)
+        block = np.tril(matrix[start:stop, start:stop], -1)
+        matrix[start:stop, start:stop] = np.tril(matrix[start:stop, start:stop]) + block.T
+        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
+
+
+def split_observable_pairs(data: DenseData, G: Array) -> Array:
+    """Return a symmetric matrix over all measurements as one row for each pair of observables, shape (o o, n n).
+
+    Parameters
+    ----------
+    data : DenseData
+    G : array
+    """
+    edges, count, n = data.offsets, len(data.index), len(data.times)
+    if data.is_complete_grid:
+        # G is symmetric, and its transpose lies in the order that is cheap to take apart.
+        return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
+    blocks = np.zeros((count * count, n * n))
+    for i in range(count):
+        for j in range(count):
+            spread = blocks[i * count + j].reshape(n, n)
+            part = G[edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
+            np.add.at(spread, np.ix_(data.index[i], data.index[j]), part)
+    return blocks

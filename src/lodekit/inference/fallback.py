@@ -1,0 +1,323 @@
+"""Evidence and posterior that know their own error: another engine answers where one loses digits, or nobody does.
+
+A dense covariance is nearly singular where noise is low or modes are diffuse: rounding then makes evidence that does
+not exist, and means that are sums of huge weights which cancel. On waves the same evidence is a regression with small
+amplitudes. So where the error that an engine states is too large, and another engine can take the case, that one
+answers; where both are too inaccurate the point is refused: minus infinity for a search, an error in words for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.records import Measurements
+from lodekit.errors import AccuracyError, LodekitError
+from lodekit.inference.engine import Engine, EngineTask, Evidence, Posterior, SearchLimits
+from lodekit.inference.selection import ENGINES, EngineChoice
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Hyperparameters, Prior
+
+__all__ = ["MAX_EVIDENCE_ERROR", "NEGLIGIBLE_MEAN_ERROR", "FallbackEngine", "FallbackPosterior"]
+
+Array = NDArray[np.float64]
+_Result = TypeVar("_Result")
+_ValueWithError = tuple[float, float]
+#: Rounding in a mean, relative to the data, that no derivative in an equation makes visible.
+NEGLIGIBLE_MEAN_ERROR = 1e-11
+#: An error of the log evidence, relative to itself or to the number of measurements: with the first one nobody else is
+#: asked, beyond the second one the point is refused.
+_NEGLIGIBLE_EVIDENCE_ERROR, MAX_EVIDENCE_ERROR = 1e-8, 1e-7
+#: Where the first engine cannot be trusted and the second one is fine, the second one is asked first this near,
+#: relatively.
+_SAME_POINT_TOLERANCE = 0.05
+#: An error of the log evidence, in nats, that changes no answer however small the value is that it belongs to. Without
+#: it, values far below the best would be trusted, whose errors are larger, and the best would be refused.
+_NEGLIGIBLE_ERROR_NATS = 1e-3
+_PRECISION_LOSS_MESSAGE = (
+    "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
+    "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"
+)
+#: With more measurements a second engine would be too dear, or would see sums in place of exact values.
+_MAX_FALLBACK_MEASUREMENTS = 4096
+#: Up to so many measurements, what waves make of the channel prior is held against a matrix; and how far apart, in nats
+#: or relative to the log evidence, the two may be.
+_MAX_CROSS_CHECK_MEASUREMENTS, _CROSS_CHECK_TOLERANCES = 400, (1e-3, 1e-6)
+
+
+@dataclass(frozen=True)
+class FallbackPosterior:
+    """A posterior whose questions are answered by another engine, wherever that one can.
+
+    Parameters
+    ----------
+    primary : Posterior
+        Of the engine that was chosen; the log evidence is its own where its error is not larger.
+    fallback : Posterior
+        The same distribution in a form that loses fewer digits.
+    warning : str
+        A sentence that is told after the warnings of the first; empty for none.
+    """
+
+    primary: Posterior
+    fallback: Posterior
+    warning: str = ""
+
+    @property
+    def value(self) -> float:
+        """The log evidence in the user's units."""
+        return self.primary.value if self.primary.error <= self.fallback.error else self.fallback.value
+
+    @property
+    def error(self) -> float:
+        """About how large an error rounding makes in the log evidence."""
+        return min(self.primary.error, self.fallback.error)
+
+    @property
+    def mean_rounding_error(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data."""
+        return self.fallback.mean_rounding_error
+
+    def warnings(self) -> list[str]:
+        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
+        return [*self.primary.warnings(), *([self.warning] if self.warning else [])]
+
+    def check_exact_values(self) -> None:
+        """Raise where values that were said to be exact are not met."""
+        self.fallback.check_exact_values()
+
+    def mean(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior mean of `observables` at `times`, in the user's units, shape (n, o)."""
+        return self._query(lambda posterior: posterior.mean(observables, times))
+
+    def variance(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
+        return self._query(lambda posterior: posterior.variance(observables, times))
+
+    def covariance(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
+        return self._query(lambda posterior: posterior.covariance(observables, times))
+
+    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        size : int
+            How many functions.
+        generator : numpy.random.Generator
+        """
+        return self._query(lambda posterior: posterior.sample(observables, times, size, generator))
+
+    def _query(self, query: Callable[[Posterior], Array]) -> Array:
+        try:
+            found = query(self.fallback)
+        except LodekitError:
+            return query(self.primary)
+        return found if np.isfinite(found).all() else query(self.primary)
+
+
+@dataclass(frozen=True)
+class FallbackEngine:
+    """An engine, and another one for where it loses digits; what neither can say is refused.
+
+    Parameters
+    ----------
+    primary : Engine
+        The one that was chosen.
+    choice : Choice
+        Its kind.
+    measurements : Measurements
+        What it was made on.
+    task : Case
+        What it was chosen for.
+    """
+
+    primary: Engine
+    choice: EngineChoice
+    measurements: Measurements
+    task: EngineTask
+    _imprecise_points: list[Hyperparameters] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.primary.prior
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return self.primary.size
+
+    @property
+    def search_limits(self) -> SearchLimits:
+        """How far a search may take lengthscales."""
+        return self.primary.search_limits
+
+    @property
+    def benefits_from_threads(self) -> bool:
+        """Whether its matrices are so large that several threads pay."""
+        return self.primary.benefits_from_threads
+
+    @cached_property
+    def fallback(self) -> Engine | None:
+        """The engine that is asked where the first one loses digits; None where there is none."""
+        if self.task.size > _MAX_FALLBACK_MEASUREMENTS:
+            return None
+        # All engines have the same tiny noise in the place of none: those that leave exact values to others can answer.
+        case = replace(self.task, has_exact_values=False)
+        others = [
+            kind for kind in ENGINES.values() if kind is not self.choice.factory and not kind.rejection_reason(case)
+        ]
+        return others[0].create(self.prior, self.measurements, case) if others else None
+
+    def evaluate(self, hyper: Hyperparameters) -> Evidence:
+        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not known."""
+        best = self._most_accurate(hyper, lambda engine: engine.evaluate(hyper), lambda each: (each.value, each.error))
+        return best if self._is_acceptable(best.value, best.error) else Evidence.infeasible(hyper)
+
+    def value(self, hyper: Hyperparameters) -> float:
+        """Return the log evidence in the user's units alone; minus infinity where it is not known."""
+        return self.value_with_error(hyper)[0]
+
+    def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
+        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
+        best = self._most_accurate(hyper, lambda engine: engine.value_with_error(hyper), lambda each: each)
+        return best if self._is_acceptable(*best) else (-np.inf, 0.0)
+
+    def _most_accurate(
+        self,
+        hyper: Hyperparameters,
+        query: Callable[[Engine], _Result],
+        value_with_error_of: Callable[[_Result], _ValueWithError],
+    ) -> _Result:
+        """Return an answer that is fine, or the better one of two.
+
+        The first engine is asked first, except near a point where it was not to be trusted and the second one was fine.
+
+        Parameters
+        ----------
+        hyper : Hyperparameters
+        query : function
+            From an engine to its answer.
+        value_with_error_of : function
+            From an answer to the log evidence and its error.
+        """
+        pairs = [pair for old in self._imprecise_points for pair in zip(hyper.arrays, old.arrays, strict=True)]
+        is_lost = bool(pairs) and all(
+            (np.abs(own - old) <= _SAME_POINT_TOLERANCE * np.abs(old)).all() for own, old in pairs
+        )
+        found = query(self.fallback if is_lost and self.fallback is not None else self.primary)
+        if self._is_precise(*value_with_error_of(found)):
+            return found
+        other = self.primary if is_lost else self.fallback
+        if other is None:
+            return found
+        another = query(other)
+        if is_lost:
+            self._imprecise_points.clear()
+        elif self._is_precise(*value_with_error_of(another)) and not self._is_acceptable(*value_with_error_of(found)):
+            self._imprecise_points[:] = [hyper]
+        several = [(value_with_error_of(each), each) for each in (found, another)]
+        return min(several, key=lambda each: each[0][1] if np.isfinite(each[0][0]) else np.inf)[1]
+
+    def posterior(self, hyper: Hyperparameters) -> Posterior:
+        """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""
+        found = self._most_accurate_posterior(hyper)
+        if np.isfinite(found.value) and not self._is_acceptable(found.value, found.error):
+            raise AccuracyError(
+                f"{_PRECISION_LOSS_MESSAGE}; the log evidence at these values, {found.value:.6g}, has an error of about {found.error:.1g}"
+            )
+        return found
+
+    def _most_accurate_posterior(self, hyper: Hyperparameters) -> Posterior:
+        try:
+            first = self.primary.posterior(hyper)
+        except AccuracyError:
+            if self.fallback is None:
+                raise
+            return self.fallback.posterior(hyper)
+        if not np.isfinite(first.value) and self.fallback is not None:
+            # Out of reach for the first one, which would say so only when it is asked for curves.
+            try:
+                return self.fallback.posterior(hyper)
+            except LodekitError:
+                return first
+        if doubt := self._cross_check(hyper, first.value):
+            return FallbackPosterior(first, first, doubt)
+        is_fine = self._is_precise(first.value, first.error)
+        if self.fallback is None or (is_fine and not first.mean_rounding_error > NEGLIGIBLE_MEAN_ERROR):
+            return first
+        try:
+            with np.errstate(all="ignore"):
+                second = self.fallback.posterior(hyper)
+                # Averages begin before their times, where nothing was measured.
+                back = self.prior.units.unscale_durations(self.prior.observables.longest_window)
+                edges = np.asarray(self.measurements.window) + np.array([back, 0.0])
+                at_data = second.mean(self.prior.observables, edges)
+        except LodekitError:
+            return first
+        is_better = second.mean_rounding_error < first.mean_rounding_error or not (
+            is_fine or second.error > first.error
+        )
+        return FallbackPosterior(first, second) if np.isfinite(at_data).all() and is_better else first
+
+    def _cross_check(self, hyper: Hyperparameters, value: float) -> str:
+        """Return that waves miss a part of the channel prior, as a sentence; empty where a matrix says the same.
+
+        Waves say themselves what they miss; this is a second witness, where it is cheap.
+        """
+        is_on_waves = self.task.channel_prior and self.choice.factory.name == "spectral"
+        if (
+            not is_on_waves
+            or self.task.size > _MAX_CROSS_CHECK_MEASUREMENTS
+            or self.fallback is None
+            or not np.isfinite(value)
+        ):
+            return ""
+        with np.errstate(all="ignore"):
+            other, error = self.fallback.value_with_error(hyper)
+        if not np.isfinite(other) or abs(other - value) <= max(
+            _CROSS_CHECK_TOLERANCES[0], _CROSS_CHECK_TOLERANCES[1] * abs(value), error
+        ):
+            return ""
+        return (
+            f"waves miss a part of the prior of the channels: the log evidence is {value:.6g} by them and {other:.6g} "
+            "by a matrix; fit with engine='dense'"
+        )
+
+    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
+        """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables, at some values of the parameters.
+        """
+        return self.primary.mean_squares(coefficients)
+
+    def explain_failure(self, hyper: Hyperparameters) -> str:
+        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+        if found := self.primary.explain_failure(hyper):
+            return found
+        several = [engine.value_with_error(hyper) for engine in (self.primary, self.fallback) if engine is not None]
+        known = [each for each in several if np.isfinite(each[0])]
+        return _PRECISION_LOSS_MESSAGE if known and not any(self._is_acceptable(*each) for each in known) else ""
+
+    def _is_precise(self, value: float, error: float) -> bool:
+        """Return whether a log evidence is finite and its error so small that nobody else has to be asked."""
+        return bool(np.isfinite(value) and error <= _NEGLIGIBLE_EVIDENCE_ERROR * max(self.size, abs(value)))
+
+    def _is_acceptable(self, value: float, error: float) -> bool:
+        """Return whether a log evidence is finite and its error changes no answer."""
+        return bool(
+            np.isfinite(value) and error <= max(MAX_EVIDENCE_ERROR * max(self.size, abs(value)), _NEGLIGIBLE_ERROR_NATS)
+        )

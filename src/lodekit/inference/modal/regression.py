@@ -1,0 +1,446 @@
+"""Measurements as the modal engine sees them: all different times, and the modes there, by interpolation of few.
+
+Modes are as smooth as their exponents are small: polynomials on panels of the time axis, through a few nodes each, give
+them at any number of times to rounding. The way back, from derivatives at all times to derivatives at the nodes, is the
+transposed of the same sparse matrix; so derivatives in the parameters are only ever made at the nodes. Modes that have
+died away need no panels, and where all have, no rows.
+
+The log evidence of modes beside known functions: a Bayesian linear regression with a handful of columns.
+
+With D the modes at the measurements, r the data without all that is known, both in units of the noise, and amplitudes
+that are standard normal, ``A = I + D^T D`` and ``-2 log evidence = |r - D mu|^2 + |mu|^2 + log|A| + constants``. A QR
+factorization of D above the identity, beside r above zero, gives all of it without squaring the condition, and takes
+time in proportion to the number of measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.sparse import csr_array
+
+from lodekit.data.noise import MeasurementNoise
+from lodekit.inference.engine import Evidence
+from lodekit.inference.stacked_measurements import StackedMeasurements
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.prior import Hyperparameters
+
+__all__ = ["ModalData", "ModalRegression", "ModeGrid", "evaluate_modal", "solve_modal"]
+
+
+Array = NDArray[np.float64]
+#: Nodes of a panel, and how far a mode may turn or decay on half of one: the error is below 1e-13 then.
+_PANEL_NODES, _MAX_PANEL_PHASE = 16, 1.8
+#: A mode that has decayed by so many e-foldings is gone: it was of the size of the data, or less, at the start.
+_MAX_DECAY_EXPONENT = 44.0
+#: Nodes are worth while where they are fewer than this share of the times.
+_MAX_NODE_RATIO = 0.5
+#: So many grids are kept.
+_MAX_CACHED_GRIDS = 4
+
+
+@dataclass(frozen=True)
+class ModeGrid:
+    """Nodes from which the modes are had at the first of all times; later they are gone.
+
+    Parameters
+    ----------
+    nodes : array, shape (k,)
+        Scaled times.
+    interpolation : sparse array, shape (a, k), or None
+        Takes functions on the nodes to the first a times; None where the nodes are these.
+    n_times : int
+        a.
+    """
+
+    nodes: Array
+    interpolation: Any
+    n_times: int
+
+    def interpolate(self, functions: Array) -> Array:
+        """Return functions at the first times, shape (a, r), from those on the nodes, (k, r)."""
+        return functions if self.interpolation is None else np.asarray(self.interpolation @ functions)
+
+    def interpolate_adjoint(self, gradients: Array) -> Array:
+        """Return derivatives in functions on the nodes, shape (k, r), from those at the first times, (a, r)."""
+        return gradients if self.interpolation is None else np.asarray(self._interpolation_transposed @ gradients)
+
+    @cached_property
+    def _interpolation_transposed(self) -> Any:
+        return self.interpolation.T
+
+
+def build_mode_grid(times: Array, rates: Sequence[float], lifetimes: Sequence[float]) -> ModeGrid:
+    """Return nodes on panels for modes of some rates, and the interpolation to some times.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Scaled, ascending.
+    rates, lifetimes : sequences of float
+        How fast each mode turns or decays, and how long it lives, from the first time on.
+
+    Examples
+    --------
+    >>> grid = make_grid(np.linspace(0.0, 1.0, 2000), [30.0], [1.5])
+    >>> found = grid.spread(np.exp(-30.0 * grid.nodes)[:, None])[:, 0]
+    >>> bool(np.abs(found - np.exp(-30.0 * np.linspace(0.0, 1.0, 2000))).max() < 1e-13)
+    True
+    """
+    low, high = float(times[0]), float(times[-1])
+    stop = min(high, low + max(lifetimes, default=0.0))
+    count = int(np.searchsorted(times, stop, side="right"))
+    edges, most = [low], _MAX_NODE_RATIO * count / _PANEL_NODES
+    while edges[-1] < stop and len(edges) <= most + 1.0:
+        alive = [rate for rate, life in zip(rates, lifetimes, strict=True) if life > edges[-1] - low]
+        # No panel is longer than the time in which modes live.
+        edges.append(
+            edges[-1] + 2.0 * _MAX_PANEL_PHASE / max(*alive, 1e-300, 2.0 * _MAX_PANEL_PHASE / max(stop - low, 1e-300))
+        )
+    if len(edges) < 2 or len(edges) > most + 1.0:
+        return ModeGrid(times[:count], None, count)
+    bounds = np.array(edges)
+    widths = np.diff(bounds)
+    points = np.cos(np.pi * (np.arange(_PANEL_NODES) + 0.5) / _PANEL_NODES)
+    nodes = bounds[:-1, None] + widths[:, None] * 0.5 * (1.0 + points)
+    panel = np.clip(np.searchsorted(bounds, times[:count], side="right") - 1, 0, len(widths) - 1)
+    position = 2.0 * (times[:count] - bounds[panel]) / widths[panel] - 1.0
+    inverse = np.linalg.inv(chebyshev.chebvander(points, _PANEL_NODES - 1))
+    values = chebyshev.chebvander(position, _PANEL_NODES - 1) @ inverse
+    places = (_PANEL_NODES * panel[:, None] + np.arange(_PANEL_NODES)).ravel()
+    starts = _PANEL_NODES * np.arange(count + 1)
+    return ModeGrid(nodes.ravel(), csr_array((values.ravel(), places, starts), shape=(count, nodes.size)), count)
+
+
+@dataclass(frozen=True)
+class ModalData(StackedMeasurements):
+    """Measurements in memory with their prior, which has no free functions, as the modal engine sees them.
+
+    `prior`, `times`, `index`, `values`, `noise` and `log_jacobian` are those of `StackedMeasurements`.
+    """
+
+    _grids: dict[Any, ModeGrid] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_grids": {}}
+
+    @cached_property
+    def observable_rows(self) -> list[slice]:
+        """Where the measurements of each observable stand among all."""
+        return [slice(low, high) for low, high in pairwise(self.offsets.tolist())]
+
+    @cached_property
+    def noises(self) -> list[MeasurementNoise]:
+        """The noise of each observable: of all its measurements, or of one of them where all have the same."""
+        parts = [self.noise.select(rows) for rows in self.observable_rows]
+        return [part.select(slice(0, 1)) if part.is_homoscedastic else part for part in parts]
+
+    def gather_rows(self, functions: Sequence[Array]) -> list[Array]:
+        """Return functions at all times, one for each observable, at its measurements: each of shape (m, ...).
+
+        Parameters
+        ----------
+        functions : sequence of arrays, shape (n, ...)
+        """
+        triples = zip(functions, self.index, self.is_complete_grid, strict=True)
+        return [part if full else part[index] for part, index, full in triples]
+
+    def scatter_add(self, observable: int, values: Array) -> Array:
+        """Return sums over measurements of an observable at each time, shape (n,): the transposed of `pick`.
+
+        Parameters
+        ----------
+        observable : int
+            Its number.
+        values : array, shape (m,)
+        """
+        if self.is_complete_grid[observable]:
+            return values
+        return np.bincount(self.index[observable], values, minlength=len(self.times)).astype(float)
+
+    @cached_property
+    def is_complete_grid(self) -> list[bool]:
+        """Whether each observable was measured once at every time."""
+        return [len(i) == len(self.times) and not (np.diff(i) != 1).any() for i in self.index]
+
+    def active_rows(self, n_times: int) -> list[slice]:
+        """Return, for each observable, which of all measurements were made at the first times; `n_times` of these."""
+        ends = [int(np.searchsorted(index, n_times)) for index in self.index]
+        return [slice(rows.start, rows.start + end) for rows, end in zip(self.observable_rows, ends, strict=True)]
+
+    def mode_grid(self, coefficients: Coefficients) -> ModeGrid:
+        """Return nodes that are close enough for the modes at some values of the parameters.
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables; they hold the exponents of the modes.
+        """
+        found = self.observables.exponents(coefficients, self.prior.groups, include_signals=False)
+        # In powers of two, so that neighbours in a search share them.
+        rates = np.exp2(np.ceil(np.log2(np.maximum(np.abs(found), 1e-3))))
+        lives = np.where(
+            found.real < 0, _MAX_DECAY_EXPONENT / np.exp2(np.floor(np.log2(np.maximum(-found.real, 1e-3)))), np.inf
+        )
+        # An average sees what was there when its interval began.
+        lives = lives + self.observables.longest_window
+        key = tuple(sorted(zip(rates.tolist(), lives.tolist(), strict=True)))
+        if key not in self._grids:
+            while len(self._grids) >= _MAX_CACHED_GRIDS:
+                self._grids.pop(next(iter(self._grids)))
+            self._grids[key] = build_mode_grid(self.scaled_times, rates.tolist(), lives.tolist())
+        return self._grids[key]
+
+
+#: So many rows are factorized at once.
+_CHUNK_ROWS = 16384
+#: The relative error of an entry of the design, of the known functions and of the factorization, in practice.
+_RELATIVE_ROUNDING_ERROR = 2e-15
+#: About so many rows tell how large rounding errors are.
+_N_ERROR_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class ModalRegression:
+    """The regression solved at some hyperparameters.
+
+    Parameters
+    ----------
+    coefficients : Coefficients
+        Of the measured observables.
+    grid : Grid
+        The nodes that the modes were computed at.
+    active_rows : list of slice
+        For each observable, the measurements that modes reach.
+    design : array, shape (a, r)
+        The modes times their prior deviations, in units of the noise, at these measurements.
+    residuals : array, shape (m,)
+        What the fit leaves of the data, in units of the noise.
+    noise_std : list of arrays
+        Of the noise of each observable, scaled: shape (1,) where it is that of all its measurements.
+    mean : array, shape (r,)
+        Of the amplitudes.
+    precision_root : array, shape (r, r)
+        Upper triangular R with ``R^T R = A``.
+    value : float
+        The log evidence in the user's units.
+    error : float
+        About how large an error rounding makes in it.
+    """
+
+    coefficients: Coefficients
+    grid: ModeGrid
+    active_rows: list[slice]
+    design: Array
+    residuals: Array
+    noise_std: list[Array]
+    mean: Array
+    precision_root: Array
+    value: float
+    error: float
+
+    @property
+    def covariance_root(self) -> Array:
+        """``R^-1``: the covariance of the amplitudes is its product with its transposed."""
+        return np.asarray(solve_triangular(self.precision_root, np.eye(len(self.precision_root)), check_finite=False))
+
+
+def solve_modal(data: ModalData, hyper: Hyperparameters) -> ModalRegression | None:
+    """Return the regression solved; None where something is not finite.
+
+    Parameters
+    ----------
+    data : ModalData
+    hyper : Hyperparameters
+    """
+    with np.errstate(all="ignore"):
+        return _solve_regression(data, hyper)
+
+
+def _solve_regression(data: ModalData, hyper: Hyperparameters) -> ModalRegression | None:
+    observables, groups = data.observables, data.prior.groups
+    values = observables.evaluate(hyper.theta)
+    if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns)):
+        return None
+    grid = data.mode_grid(values)
+    basis, _ = observables.mode_basis(values, groups, grid.nodes, with_jacobian=False)
+    means, _ = observables.means(values, data.times, with_jacobian=False)
+    deviations = [np.sqrt(noise.variance(hyper.noise_std)) for noise in data.noises]
+    known, parts = data.gather_rows(means), data.active_rows(grid.n_times)
+    design = _design_matrix(data, grid, parts, basis, deviations) * data.prior.mode_std(hyper.mode_amplitudes)
+    rest = np.empty(len(data.values))
+    for rows, part, deviation in zip(data.observable_rows, known, deviations, strict=True):
+        np.subtract(data.values[rows], part, out=rest[rows])
+        rest[rows] /= deviation
+    target = np.concatenate([rest[part] for part in parts])
+    if not np.isfinite(design).all() or not np.isfinite(target).all():
+        return None
+    R, size = _qr_triangular_factor(design, target), design.shape[1]
+    root, image = R[:size, :size], R[:size, size]
+    diagonal = np.abs(np.diag(root))
+    if not (diagonal > 0).all():
+        return None
+    mean = np.asarray(solve_triangular(root, image, check_finite=False)) if size else np.zeros(0)
+    fitted = design @ mean
+    through = float(np.linalg.norm((target - fitted) * fitted))
+    for place, own in zip(parts, np.split(fitted, _part_boundaries(parts)), strict=True):
+        rest[place] -= own
+    deviance = float(rest @ rest) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
+    # One deviation may be that of all measurements of an observable; there may be no measurement.
+    measured = [
+        (rows.stop - rows.start, part) for rows, part in zip(data.observable_rows, deviations, strict=True) if len(part)
+    ]
+    logs = [count * float(np.log(part).mean()) for count, part in measured]
+    value = -0.5 * (deviance + 2.0 * sum(logs) + len(rest) * float(np.log(2.0 * np.pi))) + data.log_jacobian
+    if not np.isfinite(value):
+        return None
+    # What relative errors of modes and known functions do to half the deviance.
+    through += _propagated_rounding_error(data, known, rest, deviations)
+    error = 2.0 * _RELATIVE_ROUNDING_ERROR * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(rest)))
+    return ModalRegression(values, grid, parts, design, rest, deviations, mean, root, value, error)
+
+
+def _part_boundaries(parts: list[slice]) -> NDArray[np.intp]:
+    """Return where one part ends and the next one begins, in all of them together."""
+    return np.cumsum([part.stop - part.start for part in parts])[:-1]
+
+
+def _design_matrix(
+    data: ModalData, grid: ModeGrid, parts: list[slice], basis: list[Array], noise_std: list[Array]
+) -> Array:
+    """Return the modes at the measurements that they reach, in units of the noise, shape (a, r)."""
+    found = []
+    for own, index, full, part, deviation in zip(
+        basis, data.index, data.is_complete_grid, parts, noise_std, strict=True
+    ):
+        count, modes = part.stop - part.start, grid.interpolate(own)
+        found.append((modes if full else modes[index[:count]]) / deviation[:count, None])
+    return np.concatenate(found)
+
+
+def _propagated_rounding_error(data: ModalData, known: list[Array], residuals: Array, noise_std: list[Array]) -> float:
+    """Return what relative errors of known functions and data do to half the deviance, seen on some of the rows."""
+    total = 0.0
+    for rows, part, deviation in zip(data.observable_rows, known, noise_std, strict=True):
+        step = (rows.stop - rows.start) // _N_ERROR_ROWS + 1
+        values, own, unit = data.values[rows][::step], part[::step], deviation[::step]
+        sizes = (np.abs(own) + np.abs(values - own)) / unit
+        total += step * float(np.sum((residuals[rows][::step] * sizes) ** 2))
+    return float(np.sqrt(total))
+
+
+def _qr_triangular_factor(design: Array, target: Array) -> Array:
+    """Return the triangular factor of the design above the identity, the target above zero beside it."""
+    size = design.shape[1]
+    R = np.eye(size, size + 1)
+    for start in range(0, len(target), _CHUNK_ROWS):
+        rows = slice(start, start + _CHUNK_ROWS)
+        R = np.asarray(np.linalg.qr(np.concatenate([R, np.column_stack([design[rows], target[rows]])]), mode="r"))
+    return R
+
+
+def evaluate_modal(data: ModalData, hyper: Hyperparameters) -> Evidence:
+    """Return the log evidence and its gradient; minus infinity where something is not finite.
+
+    Parameters
+    ----------
+    data : ModalData
+    hyper : Hyperparameters
+    """
+    with np.errstate(all="ignore"):
+        found = _solve_regression(data, hyper)
+        if found is None:
+            return Evidence.infeasible(hyper)
+        gradient = _evidence_gradient(data, hyper, found)
+    if not all(np.isfinite(part).all() for part in gradient.arrays):
+        return Evidence.infeasible(hyper)
+    return Evidence(found.value, gradient, found.error)
+
+
+def _evidence_gradient(data: ModalData, hyper: Hyperparameters, regression: ModalRegression) -> Hyperparameters:
+    """Return the derivatives of the log evidence, in closed form.
+
+    Minus half the deviance has the derivative ``r mu^T - D A^-1`` in the design, and the rest in the known functions.
+    """
+    prior, observables, design, rest = data.prior, data.observables, regression.design, regression.residuals.copy()
+    (turned, inverse), ends = (
+        _reorthogonalize(design, regression.covariance_root),
+        _part_boundaries(regression.active_rows),
+    )
+    covered = turned @ inverse.T
+    left = np.concatenate([rest[part] for part in regression.active_rows])
+    # Amplitudes of modes that look nearly alike are large and cancel; what rounding leaves of them is no rest.
+    left -= turned @ (turned.T @ left - inverse.T @ regression.mean)
+    for place, own_rest in zip(regression.active_rows, np.split(left, ends), strict=True):
+        rest[place] = own_rest
+    slopes = left[:, None] * regression.mean - covered
+    mode_deviations = prior.sum_over_groups(np.sum(slopes * design, axis=0))
+    noise = np.zeros(len(hyper.noise_std))
+    shares = np.split(np.sum(covered * design, axis=1), ends)
+    for rows, part, share, own, deviation in zip(
+        data.observable_rows, regression.active_rows, shares, data.noises, regression.noise_std, strict=True
+    ):
+        noise += own.level_gradient(
+            _noise_variance_gradient(rest[rows], share, part.stop - part.start, deviation), hyper.noise_std
+        )
+    theta = np.zeros(len(hyper.theta))
+    if len(theta):
+        gathered = _node_gradients(data, regression, np.split(slopes * prior.mode_std(hyper.mode_amplitudes), ends))
+        theta += observables.mode_basis_vjp(regression.coefficients, prior.groups, regression.grid.nodes, gathered)
+        in_means = [data.scatter_add(o, rest[r] / regression.noise_std[o]) for o, r in enumerate(data.observable_rows)]
+        theta += observables.mean_vjp(regression.coefficients, data.times, in_means)
+    none = np.zeros(0)
+    return Hyperparameters(theta, none, none, mode_deviations, noise)
+
+
+def _reorthogonalize(design: Array, inverse: Array) -> tuple[Array, Array]:
+    """Return ``D R^-1``, shape (a, r), and ``R^-1``, with columns made orthogonal a second time.
+
+    Modes that look nearly alike cost digits in them, and would cost as many once more in products.
+
+    Parameters
+    ----------
+    design : array, shape (a, r)
+    inverse : array, shape (r, r)
+        ``R^-1``, as it was found.
+    """
+    turned, again = design @ inverse, inverse
+    for start in range(0, len(turned), _CHUNK_ROWS):
+        again = np.asarray(np.linalg.qr(np.concatenate([again, turned[start : start + _CHUNK_ROWS]]), mode="r"))
+    if not len(turned) or not np.isfinite(again).all() or not np.diag(again).all():
+        return turned, inverse
+    closer = np.asarray(solve_triangular(again, np.eye(len(again)), check_finite=False))
+    return turned @ closer, inverse @ closer
+
+
+def _noise_variance_gradient(residuals: Array, leverage: Array, count: int, noise_std: Array) -> Array:
+    """Return derivatives in the variances of the noise of an observable, shape (m,), or (1,) where they are one."""
+    if len(noise_std) == 1:
+        total = float(residuals @ residuals) - len(residuals) + float(leverage.sum())
+        return np.asarray(0.5 * total / noise_std**2)
+    diagonal = residuals**2 - 1.0
+    diagonal[:count] += leverage
+    return np.asarray(0.5 * diagonal / noise_std**2)
+
+
+def _node_gradients(data: ModalData, regression: ModalRegression, row_gradients: list[Array]) -> list[Array]:
+    """Return derivatives in the modes of each observable at the nodes, from those in the rows of the design."""
+    gathered = []
+    for part, index, full, deviation in zip(
+        row_gradients, data.index, data.is_complete_grid, regression.noise_std, strict=True
+    ):
+        own = part / deviation[: len(part), None]
+        if not full:
+            placed = np.zeros((regression.grid.n_times, part.shape[1]))
+            np.add.at(placed, index[: len(part)], own)
+            own = placed
+        gathered.append(regression.grid.interpolate_adjoint(own))
+    return gathered

@@ -1,0 +1,122 @@
+"""The choice of an engine for data, with its reason. `ENGINES` is the only list of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lodekit.errors import LodekitError
+from lodekit.inference.dense import DenseFactory
+from lodekit.inference.engine import EngineFactory, EngineTask
+from lodekit.inference.kalman import KalmanFactory
+from lodekit.inference.modal import ModalFactory
+from lodekit.inference.spectral import SpectralFactory
+
+__all__ = ["ENGINES", "EngineChoice", "check_engine_name", "choose_engine", "register_engine"]
+
+#: All engines, by the names that users write.
+ENGINES: dict[str, EngineFactory] = {
+    kind.name: kind for kind in (DenseFactory(), SpectralFactory(), ModalFactory(), KalmanFactory())
+}
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The kind of engine that is used, and why.
+
+    Parameters
+    ----------
+    factory : Kind
+    reason : str
+        What users read after its name.
+    """
+
+    factory: EngineFactory
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The name of the engine, as users write it."""
+        return self.factory.name
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@contextmanager
+def register_engine(factory: EngineFactory) -> Iterator[None]:
+    """Add a kind of engine to `ENGINES` for as long as a ``with`` block lasts.
+
+    Parameters
+    ----------
+    factory : Kind
+        Its name must be new.
+    """
+    if factory.name in ENGINES:
+        raise LodekitError(f"an engine called {factory.name!r} is there already; expected a new name")
+    ENGINES[factory.name] = factory
+    try:
+        yield
+    finally:
+        del ENGINES[factory.name]
+
+
+def check_engine_name(engine: object) -> None:
+    """Raise where no engine has a name, and name all of them.
+
+    Parameters
+    ----------
+    engine : object
+        What the user gave; ``"auto"`` is fine.
+    """
+    names = ["auto", *ENGINES]
+    # Arrays would be compared entry by entry.
+    if not isinstance(engine, str) or engine not in names:
+        listed = ", ".join(map(repr, names[:-1])) + f" or {names[-1]!r}"
+        raise LodekitError(f"expected engine={listed}, got {engine!r}")
+
+
+def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
+    """Return the engine for a case: the one that was asked for, or the cheapest that does not refuse.
+
+    Parameters
+    ----------
+    engine : str
+        ``"auto"``, or the name of an engine.
+    task : Case
+        What it is wanted for.
+
+    Examples
+    --------
+    >>> str(choose("auto", Case(size=75, latents=())))
+    'dense: 75 measurements; exact, and fast up to 200'
+    """
+    check_engine_name(engine)
+    refusals = {name: kind.rejection_reason(task) for name, kind in ENGINES.items()}
+    able = [kind for name, kind in ENGINES.items() if not refusals[name]]
+    if engine != "auto":
+        if refusals[engine]:
+            names = " or ".join(repr(kind.name) for kind in able)
+            advice = f"; use engine='auto' or {names}" if able else ""
+            raise LodekitError(f"engine={engine!r} cannot be used: {refusals[engine]}{advice}")
+        return EngineChoice(ENGINES[engine], _describe_choice(ENGINES[engine], task, "asked for"))
+    if not able and task.has_disturbances:
+        # The only engine that takes disturbances says what to do; what others would need is beside the point.
+        raise LodekitError(f"disturbances are processes with states, and {refusals['markov']}")
+    if not able:
+        reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
+        raise LodekitError(f"no engine can take this: {reasons}")
+    best = min(able, key=lambda kind: kind.cost(task))
+    cheaper = [name for name, kind in ENGINES.items() if refusals[name] and kind.cost(task) < best.cost(task)]
+    # What to do about a refusal stands behind a semicolon; here nothing has to be done.
+    told = [refusals[name].partition(";")[0] for name in cheaper]
+    return EngineChoice(
+        best, _describe_choice(best, task, "; ".join(dict.fromkeys(told)) or best.selection_reason(task))
+    )
+
+
+def _describe_choice(factory: EngineFactory, task: EngineTask, reason: str) -> str:
+    count = f"{task.size:,} measurement{'s' * (task.size != 1)}".replace(",", " ")
+    where = f" on {task.device}" if task.device is not None and factory.uses_device else ""
+    return f"{count}{where}; {reason}"

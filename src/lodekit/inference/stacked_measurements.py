@@ -1,0 +1,124 @@
+"""Measurements in memory with their prior: all different times, and which observable was measured at which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.noise import MeasurementNoise
+from lodekit.data.observations import TimeSeries
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Prior
+
+__all__ = ["N_SUBSAMPLED_TIMES", "StackedMeasurements", "data_mean_squares", "mode_mean_squares"]
+
+Array = NDArray[np.float64]
+#: So many times tell how large modes are on average.
+N_SUBSAMPLED_TIMES = 400
+
+
+@dataclass(frozen=True)
+class StackedMeasurements:
+    """Measurements in memory with their prior.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of the measured observables.
+    times : array, shape (n,)
+        All different times, in the user's units, ascending.
+    index : list of int arrays
+        For each observable, which times it was measured at; repeated measurements repeat an index.
+    values : array, shape (m,)
+        All measurements, scaled, observable after observable.
+    noise : MeasurementNoise
+        Of all measurements.
+    log_jacobian : float
+        The number that is added to a log density in scaled units to have it in the user's.
+    """
+
+    prior: Prior
+    times: Array
+    index: list[NDArray[np.intp]]
+    values: Array
+    noise: MeasurementNoise
+    log_jacobian: float
+
+    @classmethod
+    def from_series(cls, prior: Prior, series: Sequence[TimeSeries]) -> Self:
+        """Return measurements in memory with their prior.
+
+        Parameters
+        ----------
+        prior : Prior
+            Of the measured observables.
+        series : sequence of Series
+            One for each observable of the prior, in its order.
+        """
+        times = series[0].times
+        index = [np.arange(len(times))] * len(series)
+        if not (np.diff(times) > 0).all() or any(not np.array_equal(item.times, times) for item in series):
+            times = np.unique(np.concatenate([item.times for item in series]))
+            index = [np.searchsorted(times, item.times) for item in series]
+        scaled = [item.values / scale for item, scale in zip(series, prior.units.scales, strict=True)]
+        jacobian = prior.units.log_jacobian([len(item.times) for item in series])
+        noise = MeasurementNoise.from_series(prior.noise, series)
+        return cls(prior, times, index, np.concatenate(scaled), noise, jacobian)
+
+    @property
+    def observables(self) -> Observables:
+        """The measured observables, compiled and scaled."""
+        return self.prior.observables
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return len(self.values)
+
+    @cached_property
+    def scaled_times(self) -> Array:
+        """All different times, scaled."""
+        return self.prior.units.scale_times(self.times)
+
+    @property
+    def subsampled_times(self) -> Array:
+        """Scaled times all over the record, so many as tell how large modes are on average."""
+        return self.scaled_times[:: len(self.times) // N_SUBSAMPLED_TIMES + 1]
+
+    @cached_property
+    def offsets(self) -> NDArray[np.intp]:
+        """Where the measurements of each observable begin among all, and the end."""
+        return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
+
+
+def data_mean_squares(parts: Sequence[Array]) -> Array:
+    """Return the mean square of the data of each observable, shape (o,); one where there are none, or zeros alone.
+
+    Parameters
+    ----------
+    parts : sequence of arrays
+        The measurements of each observable without all that is known, scaled.
+    """
+    return np.array([(float(np.mean(part**2)) if len(part) else 0.0) or 1.0 for part in parts])
+
+
+def mode_mean_squares(prior: Prior, coefficients: Coefficients, times: Array) -> Array:
+    """Return the mean square of each basis function of the modes, over all observables, shape (r,).
+
+    Parameters
+    ----------
+    prior : Prior
+        Of the measured observables.
+    coefficients : Coefficients
+        Of these, at some values of the parameters.
+    times : array, shape (n,)
+        Some scaled times all over the record, whatever has died away in it.
+    """
+    basis, _ = prior.observables.mode_basis(coefficients, prior.groups, times, with_jacobian=False)
+    return np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if prior.groups else np.zeros(0)

@@ -1,0 +1,322 @@
+"""The parametrization of the earlier approach, by Groebner bases, as a second opinion on that of the Smith form.
+
+Lange-Hegermann (2018) takes the syzygies of the columns of A for B: all vectors of operators that A sends to zero. The
+solutions are then the image of B, if the syzygies of its rows lead back to A; else the system is not controllable, and
+the approach does not apply. SymPy computes all of it, and shares no code with lodekit's algebra.
+
+What a LODE-GP costs before any data are seen: its construction, and its covariance beside that of a GP.
+
+What the paper measures on a trained model, and how far its curves are from satisfying the equations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.paper.experiments import PaperExperiment
+from lodekit.paper.methods import TrainedModel, train, use_one_torch_thread
+from lodekit.prior.observables import build_equation_residuals
+from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
+from lodekit.system.system import System
+
+__all__ = [
+    "GroebnerComparison",
+    "RunMetrics",
+    "compare_parametrizations",
+    "count_eigenvalues",
+    "curve_residual",
+    "difference_residual",
+    "evaluate_run",
+    "measure_construction",
+    "ode_error",
+]
+
+
+@dataclass(frozen=True)
+class GroebnerComparison:
+    """What Groebner bases say about a system, beside what lodekit says.
+
+    Parameters
+    ----------
+    same_image : bool
+        Whether the free columns span what the syzygies span, exactly.
+    applies : bool
+        Whether the earlier approach describes all solutions, that is, whether the system is controllable.
+    generators : int
+        How many syzygies there are.
+    """
+
+    same_image: bool
+    applies: bool
+    generators: int
+
+
+def compare_parametrizations(system: System) -> GroebnerComparison:
+    """Return whether lodekit's free columns and the syzygies of the operator matrix have the same image.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> compare_parametrizations(lk.catalog.heating().system)
+    Comparison(same_image=True, applies=True, generators=1)
+    >>> compare_parametrizations(lk.catalog.three_tank().system).applies
+    False
+    """
+    import sympy
+
+    A, B = system.operator.sympy, system.parametrization.free_columns
+    found = sorted(A.free_symbols | B.free_symbols, key=str)
+    name = system.operator.variable
+    d = next((symbol for symbol in found if str(symbol) == name), sympy.Symbol(name))
+    others = [symbol for symbol in found if symbol != d]
+    field = sympy.QQ.frac_field(*others) if others else sympy.QQ
+    ring = field.old_poly_ring(d)
+
+    def span(vectors: list[list[Any]]) -> Any:
+        return ring.free_module(len(vectors[0])).submodule(*vectors)
+
+    syzygies = span(A.T.tolist()).syzygy_module()
+    generators = [list(generator) for generator in syzygies.gens]
+    if not generators or not B.cols:
+        return GroebnerComparison(len(generators) == B.cols, False, len(generators))
+    back = span([list(row) for row in zip(*generators, strict=True)]).syzygy_module()
+    return GroebnerComparison(bool(span(B.T.tolist()) == syzygies), bool(back == span(A.tolist())), len(generators))
+
+
+#: How often each thing is timed, and at how many times covariances are written out.
+_N_REPEATS, _N_COVARIANCE_TIMES = 9, 250
+
+
+def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
+    """Return seconds of the construction and of covariances, and what Groebner bases say, as plain values.
+
+    From the equations as text: ``algebra_seconds`` to the parametrization, ``construction_seconds`` to a kernel that
+    is ready for GPyTorch. ``covariance_seconds`` are those of the LODE-GP, of GPyTorch's multitask kernel and of a bare
+    Kronecker product, all as full matrices, in turn on the same points.
+    """
+    import gpytorch
+    import torch
+
+    from lodekit.integrations.gpytorch import LODEKernel
+
+    definition, count = experiment.system.definition(), len(experiment.system.channels)
+
+    def build() -> System:
+        system = System.from_definition(definition)
+        # The algebra is done when it is asked for.
+        _ = system.parametrization
+        return system
+
+    x = torch.linspace(*experiment.train_interval, _N_COVARIANCE_TIMES, dtype=torch.float64)[:, None]
+    own = LODEKernel(experiment.system).double()
+    rival = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), count, rank=1).double()
+    with use_one_torch_thread(), torch.no_grad():
+        tasks = rival.task_covar_module.covar_matrix.to_dense()
+        seconds = _median_seconds(
+            {
+                "algebra": build,
+                "construction": lambda: LODEKernel(build()),
+                "lodegp": lambda: own(x).to_dense(),
+                "gp": lambda: rival(x).to_dense(),
+                "product": lambda: torch.kron(rival.data_covar_module(x).to_dense(), tasks),
+            }
+        )
+    found = compare_parametrizations(experiment.system)
+    return {
+        "algebra_seconds": seconds.pop("algebra"),
+        "construction_seconds": seconds.pop("construction"),
+        "covariance_seconds": seconds,
+        "same_image": found.same_image,
+        "applies": found.applies,
+    }
+
+
+def _median_seconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Return the median seconds of each call; they take turns, so that a busy moment meets all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(_N_REPEATS + 1):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - begin)
+    # What is done for the first time takes longer.
+    return {name: float(np.median(values[1:])) for name, values in seconds.items()}
+
+
+Array = NDArray[np.float64]
+#: As in the paper: the step of differences, at how many times curves are evaluated, and which eigenvalues count.
+_DIFFERENCE_STEP, _N_EVALUATION_TIMES, _EIGENVALUE_THRESHOLD = 1e-3, 1000, 1e-6
+#: At how many times of the evaluation interval the returned curve is put into the equations.
+_N_RESIDUAL_TIMES = 41
+
+
+@dataclass(frozen=True)
+class RunMetrics:
+    """What one training run gave.
+
+    Parameters
+    ----------
+    train_rmse, eval_rmse : float
+        Against the noise-free truth at a thousand points of each interval.
+    loss : float
+        Negative log evidence for each number of the data.
+    ode_error : list of float
+        For each equation, at the true parameters, the mean absolute error by finite differences, as in the paper.
+    measured_error : float
+        The largest relative residual of the returned mean, differentiated by interpolation, at the learned parameters.
+    eigenvalues : int or None
+        How many of the prior covariance at a thousand points are above 1e-6; None where there is no such matrix.
+    hyperparameters, parameters, intervals : dict
+    seconds : float
+    """
+
+    train_rmse: float
+    eval_rmse: float
+    loss: float
+    ode_error: list[float]
+    measured_error: float
+    eigenvalues: int | None
+    hyperparameters: dict[str, float]
+    parameters: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+
+def evaluate_run(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> RunMetrics:
+    """Return the outcome of one training run.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        System, data and test points.
+    method : str
+        How it is trained, one of `METHODS`.
+    seed : int
+        Of the data set.
+    noisy : bool
+        Whether the data have noise.
+    """
+    trained = train(experiment, method, seed, noisy=noisy)
+    errors = []
+    for interval in (experiment.train_interval, experiment.evaluation_interval):
+        times = np.linspace(*interval, _N_EVALUATION_TIMES)
+        errors.append(float(np.sqrt(np.mean((trained.mean(times) - experiment.exact_solution(times)) ** 2))))
+    prior = trained.covariance
+    return RunMetrics(
+        errors[0],
+        errors[1],
+        trained.loss,
+        ode_error(experiment, trained.mean),
+        curve_residual(experiment, trained),
+        None
+        if prior is None
+        else _count_eigenvalues_or_none(prior(np.linspace(*experiment.evaluation_interval, _N_EVALUATION_TIMES))),
+        trained.hyperparameters,
+        trained.parameters,
+        trained.intervals,
+        trained.seconds,
+    )
+
+
+def _count_eigenvalues_or_none(covariance: Array) -> int | None:
+    """Return how many eigenvalues are above the threshold; None where rounding hides it, as without noise it may."""
+    try:
+        return count_eigenvalues(covariance)
+    except LodekitError:
+        return None
+
+
+def ode_error(experiment: PaperExperiment, mean: Callable[[Array], Array]) -> list[float]:
+    """Return each equation's mean absolute error by forward differences of a `mean`, 1000 points of an `experiment`.
+
+    As in the paper: at the true parameters. What the paper does not say is at which of the points t, t + h, t + 2h
+    of a second difference the functions themselves are taken; at the one in the middle, where the difference is a
+    central one, the exact solution of the bipendulum has the published error, and nowhere else. The paper passes first
+    differences through a low-pass filter before they are differenced again. No filter of those that we have tried
+    leaves the exact solution its published error, so there is none here.
+    """
+    return [float(value) for value in np.mean(np.abs(difference_residual(experiment, mean)), axis=0)]
+
+
+def difference_residual(experiment: PaperExperiment, mean: Callable[[Array], Array]) -> Array:
+    """Return what forward differences of a `mean` leave of an `experiment`'s equations, shape (n, equations)."""
+    equations = build_equation_residuals(experiment.system)
+    order = max(k for _, k in equations.derivatives)
+    # So many times in all, those that differences are taken to included.
+    grid = np.linspace(*experiment.evaluation_interval, _N_EVALUATION_TIMES // (order + 1))
+    shifted = np.concatenate([grid + k * _DIFFERENCE_STEP for k in range(order + 1)])
+    values = mean(shifted).reshape(order + 1, len(grid), -1)
+    place = max(0, order - 1)
+    derivatives = [values[place]]
+    if order >= 1:
+        derivatives.append((values[place + 1] - values[place]) / _DIFFERENCE_STEP)
+    if order >= 2:
+        derivatives.append((values[2] - 2 * values[1] + values[0]) / _DIFFERENCE_STEP**2)
+    features = np.stack([derivatives[k][:, j] for j, k in equations.derivatives], axis=-1)[None]
+    return np.asarray(
+        equations.residual(_true_parameters(experiment), grid + place * _DIFFERENCE_STEP, features, relative=False)[0]
+    )
+
+
+def _true_parameters(experiment: PaperExperiment) -> Array:
+    return np.array([experiment.parameters[name] for name in experiment.system.operator.ring.parameters])
+
+
+def curve_residual(experiment: PaperExperiment, trained: TrainedModel) -> float:
+    """Return the largest residual of a returned mean, for each equation relative to its largest terms.
+
+    The measure of the certificate: the mean is taken as it is given to users, differentiated by polynomials and put
+    into the equations as they are written, at the learned parameters where there are some. Nothing is known of where
+    the mean came from, so the same measure does for any model.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    trained : Trained
+    """
+    system = experiment.system
+    values = {name: trained.parameters.get(name, experiment.parameters[name]) for name in system.parameters}
+    written = EquationEvaluator(system.written, system.channels, values)
+    times = np.linspace(*experiment.evaluation_interval, _N_RESIDUAL_TIMES)
+    span = experiment.train_interval[1] - experiment.train_interval[0]
+    return compute_curve_residuals(written, trained.mean, times, span, np.zeros(0)).residual
+
+
+def count_eigenvalues(covariance: Array, threshold: float = _EIGENVALUE_THRESHOLD) -> int:
+    """Return how many eigenvalues of a `covariance` matrix are above a `threshold`.
+
+    A Cholesky factorization with pivots stops when the trace of what remains is far below the threshold: no
+    eigenvalue has then moved by more than that trace, and only a small matrix is left to decompose.
+
+    Examples
+    --------
+    >>> count_eigenvalues(np.diag([1.0, 1e-3, 1e-9, 0.0]))
+    2
+    """
+    size = len(covariance)
+    # The rounding errors of the factorization are the smallest remainder that can be asked for.
+    largest = size * float(np.max(np.diag(covariance)))
+    floor = float(np.finfo(float).eps) * largest
+    if floor > 0.1 * threshold:
+        raise LodekitError(f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {largest:.0e}")
+    least = max(1e-3 * threshold, floor)
+    left, columns = np.diag(covariance).copy(), np.zeros((0, size))
+    # Only the columns of the pivots are touched: LAPACK's routine updates the whole of a large matrix of small rank.
+    while len(columns) < size and np.sum(left) > least:
+        pivot = int(np.argmax(left))
+        column = (covariance[pivot] - columns[:, pivot] @ columns) / np.sqrt(left[pivot])
+        columns = np.vstack([columns, column])
+        left = np.maximum(left - column**2, 0.0)
+        left[pivot] = 0.0
+    return int(np.sum(np.linalg.eigvalsh(columns @ columns.T) > threshold))

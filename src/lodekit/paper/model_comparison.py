@@ -1,0 +1,201 @@
+"""Which system do the data follow? The log evidence of the right one beside that of wrong ones, on the same data.
+
+The paper proposes a search over systems as work to come; this is its first step: a few systems that a user could have
+in mind, each fitted to the data, compared by their log evidence.
+
+The latent force model of the paper's appendix on the three-tank system, beside two LODE-GPs.
+
+All hyperparameters are one, as in the paper. The latent force model (Alvarez, Luengo and Lawrence 2009) with
+``D = B = 0`` integrates two white-box forces, ``f' = S u``, so its covariance is a double integral of theirs from time
+zero on; the inputs are marginalised, and the original ones stand in for them where the ODE error is computed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.model import LODEGP
+from lodekit.paper.experiments import PaperExperiment, find_experiment
+from lodekit.paper.methods import require_gpytorch
+from lodekit.paper.metrics import ode_error
+from lodekit.system.parameters import Parameter
+from lodekit.system.system import System
+
+__all__ = [
+    "TRUE_SYSTEM",
+    "LatentForceModel",
+    "alternative_systems",
+    "compare_latent_force",
+    "compare_systems",
+    "contradicts_data",
+    "integrated_covariance",
+    "noise_sensitivity",
+]
+
+
+#: What the system that the data come from is called.
+TRUE_SYSTEM = "the system itself"
+#: What begins so leaves an equation out: such a system is not wrong, it knows less.
+_FEWER_EQUATIONS = "no equation"
+_PENDULUM_EQUATIONS = "f1'' + 9.81/{0}*f1 - u/{0} = 0; f2'' + 9.81/{1}*f2 - u/{1} = 0"
+_ALTERNATIVE_EQUATIONS = {
+    "bipendulum": {
+        "equal lengths": _PENDULUM_EQUATIONS.format(1, 1),
+        "lengths exchanged": _PENDULUM_EQUATIONS.format(2, 1),
+        "second pendulum free of the rod": "f1'' + 9.81*f1 - u = 0; f2'' + 9.81/2*f2 = 0",
+        f"{_FEWER_EQUATIONS} for the second": "f1'' + 9.81*f1 - u = 0",
+    },
+    "heating": {
+        "no heat back": "f1' = -a*f1 + u; f2' = -b*(f2 - f1)",
+        "equal rates": "f1' = -a*(f1 - f2) + u; f2' = -a*(f2 - f1)",
+        "object loses heat": "f1' = -a*(f1 - f2) + u; f2' = -b*f2",
+        f"{_FEWER_EQUATIONS} for the object": "f1' = -a*(f1 - f2) + u",
+    },
+    "three_tank": {
+        "pipes exchanged": "f1' = u2; f2' = u1 + u2; f3' = u1",
+        "first pipe into two tanks": "f1' = u1; f2' = u1; f3' = u2",
+        "second pipe into all tanks": "f1' = u1 + u2; f2' = u1 + u2; f3' = u2",
+        f"{_FEWER_EQUATIONS} for the middle": "f1' = u1; f3' = u2",
+    },
+}
+
+
+def alternative_systems(experiment: PaperExperiment) -> dict[str, System]:
+    """Return systems of the same channels that the data do not follow, or that say less than is known, by name."""
+    found = {}
+    for name, text in _ALTERNATIVE_EQUATIONS[experiment.name].items():
+        letters = [letter for letter in experiment.system.parameters if f"-{letter}*" in text]
+        parameters = {letter: Parameter(positive=True) for letter in letters}
+        found[name] = System(text, parameters=parameters, channels=experiment.system.channels)
+    return found
+
+
+def contradicts_data(name: str) -> bool:
+    """Return whether what a system of this name says contradicts the data."""
+    return name != TRUE_SYSTEM and not name.startswith(_FEWER_EQUATIONS)
+
+
+def compare_systems(experiment: PaperExperiment, seed: int) -> dict[str, float]:
+    """Return the log evidence of each system on an `experiment`'s noisy data of a `seed`, by name."""
+    table, systems = experiment.data(seed), {TRUE_SYSTEM: experiment.system, **alternative_systems(experiment)}
+    return {
+        name: float(LODEGP(system, noise="channel", random_state=seed).fit(experiment.times, table).log_evidence_)
+        for name, system in systems.items()
+    }
+
+
+Array = NDArray[np.float64]
+#: S in f' = S u: the first pipe fills the first two tanks, the second pipe the last two.
+_SENSITIVITY_MATRIX = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+#: Noise on exact data: enough for a Cholesky factorization, and far below what is seen.
+_EXACT_DATA_NOISE_STD = 1e-6
+
+
+def integrated_covariance(first: Array, second: Array) -> Array:
+    """Return ``int_0^t1 int_0^t2 exp(-(x - y)^2) dx dy`` in closed form, shape (n1, n2).
+
+    Parameters
+    ----------
+    first, second : arrays, shapes (n1,) and (n2,)
+        The upper ends t1 and t2.
+
+    Examples
+    --------
+    >>> round(float(integrated_covariance(np.array([0.01]), np.array([0.02]))[0, 0] / 2e-4), 3)
+    1.0
+    """
+    from scipy.special import erf
+
+    def twice(x: Array) -> Array:
+        # The second antiderivative of exp(-x^2).
+        return np.asarray(0.5 * np.sqrt(np.pi) * x * erf(x) + 0.5 * np.exp(-(x**2)))
+
+    t1, t2 = first[:, None], second[None, :]
+    return twice(t1) + twice(t2) - twice(t1 - t2) - 0.5
+
+
+class LatentForceModel:
+    """Three tanks driven by two latent forces.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+    values : array, shape (n, 3)
+    noise_std : float
+    """
+
+    def __init__(self, times: Array, values: Array, noise_std: float) -> None:
+        self._times = times
+        self._coupling = _SENSITIVITY_MATRIX @ _SENSITIVITY_MATRIX.T
+        K = np.kron(self._coupling, integrated_covariance(times, times)) + noise_std**2 * np.eye(values.size)
+        self._alpha = np.linalg.solve(K, values.T.ravel())
+
+    def mean(self, times: Array) -> Array:
+        """Return the posterior mean of the tanks, shape (n, 3)."""
+        K = np.kron(self._coupling, integrated_covariance(times, self._times))
+        return np.asarray((K @ self._alpha).reshape(3, -1).T)
+
+
+def compare_latent_force(seed: int, *, noisy: bool = True) -> dict[str, list[float]]:
+    """Return each equation's ODE error for three models on the three-tank data of a `seed`, `noisy` or exact."""
+    require_gpytorch()
+    experiment = find_experiment("three_tank")
+    table = experiment.data(seed, noisy=noisy)
+    noise = experiment.noise_std if noisy else _EXACT_DATA_NOISE_STD
+    force = LatentForceModel(experiment.times, table[:, :3], noise)
+    marginalized = _unit_lodegp(experiment, table[:, :3], noise)
+    full = _unit_lodegp(experiment, table, noise)
+    return {
+        "lfm": ode_error(experiment, partial(_mean_with_inputs, experiment, force)),
+        "marginalized_lodegp": ode_error(
+            experiment, lambda times: _append_inputs(experiment, times, marginalized.predict(times)[:, :3])
+        ),
+        "full_lodegp": ode_error(experiment, full.predict),
+    }
+
+
+def noise_sensitivity() -> tuple[Array, Array]:
+    """Return the smallest and largest ODE errors of the latent force model on noise-free data, as its noise varies."""
+    experiment = find_experiment("three_tank")
+    table = experiment.data(0, noisy=False)[:, :3]
+    found = []
+    for noise in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7):
+        force = LatentForceModel(experiment.times, table, noise)
+        found.append(ode_error(experiment, partial(_mean_with_inputs, experiment, force)))
+    return np.min(found, axis=0), np.max(found, axis=0)
+
+
+def _mean_with_inputs(experiment: PaperExperiment, force: LatentForceModel, times: Array) -> Array:
+    return _append_inputs(experiment, times, force.mean(times))
+
+
+def _append_inputs(experiment: PaperExperiment, times: Array, tanks: Array) -> Array:
+    return np.concatenate([tanks, experiment.exact_solution(times)[:, 3:]], axis=1)
+
+
+def _unit_lodegp(experiment: PaperExperiment, table: Array, noise_std: float) -> Any:
+    """Return a LODE-GP with all lengthscales and deviations at one; it sees the first channels."""
+    import gpytorch
+    import torch
+
+    from lodekit.integrations.gpytorch import LODEExactGP, from_gpytorch
+
+    count = table.shape[1]
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
+        num_tasks=count, has_task_noise=False, noise_constraint=gpytorch.constraints.GreaterThan(1e-30)
+    ).double()
+    likelihood.noise = torch.tensor(noise_std**2, dtype=torch.float64)
+    model = LODEExactGP(
+        torch.as_tensor(experiment.times),
+        torch.as_tensor(table),
+        likelihood,
+        experiment.system,
+        observables=experiment.system.channels[:count],
+    ).double()
+    for name in ("lengthscales", "deviations", "mode_deviations"):
+        model.covar_module.set_value(name, 1.0)
+    return from_gpytorch(model)

@@ -1,0 +1,431 @@
+"""The channel prior in frequency: equidistant waves where these are few and right, and else those of a Gauss rule.
+
+A fine rule of panels knows the density to the tolerance, peaks included. Equidistant waves, which serve many points of
+a search, are held against it at some lags; where they would miss more than the noise hides, or would have to be many
+because the system remembers long, the fine rule is condensed to the few waves of a Gauss rule. So every answer says
+what it misses.
+
+The spectral density of observables under the prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import next_fast_len, rfft
+
+from lodekit.prior.channel_prior.quadrature import (
+    FrequencyPanels,
+    GaussRule,
+    QuadratureTolerance,
+    build_frequency_panels,
+    build_gauss_rule,
+)
+from lodekit.prior.channel_prior.spectral_density import ConditionedDensity, solve_amplitudes
+from lodekit.prior.kernels import CHANNEL_KERNEL
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.prior.spectra import (
+    MAX_FOURIER_WAVES,
+    FourierFrequencies,
+    SpectralPoint,
+    SpectrumGradient,
+    frequency_powers,
+)
+
+__all__ = ["ChannelSpectrum", "GaussFrequencies", "prior_spectral_density"]
+
+
+Array = NDArray[np.float64]
+ComplexArray = NDArray[np.complex128]
+#: Equidistant waves have some more than needed, so that they serve the neighbourhood, too.
+GRID_OVERSAMPLING = 2.0**0.25
+#: Errors of sums of waves, relative to the variance; covariances below the second one are taken for rounding.
+COVARIANCE_ROUNDING_TOLERANCE, MIN_CORRELATION = 1e-15, 1e-14
+#: Equidistant waves may miss so many times the tolerance, and be so many, by themselves or against those of a rule.
+GRID_ERROR_FACTOR, MIN_GRID_WAVE_LIMIT, MAX_GRID_TO_GAUSS_RATIO = 50.0, 128, 2.0
+#: A rule of more waves would take longer than anyone waits.
+MAX_GAUSS_WAVES = 1200
+#: After so many points that needed a rule, equidistant waves are tried again; always where it would have more waves.
+GRID_RETRY_INTERVAL, EXPENSIVE_GAUSS_WAVES = 10, 100.0
+#: Lags at which waves are held against the fine rule, relative to the window: both ends, and some in no order.
+CHECK_LAGS = np.concatenate([[0.0, 1.0], np.modf(np.arange(1, 25) * (0.5 * (np.sqrt(5.0) - 1.0)))[0]])
+
+
+@dataclass(frozen=True)
+class FineDensity:
+    """The density of the channels on a fine rule.
+
+    Parameters
+    ----------
+    panels : Panels
+    density : Conditioned
+        The density at their frequencies.
+    phase_factors : array, shape (f, lags)
+        Waves at the lags where others are held against them.
+    """
+
+    panels: FrequencyPanels
+    density: ConditionedDensity
+    phase_factors: ComplexArray
+
+    @cached_property
+    def variances(self) -> Array:
+        """The prior variances of the observables, shape (o,)."""
+        return np.asarray(self.density.observable_density @ self.panels.weights)
+
+    @cached_property
+    def covariances(self) -> Array:
+        """Covariances of all pairs of observables and channels at some lags, shape (o + c, o + c, lags)."""
+        return _covariance_at_lags(_stack_coefficients(self.density) * np.sqrt(self.panels.weights), self.phase_factors)
+
+    @cached_property
+    def std(self) -> Array:
+        """The deviations of observables and channels, shape (o + c,); one where there is none."""
+        found = np.einsum("iil->il", self.covariances)[:, 0]
+        return np.asarray(np.where(found > 0, np.sqrt(np.abs(found)), 1.0))
+
+    def decorrelates(self, tolerance: float) -> bool:
+        """Return whether a share of the variance is all that is left of covariances beyond half the length."""
+        late = self.covariances[..., CHECK_LAGS >= 0.5] / self.std[:, None, None] / self.std[:, None]
+        return bool(np.abs(late).max() <= tolerance)
+
+    def covariance_error(self, waves: ComplexArray, phase_factors: ComplexArray, noise_variance: Array) -> float:
+        """Return what other waves miss of covariances, in units of the noise; of channels, of themselves.
+
+        Channels may not be among the observables, and are predicted all the same.
+
+        Parameters
+        ----------
+        waves : array, shape (o + c, q, f)
+            What the observables and the channels see of them.
+        phase_factors : array, shape (f, lags)
+            The waves at the lags.
+        noise_variance : array, shape (o,)
+            Variances.
+        """
+        sizes = np.concatenate([np.sqrt(noise_variance), self.std[len(noise_variance) :]])
+        apart = (
+            np.abs(self.covariances - _covariance_at_lags(waves, phase_factors)).max(axis=-1) / sizes[:, None] / sizes
+        )
+        return float(
+            apart.max()
+            + (COVARIANCE_ROUNDING_TOLERANCE + self.panels.unresolved_share) * np.max(self.variances / noise_variance)
+        )
+
+
+def _stack_coefficients(own: ConditionedDensity) -> ComplexArray:
+    """Return what the observables and the channels see of whitened waves, shape (o + c, q, f)."""
+    return np.concatenate([own.coefficients, own.channel_coefficients])
+
+
+def _covariance_at_lags(waves: ComplexArray, turned: ComplexArray) -> Array:
+    products = np.einsum("iqf,jqf->ijf", waves, np.conj(waves))
+    return np.asarray((products @ turned).real)
+
+
+@dataclass(frozen=True)
+class GaussFrequencies(FourierFrequencies):
+    """The frequencies of a Gauss rule, and amplitudes of the free functions in place of weights.
+
+    Parameters
+    ----------
+    steps, counts, reach, missed
+        As in `FourierFrequencies`; one process, whose waves have no common distance.
+    rule : GaussRule
+    amplitudes : array, shape (q, m)
+        Of the free functions in each wave.
+    fine : Fine
+        What the rule was made of.
+    noise_variance : array, shape (o,)
+        The variances that it was made for.
+    """
+
+    rule: GaussRule = field(kw_only=True, repr=False)
+    amplitudes: ComplexArray = field(kw_only=True, repr=False)
+    fine: FineDensity = field(kw_only=True, repr=False)
+    noise_variance: Array = field(kw_only=True, repr=False)
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Something that is the same for the same frequencies."""
+        return self.rule.frequencies.tobytes()
+
+    @cached_property
+    def values(self) -> Array:
+        """All frequencies, in scaled time."""
+        return self.rule.frequencies
+
+    def was_built_for(self, point: SpectralPoint, noise_variance: Array) -> bool:
+        """Return whether the rule was made for a point and some variances of the noise.
+
+        Parameters
+        ----------
+        point : Point
+        noise_variance : array, shape (o,)
+        """
+        own = self.fine.density.point
+        names = ("free", "channels", "lengthscales", "deviations", "windows")
+        same = all(np.array_equal(getattr(own, name), getattr(point, name)) for name in names)
+        return same and np.array_equal(self.noise_variance, noise_variance)
+
+
+@dataclass(frozen=True)
+class ChannelSpectrum:
+    """Independent squared-exponential processes for the channels, conditioned on the equations.
+
+    With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the
+    free functions have the spectral density ``(B* S^-1 B)^-1``, and the channels ``B (B* S^-1 B)^-1 B*``: whatever
+    basis the free functions have, and in the channels' own units.
+
+    Parameters
+    ----------
+    tolerance : float
+        What covariances may miss, in units of the noise and of themselves.
+    cache : dict
+        What served last.
+    """
+
+    tolerance: float = 1e-10
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def bandwidth(self, order: int, eps: float) -> float:
+        """Return the band of a channel's own covariance, to an `order` and `eps`."""
+        return CHANNEL_KERNEL.bandwidth(order, eps)
+
+    def frequencies(self, point: SpectralPoint, noise_variance: Array, length: float) -> FourierFrequencies:
+        """Return waves for all lags up to a length; they say what they miss.
+
+        Parameters
+        ----------
+        point : Point
+        noise_variance : array, shape (o,)
+            Variances of the noise of the observables, in scaled units.
+        length : float
+            In scaled time.
+        """
+        key = (length, point.free.shape)
+        fine = self._fine_density(key, point, noise_variance, length)
+        if fine is None:
+            return replace(_TOO_MANY_WAVES, truncation_error=np.inf)
+        last = self.cache.get(("waves", *key))
+        if isinstance(last, GaussFrequencies) and last.was_built_for(point, noise_variance):
+            return last
+        tries = self.cache.get(("tries", *key), 0)
+        is_dear = _estimate_gauss_waves(fine, length) > EXPENSIVE_GAUSS_WAVES
+        if isinstance(last, GaussFrequencies) and tries % GRID_RETRY_INTERVAL and not is_dear:
+            found = None
+        else:
+            found = self._equidistant_frequencies(fine, last, point, noise_variance, length)
+        self.cache["tries", *key] = 0 if found is not None else tries + 1
+        found = self._gauss_frequencies(fine, point, noise_variance, length) if found is None else found
+        self.cache["waves", *key] = found
+        return found
+
+    def _fine_density(
+        self, key: tuple[Any, ...], point: SpectralPoint, noise: Array, length: float
+    ) -> FineDensity | None:
+        """Return the density on a fine rule, on the last one where it serves; None where there is none."""
+        last: FineDensity | None = self.cache.get(("fine", *key))
+        allowed = QuadratureTolerance(noise, self.tolerance)
+        if last is not None:
+            own = ConditionedDensity(last.panels.frequencies, point)
+            if last.panels.is_accurate(own, allowed):
+                return FineDensity(last.panels, own, last.phase_factors)
+        share, found = np.inf, last
+        while (needed := allowed.share(np.ones(1) if found is None else found.variances)) < share:
+            share = needed
+            panels = build_frequency_panels(point, length, share)
+            if panels is None:
+                return None
+            turned = np.exp(1j * np.outer(panels.frequencies, length * CHECK_LAGS))
+            found = FineDensity(panels, ConditionedDensity(panels.frequencies, point), turned)
+        self.cache["fine", *key] = found
+        return found
+
+    def _gauss_frequencies(
+        self, fine: FineDensity, point: SpectralPoint, noise: Array, length: float
+    ) -> FourierFrequencies:
+        """Return the waves of a Gauss rule."""
+        if _estimate_gauss_waves(fine, length) > MAX_GAUSS_WAVES:
+            return _TOO_MANY_WAVES
+        variances = np.where(fine.variances > 0, fine.variances, 1.0)
+        shares = self.tolerance * np.minimum(noise / variances, 1.0)
+        rule = build_gauss_rule(fine.density, fine.panels.weights, length, shares, MAX_FOURIER_WAVES)
+        if rule is None:
+            return _TOO_MANY_WAVES
+        channels = fine.density.channel_coefficients * np.sqrt(fine.panels.weights)
+        sizes = np.sqrt(np.sum(np.abs(channels) ** 2, axis=(1, 2)))
+        amplitudes = solve_amplitudes(point.channels, rule.frequencies, rule.project(channels), sizes)
+        missed = float(np.max((rule.truncation_error + fine.panels.unresolved_share) * variances / noise))
+        count, reach = len(rule.frequencies), np.inf
+        if fine.decorrelates(max(float(shares.min()), MIN_CORRELATION)):
+            reach = 0.5 * length
+        return GaussFrequencies(
+            (0.0,), (count,), (reach,), missed, rule=rule, amplitudes=amplitudes, fine=fine, noise_variance=noise
+        )
+
+    def _equidistant_frequencies(
+        self, fine: FineDensity, last: FourierFrequencies | None, point: SpectralPoint, noise: Array, length: float
+    ) -> FourierFrequencies | None:
+        """Return equidistant waves, the last ones where they serve; None where they are wrong, or too many."""
+        count = point.free.shape[1]
+        band = float(fine.panels.highs[-1])
+        most = int(max(MIN_GRID_WAVE_LIMIT, MAX_GRID_TO_GAUSS_RATIO * _estimate_gauss_waves(fine, length)) / count)
+        share = min(self.tolerance / float(np.max(fine.variances / noise, initial=1.0)), 1e-2)
+        if share < COVARIANCE_ROUNDING_TOLERANCE / GRID_ERROR_FACTOR:
+            return None
+        if last is not None and not isinstance(last, GaussFrequencies) and last.truncation_error < np.inf:
+            highest = last.steps[0] * last.counts[0]
+            if last.counts[0] <= most and highest <= 2.5 * band:
+                missed = self._equidistant_error(fine, last, point, noise, length)
+                if missed <= GRID_ERROR_FACTOR * self.tolerance:
+                    return replace(last, truncation_error=missed)
+        found = self._search_equidistant(point, share, length, most)
+        if found.counts[0] > most:
+            return None
+        missed = self._equidistant_error(fine, found, point, noise, length)
+        return replace(found, truncation_error=missed) if missed <= GRID_ERROR_FACTOR * self.tolerance else None
+
+    def _equidistant_error(
+        self, fine: FineDensity, frequencies: FourierFrequencies, point: SpectralPoint, noise: Array, length: float
+    ) -> float:
+        """Return what equidistant waves miss."""
+        own = self._conditioned_density(frequencies, point)
+        count = frequencies.counts[0]
+        turned = np.exp(1j * np.outer(frequencies.values[:count], length * CHECK_LAGS))
+        return fine.covariance_error(_stack_coefficients(own) * np.sqrt(frequencies.weights[:count]), turned, noise)
+
+    def _search_equidistant(self, point: SpectralPoint, eps: float, length: float, most: int) -> FourierFrequencies:
+        """Return equidistant waves with a period that exceeds window and memory, as far as a grid can tell."""
+        count, longest = point.free.shape[1], float(np.max(point.lengthscales))
+        limit = self.bandwidth(point.free.shape[-1], eps) / float(np.min(point.lengthscales))
+        period = 2.0 * (length + 8.0 * longest)
+        while True:
+            step = 2.0 * np.pi / period
+            number = int(np.ceil(limit / step)) + 1
+            trial = FourierFrequencies((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
+            seen = _stack_coefficients(self._conditioned_density(trial, point))
+            band, reach = _bandwidth_and_correlation_range(
+                trial, seen.reshape(len(seen), -1) * np.sqrt(trial.weights), eps
+            )
+            if reach < 0.45 * period or int(band / step) > 4 * most - 2:
+                break
+            period *= 2.0
+        # No more than needed where they are many.
+        for spare in (GRID_OVERSAMPLING, 1.01):
+            final = 2.0 * np.pi / (length + spare**2 * reach)
+            number = int(np.ceil(spare * band / final)) + 1
+            if number <= most:
+                break
+        return FourierFrequencies((final,) * count, (number,) * count, (reach,) * count)
+
+    @staticmethod
+    def _conditioned_density(frequencies: FourierFrequencies, point: SpectralPoint) -> ConditionedDensity:
+        """Return the density of the channels, at the frequencies that all processes share."""
+        if frequencies.cache_key not in point.density_roots:
+            point.density_roots[frequencies.cache_key] = ConditionedDensity(
+                frequencies.values[: frequencies.counts[0]], point
+            )
+        found: ConditionedDensity = point.density_roots[frequencies.cache_key]
+        return found
+
+    def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
+        """Return ``W(i w) R`` at `frequencies` w and a `point`."""
+        if isinstance(frequencies, GaussFrequencies):
+            powers = frequency_powers(frequencies.values, point.free.shape[-1])
+            on_waves = np.einsum("oqk,kf,qf->of", point.free, powers, frequencies.amplitudes)
+            return np.asarray(on_waves * point.averaging_response(frequencies.values))
+        found = self._conditioned_density(frequencies, point).coefficients
+        return np.asarray(found.reshape(len(found), -1) * np.sqrt(frequencies.weights))
+
+    def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
+        """Return derivatives at a `point` and `frequencies` by `cotangent`."""
+        if isinstance(frequencies, GaussFrequencies):
+            fine = frequencies.fine
+            return fine.density.vjp(frequencies.rule.project_vjp(cotangent) * np.sqrt(fine.panels.weights))
+        own = self._conditioned_density(frequencies, point)
+        return own.vjp((cotangent * np.sqrt(frequencies.weights)).reshape(own.coefficients.shape))
+
+
+#: What stands for waves that are more than there may be.
+_TOO_MANY_WAVES = FourierFrequencies((1.0,), (MAX_FOURIER_WAVES + 1,), (0.0,))
+
+
+def _estimate_gauss_waves(fine: FineDensity, length: float) -> float:
+    """Return about how many waves a Gauss rule has, for a length."""
+    return len(fine.density.density_roots) * (0.5 * float(fine.panels.highs[-1]) * length + 12.0)
+
+
+def _bandwidth_and_correlation_range(
+    frequencies: FourierFrequencies, coefficients: ComplexArray, eps: float
+) -> tuple[float, float]:
+    """Return the highest frequency and the longest lag that matter, to a tolerance.
+
+    Parameters
+    ----------
+    frequencies : Frequencies
+    coefficients : array, shape (o, f)
+        Of the observables on the whitened waves.
+    eps : float
+        The tolerance.
+    """
+    count, own = len(frequencies.counts), frequencies.counts[0]
+    power = (np.abs(coefficients) ** 2).reshape(len(coefficients), count, -1).sum(axis=1)
+    total = power.sum(axis=1, keepdims=True)
+    share = np.where(total > 0, power / np.where(total > 0, total, 1.0), 0.0)
+    tail = share[:, ::-1].cumsum(axis=1)[:, ::-1].max(axis=0)
+    above = np.flatnonzero(tail > eps)
+    size = next_fast_len(4 * own, real=True)
+    lags = np.abs(rfft(share, size, axis=1).real).max(axis=0)
+    known = np.flatnonzero(lags > max(eps, MIN_CORRELATION))
+    period = 2.0 * np.pi / frequencies.steps[0]
+    band = (int(above[-1]) + 1 if len(above) else 1) * frequencies.steps[0]
+    return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
+
+
+#: The lowest angular frequency, times the longest lengthscale: below, all densities of free functions are flat. And how
+#: many frequencies there are.
+MIN_PLOT_FREQUENCY, N_PLOT_FREQUENCIES = 0.03, 800
+#: Frequencies at which all densities are below this share of their largest value are left out.
+MIN_PLOT_DENSITY = 1e-8
+
+
+def prior_spectral_density(prior: Prior, hyper: Hyperparameters, observables: Observables) -> tuple[Array, Array]:
+    """Return frequencies in cycles, shape (n,), and one-sided spectral densities, shape (o, n), in the user's units.
+
+    Parameters
+    ----------
+    prior : Prior
+    hyper : Hyperparameters
+    observables : Observables
+        In the user's own units.
+    """
+    span, values, size = prior.units.time_scale, observables.evaluate(hyper.theta), observables.count
+    if not prior.kernels:
+        return np.ones(1), np.zeros((size, 1))
+    highest = (
+        max(latent.max_frequency for latent in prior.kernels)
+        if prior.channels is None
+        else CHANNEL_KERNEL.max_frequency
+    )
+    w = np.geomspace(
+        MIN_PLOT_FREQUENCY / hyper.lengthscales.max(), highest / hyper.lengthscales.min(), N_PLOT_FREQUENCIES
+    )
+    channels = None if prior.channels is None else prior.channels.evaluate(hyper.theta)
+    point = SpectralPoint.from_hyperparameters(values, channels, hyper)
+    if channels is None:
+        total, powers = np.zeros((size, len(w))), frequency_powers(w, values.free.shape[-1])
+        for number, latent in enumerate(prior.kernels):
+            density = hyper.amplitudes[number] ** 2 * latent.density(w, float(hyper.lengthscales[number]))
+            total += np.abs(values.free[:, number] @ powers) ** 2 * density
+        total *= np.abs(point.averaging_response(w)) ** 2
+    else:
+        total = ConditionedDensity(w, point).observable_density
+    seen = (total > MIN_PLOT_DENSITY * total.max(axis=1, keepdims=True)).any(axis=0)
+    return w[seen] / (2.0 * np.pi * span), 2.0 * span * total[:, seen]

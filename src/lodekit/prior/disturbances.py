@@ -1,0 +1,312 @@
+"""Disturbances: unknown functions that drive the equations, as states of a linear system, exactly.
+
+From rest at the start of a record, ``x' = F x + G w``, and an observable is ``X x + W_0 w + W_1 w' + ...``. All of it
+is computed in the field of the parameters, so that a combination in which w cancels is known to have none of it: white
+noise has no values, and whatever holds it is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.scalars import Scalar
+from lodekit.errors import EquationError, LodekitError
+from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.kernels import MAX_MATERN_ORDER, Kernel, parse_kernel
+from lodekit.system.system import System
+
+__all__ = [
+    "WHITE_NOISE",
+    "CompiledDisturbances",
+    "DisturbanceMatrices",
+    "compile_disturbances",
+    "find_channels_without_values",
+    "parse_disturbance",
+    "require_disturbances",
+    "verify_disturbance_response",
+]
+
+Array = NDArray[np.float64]
+Row = list[Scalar]
+_Value = TypeVar("_Value")
+#: The kind of a disturbance that has no values.
+WHITE_NOISE = "white"
+#: What stands for any kind in the algebra, which has no more than first derivatives of a disturbance in a response.
+_PLACEHOLDER_KERNEL = "matern-3/2"
+
+
+def require_disturbances(value: _Value | None) -> _Value:
+    """Return what is there wherever there are disturbances; raise where it is not."""
+    if value is None:
+        raise LodekitError("expected a system with disturbances, got one without; this should not happen")
+    return value
+
+
+def parse_disturbance(name: str, kind: object) -> Kernel | None:
+    """Return the covariance of a disturbance, None for white noise; raise where it has no finite state.
+
+    Parameters
+    ----------
+    name : str
+        Of the channel.
+    kind : object
+        What the user gave.
+
+    Examples
+    --------
+    >>> read_disturbance("w", "matern-3/2").name
+    'matern-3/2'
+    >>> read_disturbance("w", "white") is None
+    True
+    """
+    expected = (
+        f"expected 'white' or 'matern-p/2' with odd p up to {2 * MAX_MATERN_ORDER + 1} for the disturbance {name}"
+    )
+    if kind == WHITE_NOISE:
+        return None
+    if kind == "se":
+        raise LodekitError(
+            f"{expected}, got 'se', which has no finite state; leave {name} out of the disturbances: a channel without "
+            "a role has that smooth covariance already"
+        )
+    try:
+        found = parse_kernel(str(kind))
+    except LodekitError:
+        raise LodekitError(f"{expected}, such as 'matern-3/2'; got {kind!r}") from None
+    if found.state_space(1.0) is None or found.smoothness > MAX_MATERN_ORDER:
+        raise LodekitError(f"{expected}, got {kind!r}, which is too smooth to have a state of that size")
+    return found
+
+
+@dataclass(frozen=True)
+class DisturbanceMatrices:
+    """Numbers of a system that disturbances drive, or their derivatives in the parameters, in the user's units.
+
+    Parameters
+    ----------
+    F : array, shape (..., s, s)
+        How states move by themselves.
+    G : array, shape (..., s, d)
+        How disturbances move them.
+    observation_matrix : array, shape (..., o, s)
+        How observables follow from states.
+    feedthrough : array, shape (..., k, o, d)
+        How they follow from disturbances and their derivatives, lowest order first.
+    """
+
+    F: Array
+    G: Array
+    observation_matrix: Array
+    feedthrough: Array
+
+
+@dataclass(frozen=True)
+class CompiledDisturbances:
+    """Observables of a system that disturbances drive, ready for floats.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The disturbances.
+    kernels : tuple of Latent or None
+        Their covariances; None for white noise.
+    table : ScalarTable
+        All numbers.
+    shapes : tuple of tuples of int
+        Of F, G, readings and direct.
+    """
+
+    names: tuple[str, ...]
+    kernels: tuple[Kernel | None, ...]
+    table: ScalarFunctions
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each, as users write it."""
+        return tuple(WHITE_NOISE if latent is None else latent.name for latent in self.kernels)
+
+    @property
+    def coloured_index(self) -> tuple[int, ...]:
+        """The numbers of those that have a lengthscale."""
+        return tuple(number for number, latent in enumerate(self.kernels) if latent is not None)
+
+    def split(self, table: Array) -> DisturbanceMatrices:
+        """Return the arrays from the values of the table, or from their derivatives.
+
+        Parameters
+        ----------
+        table : array, shape (..., t)
+        """
+        found, start = [], 0
+        for shape in self.shapes:
+            stop = start + math.prod(shape)
+            found.append(table[..., start:stop].reshape(*table.shape[:-1], *shape))
+            start = stop
+        return DisturbanceMatrices(*found)
+
+
+def compile_disturbances(
+    system: System, operators: OperatorMatrix, texts: Sequence[str], kinds: Mapping[str, str]
+) -> CompiledDisturbances:
+    """Return the response of observables to disturbances, ready for floats.
+
+    Parameters
+    ----------
+    system : System
+        With the disturbances among its channels, and without known inputs.
+    operators : OperatorMatrix
+        Each row holds the operators of one observable on the channels.
+    texts : sequence of str
+        What users call the observables.
+    kinds : dict of str to str
+        The kind of each disturbance.
+    """
+    latents = tuple(parse_disturbance(name, kind) for name, kind in kinds.items())
+    space = system.state_space((), disturbances=dict.fromkeys(kinds, _PLACEHOLDER_KERNEL))
+    order = [space.inputs.index(name) for name in kinds]
+    F, H = ([list(row) for row in space.exact[name]] for name in ("F", "H"))
+    G, D, D1 = ([[row[j] for j in order] for row in space.exact[name]] for name in ("G", "D", "D1"))
+    columns = [system.channels.index(name) for name in space.outputs]
+    own = [system.channels.index(name) for name in kinds]
+    zero, rows, direct = space.ring.rational(0), [], []
+    for i, text in enumerate(texts):
+        entries = [operators.coefficients(i, j) for j in columns]
+        X, W = _observable_rows(entries, F, G, H, [D, D1], zero)
+        for w, j in enumerate(own):
+            for k, value in enumerate(operators.coefficients(i, j)):
+                W += [[zero] * len(own) for _ in range(k + 1 - len(W))]
+                W[k][w] = W[k][w] + value
+        while W and not any(W[-1]):
+            W.pop()
+        _check_derivative_exists(text, W, tuple(kinds), latents)
+        rows.append(X)
+        direct.append(W)
+    highest = max(map(len, direct), default=0)
+    padded = [[W[k] if k < len(W) else [zero] * len(own) for W in direct] for k in range(highest)]
+    scalars = [value for matrix in (F, G, rows, *padded) for row in matrix for value in row]
+    count, size = len(texts), len(F)
+    shapes = ((size, size), (size, len(own)), (count, size), (highest, count, len(own)))
+    return CompiledDisturbances(tuple(kinds), latents, ScalarFunctions(space.ring, scalars), shapes)
+
+
+def _multiply_row(row: Row, matrix: Sequence[Row], width: int, zero: Scalar) -> Row:
+    """Return a row times a matrix with so many columns."""
+    found = [zero] * width
+    for value, own in zip(row, matrix, strict=True):
+        if value:
+            found = [total + value * entry if entry else total for total, entry in zip(found, own, strict=True)]
+    return found
+
+
+def _observable_rows(
+    entries: Sequence[Sequence[Scalar]],
+    F: Sequence[Row],
+    G: Sequence[Row],
+    H: Sequence[Row],
+    feedthrough: Sequence[Sequence[Row]],
+    zero: Scalar,
+) -> tuple[Row, list[Row]]:
+    """Return an observable as a row on the states, and rows on derivatives of the disturbances.
+
+    With ``g = H x + D w + D1 w'``, each further derivative takes H to H F, and adds H G to what stands before w.
+    """
+    size, count = len(F), len(feedthrough[0][0]) if feedthrough[0] else 0
+    X, W = [zero] * size, list[Row]()
+    for c, entry in enumerate(entries):
+        h, V = H[c], [list(feed[c]) for feed in feedthrough]
+        for number, value in enumerate(entry):
+            if number:
+                V, h = [_multiply_row(h, G, count, zero), *V], _multiply_row(h, F, size, zero)
+            if not value:
+                continue
+            X = [total + value * own for total, own in zip(X, h, strict=True)]
+            W += [[zero] * count for _ in range(len(V) - len(W))]
+            for k, row in enumerate(V):
+                W[k] = [total + value * own for total, own in zip(W[k], row, strict=True)]
+    return X, W
+
+
+def _check_derivative_exists(
+    text: str, W: Sequence[Row], names: Sequence[str], kernels: Sequence[Kernel | None]
+) -> None:
+    """Raise where an observable holds more derivatives of a disturbance than it has."""
+    for number, (name, latent) in enumerate(zip(names, kernels, strict=True)):
+        order = max((k for k, row in enumerate(W) if row[number]), default=-1)
+        if latent is None and order >= 0:
+            what = name + "'" * order
+            raise EquationError(
+                f"{name} is white noise, which has no values, only integrals over time: {text} "
+                + (f"holds {what}, and would be infinite" if text != name else "cannot be measured or asked for")
+                + "; ask for channels that do not hold it, or give it a memory, such as "
+                f"disturbances={{{name!r}: 'matern-3/2'}}"
+            )
+        if latent is not None and order > latent.smoothness:
+            raise EquationError(
+                f"{text} holds {name}{chr(39) * order}, which a {latent.name!r} disturbance does not have; take "
+                f"'matern-{2 * order + 1}/2' for {name}, or smoother"
+            )
+
+
+def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> list[str]:
+    """Return the channels without values, in order: white noise, and what holds it or a derivative that is not there.
+
+    Parameters
+    ----------
+    system : System
+        With the disturbances among its channels, and without known inputs.
+    kinds : dict of str to str
+        The kind of each disturbance.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> find_infinite(lk.System("x' = -a*x + q; q = 2*w", parameters=["a"]), {"w": "white"})
+    ['q', 'w']
+    """
+    latents = {name: parse_disturbance(name, kind) for name, kind in kinds.items()}
+    highest = {name: -1 if latent is None else latent.smoothness for name, latent in latents.items()}
+    found = {name for name, order in highest.items() if order < 0}
+    space = system.state_space((), disturbances=dict.fromkeys(kinds, _PLACEHOLDER_KERNEL))
+    for order, key in enumerate(("D", "D1")):
+        for output, row in zip(space.outputs, space.exact[key], strict=True):
+            if any(value and order > highest[name] for name, value in zip(space.inputs, row, strict=True)):
+                found.add(output)
+    return [name for name in system.channels if name in found]
+
+
+def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str:
+    """Return that the response to disturbances solves the equations, after checking it exactly; raise otherwise.
+
+    Every equation is an observable of ``x' = F x + G w``: its rows on the states and on all derivatives of w vanish
+    identically in the parameters.
+
+    Parameters
+    ----------
+    system : System
+        With the disturbances among its channels, and without known inputs.
+    kinds : dict of str to str
+        The kind of each disturbance.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> prove_response(lk.System("x' = -a*x + w", parameters=["a"]), {"w": "white"})
+    "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"
+    """
+    found = compile_disturbances(
+        system, system.operator, [f"equation {i}" for i, _ in enumerate(system.equations)], kinds
+    )
+    _, _, rows, direct = found.shapes
+    occurring = found.table.nonzero_mask
+    # The table ends with these rows; what stands before them, F and G, may be anything.
+    if occurring[len(occurring) - math.prod(rows) - math.prod(direct) :].any():
+        raise LodekitError("the response to disturbances does not solve the equations; this should not happen")
+    return "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"

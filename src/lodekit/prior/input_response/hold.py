@@ -1,0 +1,632 @@
+"""Chebyshev series: smooth functions on an interval, from values at a few points of it.
+
+Steps of many lengths: equal ones are made once; where many are different, they are interpolated in the length.
+
+Where rows, samples and start meet: the steps from row to row, and what the inputs do on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.prior.expm import HoldDiscretization
+
+__all__ = [
+    "InputEvents",
+    "InputSchedule",
+    "StepTable",
+    "TimeDirection",
+    "UniqueSteps",
+    "chebyshev_basis",
+    "chebyshev_order",
+    "chebyshev_transform",
+]
+
+
+Array = NDArray[np.float64]
+
+
+def chebyshev_order(turns: float) -> int:
+    """Return how many terms a series needs for waves up to a frequency, an even number.
+
+    Sizes are rounded up to eighths of an octave, so that neighbours in a search share the matrices of one size.
+
+    Parameters
+    ----------
+    turns : float
+        The highest frequency times half the length of the interval.
+    """
+    # The terms of a wave are Bessel functions J_k(turns), which fall to rounding a little beyond k = turns.
+    needed = turns + 6.0 * turns ** (1 / 3) + 14.0
+    return 2 * int(np.ceil(2.0 ** (np.ceil(8.0 * np.log2(needed)) / 8.0) / 2.0))
+
+
+def chebyshev_basis(x: Array, size: int) -> Array:
+    """Return ``T_0 ... T_(size - 1)`` at points in [-1, 1], shape (size, n), by their recurrence.
+
+    Parameters
+    ----------
+    x : array, shape (n,)
+    size : int
+    """
+    found = np.empty((size, len(x)))
+    found[0] = 1.0
+    if size > 1:
+        found[1] = x
+    twice = 2.0 * x
+    for k in range(2, size):
+        np.multiply(twice, found[k - 1], out=found[k])
+        found[k] -= found[k - 2]
+    return found
+
+
+def chebyshev_transform(size: int) -> tuple[Array, Array]:
+    """Return the points of a series, shape (size,), and the matrix from values there to its terms, (size, size).
+
+    Parameters
+    ----------
+    size : int
+    """
+    angles = (np.arange(size) + 0.5) * (np.pi / size)
+    matrix = np.cos(np.outer(np.arange(size), angles)) * (2.0 / size)
+    matrix[0] *= 0.5
+    return np.cos(angles), matrix
+
+
+IndexArray = NDArray[np.intp]
+#: Up to so many different lengths each has an exponential of its own.
+MAX_EXACT_STEPS = 48
+#: Nodes of Chebyshev's interpolation on one panel of lengths.
+N_CHEBYSHEV_NODES = 24
+#: A length that occurs so often is not interpolated: errors of a step that is repeated add up.
+MIN_EXACT_REPEATS = 64
+#: The last two coefficients on a panel, against the largest value; the ones that are cut off are smaller still.
+INTERPOLATION_TOLERANCE = 2e-15
+#: So many coefficients are kept beyond those that can be told from rounding.
+N_GUARD_COEFFICIENTS = 3
+#: The nodes on [-1, 1], and the matrix from values there to coefficients.
+_CHEBYSHEV_NODES, _CHEBYSHEV_TRANSFORM = chebyshev_transform(N_CHEBYSHEV_NODES)
+
+
+@dataclass(frozen=True, eq=False)
+class UniqueSteps:
+    """Lengths of steps, where those that differ by rounding only are the same.
+
+    Parameters
+    ----------
+    distinct : array, shape (u,)
+    index : array, shape (n,)
+        The number of each step's length.
+    """
+
+    distinct: Array
+    index: IndexArray
+
+    @classmethod
+    def from_steps(cls, steps: Array, tolerance: float) -> Self:
+        """Return the different ones among lengths; those within a tolerance become their mean.
+
+        Parameters
+        ----------
+        steps : array, shape (n,)
+        tolerance : float
+            What the clock resolves: differences of times have errors of this size.
+
+        Examples
+        --------
+        >>> Lengths.of(np.diff([0.0, 0.1, 0.2, 0.30000000000000004, 0.5]), 1e-15).which.tolist()
+        [0, 0, 0, 1]
+        """
+        if not steps.size:
+            return cls(np.zeros(0), np.zeros(0, dtype=np.intp))
+        # Equal steps are the usual case, and need no sorting.
+        if np.ptp(steps) <= 4.0 * tolerance:
+            return cls(np.array([steps.mean()]), np.zeros(len(steps), dtype=np.intp))
+        order = np.argsort(steps, kind="stable")
+        ascending = steps[order]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(ascending) > tolerance) + 1])
+        ends = np.concatenate([starts[1:], [len(steps)]])
+        widest = (ascending[ends - 1] - ascending[starts]).max()
+        if 2 * len(starts) > len(steps) or widest > 8.0 * tolerance:  # hardly any twice, or a chain of neighbours
+            return cls(steps, np.arange(len(steps)))
+        numbers = np.repeat(np.arange(len(starts)), ends - starts)
+        which = np.empty(len(steps), dtype=np.intp)
+        which[order] = numbers
+        return cls(np.add.reduceat(ascending, starts) / (ends - starts), which)
+
+    @cached_property
+    def counts(self) -> IndexArray:
+        """How often each length occurs."""
+        return np.bincount(self.index, minlength=len(self.distinct))
+
+    @property
+    def all_distinct(self) -> bool:
+        """Whether each step has a length of its own."""
+        return len(self.distinct) == len(self.index)
+
+    @cached_property
+    def _step_groups(self) -> list[IndexArray]:
+        order = np.argsort(self.index, kind="stable")
+        return np.split(order, np.cumsum(self.counts)[:-1])
+
+    def apply(self, matrices: Array, vectors: Array) -> Array:
+        """Return each step's matrix times its vector, shape (..., n, a).
+
+        Parameters
+        ----------
+        matrices : array, shape (..., u, a, b)
+            For each different length.
+        vectors : array, shape (n, b)
+        """
+        if len(self.distinct) == 1:
+            return np.asarray(vectors @ matrices[..., 0, :, :].swapaxes(-1, -2))
+        if self.all_distinct:
+            return np.asarray(np.einsum("...nij,nj->...ni", matrices, vectors))
+        found = np.empty((*matrices.shape[:-3], len(self.index), matrices.shape[-2]))
+        if len(self.distinct) <= MAX_EXACT_STEPS:
+            for number, members in enumerate(self._step_groups):
+                found[..., members, :] = vectors[members] @ matrices[..., number, :, :].swapaxes(-1, -2)
+            return found
+        np.einsum("...nij,nj->...ni", matrices[..., self.index, :, :], vectors, out=found)
+        return found
+
+    def sum_outer_products(self, left: Array, right: Array) -> Array:
+        """Return the sums of ``left right^T`` over the steps of each length, shape (u, a, b).
+
+        Parameters
+        ----------
+        left, right : arrays, shapes (n, a) and (n, b)
+        """
+        if len(self.distinct) == 1:
+            return np.asarray(left.T @ right)[None]
+        if self.all_distinct:
+            # Steps come last in memory, here and in tables: so products are of long vectors.
+            return np.asarray(np.ascontiguousarray(left.T)[:, None] * np.ascontiguousarray(right.T)).transpose(2, 0, 1)
+        return np.stack([left[members].T @ right[members] for members in self._step_groups])
+
+
+@dataclass(frozen=True, eq=False)
+class _InterpolationPanel:
+    """An interval of lengths on which steps are interpolated: which ones, their weights, and where its nodes stand."""
+
+    members: IndexArray | slice
+    weights: Array
+    nodes: slice
+
+
+class StepTable:
+    """Steps of all lengths at one value of the parameters.
+
+    Parameters
+    ----------
+    hold : Steps
+    unique_steps : Lengths
+    """
+
+    def __init__(self, hold: HoldDiscretization, unique_steps: UniqueSteps) -> None:
+        self.hold, self.unique_steps = hold, unique_steps
+        distinct = unique_steps.distinct
+        #: Lengths with an exponential of their own, and the panels of the others.
+        self._exact: IndexArray = np.arange(len(distinct))
+        self._panels: list[_InterpolationPanel] = []
+        self._nodes = distinct
+        found = (
+            self._build_panels() if len(distinct) > MAX_EXACT_STEPS and hold.n_states else hold.discretize(distinct)[0]
+        )
+        #: Each step as a matrix, shape (u, s, width).
+        self.matrices = self._interpolate_steps(found[None])[0]
+
+    def jacobian(self, d_F: Array, d_G: Array) -> Array:
+        """Return the derivatives of all steps, shape (p, u, s, width).
+
+        Parameters
+        ----------
+        d_F, d_G : arrays, shapes (p, s, s) and (p, s, m)
+        """
+        return self._interpolate_steps(self.hold.discretize(self._nodes, (d_F, d_G))[1])
+
+    def vjp(self, cotangents: Array) -> tuple[Array, Array]:
+        """Return the derivatives of ``sum weights * matrices`` in F and G.
+
+        Parameters
+        ----------
+        cotangents : array, shape (u, s, width)
+        """
+        at_nodes = np.zeros((len(self._nodes), *cotangents.shape[1:]))
+        at_nodes[: len(self._exact)] = cotangents[self._exact]
+        for panel in self._panels:
+            flat = cotangents[panel.members].transpose(1, 2, 0).reshape(-1, panel.weights.shape[1])
+            coefficients = _CHEBYSHEV_TRANSFORM[: len(panel.weights)]
+            at_nodes[panel.nodes] = (flat @ panel.weights.T @ coefficients).T.reshape(
+                N_CHEBYSHEV_NODES, *cotangents.shape[1:]
+            )
+        return self.hold.vjp(self._nodes, at_nodes)
+
+    def _interpolate_steps(self, at_nodes: Array) -> Array:
+        """Return steps of all lengths from those at the nodes, shape (p, u, s, width)."""
+        if not self._panels:
+            return at_nodes
+        many, shape = len(at_nodes), at_nodes.shape[2:]
+        found = np.empty((many, *shape, len(self.unique_steps.distinct)))
+        found[..., self._exact] = np.moveaxis(at_nodes[:, : len(self._exact)], 1, -1)
+        for panel in self._panels:
+            flat = at_nodes[:, panel.nodes].reshape(many, N_CHEBYSHEV_NODES, -1)
+            coefficients = (_CHEBYSHEV_TRANSFORM[: len(panel.weights)] @ flat).swapaxes(1, 2)
+            values = coefficients @ panel.weights
+            found[..., panel.members] = values.reshape(many, *shape, -1)
+        return np.moveaxis(found, -1, 1)
+
+    def _build_panels(self) -> Array:
+        """Cut the lengths into panels until all are interpolated to rounding; return the steps at all nodes."""
+        distinct = self.unique_steps.distinct
+        often = self.unique_steps.counts >= MIN_EXACT_REPEATS
+        exact, rest = [np.flatnonzero(often)], np.flatnonzero(~often)
+        pending = [(distinct[rest].min(), distinct[rest].max(), rest)] if rest.size else []
+        accepted: list[tuple[IndexArray, Array, Array, Array]] = []
+        while pending:
+            exact += [members for _, _, members in pending if len(members) <= N_CHEBYSHEV_NODES]
+            pending = [panel for panel in pending if len(panel[2]) > N_CHEBYSHEV_NODES]
+            nodes = np.array([0.5 * (low + high) + 0.5 * (high - low) * _CHEBYSHEV_NODES for low, high, _ in pending])
+            found = self.hold.discretize(nodes.ravel())[0] if pending else np.zeros((0, 0, 0))
+            halves = []
+            for number, (low, high, members) in enumerate(pending):
+                values = found[number * N_CHEBYSHEV_NODES : (number + 1) * N_CHEBYSHEV_NODES]
+                middle = 0.5 * (low + high)
+                needed = self._count_coefficients(values)
+                if needed or not low < middle < high:
+                    points = np.clip((distinct[members] - middle) / max(0.5 * (high - low), 1e-300), -1.0, 1.0)
+                    accepted.append(
+                        (members, chebyshev_basis(points, needed or N_CHEBYSHEV_NODES), nodes[number], values)
+                    )
+                else:
+                    below = distinct[members] <= middle
+                    halves += [(low, middle, members[below]), (middle, high, members[~below])]
+            pending = [panel for panel in halves if len(panel[2])]
+        self._exact = np.concatenate(exact)
+        first = len(self._exact)
+        for number, (members, weights, _, _) in enumerate(accepted):
+            start = first + number * N_CHEBYSHEV_NODES
+            place = slice(None) if len(members) == len(distinct) else members
+            self._panels.append(_InterpolationPanel(place, weights, slice(start, start + N_CHEBYSHEV_NODES)))
+        self._nodes = np.concatenate([distinct[self._exact], *(nodes for _, _, nodes, _ in accepted)])
+        return np.concatenate(
+            [self.hold.discretize(distinct[self._exact])[0], *(values for _, _, _, values in accepted)]
+        )
+
+    def _count_coefficients(self, values: Array) -> int:
+        """Return how many coefficients steps at nodes, (nodes, s, width), have above rounding; zero for too many."""
+        sizes = np.abs(np.tensordot(_CHEBYSHEV_TRANSFORM, values, axes=1)).max(axis=1)
+        largest = np.abs(values).max(axis=(0, 1))
+        s, m = self.hold.n_states, self.hold.n_inputs
+        blocks = [slice(0, s), *(slice(s + k * m, s + (k + 1) * m) for k in range(self.hold.hold_order))]
+        limits = [INTERPOLATION_TOLERANCE * largest[block].max(initial=0.0) for block in blocks]
+        pairs = list(zip(blocks, limits, strict=True))
+        if any(sizes[-2:, block].max(initial=0.0) > limit for block, limit in pairs):
+            return 0
+        needed = [np.flatnonzero(sizes[:, block].max(axis=1, initial=0.0) > 0.1 * limit) for block, limit in pairs]
+        # Derivatives in the parameters fall a little later.
+        return min(
+            N_CHEBYSHEV_NODES,
+            max((int(each[-1]) for each in needed if len(each)), default=0) + 1 + N_GUARD_COEFFICIENTS,
+        )
+
+
+#: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
+MAX_EVENTS_PER_STEP = 4
+#: So does one longer than a piece of a linear input by such a factor: its slope would act for long, and be taken back.
+MAX_STEP_TO_SEGMENT_RATIO = 1e3
+#: So many kinds of events get columns of their own beside the inputs.
+MAX_EVENT_KINDS = 4
+#: Rows that are this near to equal steps, in shares of a step, are found by counting.
+UNIFORM_STEP_TOLERANCE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class _PiecewiseInput:
+    """A signal in the time of a schedule: piece i lies between breaks i - 1 and i; the outer ones have no end."""
+
+    breaks: Array
+    levels: Array  # of held pieces; of linear ones, at the breaks
+    slopes: Array
+    is_held: bool
+
+    @classmethod
+    def from_signal(cls, signal: InputSignal, start: float, sign: float) -> _PiecewiseInput:
+        breaks, values = sign * (signal.times - start), signal.values
+        if sign < 0:
+            breaks, values = breaks[::-1], values[::-1]
+        if signal.kind == "linear":
+            slopes = np.concatenate([[0.0], np.diff(values) / np.diff(breaks), [0.0]])
+            return cls(breaks, values, slopes, False)
+        levels = np.concatenate([values[:1], values]) if sign > 0 else np.concatenate([values, values[-1:]])
+        # Samples that change nothing are no breaks.
+        moved = np.diff(levels) != 0
+        return cls(breaks[moved], np.concatenate([levels[:1], levels[1:][moved]]), np.zeros(moved.sum() + 1), True)
+
+    @cached_property
+    def changes(self) -> Array:
+        """At each break: jumps of held pieces, kinks of linear ones."""
+        return np.diff(self.levels if self.is_held else self.slopes)
+
+    @cached_property
+    def shortest_segment(self) -> Array:
+        """At each break, the length of the shorter piece beside it; infinite where slopes are zero, as in held ones."""
+        gaps = np.full(len(self.slopes), np.inf)
+        gaps[1:-1] = np.where(self.slopes[1:-1] != 0, np.diff(self.breaks), np.inf)
+        return np.asarray(np.minimum(gaps[:-1], gaps[1:]))
+
+    def evaluate(self, times: Array, first: IndexArray) -> tuple[Array, Array]:
+        """Return value and slope at rows, where `first` holds the first row of each piece but the outermost."""
+        counts = np.diff(first, prepend=0, append=len(times))
+        if self.is_held:
+            return np.repeat(self.levels, counts), np.zeros(len(times))
+        return np.interp(times, self.breaks, self.levels), np.repeat(self.slopes, counts)
+
+    def max_breaks_within(self, length: float) -> int:
+        """Return how many breaks lie in any interval of a length at most, or one more than is too many."""
+        for count in range(MAX_EVENTS_PER_STEP + 1):
+            if len(self.breaks) <= count or (count and (self.breaks[count:] - self.breaks[:-count]).min() > length):
+                return count
+        return MAX_EVENTS_PER_STEP + 1
+
+
+@dataclass(frozen=True, eq=False)
+class InputEvents:
+    """Jumps of held inputs and kinks of linear ones that happen between rows.
+
+    Parameters
+    ----------
+    step_index : array, shape (e,)
+        During which step.
+    time_to_step_end : Lengths
+        Time from the event to the end of the step.
+    input_index : array, shape (e,)
+        Of which input, or m more where its slope changes.
+    sizes : array, shape (e,)
+        By how much.
+    width : int
+        m, or 2 m where slopes count.
+    """
+
+    step_index: IndexArray
+    time_to_step_end: UniqueSteps
+    input_index: IndexArray
+    sizes: Array
+    width: int
+
+    @cached_property
+    def changes(self) -> Array:
+        """Of values and of slopes, shape (e, width); zero but for one entry of each event."""
+        found = np.zeros((len(self.step_index), self.width))
+        found[np.arange(len(found)), self.input_index] = self.sizes
+        return found
+
+    @cached_property
+    def is_strictly_ascending(self) -> bool:
+        """Whether no step has two."""
+        return bool((np.diff(self.step_index) > 0).all())
+
+
+@dataclass(frozen=True, eq=False)
+class _ScheduleRows:
+    """The rows of a side, ascending from the start, which is row zero at time zero.
+
+    `requested_index` tells which of them are asked for.
+    """
+
+    times: Array
+    requested_index: IndexArray | slice
+    steps: UniqueSteps
+
+    @cached_property
+    def uniform_step(self) -> float:
+        """The step, where all are equal or nearly so; zero otherwise."""
+        last = len(self.times) - 1
+        pace = float(self.times[-1]) / last if last else 0.0
+        is_even = pace > 0 and np.abs(self.times - pace * np.arange(last + 1)).max() < UNIFORM_STEP_TOLERANCE * pace
+        return pace if is_even else 0.0
+
+    def search(self, points: Array) -> IndexArray:
+        """Return the first row at or after each point, the number of rows where there is none."""
+        if not self.uniform_step or not len(points):
+            return np.searchsorted(self.times, points)
+        count = len(self.times)
+        found = np.clip(np.ceil(points * (1.0 / self.uniform_step)), 0, count).astype(np.intp)
+        # Counting misses by one at most.
+        found -= (found > 0) & (self.times[found - 1] >= points)
+        found += (found < count) & (self.times[np.minimum(found, count - 1)] < points)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class InputSchedule:
+    """Steps forwards from the start, or backwards from it, in the time ``sign * (t - start)``.
+
+    Parameters
+    ----------
+    sign : float
+        1 forwards, -1 backwards.
+    requested_index : array, shape (k,), or slice
+        The rows, counted from the start as row 0, at which somebody asks; a slice where that is all of them.
+    steps : Lengths
+        From row to row, n steps.
+    step_inputs : array, shape (n, orders * m)
+        Values of the inputs at the start of each step, and their slopes.
+    jumps : array, shape (n, m), or None
+        Jumps of held inputs exactly at the start of each step; None where there are none.
+    events : Events
+        Between the rows.
+    feedthrough_inputs : array, shape (2, m, k)
+        Values of the inputs where somebody asks, from the right, and their slopes there, in the user's time.
+    """
+
+    sign: float
+    requested_index: IndexArray | slice
+    steps: UniqueSteps
+    step_inputs: Array
+    jumps: Array | None
+    events: InputEvents
+    feedthrough_inputs: Array
+
+    @cached_property
+    def uniform_inputs(self) -> tuple[Array, IndexArray, IndexArray] | None:
+        """All that acts in each step, shape (n, c), where all are equal and events of few kinds; None elsewhere.
+
+        The first columns are `drive`; each other one has the events of one length, which come beside, and of one input.
+        """
+        events, (count, width) = self.events, self.step_inputs.shape
+        if len(self.steps.distinct) != 1 or len(events.time_to_step_end.distinct) > MAX_EVENT_KINDS:
+            return None
+        kinds = events.time_to_step_end.index * width + events.input_index
+        lags, places = np.divmod(np.flatnonzero(np.bincount(kinds)), width)
+        if not len(lags):
+            return self.step_inputs, lags, places
+        if len(lags) > MAX_EVENT_KINDS:
+            return None
+        found = np.zeros((count, width + len(lags)))
+        found[:, :width] = self.step_inputs
+        for number, kind in enumerate((lags * width + places).tolist()):
+            own = kinds == kind if len(lags) > 1 else slice(None)
+            step, sizes, column = events.step_index[own], events.sizes[own], found[:, width + number]
+            if events.is_strictly_ascending:
+                column[step] = sizes
+            else:
+                column += np.bincount(step, sizes, minlength=count)
+        return found, lags, places
+
+
+class TimeDirection:
+    """All times on one side of the start, with the inputs there: what does not depend on delays.
+
+    Parameters
+    ----------
+    signals : sequence of InputSignal
+        m inputs.
+    start : float
+        Where the states rest.
+    times : array, shape (k,)
+        Ascending where `sign` is 1, descending where it is -1; none beyond the start.
+    sign : float
+        1 or -1.
+    """
+
+    def __init__(self, signals: Sequence[InputSignal], start: float, times: Array, sign: float) -> None:
+        self.sign, self._requested = sign, sign * (times - start)
+        largest = max([abs(start), *np.abs(times[-1:]), *(abs(signal.times[[0, -1]]).max() for signal in signals)])
+        self._tolerance = 4.0 * float(np.finfo(float).eps * largest)
+        self._pieces = [_PiecewiseInput.from_signal(signal, start, sign) for signal in signals]
+        self._rows = _rows_at_times(self._requested, self._tolerance)
+        longest = 1.001 * float(self._rows.steps.distinct.max(initial=0.0))
+        self._needs_no_break_rows = sum(
+            piece.max_breaks_within(longest) for piece in self._pieces
+        ) <= MAX_EVENTS_PER_STEP and not any(
+            MAX_STEP_TO_SEGMENT_RATIO * piece.shortest_segment.min(initial=np.inf) < longest for piece in self._pieces
+        )
+
+    def build_schedule(self, delays: Array, hold_order: int) -> InputSchedule:
+        """Return the schedule with some delays.
+
+        Parameters
+        ----------
+        delays : array, shape (m,)
+            How much later each input acts.
+        hold_order : {1, 2}
+            Whether slopes are needed.
+        """
+        tolerance = max(self._tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
+        pairs = zip(self._pieces, delays.tolist(), strict=True)
+        pieces = [replace(piece, breaks=piece.breaks + self.sign * delay) for piece, delay in pairs]
+        rows = (
+            self._rows
+            if self._needs_no_break_rows
+            else _insert_break_rows(self._rows, self._requested, pieces, tolerance)
+        )
+        count, m = len(rows.times) - 1, len(pieces)
+        drive, feed = np.zeros((count, hold_order * m)), np.zeros((2, m, len(self._requested)))
+        jumps: Array | None = None
+        found: list[tuple[IndexArray, Array, int, Array]] = []
+        for column, piece in enumerate(pieces):
+            # The first row at or after each break; breaks that miss a row by rounding only lie on it.
+            row = rows.search(piece.breaks - tolerance)
+            ahead = rows.times[np.minimum(row, count)] - piece.breaks
+            on = np.abs(ahead) <= tolerance
+            value, slope = piece.evaluate(rows.times, row)
+            earlier = piece.evaluate(rows.times, np.minimum(row + on, count + 1)) if on.any() else (value, slope)
+            drive[:, column] = value[:-1]
+            if not piece.is_held:
+                drive[:, m + column] = slope[:-1]
+            elif on.any():
+                jumps = np.zeros((count, m)) if jumps is None else jumps
+                jumps[:, column] = (value - earlier[0])[:-1]
+            place = column if piece.is_held else m + column
+            seen = (value, slope) if self.sign > 0 else earlier
+            feed[0, column], feed[1, column] = seen[0][rows.requested_index], self.sign * seen[1][rows.requested_index]
+            inside = (piece.changes != 0) & (row > 0) & (row <= count) & ~on
+            if inside.any():
+                found.append((row[inside] - 1, ahead[inside], place, piece.changes[inside]))
+        return InputSchedule(
+            self.sign,
+            rows.requested_index,
+            rows.steps,
+            drive,
+            jumps,
+            _collect_events(found, hold_order * m, tolerance),
+            feed,
+        )
+
+
+def _rows_at_times(asked: Array, tolerance: float) -> _ScheduleRows:
+    """Return the start and all times as rows."""
+    numbers = np.cumsum(np.concatenate([[0.0], asked[:-1]]) < asked, dtype=np.intp)
+    times = np.zeros(numbers[-1] + 1 if len(asked) else 1)
+    times[numbers] = asked
+    at: IndexArray | slice = numbers
+    if len(numbers) == len(times) and numbers[0] == 0:
+        at = slice(0, None)
+    elif len(numbers) == len(times) - 1:
+        at = slice(1, None)
+    return _ScheduleRows(times, at, UniqueSteps.from_steps(np.diff(times), tolerance))
+
+
+def _insert_break_rows(
+    plain: _ScheduleRows, asked: Array, pieces: Sequence[_PiecewiseInput], tolerance: float
+) -> _ScheduleRows:
+    """Return the rows with more of them at breaks, where many of these lie together, or two of them very near."""
+    rows = plain.times
+    breaks = np.concatenate([np.zeros(0), *(piece.breaks for piece in pieces)])
+    shortest = np.concatenate([np.zeros(0), *(piece.shortest_segment for piece in pieces)])
+    inside = (breaks > tolerance) & (breaks < rows[-1] - tolerance)
+    breaks, shortest = breaks[inside], shortest[inside]
+    if not len(breaks):
+        return plain
+    step = plain.search(breaks) - 1
+    crowded = np.bincount(step, minlength=len(rows)) > MAX_EVENTS_PER_STEP
+    steep = MAX_STEP_TO_SEGMENT_RATIO * shortest < np.diff(rows)[step]
+    chosen = np.flatnonzero(crowded[step] | steep)
+    if not len(chosen):
+        return plain
+    chosen = chosen[np.argsort(breaks[chosen], kind="stable")]
+    # Both ends of a jump that is a piece must stay, however short it is.
+    extra, apart = breaks[chosen], np.where(steep[chosen], 0.0, tolerance)
+    step = plain.search(extra)
+    extra = extra[
+        (np.minimum(rows[step] - extra, extra - rows[step - 1]) > apart) & (np.diff(extra, prepend=-1.0) > apart)
+    ]
+    rows = np.sort(np.concatenate([rows, extra]))
+    return _ScheduleRows(rows, np.searchsorted(rows, asked), UniqueSteps.from_steps(np.diff(rows), tolerance))
+
+
+def _collect_events(found: list[tuple[IndexArray, Array, int, Array]], width: int, tolerance: float) -> InputEvents:
+    if not found:
+        none = np.zeros(0, dtype=np.intp)
+        return InputEvents(none, UniqueSteps.from_steps(np.zeros(0), tolerance), none, np.zeros(0), width)
+    place = np.repeat([place for _, _, place, _ in found], [len(step) for step, _, _, _ in found])
+    step, lags, sizes = (np.concatenate([item[k] for item in found]) for k in (0, 1, 3))
+    return InputEvents(step, UniqueSteps.from_steps(lags, tolerance), place.astype(np.intp), sizes, width)

@@ -1,0 +1,531 @@
+"""The response to known inputs, from rest at the start of the record: a mean, with derivatives in the parameters.
+
+The response to known inputs in pieces of a record: each goes on with the states that those before it have left.
+
+Forward go the states, backward what the states at the start of a piece are worth to the log evidence, so that the
+gradient is that of the whole record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.scalars import Scalar
+from lodekit.data.inputs import InputSignal
+from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.input_response.response import (
+    ResponsePlan,
+    StateMatrices,
+    StateSpaceResponse,
+    append_integrators,
+    observable_state_space,
+)
+from lodekit.system.system import System
+
+__all__ = ["ChunkStates", "ChunkedInputResponse", "CompiledInputResponse", "InputResponse", "compile_input_response"]
+
+
+Array = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+_MATRIX_NAMES = ("F", "G", "H", "D", "D1")
+#: Plans of responses at so many sets of times are kept.
+MAX_CACHED_PLANS = 2
+
+
+@dataclass(frozen=True)
+class CompiledInputResponse:
+    """Observables of a state space, ready for floats.
+
+    Parameters
+    ----------
+    scalars : ScalarTable
+        All numbers: those of the state space, then those of the observables on its channels and on its inputs.
+    shapes : dict of str to tuple of int
+        Of the matrices F, G, H, D and D1, and of the delays.
+    channel_operator_shape, input_operator_shape : (int, int, int)
+        Shapes of the coefficients of the observables: order of the derivative, observable, channel or input.
+    inputs : tuple of str
+        The channel of each input: those of the state space, then those that drive nothing by themselves.
+    """
+
+    scalars: ScalarFunctions
+    shapes: dict[str, tuple[int, ...]]
+    channel_operator_shape: tuple[int, int, int]
+    input_operator_shape: tuple[int, int, int]
+    inputs: tuple[str, ...]
+
+    def matrices(self, table: tuple[Array, Array]) -> tuple[StateMatrices, StateMatrices]:
+        """Return the state space of the observables, and its derivatives in the parameters.
+
+        Parameters
+        ----------
+        table : (array, array)
+            The numbers and their derivatives, shapes (s,) and (p, s).
+        """
+        values, on_channels, on_inputs = self._split(table[0])
+        slopes, d_on_channels, d_on_inputs = self._split(table[1])
+        return observable_state_space(values, slopes, (on_channels, d_on_channels), (on_inputs, d_on_inputs))
+
+    def delays(self, table: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Return by how much later each input acts, shape (m,), and derivatives in the parameters, (p, m).
+
+        Parameters
+        ----------
+        table : (array, array)
+            The numbers and their derivatives.
+        """
+        start = sum(math.prod(self.shapes[name]) for name in _MATRIX_NAMES)
+        stop, missing = start + self.shapes["delays"][0], self._n_extra_inputs
+        values, slopes = (_append_zero_columns(part[..., start:stop], missing) for part in table)
+        # Inputs cannot act ahead: what asks for that has no response.
+        return np.where(values < 0.0, np.nan, values), slopes
+
+    @property
+    def _n_extra_inputs(self) -> int:
+        """How many of the inputs are no inputs of the state space."""
+        return len(self.inputs) - self.shapes["G"][1]
+
+    def _split(self, table: Array) -> tuple[StateMatrices, Array, Array]:
+        leading, start, found = table.shape[:-1], 0, []
+        for shape in (
+            *(self.shapes[name] for name in (*_MATRIX_NAMES, "delays")),
+            self.channel_operator_shape,
+            self.input_operator_shape,
+        ):
+            stop = start + math.prod(shape)
+            found.append(table[..., start:stop].reshape(*leading, *shape))
+            start = stop
+        F, G, H, D, D1, _, on_channels, on_inputs = found
+        G, D, D1 = (_append_zero_columns(part, self._n_extra_inputs) for part in (G, D, D1))
+        return StateMatrices(F, G, H, D, D1), on_channels, on_inputs
+
+
+def _append_zero_columns(matrix: Array, columns: int) -> Array:
+    """Return a matrix with so many more columns of zeros."""
+    return np.concatenate([matrix, np.zeros((*matrix.shape[:-1], columns))], axis=-1) if columns else matrix
+
+
+def compile_input_response(
+    system: System, operators: OperatorMatrix, inputs: Mapping[str, InputSignal]
+) -> CompiledInputResponse:
+    """Return the response of observables to known inputs, ready for floats.
+
+    Parameters
+    ----------
+    system : System
+        With the inputs among its channels.
+    operators : OperatorMatrix
+        Each row holds the operators of one observable on the channels.
+    inputs : dict of str to InputSignal
+        The channels that are known.
+    """
+    space = system.state_space({name: signal.kind for name, signal in inputs.items()})
+    scalars = list(space.scalars)
+    # What only occurs with a delay drives nothing by itself, but may be looked at.
+    others = tuple(name for name in inputs if name not in space.inputs)
+    shapes = []
+    for names in (space.outputs, (*space.inputs, *others)):
+        columns = [system.channels.index(name) for name in names]
+        shapes.append(_append_coefficients(operators, columns, scalars))
+    table = ScalarFunctions(system.operator.ring, scalars)
+    return CompiledInputResponse(table, dict(space.shapes), shapes[0], shapes[1], (*space.channels, *others))
+
+
+def _append_coefficients(operators: OperatorMatrix, columns: list[int], scalars: list[Scalar]) -> tuple[int, int, int]:
+    """Add the coefficients of observables on some channels, lowest derivative first; return their shape."""
+    rows = [[operators.coefficients(i, j) for j in columns] for i in range(len(operators.rows))]
+    length = max((len(entry) for row in rows for entry in row), default=0) or 1
+    zero = operators.ring.rational(0)
+    for k in range(length):
+        scalars.extend(entry[k] if k < len(entry) else zero for row in rows for entry in row)
+    return length, len(rows), len(columns)
+
+
+@dataclass(frozen=True)
+class InputResponse:
+    """Observables of a state space that known inputs drive, from rest at a time.
+
+    Parameters
+    ----------
+    compiled : Drive
+    signals : dict of str to InputSignal
+        What drives it, by channel.
+    start : float
+        When it is at rest, in the user's time.
+    intervals : array, shape (o,), optional
+        The interval over which each observable is averaged, in the user's time, zero where it is none. An average is
+        the difference of an integral, which is one more state, at the end and at the beginning of the interval.
+    """
+
+    compiled: CompiledInputResponse
+    signals: Mapping[str, InputSignal]
+    start: float
+    intervals: Array | None = None
+    #: What was made last, by the identity of times and numbers: engines pass the same arrays again and again.
+    _plans: list[tuple[Array, ResponsePlan, IndexArray | None]] = field(default_factory=list, compare=False, repr=False)
+    _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": [], "_last": {}}
+
+    def with_time_origin(self, start: float, signals: Mapping[str, InputSignal]) -> InputResponse:
+        """Return the same observables with other inputs, from rest at another time.
+
+        Parameters
+        ----------
+        start : float
+            In the user's time.
+        signals : dict of str to InputSignal
+        """
+        return InputResponse(self.compiled, dict(signals), start, self.intervals)
+
+    def evaluate(self, theta: Array) -> tuple[Array, Array]:
+        """Return all numbers at values of the parameters, (s,), and their derivatives, (p, s)."""
+        return self.compiled.scalars.evaluate(theta)
+
+    def respond(self, table: tuple[Array, Array], times: Array, *, with_jacobian: bool) -> tuple[Array, Array]:
+        """Return the response in the user's units, shape (o, n), and derivatives in the parameters, (o, p, n).
+
+        Parameters
+        ----------
+        table : (array, array)
+            What `evaluate` returns.
+        times : array, shape (n,)
+            In the user's unit, in any order.
+        with_jacobian : bool
+            Whether the derivatives are wanted; they are zero otherwise, and one for all times.
+        """
+        found, places = self._response(table, self._requested_times(times))
+        values, count = found.values, len(table[1])
+        values = values if places is None else values[:, places]
+        if not with_jacobian or not count:
+            values = self._average(values, len(times))
+            return values, np.zeros((len(values), count, 1))
+        changes = found.jacobian(*self._jacobians(table)).swapaxes(0, 1)
+        changes = changes if places is None else changes[..., places]
+        return self._average(values, len(times)), self._average(changes, len(times))
+
+    def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
+        """Return derivatives in the parameters of the sum of weights times the response, shape (p,).
+
+        Parameters
+        ----------
+        table : (array, array)
+            What `evaluate` returns.
+        times : array, shape (n,)
+            In the user's unit, in any order.
+        cotangents : array, shape (o, n)
+        """
+        found, places = self._response(table, self._requested_times(times))
+        cotangents = self._average_vjp(cotangents)
+        if places is not None:
+            sums = np.zeros((len(cotangents), len(found.plan.times)))
+            np.add.at(sums.T, places, cotangents.T)
+            cotangents = sums
+        return found.gradient(cotangents, *self._jacobians(table))
+
+    @cached_property
+    def _averaging_groups(self) -> list[tuple[float, NDArray[np.intp]]]:
+        """The different intervals, and which observables are averaged over each."""
+        if self.intervals is None:
+            return []
+        lengths = np.unique(self.intervals[self.intervals > 0])
+        return [(float(length), np.flatnonzero(self.intervals == length)) for length in lengths]
+
+    def _requested_times(self, times: Array) -> Array:
+        """Return the times, and after them when the intervals begin that end there; the last ones are kept."""
+        if not self._averaging_groups:
+            return times
+        last = self._last.get("asked")
+        if last is None or last[0] is not times:
+            every = np.concatenate([times, *(times - length for length, _ in self._averaging_groups)])
+            last = self._last["asked"] = (times, every)
+        return np.asarray(last[1])
+
+    def _average(self, values: Array, count: int) -> Array:
+        """Return observables from their integrals at all that is asked for, shape (o, ..., n)."""
+        if not self._averaging_groups:
+            return values
+        found = values[..., :count].copy()
+        for number, (length, rows) in enumerate(self._averaging_groups, 1):
+            found[rows] -= values[rows, ..., number * count : (number + 1) * count]
+            found[rows] /= length
+        return found
+
+    def _average_vjp(self, weights: Array) -> Array:
+        """Return weights of all that is asked for, from those of the observables: the transposed of `_averaged`."""
+        if not self._averaging_groups:
+            return weights
+        parts = [weights.copy()]
+        for length, rows in self._averaging_groups:
+            parts[0][rows] /= length
+            parts.append(np.zeros_like(weights))
+            parts[-1][rows] = -parts[0][rows]
+        return np.concatenate(parts, axis=1)
+
+    def breakpoints(self, theta: Array) -> Array:
+        """Return the times at which some input jumps or has a corner, ascending.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of the parameters, on which delays depend.
+        """
+        delays, _ = self.compiled.delays(self.evaluate(theta))
+        found = []
+        for name, delay in zip(self.compiled.inputs, delays, strict=True):
+            signal = self.signals[name]
+            # Held inputs jump where their value changes, linear ones have corners where their slope does.
+            is_held = signal.kind == "hold"
+            after = signal.values if is_held else signal.derivative_at(signal.times)
+            before = after[:1] if is_held else np.zeros(1)
+            found.append(signal.times[np.diff(after, prepend=before) != 0] + delay)
+        return np.unique(np.concatenate(found))
+
+    def _jacobians(self, table: tuple[Array, Array]) -> tuple[StateMatrices, Array | None]:
+        d_delays = self.compiled.delays(table)[1]
+        return self._matrices(table)[1], d_delays if d_delays.any() else None
+
+    def _matrices(self, table: tuple[Array, Array]) -> tuple[StateMatrices, StateMatrices]:
+        """Return the state space and its derivatives; the last ones are kept."""
+        last = self._last.get("matrices")
+        if last is None or last[0] is not table[0]:
+            both = self.compiled.matrices(table)
+            if self._averaging_groups:
+                both = append_integrators(*both, np.concatenate([rows for _, rows in self._averaging_groups]))
+            last = self._last["matrices"] = (table[0], *both)
+        return last[1], last[2]
+
+    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[StateSpaceResponse, IndexArray | None]:
+        """Return the response at some times, and where these stand in it; the last one is kept."""
+        last = self._last.get("response")
+        if last is None or last[0] is not table[0] or last[1] is not times:
+            plan, places = self._plan(times)
+            found = plan.respond(self._matrices(table)[0], self.compiled.delays(table)[0])
+            last = self._last["response"] = (table[0], times, found, places)
+        return last[2], last[3]
+
+    def _plan(self, times: Array) -> tuple[ResponsePlan, IndexArray | None]:
+        """Return what does not depend on parameters at some times, and where these stand; the last few are kept."""
+        for known, plan, places in self._plans:
+            if known is times:
+                return plan, places
+        ordered, places = times, None
+        if not (np.diff(times) > 0).all():
+            ordered, places = np.unique(times, return_inverse=True)
+        plan = ResponsePlan([self.signals[name] for name in self.compiled.inputs], ordered, self.start)
+        self._plans.append((times, plan, places))
+        del self._plans[:-MAX_CACHED_PLANS]
+        return plan, places
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkStates:
+    """What goes from piece to piece of a record.
+
+    Parameters
+    ----------
+    compiled : Drive
+        Observables of a state space.
+    signals : dict of str to InputSignal
+        What drives it, by channel, in the whole record.
+    starts : sequence of float
+        The start of each piece, in the user's time; states are at rest at the first one.
+    initial_state : function, optional
+        From the numbers of the state space to the states at the start of the first piece, where rows before it were
+        left out.
+    """
+
+    compiled: CompiledInputResponse
+    signals: Mapping[str, InputSignal]
+    starts: Sequence[float]
+    initial_state: Callable[[Array], Array] | None = None
+    #: States at the start of pieces, and what they are worth, at the last values of the parameters.
+    _states: dict[int, Array] = field(default_factory=dict, repr=False)
+    _worths: dict[int, Array] = field(default_factory=dict, repr=False)
+    _last: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_states": {}, "_worths": {}, "_last": {}}
+
+    def chunk(self, number: int) -> ChunkedInputResponse:
+        """Return the observables in one piece.
+
+        Parameters
+        ----------
+        number : int
+        """
+        return ChunkedInputResponse(
+            self.compiled, self.signals, float(self.starts[number]), chunk_states=self, chunk_index=number
+        )
+
+    def chunk_end(self, number: int) -> float | None:
+        """Return when the piece after one starts; None where there is none.
+
+        Parameters
+        ----------
+        number : int
+        """
+        return float(self.starts[number + 1]) if number + 1 < len(self.starts) else None
+
+    def reset_if_changed(self, table: Array) -> None:
+        """Forget what was known at other values of the parameters."""
+        key = table.tobytes()
+        if self._last.get("key") != key:
+            self._last["key"] = key
+            self._states.clear()
+            self._worths.clear()
+
+    def state_at_start(self, number: int, table: tuple[Array, Array]) -> Array:
+        """Return the states at the start of a piece; where nobody has been there yet, through those before it.
+
+        Parameters
+        ----------
+        number : int
+        table : (array, array)
+            The numbers of the state space and their derivatives.
+        """
+        self.reset_if_changed(table[0])
+        nearest = max((known for known in self._states if known <= number), default=0)
+        state = self._states.get(nearest)
+        if state is None:
+            size = self.compiled.shapes["F"][0]
+            state = self._states[0] = np.zeros(size) if self.initial_state is None else self.initial_state(table[0])
+        for place in range(nearest, number):
+            before = self.chunk(place)
+            state = self._states[place + 1] = before.respond_from(table, np.zeros(0), state)[0].final_state
+        return state
+
+    def store_state(self, number: int, state: Array) -> None:
+        """Remember the states at the start of a piece.
+
+        Parameters
+        ----------
+        number : int
+        state : array, shape (s,)
+        """
+        self._states[number] = state
+
+    def adjoint_at_start(self, number: int) -> Array | None:
+        """Return what the states at the start of a piece are worth; None beyond the last one.
+
+        Parameters
+        ----------
+        number : int
+        """
+        return self._worths[number] if number < len(self.starts) else None
+
+    def store_adjoint(self, number: int, adjoint: Array) -> None:
+        """Remember what the states at the start of a piece are worth.
+
+        Parameters
+        ----------
+        number : int
+        adjoint : array, shape (s,)
+        """
+        self._worths[number] = adjoint
+
+
+@dataclass(frozen=True)
+class ChunkedInputResponse(InputResponse):
+    """Observables in one piece of a record; those of `InputResponse` in all else.
+
+    Gradients are asked for from the last piece to the first.
+
+    Parameters
+    ----------
+    drive, signals, start, intervals
+        As in `InputResponse`; it starts where the piece does, and averages over no intervals.
+    chunk_states : Relay
+    chunk_index : int
+        Of the piece.
+    """
+
+    chunk_states: ChunkStates | None = field(default=None, compare=False, repr=False)
+    chunk_index: int = 0
+
+    @property
+    def _chunk_states(self) -> ChunkStates:
+        if self.chunk_states is None:
+            raise ValueError("a piece of a record needs what goes from piece to piece")
+        return self.chunk_states
+
+    def respond(self, table: tuple[Array, Array], times: Array, *, with_jacobian: bool) -> tuple[Array, Array]:
+        """Return the response in the user's units, shape (o, n); derivatives, (o, p, 1), are zero: `pull` has them.
+
+        Parameters
+        ----------
+        table : (array, array)
+            What `evaluate` returns.
+        times : array, shape (n,)
+            In the user's unit, none after the end of the piece.
+        with_jacobian : bool
+            Not looked at.
+        """
+        found, places = self._response(table, times)
+        values = found.values[:, : len(times)] if places is None else found.values[:, places]
+        return values, np.zeros((len(values), len(table[1]), 1))
+
+    def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
+        """Return derivatives in the parameters of the sum of weights times the response, and of all that follows.
+
+        Parameters
+        ----------
+        table, times
+            As in `respond`.
+        cotangents : array, shape (o, n)
+        """
+        found, places = self._response(table, times)
+        full = np.zeros((len(cotangents), len(found.plan.times)))
+        if places is None:
+            full[:, : len(times)] = cotangents
+        else:
+            np.add.at(full.T, places, cotangents.T)
+        slopes, d_delays = self._jacobians(table)
+        end = self._chunk_states.adjoint_at_start(self.chunk_index + 1)
+        of_matrices, of_delays, of_start = found.vjp(full, with_delays=d_delays is not None, final_adjoint=end)
+        self._chunk_states.store_adjoint(self.chunk_index, of_start)
+        total = of_matrices.contract(slopes)
+        return total if d_delays is None else total + d_delays @ of_delays
+
+    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[StateSpaceResponse, IndexArray | None]:
+        """Return the response at some times and at the end of the piece, and where they stand; the last one is kept."""
+        last = self._last.get("response")
+        if last is None or last[0] is not table[0] or last[1] is not times:
+            found, places = self.respond_from(table, times, self._chunk_states.state_at_start(self.chunk_index, table))
+            self._chunk_states.store_state(self.chunk_index + 1, found.final_state)
+            last = self._last["response"] = (table[0], times, found, places)
+        return last[2], last[3]
+
+    def respond_from(
+        self, table: tuple[Array, Array], times: Array, initial_state: Array
+    ) -> tuple[StateSpaceResponse, IndexArray | None]:
+        """Return the response from some states on, at some times and at the end of the piece, and where these stand.
+
+        Parameters
+        ----------
+        table, times
+            As in `respond`.
+        initial_state : array, shape (s,)
+            The states at the start of the piece.
+        """
+        until, places, delays = self._chunk_states.chunk_end(self.chunk_index), None, self.compiled.delays(table)[0]
+        asked = times if until is None else np.append(times, until)
+        if not (np.diff(asked) > 0).all():
+            asked, places = np.unique(asked, return_inverse=True)
+            places = places[: len(times)]
+        last = float(asked[-1]) if len(asked) else self.start
+        # With some room for rounding: one sample more at either end changes nothing.
+        first = self.start - float(np.nanmax(delays, initial=0.0))
+        room = 1e-9 * (last - first) + 4.0 * float(np.spacing(max(abs(first), abs(last))))
+        cut = {name: signal.restricted_to(first - room, last + room) for name, signal in self.signals.items()}
+        plan = ResponsePlan([cut[name] for name in self.compiled.inputs], asked, self.start)
+        return plan.respond(self._matrices(table)[0], delays, initial_state), places

@@ -1,0 +1,566 @@
+"""State spaces in numbers: ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and what observables make of them.
+
+Responses to known inputs, from rest: values at any times, their derivatives, and products with them.
+
+The response is the solution of ``x' = F x + G v``, ``g = H x + D v + D1 v'`` with ``x = 0`` at the start. Inputs act
+from the start on, whatever their value is then: a constant input is a step at the start, not a rest that it has
+come to. With a delay T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value before the first
+sample), and the states are zero at the start still: a delay moves the jumps of u, it does not move the start.
+
+Before the start the same equations are solved backwards, so that they hold at all times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import matrix_balance
+
+from lodekit.data.inputs import InputSignal
+from lodekit.prior.expm import HoldDiscretization
+from lodekit.prior.input_response.hold import InputSchedule, StepTable, TimeDirection
+from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
+
+__all__ = [
+    "ResponsePlan",
+    "StateMatrices",
+    "StateSpaceResponse",
+    "append_integrators",
+    "balance_states",
+    "observable_state_space",
+]
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class StateMatrices:
+    """The matrices of a state space with s states, m inputs and q observables, or derivatives of all of them.
+
+    Parameters
+    ----------
+    F, G : arrays, shapes (..., s, s) and (..., s, m)
+        ``x' = F x + G v``.
+    H, D, D1 : arrays, shapes (..., q, s), (..., q, m) and (..., q, m)
+        ``g = H x + D v + D1 v'``. Derivatives in p parameters have p in front of all shapes.
+    """
+
+    F: Array
+    G: Array
+    H: Array
+    D: Array
+    D1: Array
+
+    @classmethod
+    def from_arrays(
+        cls, F: ArrayLike, G: ArrayLike, H: ArrayLike, D: ArrayLike | None = None, D1: ArrayLike | None = None
+    ) -> Self:
+        """Return matrices as floats; ``D`` and ``D1`` are zero where not given.
+
+        Parameters
+        ----------
+        F, G, H, D, D1 : array-like
+            As in the class.
+        """
+        first, second, third = (np.asarray(matrix, dtype=float) for matrix in (F, G, H))
+        empty = np.zeros((*third.shape[:-1], second.shape[-1]))
+        fourth, fifth = (empty if matrix is None else np.asarray(matrix, dtype=float) for matrix in (D, D1))
+        return cls(first, second, third, fourth, fifth)
+
+    def contract(self, jacobians: StateMatrices) -> Array:
+        """Return the sum over all entries of these times those of ``jacobians``, shape (p,).
+
+        Parameters
+        ----------
+        jacobians : StateMatrices
+            Derivatives in p parameters.
+        """
+        pairs = [(getattr(self, field.name), getattr(jacobians, field.name)) for field in fields(self)]
+        return np.asarray(sum(np.tensordot(slope, matrix, axes=2) for matrix, slope in pairs))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all entries are numbers."""
+        return all(bool(np.isfinite(getattr(self, field.name)).all()) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class _DualMatrix:
+    """A matrix with its derivatives in the parameters."""
+
+    value: Array
+    jacobian: Array
+
+    def __matmul__(self, other: _DualMatrix) -> _DualMatrix:
+        return _DualMatrix(self.value @ other.value, self.jacobian @ other.value + self.value @ other.jacobian)
+
+    def __add__(self, other: _DualMatrix) -> _DualMatrix:
+        return _DualMatrix(self.value + other.value, self.jacobian + other.jacobian)
+
+
+def observable_state_space(
+    matrices: StateMatrices,
+    jacobians: StateMatrices,
+    weights: tuple[Array, Array],
+    feedthrough: tuple[Array, Array] | None = None,
+) -> tuple[StateMatrices, StateMatrices]:
+    """Return the state space of observables ``W(d) g + V(d) v``, with its derivatives in the parameters.
+
+    Between jumps and kinks an input has no derivative beyond the first, so ``g'' = H F^2 x + H F G v + H G v'`` and so
+    on, to any order.
+
+    Parameters
+    ----------
+    matrices, jacobians : StateMatrices
+        Of the channels g, and their derivatives in p parameters.
+    weights : pair of arrays, shapes (k, r, q) and (p, k, r, q)
+        Coefficients W of the derivatives of order 0 to k - 1 of g in r observables, and their derivatives.
+    feedthrough : pair of arrays, shapes (k, r, m) and (p, k, r, m), optional
+        V, the same for the inputs themselves; orders above one are zero between kinks.
+
+    Examples
+    --------
+    >>> lag = StateMatrices.of([[-2.0]], [[3.0]], [[1.0]])
+    >>> none = StateMatrices.of(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> velocity = np.array([[[0.0]], [[1.0]]])
+    >>> found, _ = observe(lag, none, (velocity, np.zeros((0, 2, 1, 1))))
+    >>> found.H.tolist(), found.D.tolist()
+    ([[-2.0]], [[3.0]])
+    """
+    F, G, H, D, D1 = (
+        _DualMatrix(getattr(matrices, name), getattr(jacobians, name)) for name in ("F", "G", "H", "D", "D1")
+    )
+    zero = np.zeros((weights[0].shape[1], G.value.shape[-1]))
+    none = np.zeros((len(G.jacobian), *zero.shape))
+    levels = [_DualMatrix(zero, none), _DualMatrix(zero, none)]
+    states = None
+    chain = H  # H F^k
+    before: list[_DualMatrix] = [D, D1]  # factors of v and v' in the k-th derivative of g
+    for order in range(len(weights[0])):
+        W = _DualMatrix(weights[0][order], weights[1][:, order])
+        states = W @ chain if states is None else states + W @ chain
+        levels = [level + W @ part for level, part in zip(levels, before, strict=True)]
+        before = [chain @ G, before[0]]
+        chain = chain @ F
+    if feedthrough is not None:
+        for order in range(min(2, len(feedthrough[0]))):
+            levels[order] += _DualMatrix(feedthrough[0][order], feedthrough[1][:, order])
+    if states is None:
+        states = _DualMatrix(np.zeros((len(zero), len(F.value))), np.zeros((len(none), len(zero), len(F.value))))
+    return (
+        StateMatrices(F.value, G.value, states.value, levels[0].value, levels[1].value),
+        StateMatrices(F.jacobian, G.jacobian, states.jacobian, levels[0].jacobian, levels[1].jacobian),
+    )
+
+
+def append_integrators(
+    matrices: StateMatrices, jacobians: StateMatrices, rows: NDArray[np.intp]
+) -> tuple[StateMatrices, StateMatrices]:
+    """Return a state space with integrals from the start on in place of some observables, one more state for each.
+
+    Parameters
+    ----------
+    matrices, jacobians : StateMatrices
+        Of the observables, and their derivatives in p parameters.
+    rows : array of int, shape (k,)
+        Which of them.
+
+    Examples
+    --------
+    >>> lag = StateMatrices.of([[-2.0]], [[3.0]], [[1.0]])
+    >>> none = StateMatrices.of(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> found, _ = integrate(lag, none, np.array([0]))
+    >>> found.F.tolist(), found.H.tolist()
+    ([[-2.0, 0.0], [1.0, 0.0]], [[0.0, 1.0]])
+    """
+    found, more = [], len(rows)
+    for part, one in ((matrices, 1.0), (jacobians, 0.0)):
+        leading, states = part.F.shape[:-2], part.F.shape[-1]
+        F = np.zeros((*leading, states + more, states + more))
+        F[..., :states, :states], F[..., states:, :states] = part.F, part.H[..., rows, :]
+        H = np.concatenate([part.H, np.zeros((*part.H.shape[:-1], more))], axis=-1)
+        H[..., rows, :] = 0.0
+        H[..., rows, states + np.arange(more)] = one
+        D, D1 = part.D.copy(), part.D1.copy()
+        # The integral of an input's slope is the input.
+        D[..., rows, :], D1[..., rows, :] = part.D1[..., rows, :], 0.0
+        G = np.concatenate([part.G, part.D[..., rows, :]], axis=-2)
+        found.append(StateMatrices(F, G, H, D, D1))
+    return found[0], found[1]
+
+
+def balance_states(F: Array) -> Array:
+    """Return scales of the states, powers of two, in which F has rows and columns of like size, shape (s,).
+
+    Parameters
+    ----------
+    F : array, shape (s, s)
+    """
+    if len(F) < 2:
+        return np.ones(len(F))
+    _, (scales, _) = matrix_balance(F, permute=False, separate=True)
+    return np.asarray(scales, dtype=float)
+
+
+class ResponsePlan:
+    """All that does not depend on parameters: which inputs, from which start, seen at which times.
+
+    Parameters
+    ----------
+    signals : sequence of InputSignal
+        One for each column of G; the same signal may stand there twice, with different delays.
+    times : array-like, shape (n,)
+        Where the response is wanted, ascending; times may repeat.
+    start : float
+        Where the states are zero.
+
+    Examples
+    --------
+    >>> step = InputSignal([0.0, 1.0], [0.0, 2.0], "hold")
+    >>> plan = ResponsePlan([step], np.array([0.5, 1.0, 2.0]), 0.0)
+    >>> lag = StateMatrices.of([[-1.0]], [[1.0]], [[1.0]])
+    >>> plan.respond(lag).values.round(6).tolist()
+    [[0.0, 0.0, 1.264241]]
+    >>> plan.respond(lag, np.array([0.25])).values.round(6).tolist()
+    [[0.0, 0.0, 1.055267]]
+    """
+
+    def __init__(self, signals: Sequence[InputSignal], times: ArrayLike, start: float) -> None:
+        self.signals, self.start = tuple(signals), float(start)
+        self.times = np.asarray(times, dtype=float)
+        if np.any(np.diff(self.times) < 0) or not np.isfinite(self.times).all():
+            raise ValueError("times of a response ascend, and are finite")
+        #: How many derivatives of inputs are not zero between samples, plus one.
+        self.hold_order = 2 if any(signal.kind == "linear" for signal in self.signals) else 1
+        before = int(np.searchsorted(self.times, self.start))
+        sides = [(slice(before, None), 1.0), *([(slice(before - 1, None, -1), -1.0)] if before else [])]
+        self._directions = [
+            (part, TimeDirection(self.signals, self.start, self.times[part], sign)) for part, sign in sides
+        ]
+        self._cached_schedules: tuple[bytes, list[tuple[slice, InputSchedule]]] = (b"", [])
+
+    def schedules(self, delays: Array) -> list[tuple[slice, InputSchedule]]:
+        """Return the times from the start on, and those before it, last first, where there are some, with schedules.
+
+        Parameters
+        ----------
+        delays : array, shape (m,)
+        """
+        key = delays.tobytes()
+        if self._cached_schedules[0] != key or not self._cached_schedules[1]:
+            laid = [(part, side.build_schedule(delays, self.hold_order)) for part, side in self._directions]
+            self._cached_schedules = (key, laid)
+        return self._cached_schedules[1]
+
+    def respond(
+        self, matrices: StateMatrices, delays: ArrayLike | None = None, initial_state: Array | None = None
+    ) -> StateSpaceResponse:
+        """Return the response at given numbers.
+
+        Parameters
+        ----------
+        matrices : StateMatrices
+        delays : array, shape (m,), optional
+            How much later each input acts; none where not given.
+        initial_state : array, shape (s,), optional
+            The states at the start; zero where not given.
+        """
+        later = np.zeros(len(self.signals)) if delays is None else np.asarray(delays, dtype=float)
+        return StateSpaceResponse(self, matrices, later, initial_state)
+
+
+class _StateTrajectory:
+    """The motion on one side of the start, in states of like size."""
+
+    def __init__(self, schedule: InputSchedule, hold: HoldDiscretization, initial_state: Array | None = None) -> None:
+        self.schedule, self.hold = schedule, hold
+        self.step_table = StepTable(hold, schedule.steps)
+        self.event_table = StepTable(hold, schedule.events.time_to_step_end)
+        self.transitions: Array = self.step_table.matrices[:, :, : hold.n_states]
+        states = np.zeros((len(schedule.steps.index) + 1, hold.n_states))
+        if initial_state is not None:
+            states[0] = initial_state
+        even = schedule.uniform_inputs
+        if even is None:
+            states[1:] = self.forcing(self.step_table.matrices, self.event_table.matrices)
+            self._propagate(states[None])
+        else:
+            # Few numbers drive all states: they are never added up for each of these.
+            inputs, lags, places = even
+            beside = self.event_table.matrices[lags, :, hold.n_states + places]
+            gain = np.concatenate([self.step_table.matrices[0, :, hold.n_states :].T, beside])
+            solve_constant_recurrence(self.transitions[0].T, gain, inputs[None], states[:1], states[None, 1:])
+        #: At all rows, shape (n + 1, s).
+        self.states = states
+
+    def _propagate(self, states: Array) -> None:
+        """Replace what is added in each step by the states, shape (k, n + 1, s), from those at the start."""
+        factors = self.transitions.swapaxes(1, 2)
+        solve_recurrence(factors, self.schedule.steps.index, states[:, 1:], states[:, 0])
+
+    def forcing(self, matrices: Array, of_lags: Array) -> Array:
+        """Return what inputs add in each step, shape (..., n, s), from steps or their derivatives."""
+        schedule, s = self.schedule, self.hold.n_states
+        forcing = schedule.steps.apply(matrices[..., s:], schedule.step_inputs)
+        if len(schedule.events.step_index):
+            self._add_events(forcing, schedule.events.time_to_step_end.apply(of_lags[..., s:], schedule.events.changes))
+        return forcing
+
+    def _add_events(self, forcing: Array, parts: Array) -> None:
+        """Add what events bring, shape (..., e, s), to their steps, (..., n, s)."""
+        step, count = self.schedule.events.step_index, forcing.shape[-2]
+        if self.schedule.events.is_strictly_ascending:
+            forcing[..., step, :] += parts
+            return
+        for index in np.ndindex(*forcing.shape[:-2], forcing.shape[-1]):
+            place = (*index[:-1], slice(None), index[-1])
+            forcing[place] += np.bincount(step, weights=parts[place], minlength=count)
+
+    def jacobian(self, d_F: Array, d_G: Array, d_delays: Array) -> Array:
+        """Return the derivatives of the states at all rows, shape (p, n + 1, s)."""
+        s, schedule = self.hold.n_states, self.schedule
+        d_steps, d_lags = self.step_table.jacobian(d_F, d_G), self.event_table.jacobian(d_F, d_G)
+        forcing = self.forcing(d_steps, d_lags)
+        forcing += schedule.steps.apply(d_steps[..., :s], self.states[:-1])
+        for column in range(self.hold.n_inputs):
+            if d_delays[:, column].any():
+                forcing += np.multiply.outer(d_delays[:, column], self.delay_forcing(column))
+        states = np.zeros((len(d_F), *self.states.shape))
+        states[:, 1:] = forcing
+        self._propagate(states)
+        return states
+
+    def delay_forcing(self, column: int) -> Array:
+        """Return what a later input adds in each step, for each unit of delay, shape (n, s).
+
+        The derivative of u(t - T) in T is minus that of u: slopes act as values, and jumps as impulses.
+        """
+        schedule, s, m = self.schedule, self.hold.n_states, self.hold.n_inputs
+        events, gain = schedule.events, self.hold.G[:, column]
+        forcing = np.zeros((len(schedule.step_inputs), s))
+        if schedule.jumps is not None:
+            forcing += schedule.steps.apply(self.transitions, np.outer(schedule.jumps[:, column], gain))
+        kicks = events.time_to_step_end.apply(
+            self.event_table.matrices[:, :, :s], np.outer(events.changes[:, column], gain)
+        )
+        if self.hold.hold_order == 2:
+            own = slice(s + column, s + column + 1)
+            slopes = slice(m + column, m + column + 1)
+            forcing += schedule.steps.apply(self.step_table.matrices[:, :, own], schedule.step_inputs[:, slopes])
+            kicks += events.time_to_step_end.apply(self.event_table.matrices[:, :, own], events.changes[:, slopes])
+        if len(events.step_index):
+            self._add_events(forcing, kicks)
+        return -schedule.sign * forcing
+
+    def vjp(
+        self, cotangents: Array, H: Array, with_delays: bool, final_adjoint: Array | None = None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return the derivatives of ``sum weights * (H states[at])`` in F, G, delays and the states at the start.
+
+        Those in the delays are zero where nobody asks; `final_adjoint` is what the states at the end are worth beside.
+        """
+        schedule, s, m = self.schedule, self.hold.n_states, self.hold.n_inputs
+        worth = self._adjoint_states(cotangents, H, final_adjoint)
+        of_steps = np.empty((s, self.hold.width, len(schedule.steps.distinct))).transpose(2, 0, 1)
+        of_steps[:, :, :s] = schedule.steps.sum_outer_products(worth, self.states[:-1])
+        events, of_lags, even = schedule.events, np.zeros(self.event_table.matrices.shape), schedule.uniform_inputs
+        if even is not None:
+            inputs, lags, places = even
+            both = worth.T @ inputs
+            width = self.hold.width - s
+            of_steps[0, :, s:], of_lags[lags, :, s + places] = both[:, :width], both[:, width:].T
+        else:
+            of_steps[:, :, s:] = schedule.steps.sum_outer_products(worth, schedule.step_inputs)
+            if len(events.step_index):
+                of_lags[:, :, s:] = events.time_to_step_end.sum_outer_products(worth[events.step_index], events.changes)
+        of_F, of_G = self.step_table.vjp(of_steps)
+        if len(events.step_index):
+            more = self.event_table.vjp(of_lags)
+            of_F, of_G = of_F + more[0], of_G + more[1]
+        of_delays = np.zeros(m)
+        if with_delays:
+            if schedule.jumps is not None:
+                jumps = schedule.steps.sum_outer_products(worth, schedule.jumps)
+                of_delays += np.einsum("ujm,uji,im->m", jumps, self.transitions, self.hold.G)
+            kicks = of_lags[:, :, s : s + m]
+            of_delays += np.einsum("ujm,uji,im->m", kicks, self.event_table.matrices[:, :, :s], self.hold.G)
+            if self.hold.hold_order == 2:
+                for found, table in ((of_steps, self.step_table), (of_lags, self.event_table)):
+                    of_delays += np.einsum("ujm,ujm->m", found[:, :, s + m :], table.matrices[:, :, s : s + m])
+        return of_F, of_G, -schedule.sign * of_delays, self._adjoint_initial_state(cotangents, H, worth, final_adjoint)
+
+    def _adjoint_initial_state(self, weights: Array, H: Array, adjoint: Array, final_adjoint: Array | None) -> Array:
+        """Return what the states at the start are worth, shape (s,)."""
+        at = np.arange(len(self.states))[self.schedule.requested_index]
+        found = np.asarray(weights[:, at == 0].sum(axis=1) @ H)
+        if len(adjoint):
+            return np.asarray(found + adjoint[0] @ self.transitions[self.schedule.steps.index[0]])
+        return found if final_adjoint is None else found + final_adjoint
+
+    def _adjoint_states(self, weights: Array, H: Array, final_adjoint: Array | None = None) -> Array:
+        """Return what the state after each step is worth, shape (n, s), where ``H states[at]`` has weights, (q, n)."""
+        schedule, which = self.schedule, self.schedule.steps.index
+        if (
+            isinstance(schedule.requested_index, slice)
+            and len(schedule.steps.distinct) == 1
+            and len(weights) < len(H.T)
+        ):
+            own = np.ascontiguousarray(weights[:, 1 - (schedule.requested_index.start or 0) :].T)
+            worth = np.empty((len(which), len(H.T)))
+            worth[-1] = own[-1] @ H + (0.0 if final_adjoint is None else final_adjoint)
+            solve_constant_recurrence(
+                self.transitions[0], H, own[None, :-1], worth[-1:], worth[None, :-1], backwards=True
+            )
+            return worth
+        worth = np.zeros(self.states.shape)
+        if isinstance(schedule.requested_index, slice):
+            worth[schedule.requested_index] = weights.T @ H
+        else:
+            np.add.at(worth, schedule.requested_index, weights.T @ H)
+        if final_adjoint is not None:
+            worth[-1] += final_adjoint
+        worth = worth[1:]
+        if len(which) > 1:
+            solve_recurrence(self.transitions, which[1:], worth[None, :-1], worth[-1:], backwards=True)
+        return worth
+
+
+class StateSpaceResponse:
+    """The response of one state space to the inputs of a plan.
+
+    Parameters
+    ----------
+    plan : ResponsePlan
+    matrices : StateMatrices
+    delays : array, shape (m,)
+    begin : array, shape (s,), optional
+        The states at the start; zero where not given.
+    """
+
+    def __init__(
+        self, plan: ResponsePlan, matrices: StateMatrices, delays: Array, initial_state: Array | None = None
+    ) -> None:
+        self.plan, self.matrices = plan, matrices
+        self._is_finite = matrices.is_finite and bool(np.isfinite(delays).all())
+        self._trajectories: list[tuple[slice, _StateTrajectory]] = []
+        self._state_scales = balance_states(matrices.F) if self._is_finite else np.ones(len(matrices.F))
+        if not self._is_finite:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, schedule in plan.schedules(delays):
+                F, G = self._balance(matrices.F), matrices.G / self._state_scales[:, None]
+                steps = HoldDiscretization(schedule.sign * F, schedule.sign * G, plan.hold_order)
+                own = None if initial_state is None else initial_state / self._state_scales
+                self._trajectories.append((part, _StateTrajectory(schedule, steps, own)))
+
+    def _balance(self, F: Array) -> Array:
+        return np.asarray(F * self._state_scales / self._state_scales[:, None])
+
+    @property
+    def values(self) -> Array:
+        """The observables, shape (q, n); NaN where the numbers of the state space are not finite."""
+        H, D, D1 = self.matrices.H, self.matrices.D, self.matrices.D1
+        found = np.full((len(H), len(self.plan.times)), np.nan)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, motion in self._trajectories:
+                feed = motion.schedule.feedthrough_inputs
+                own = (H * self._state_scales) @ motion.states[motion.schedule.requested_index].T
+                if D.any():
+                    own += D @ feed[0]
+                if D1.any():
+                    own += D1 @ feed[1]
+                found[:, part] = own
+        return found
+
+    @property
+    def final_state(self) -> Array:
+        """The states at the last time, shape (s,); NaN where they are not finite, zero where there is none."""
+        if not self._is_finite:
+            return np.full(len(self._state_scales), np.nan)
+        return np.asarray(self._trajectories[0][1].states[-1] * self._state_scales)
+
+    def jacobian(self, jacobians: StateMatrices, delays_jacobian: Array | None = None) -> Array:
+        """Return the derivatives of the values in p parameters, shape (p, q, n).
+
+        Parameters
+        ----------
+        jacobians : StateMatrices
+            Derivatives of the matrices in the parameters.
+        delays_jacobian : array, shape (p, m), optional
+            Derivatives of the delays; none where not given.
+        """
+        many = len(jacobians.F)
+        moved = np.zeros((many, len(self.plan.signals))) if delays_jacobian is None else delays_jacobian
+        H, D = self.matrices.H * self._state_scales, self.matrices.D
+        found = np.full((many, len(H), len(self.plan.times)), np.nan)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, motion in self._trajectories:
+                sign, at, feed = (
+                    motion.schedule.sign,
+                    motion.schedule.requested_index,
+                    motion.schedule.feedthrough_inputs,
+                )
+                d_F, d_G = self._balance(jacobians.F), jacobians.G / self._state_scales[:, None]
+                d_states = motion.jacobian(sign * d_F, sign * d_G, moved)[:, at]
+                change = H @ d_states.swapaxes(1, 2) + (jacobians.H * self._state_scales) @ motion.states[at].T
+                change += jacobians.D @ feed[0] + jacobians.D1 @ feed[1] - (D * moved[:, None]) @ feed[1]
+                found[:, :, part] = change
+        return found
+
+    def vjp(
+        self, cotangents: Array, *, with_delays: bool = True, final_adjoint: Array | None = None
+    ) -> tuple[StateMatrices, Array, Array]:
+        """Return the derivatives of ``sum weights * values`` in all matrices, the delays, (m,), and the start, (s,).
+
+        Parameters
+        ----------
+        cotangents : array, shape (q, n)
+        with_delays : bool
+            Whether those in the delays are wanted; they are zero otherwise.
+        final_adjoint : array, shape (s,), optional
+            What the states at the last time are worth beside; nothing where not given.
+        """
+        matrices = self.matrices
+        of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
+        of_delays, of_start = np.zeros(len(self.plan.signals)), np.zeros(len(self._state_scales))
+        if not self._is_finite:
+            nan = (np.full(a.shape, np.nan) for a in (of_F, of_G, of_H, of_D, of_D1))
+            return StateMatrices(*nan), np.full(len(of_delays), np.nan), np.full(len(of_start), np.nan)
+        later = None if final_adjoint is None else final_adjoint * self._state_scales
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, motion in self._trajectories:
+                own, feed, sign = cotangents[:, part], motion.schedule.feedthrough_inputs, motion.schedule.sign
+                d_F, d_G, d_delays, d_start = motion.vjp(
+                    own, matrices.H * self._state_scales, with_delays, later if sign > 0 else None
+                )
+                of_start += d_start / self._state_scales
+                of_F += sign * self._balance(d_F)
+                of_G += sign * d_G / self._state_scales[:, None]
+                of_H += own @ motion.states[motion.schedule.requested_index] * self._state_scales
+                of_D += own @ feed[0].T
+                of_delays += d_delays
+                if self.plan.hold_order == 2:
+                    of_slopes = own @ feed[1].T
+                    of_D1 += of_slopes
+                    of_delays -= (matrices.D * of_slopes).sum(0) if with_delays else 0.0
+        return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays, of_start
+
+    def gradient(self, cotangents: Array, jacobians: StateMatrices, delays_jacobian: Array | None = None) -> Array:
+        """Return the derivatives of ``sum weights * values`` in p parameters, shape (p,).
+
+        Parameters
+        ----------
+        cotangents : array, shape (q, n)
+        jacobians : StateMatrices
+            Derivatives of the matrices in the parameters.
+        delays_jacobian : array, shape (p, m), optional
+            Derivatives of the delays; none where not given.
+        """
+        of_matrices, of_delays, _ = self.vjp(cotangents, with_delays=delays_jacobian is not None)
+        found = of_matrices.contract(jacobians)
+        return found if delays_jacobian is None else found + delays_jacobian @ of_delays

@@ -1,0 +1,597 @@
+"""Covariances of the free functions, as stacks of derivatives in scaled lag.
+
+With ``u = tau/ell`` a stationary covariance is ``k(tau) = sigma^2 h_0(u)``, and its m-th derivative in tau is
+``sigma^2 ell^-m h_m(u)``. The stack h_0 ... h_m depends on u alone; lengthscale and signal variance enter as small
+coefficients. Stacks follow the array API: they work on NumPy arrays and on PyTorch tensors alike.
+
+A new covariance is a class that keeps the protocol `Kernel`, and a family in `families.py`. Those with a band serve the
+spectral engine, too.
+
+Covariances by the names that users write; `KERNEL_FAMILIES` is the only list of them.
+
+Covariances of averages: stacks of derivatives of a covariance, averaged over the intervals of two observables.
+
+The covariance of two averages is an average of the covariance over lags. Intervals that are long against the
+lengthscale are done in closed form, by differences of antiderivatives; in short ones these would cancel, and a rule of
+Gauss and Legendre is exact to rounding, broken where the covariance has a kink.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erf, eval_hermitenorm, factorial2, gammainccinv
+
+from lodekit.errors import LodekitError
+from lodekit.support.text import format_count
+
+__all__ = [
+    "CHANNEL_KERNEL",
+    "KERNEL_FAMILIES",
+    "MAX_MATERN_ORDER",
+    "IntegrableKernel",
+    "Kernel",
+    "KernelFamily",
+    "KernelStateSpace",
+    "Matern",
+    "SquaredExponential",
+    "average_kernel_derivatives",
+    "average_kernel_with_lag",
+    "group_by_window",
+    "parse_kernel",
+    "register_kernel",
+]
+
+
+Array = NDArray[np.float64]
+#: How many derivatives a process may have whose states are computed with: those of smoother ones cannot be told apart
+#: over short steps.
+MAX_MATERN_ORDER = 10
+#: Shares of a variance below this one are taken for it: what is asked of the tails of a Gaussian must not underflow.
+MIN_VARIANCE_SHARE = 1e-280
+#: Scaled lags among which the reach of a squared exponential is looked for: beyond the last one it is zero in floats
+#: also times the polynomials of its derivatives.
+CORRELATION_LAG_GRID = np.linspace(0.0, 45.0, 9001)
+
+
+@dataclass(frozen=True)
+class KernelStateSpace:
+    """A process as the first state of ``x' = F x + (0, ..., 0, 1) w`` with white noise w, at unit variance.
+
+    Parameters
+    ----------
+    F : array, shape (s, s)
+        F, of companion form: the states are the process and its derivatives.
+    spectral_density : float
+        The spectral density of w.
+    """
+
+    F: Array
+    spectral_density: float
+
+
+class Kernel(Protocol):
+    """A stationary covariance of unit variance, as a function of the scaled lag u."""
+
+    @property
+    def name(self) -> str:
+        """As users write it."""
+
+    @property
+    def extra_derivatives(self) -> int:
+        """How many more derivatives the gradient in the lengthscale needs."""
+
+    @property
+    def needs_lag_products(self) -> bool:
+        """Whether the gradient in the lengthscale needs products of the lag with the stack."""
+
+    @property
+    def is_band_limited(self) -> bool:
+        """Whether waves up to a moderate frequency are enough of its spectrum, to any tolerance."""
+
+    @property
+    def smoothness(self) -> float:
+        """How many derivatives its functions have; infinite where they have all."""
+
+    @property
+    def max_frequency(self) -> float:
+        """The angular frequency, times the lengthscale, up to which its spectrum is worth looking at."""
+
+    def check_order(self, order: int) -> None:
+        """Raise where the covariance has no derivative of this order."""
+
+    def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
+        """Yield h_0 ... h_order, each made from the ones before it.
+
+        Parameters
+        ----------
+        xp : module
+            The array library of u.
+        u : array
+            Scaled lags, of any shape.
+        order : int
+        """
+
+    def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
+        """Return the derivative of contractions of ``ell^-m h_m`` in log ell, times ell^m.
+
+        Parameters
+        ----------
+        contracted : array, shape (..., orders + extra)
+            Sums of something times h_m.
+        lagged : array of the same shape, or None
+            Sums of the same times u h_m, where these are needed.
+        """
+
+    def density(self, frequencies: Array, lengthscale: float) -> Array:
+        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float
+        """
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return the logarithm of the spectral density, which does not underflow.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float, or array that is broadcast against the frequencies
+        """
+
+    def log_density_lengthscale_derivative(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return the derivative of the logarithm of the spectral density in log ell.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float, or array that is broadcast against the frequencies
+        """
+
+    def bandwidth(self, order: int, eps: float) -> float:
+        """Return R with all but `eps` of the variance of the derivative of an `order` at frequencies below R / ell."""
+
+    def correlation_range(self, order: int, eps: float) -> float:
+        """Return u beyond which h_0, h_2 ... up to twice the `order` are below `eps` of their values at zero."""
+
+    def state_space(self, lengthscale: float) -> KernelStateSpace | None:
+        """Return the process as a state space driven by white noise; None where there is none."""
+
+
+@lru_cache(maxsize=512)
+def _gaussian_bandwidth(order: int, eps: float) -> float:
+    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, MIN_VARIANCE_SHARE))))
+
+
+@lru_cache(maxsize=512)
+def _gaussian_correlation_range(order: int, eps: float) -> float:
+    u, largest = CORRELATION_LAG_GRID, np.zeros_like(CORRELATION_LAG_GRID)
+    for m in range(order + 1):
+        size = float(factorial2(2 * m - 1)) if m else 1.0
+        largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
+    above = np.flatnonzero(largest > max(eps, MIN_VARIANCE_SHARE))
+    return float(u[min(above[-1] + 1, len(u) - 1)])
+
+
+@dataclass(frozen=True)
+class SquaredExponential:
+    """``exp(-u^2/2)``: infinitely differentiable.
+
+    Parameters
+    ----------
+    name, extra, needs_lag, has_band, smoothness, highest
+        As in `Kernel`; no others make sense.
+    """
+
+    name: str = "se"
+    extra_derivatives: int = 2
+    needs_lag_products: bool = False
+    is_band_limited: bool = True
+    smoothness: float = math.inf
+    max_frequency: float = 9.0  # where its density has fallen to e^-40, below rounding
+
+    def check_order(self, order: int) -> None:
+        """Accept any order."""
+
+    def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
+        """Yield h_0 ... h_`order` of `u` in `xp` by Hermite's ``h_m = -(u h_(m-1) + (m-1) h_(m-2))``."""
+        before, last = None, xp.exp(-0.5 * u * u)
+        yield last
+        for m in range(1, order + 1):
+            following = u * last
+            if before is not None:
+                following += (m - 1) * before
+            following *= -1.0
+            before, last = last, following
+            yield last
+
+    def antiderivatives(self, u: Array) -> tuple[Array, Array]:
+        """Return ``u h_(-1) + h_0`` and ``h_(-1) = sqrt(pi/2) erf(u / sqrt(2))`` at `u`."""
+        once = math.sqrt(0.5 * math.pi) * erf(u / math.sqrt(2.0))
+        return u * once + np.exp(-0.5 * u * u), once
+
+    def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
+        """Return ``h_(m+2) + h_m``, `contracted`; nothing `lagged` is needed."""
+        return np.asarray(contracted[..., 2:] + contracted[..., :-2])
+
+    def density(self, frequencies: Array, lengthscale: float) -> Array:
+        """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)`` at `frequencies` w with `lengthscale` ell."""
+        return np.asarray(math.sqrt(2.0 * math.pi) * lengthscale * np.exp(-0.5 * (frequencies * lengthscale) ** 2))
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``log(2 pi)/2 + log ell - (w ell)^2/2`` at `frequencies` w with `lengthscale` ell."""
+        return np.asarray(0.5 * np.log(2.0 * np.pi) + np.log(lengthscale) - 0.5 * (frequencies * lengthscale) ** 2)
+
+    def log_density_lengthscale_derivative(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``1 - (w ell)^2`` at `frequencies` w with `lengthscale` ell."""
+        return np.asarray(1.0 - (frequencies * lengthscale) ** 2)
+
+    def bandwidth(self, order: int, eps: float) -> float:
+        """Return R with all but `eps` of ``int w^(2 order) exp(-w^2/2)`` below it."""
+        return _gaussian_bandwidth(order, eps)
+
+    def correlation_range(self, order: int, eps: float) -> float:
+        """Return u beyond which derivatives up to twice the `order` are below `eps` of those at zero."""
+        return _gaussian_correlation_range(order, eps)
+
+    def state_space(self, lengthscale: float) -> KernelStateSpace | None:
+        """Return nothing: an infinitely smooth process has no finite state."""
+        return None
+
+
+#: The covariance of each channel, where the prior stands on the channels.
+CHANNEL_KERNEL = SquaredExponential()
+
+
+@dataclass(frozen=True)
+class Matern:
+    """Half-integer Matern covariance of smoothness p + 1/2: p times mean-square differentiable.
+
+    Parameters
+    ----------
+    p : int
+    extra, needs_lag, has_band
+        As in `Kernel`; no others make sense.
+    """
+
+    p: int
+    extra_derivatives: int = 1
+    needs_lag_products: bool = True
+    is_band_limited: bool = False
+
+    @property
+    def name(self) -> str:
+        """As users write it: ``matern-7/2``."""
+        return f"matern-{2 * self.p + 1}/2"
+
+    @property
+    def smoothness(self) -> float:
+        """How many derivatives its functions have."""
+        return self.p
+
+    @property
+    def max_frequency(self) -> float:
+        """Where its spectrum, which falls by a power only, has become small: to a thousandth or less."""
+        return 30.0 * self._kappa
+
+    @property
+    def _kappa(self) -> float:
+        return math.sqrt(2 * self.p + 1)
+
+    def _polynomials(self, order: int) -> list[list[float]]:
+        """Return q_m with ``h_m = kappa^m sign(u)^m exp(-r) q_m(r)``, ``r = kappa |u|``: q_(m+1) = q_m' - q_m."""
+        p = self.p
+        scale = math.factorial(p) / math.factorial(2 * p)
+        first = [
+            scale * math.factorial(p + i) / (math.factorial(i) * math.factorial(p - i)) * 2.0 ** (p - i)
+            for i in range(p, -1, -1)
+        ]
+        polynomials = [first]
+        for _ in range(order):
+            last = polynomials[-1]
+            slope = [(k + 1) * last[k + 1] for k in range(len(last) - 1)] + [0.0]
+            polynomials.append([a - b for a, b in zip(slope, last, strict=True)])
+        return polynomials
+
+    def check_order(self, order: int) -> None:
+        """Raise where the covariance has no derivative of this order."""
+        if order > 2 * self.p:
+            needed = (order + 1) // 2
+            raise LodekitError(
+                f"{self.name} is too rough: the observables need {format_count(needed, 'derivative')} of a free function, so "
+                f"use matern-{2 * needed + 1}/2 or smoother, or latent='se'"
+            )
+
+    def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
+        """Yield h_0 ... h_`order` of `u` in `xp`; beyond 2p they jump at zero, where only multiples of u are used."""
+        kappa = self._kappa
+        r = kappa * xp.abs(u)
+        decay, sign = xp.exp(-r), xp.sign(u)
+        for m, polynomial in enumerate(self._polynomials(order)):
+            value = polynomial[-1] + 0 * r
+            for coefficient in reversed(polynomial[:-1]):
+                value = value * r + coefficient
+            value = kappa**m * value * decay
+            yield value * sign if m % 2 else value
+
+    def antiderivatives(self, u: Array) -> tuple[Array, Array]:
+        """Return h_(-2) and h_(-1) at `u`, both zero at zero: ``q_(m-1) = -(q_m + q_m' + q_m'' + ...)`` leads down."""
+        kappa, polynomial = self._kappa, np.polynomial.Polynomial(self._polynomials(0)[0])
+        downward = []
+        for _ in range(2):
+            sums = sum((polynomial.deriv(k) for k in range(1, polynomial.degree() + 1)), polynomial)
+            polynomial = -sums
+            downward.append(polynomial)
+        r = kappa * np.abs(u)
+        decay, (once, twice) = np.exp(-r), downward
+        first = np.sign(u) * (once(r) * decay - once(0.0)) / kappa
+        return (twice(r) * decay - twice(0.0) - once(0.0) * r) / kappa**2, first
+
+    def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
+        """Return ``-m h_m - u h_(m+1)``, `contracted` and `lagged`."""
+        assert lagged is not None  # noqa: S101
+        orders = contracted.shape[-1] - 1
+        return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
+
+    def density(self, frequencies: Array, lengthscale: float) -> Array:
+        """Return the density for a `lengthscale`; it falls as the power 2p + 2 of the `frequencies`."""
+        return np.exp(self.log_density(frequencies, lengthscale))
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``log(scale rate^(2p+1) / (rate^2 + w^2)^(p+1))``: `frequencies` w, rate kappa / `lengthscale`."""
+        nu, rate = self.p + 0.5, self._kappa / lengthscale
+        log_scale = math.log(2.0) + 0.5 * math.log(math.pi) + math.lgamma(nu + 0.5) - math.lgamma(nu)
+        return np.asarray(log_scale + 2.0 * nu * np.log(rate) - (nu + 0.5) * np.log(rate**2 + frequencies**2))
+
+    def log_density_lengthscale_derivative(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``(2p+2) rate^2 / (rate^2 + w^2) - (2p+1)``: `frequencies` w, rate kappa / `lengthscale`."""
+        square = (self._kappa / lengthscale) ** 2
+        return np.asarray((2 * self.p + 2) * square / (square + frequencies**2) - (2 * self.p + 1))
+
+    def bandwidth(self, order: int, eps: float) -> float:
+        """Return infinity: no moderate band is enough, whatever `order` and `eps`."""
+        return math.inf
+
+    def correlation_range(self, order: int, eps: float) -> float:
+        """Return infinity, whatever `order` and `eps`: nothing asks where there is no band."""
+        return math.inf
+
+    def state_space(self, lengthscale: float) -> KernelStateSpace | None:
+        """Return ``(d + rate)^(p+1) z = w`` as a state space (Hartikainen and Sarkka 2010)."""
+        size, rate = self.p + 1, self._kappa / lengthscale
+        matrix = np.diag(np.ones(self.p), 1)
+        matrix[-1] = [-math.comb(size, k) * rate ** (size - k) for k in range(size)]
+        intensity = (2.0 * rate) ** (2 * self.p + 1) * math.factorial(self.p) ** 2 / math.factorial(2 * self.p)
+        return KernelStateSpace(matrix, intensity)
+
+
+@dataclass(frozen=True)
+class KernelFamily:
+    """Covariances that a text may name.
+
+    Parameters
+    ----------
+    expected : str
+        What to write, for messages.
+    parse : function of a text
+        Returns the covariance; None where the text names none of the family.
+    """
+
+    expected: str
+    parse: Callable[[str], Kernel | None]
+
+
+#: The largest p of ``matern-p/2``: smoother ones cannot be told from the squared exponential.
+MAX_MATERN_NUMERATOR = 131
+
+
+def _parse_matern(name: str) -> Kernel | None:
+    found = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
+    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > MAX_MATERN_NUMERATOR:
+        return None
+    return Matern((int(found.group(1)) - 1) // 2)
+
+
+#: All covariances that ``latent=`` may name.
+KERNEL_FAMILIES: list[KernelFamily] = [
+    KernelFamily("'se'", lambda name: SquaredExponential() if name == "se" else None),
+    KernelFamily(f"'matern-p/2' with odd p up to {MAX_MATERN_NUMERATOR}, such as 'matern-7/2'", _parse_matern),
+]
+
+
+@contextmanager
+def register_kernel(family: KernelFamily) -> Iterator[None]:
+    """Let one more family of covariances take part, for as long as a ``with`` block lasts.
+
+    Parameters
+    ----------
+    family : Family
+    """
+    KERNEL_FAMILIES.append(family)
+    try:
+        yield
+    finally:
+        KERNEL_FAMILIES.remove(family)
+
+
+#: What other libraries call them.
+_KERNEL_ALIASES = {
+    **dict.fromkeys(("se", "rbf", "gaussian", "squaredexponential", "expquad", "exponentiatedquadratic"), "se"),
+    **{f"matern{p}2": f"matern-{p}/2" for p in (1, 3, 5, 7)},
+}
+
+
+def parse_kernel(name: str) -> Kernel:
+    """Return the covariance that a text names: ``se``, ``matern-5/2``.
+
+    Parameters
+    ----------
+    name : str
+
+    Examples
+    --------
+    >>> read_latent("matern-5/2").name
+    'matern-5/2'
+    >>> read_latent("Matern 5/2")
+    Traceback (most recent call last):
+    lodekit.errors.LodekitError: expected latent='se' or 'matern-p/2' with odd p up to 131, such as 'matern-7/2', got
+    'Matern 5/2', which is 'matern-5/2' here
+    """
+    for family in KERNEL_FAMILIES:
+        found = family.parse(name) if isinstance(name, str) else None
+        if found is not None:
+            return found
+    expected = " or ".join(family.expected for family in KERNEL_FAMILIES)
+    other = _KERNEL_ALIASES.get(str(name).lower().translate(str.maketrans("", "", "-_/ ")))
+    raise LodekitError(f"expected latent={expected}, got {name!r}{f', which is {other!r} here' if other else ''}")
+
+
+#: Intervals up to so many lengthscales are short, and how many nodes a piece of one needs; of very short ones, fewer.
+MAX_QUADRATURE_WINDOW, N_WINDOW_NODES = 2.0, 12
+SHORT_WINDOW, N_SHORT_WINDOW_NODES = 0.5, 7
+#: So many lags are looked at together.
+LAG_CHUNK_SIZE = 20_000
+_GAUSS_LEGENDRE_RULES = {
+    count: np.polynomial.legendre.leggauss(count) for count in (N_WINDOW_NODES, N_SHORT_WINDOW_NODES)
+}
+
+
+@runtime_checkable
+class IntegrableKernel(Protocol):
+    """A covariance whose antiderivatives are known."""
+
+    def antiderivatives(self, u: Array) -> tuple[Array, Array]:
+        """Return h_(-2) and h_(-1) at scaled lags u: twofold and onefold antiderivatives of h_0, even and odd."""
+
+
+def group_by_window(windows: Array) -> list[tuple[float, NDArray[np.intp]]]:
+    """Return the different windows, and which observables have each.
+
+    Parameters
+    ----------
+    windows : array, shape (o,)
+
+    Examples
+    --------
+    >>> [(h, rows.tolist()) for h, rows in distinct_windows(np.array([0.0, 0.5, 0.0]))]
+    [(0.0, [0, 2]), (0.5, [1])]
+    """
+    return [(float(h), np.flatnonzero(windows == h)) for h in np.unique(windows)]
+
+
+def average_kernel_derivatives(
+    kernel: Kernel, lag: Array, lengthscale: float, windows: tuple[float, float], order: int
+) -> Array:
+    """Return h_0 ... h_order, averaged over the intervals that end at two times, shape (order + 1, ...).
+
+    Parameters
+    ----------
+    kernel : Latent
+    lag : array
+        The first time minus the second, in scaled time.
+    lengthscale : float
+    windows : (float, float)
+        The lengths of the intervals, in scaled time; zero for values at one time.
+    order : int
+    """
+    return np.asarray(average_kernel_with_lag(kernel, lag, lengthscale, windows, order, with_lag=False)[0])
+
+
+def average_kernel_with_lag(
+    kernel: Kernel, lag: Array, lengthscale: float, windows: tuple[float, float], order: int, *, with_lag: bool
+) -> Array:
+    """Return the same, and where it is wanted averages of ``u h_m`` (not of order zero): (1 or 2, order + 1, ...).
+
+    Parameters
+    ----------
+    latent, lag, lengthscale, windows, order
+        As in `average_kernel_derivatives`.
+    with_lag : bool
+        Whether products with the scaled lag u are wanted.
+    """
+    first, second = windows[0] / lengthscale, windows[1] / lengthscale
+    u = lag / lengthscale
+    is_long = [length > MAX_QUADRATURE_WINDOW for length in (first, second)]
+    if any(is_long) and not isinstance(kernel, IntegrableKernel):
+        raise LodekitError(
+            f"the covariance {kernel.name} has no antiderivative, so averages over more than {MAX_QUADRATURE_WINDOW:g} lengthscales "
+            "are out of reach; use latent='se' or a Matern covariance"
+        )
+    breaks = bool(np.isfinite(kernel.smoothness))
+
+    def points(depth: int) -> Callable[[Array], Array]:
+        return lambda at: _integrate_derivatives(kernel, at, order, depth, with_lag=with_lag)
+
+    if all(is_long):
+        twice = points(2)
+        corners = ((1.0, second), (1.0, -first), (-1.0, second - first), (-1.0, 0.0))
+        return np.asarray(sum(sign * twice(u + shift) for sign, shift in corners)) / (first * second)
+    if is_long[0]:
+        ends = (_average_by_quadrature(points(1), at, 0.0, second, has_kink=breaks) for at in (u, u - first))
+    elif is_long[1]:
+        ends = (_average_by_quadrature(points(1), at, first, 0.0, has_kink=breaks) for at in (u + second, u))
+    else:
+        return _average_by_quadrature(points(0), u, first, second, has_kink=breaks)
+    late, early = ends
+    return np.asarray((late - early) / max(first, second))
+
+
+def _integrate_derivatives(kernel: Kernel, u: Array, order: int, depth: int, *, with_lag: bool) -> Array:
+    """Return antiderivatives of h_0 ... h_order, and of u h_m, as many-fold as the depth."""
+    # Listed from h_(-2) on.
+    known = list(kernel.antiderivatives(u)) if depth and isinstance(kernel, IntegrableKernel) else [u, u]
+    known += list(kernel.derivatives(np, u, order))
+    found = np.empty((2 if with_lag else 1, order + 1, *u.shape))
+    for m in range(order + 1):
+        place = m + 2 - depth
+        found[0, m] = known[place]
+        if with_lag and m:
+            # The antiderivatives of u h_m are u h_(m-1) - h_(m-2) and u h_(m-2) - 2 h_(m-3).
+            found[1, m] = u * known[place] - depth * known[place - 1] if depth else u * known[place]
+        elif with_lag:
+            found[1, m] = 0.0
+    return found
+
+
+def _average_by_quadrature(
+    function: Callable[[Array], Array], u: Array, first: float, second: float, *, has_kink: bool
+) -> Array:
+    """Return the mean of functions of ``u - a + b`` over ``0 <= a <= first`` and ``0 <= b <= second``, both short."""
+    if not first and not second:
+        return function(u)
+    # The density of b - a is a trapezium.
+    corners = sorted([-first, min(0.0, second - first), max(0.0, second - first), second])
+    points, weights = _GAUSS_LEGENDRE_RULES[
+        N_SHORT_WINDOW_NODES if max(first, second) <= SHORT_WINDOW else N_WINDOW_NODES
+    ]
+    edges: list[Array] = [np.full(u.shape, corner) for corner in corners]
+    if has_kink:
+        edges = list(np.sort(np.stack([*edges, np.clip(-u, -first, second)]), axis=0))
+    shares, places = [], []
+    for low, high in pairwise(edges):
+        width = high - low
+        if not (width > 0).any():
+            continue
+        for point, weight in zip(points, weights, strict=True):
+            s = low + width * (0.5 * (1.0 + point))
+            height = 1.0 if not first or not second else np.minimum(s + first, second - s) / min(first, second)
+            shares.append(0.5 * weight * width * np.minimum(1.0, height) / max(first, second))
+            places.append(u + s)
+    # Many nodes at once where arrays are small.
+    several, total = max(1, LAG_CHUNK_SIZE // max(u.size, 1)), None
+    for start in range(0, len(places), several):
+        part = slice(start, start + several)
+        found = np.sum(function(np.stack(places[part])) * np.stack(shares[part]), axis=2)
+        total = found if total is None else total + found
+    return np.asarray(total)

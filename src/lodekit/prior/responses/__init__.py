@@ -1,1 +1,0 @@
-"""Responses of linear state spaces to known inputs, from rest, with derivatives in the parameters."""

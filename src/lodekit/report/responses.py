@@ -1,0 +1,184 @@
+"""The plant as control engineers know it: gains, time constants, poles, step responses and Bode plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.report.panels import PLOTLY_MEAN_COLOR, PlotlyPanel, ReportContext, band_trace, round_values, stack_panels
+from lodekit.results.state_space import (
+    FittedStateSpace,
+    Uncertain,
+    data_frequency_band,
+    delta_method_std,
+    frequency_grid,
+    state_space,
+    step_grid,
+)
+from lodekit.support.html import HtmlPage, escape_plotly
+from lodekit.support.text import format_uncertain
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+
+__all__ = ["add_input_responses"]
+
+Array = NDArray[np.float64]
+#: So many pairs of an output and an input are shown at most.
+MAX_RESPONSES = 6
+
+
+def add_input_responses(page: HtmlPage, context: ReportContext) -> None:
+    """Add what measured channels do under known inputs: numbers, step responses, frequency responses.
+
+    Parameters
+    ----------
+    page : Page
+        What is added to.
+    context : Subject
+        The fitted model, and what the user said about it; nothing is added without known inputs.
+    """
+    fit = context.gp.fit_
+    if not fit.measurements.inputs:
+        return
+    space = state_space(fit)
+    entries = list(dict.fromkeys(space.exact.channels))
+    outputs = [name for name in space.outputs if name in fit.measurements.names] or list(space.outputs)
+    pairs = [(output, entry) for output in outputs for entry in entries][:MAX_RESPONSES]
+    page.add_section("The plant")
+    head = ["response", "static gain", "time constants", "dead time", "poles", "zeros"]
+    page.add_table(
+        head, [_response_table_row(context, space, *pair) for pair in pairs], text_columns=range(1, len(head))
+    )
+    if len(outputs) * len(entries) > MAX_RESPONSES:
+        page.add_paragraph(f"The first {MAX_RESPONSES} of {len(outputs) * len(entries)} responses are shown.", "note")
+    if fit.prior.kernels:
+        page.add_paragraph("What free functions add to the channels is not in these responses.", "note")
+    _add_step_responses(page, context, space, pairs)
+    _add_bode_plots(page, context, space, pairs)
+
+
+def _unit_ratio(context: ReportContext, output: str, input_name: str) -> str:
+    over = [context.unit_suffix(name).strip() for name in (output, input_name)]
+    return "/".join(over) if all(over) else ""
+
+
+def _response_table_row(context: ReportContext, space: FittedStateSpace, output: str, input_name: str) -> list[str]:
+    """Return gain, time constants, dead time, complex poles and zeros of one response; empty where there is none."""
+    title, unit = f"{input_name} → {output}", context.unit_suffix("t").strip()
+    ratio, rate = _unit_ratio(context, output, input_name), f"1/{unit}" if unit else ""
+    try:
+        found = space.transfer_function(output, input_name)
+    except LodekitError:
+        # Several dead times make no ratio of polynomials.
+        return [title, _format_estimates([space.gain(output, input_name)], ratio), "", "", "", ""]
+    # Real poles are told by their time constants.
+    poles = [pole for pole in found.poles if complex(pole.value).imag]
+    late = [found.delay] if found.delay.value else []
+    parts = ([found.gain], ratio), (found.time_constants, unit), (late, unit), (poles, rate), (found.zeros, rate)
+    return [title, *(_format_estimates(numbers, own) for numbers, own in parts)]
+
+
+def _format_estimates(numbers: Sequence[Uncertain], unit: str) -> str:
+    shown = ", ".join(map(_format_estimate, numbers))
+    return f"{shown} {unit}".strip() if shown else ""
+
+
+def _format_estimate(number: Uncertain) -> str:
+    value = complex(number.value)
+    if not np.isfinite(value):
+        return "infinite"
+    if value.imag:
+        return repr(number).replace("+-", "±")
+    return format_uncertain(value.real, number.std_error)
+
+
+def _response_trace(x: Sequence[float], y: Array, band: Array, hover: str) -> dict[str, Any]:
+    return {
+        "name": "learned",
+        "x": list(x),
+        "y": round_values(y),
+        "customdata": round_values(band, 3),
+        "mode": "lines",
+        "line": {"color": PLOTLY_MEAN_COLOR, "width": 2},
+        "hovertemplate": f"{hover}<extra></extra>",
+    }
+
+
+def _add_step_responses(
+    page: HtmlPage, context: ReportContext, space: FittedStateSpace, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Add responses to unit steps, one panel each."""
+    times = step_grid(context.gp.fit_, space)
+    x, panels = round_values(times, 12), []
+    for output, entry in pairs:
+        try:
+            values, errors = space.step_response(output, entry, times)
+        except LodekitError:
+            # What follows the slope of an input jumps to infinity at a step.
+            continue
+        band = NORMAL_QUANTILE_95 * errors
+        unit, at = context.unit_suffix(output), context.unit_suffix("t")
+        hover = f"{escape_plotly(output)} = %{{y:.4~g}}{escape_plotly(unit)} ± %{{customdata:.2~g}}"
+        hover += f"<br>%{{x:.4~g}}{escape_plotly(at)} after the step"
+        title = f"<b>{escape_plotly(output)}</b>{' in' + escape_plotly(unit) if unit else ''}"
+        title += f" after {escape_plotly(entry)} went from 0 to 1{escape_plotly(context.unit_suffix(entry))}"
+        traces = [band_trace(x, values - band, values + band), _response_trace(x, values, band, hover)]
+        limits = min(0.0, float((values - band).min())), max(0.0, float((values + band).max()))
+        panels.append(PlotlyPanel(title, traces, limits))
+    if panels:
+        unit = context.unit_suffix("t")
+        label = escape_plotly(f"time after the step{' in' + unit if unit else ''}")
+        caption = "Step responses from rest; bands come from the standard errors of the parameters."
+        page.add_plot(*stack_panels(panels, height=150, time_label=label, span=(0.0, float(times[-1]))), caption)
+
+
+def _add_bode_plots(
+    page: HtmlPage, context: ReportContext, space: FittedStateSpace, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Add magnitudes and phases over frequency, two panels for each response."""
+    fit = context.gp.fit_
+    omega = frequency_grid(fit, space)
+    x, panels = round_values(omega, 6), []
+    for output, entry in pairs:
+        response, slopes = space.frequency_response(output, entry, omega)
+        if not np.abs(response).min() > 0:
+            continue
+        relative, angle = delta_method_std(slopes / response, space.covariance)
+        size, wide = 20 * np.log10(np.abs(response)), 20 / np.log(10) * NORMAL_QUANTILE_95 * relative
+        phase, turn = np.degrees(np.unwrap(np.angle(response))), np.degrees(NORMAL_QUANTILE_95 * angle)
+        unit = _unit_ratio(context, output, entry)
+        where = f"<br>at %{{x:.3~g}} rad{'/' + escape_plotly(context.unit_suffix('t').strip()) if context.unit_suffix('t') else ''}"
+        ratio = f"<b>{escape_plotly(output)} / {escape_plotly(entry)}</b>"
+        traces = [
+            band_trace(x, size - wide, size + wide),
+            _response_trace(x, size, wide, f"%{{y:.1f}} ± %{{customdata:.2~g}} dB{where}"),
+        ]
+        title = f"{ratio}, magnitude in dB{' of 1 ' + escape_plotly(unit) if unit else ''}"
+        panels.append(PlotlyPanel(title, traces, (float((size - wide).min()), float((size + wide).max()))))
+        traces = [
+            band_trace(x, phase - turn, phase + turn),
+            _response_trace(x, phase, turn, f"%{{y:.1f}} ± %{{customdata:.2~g}}°{where}"),
+        ]
+        limits = float((phase - turn).min()), float((phase + turn).max())
+        panels.append(PlotlyPanel(f"{ratio}, phase in °", traces, limits, ticks=_phase_ticks(*limits)))
+    if not panels:
+        return
+    unit = context.unit_suffix("t").strip()
+    label = escape_plotly(f"frequency in rad{'/' + unit if unit else ' per unit of time'}")
+    low, high = data_frequency_band(fit)
+    first, last = float(omega[0]), float(omega[-1])
+    shaded = [pair for pair in ((first, min(low, last)), (max(high, first), last)) if pair[0] < pair[1]]
+    caption = "Frequency responses with 95 % bands."
+    caption += " Grey: slower than the record is long, or faster than two rows show." if shaded else ""
+    page.add_plot(
+        *stack_panels(panels, height=130, time_label=label, span=(first, last), shaded=shaded, log_scale=True), caption
+    )
+
+
+def _phase_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Return multiples of 45 degrees, or of more, within limits and one beyond."""
+    step = 45.0 * max(1, round((high - low) / 250))
+    return tuple(step * k for k in range(int(np.floor(low / step)), int(np.ceil(high / step)) + 1))

@@ -1,0 +1,379 @@
+"""The channels: measurements, mean and band, one panel each.
+
+The section of residuals, measurements minus mean in units of the noise, and what they mean for intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.data.observations import TimeSeries
+from lodekit.diagnostics.residual_tests import MIN_RESIDUALS, N_SEGMENTS, SEGMENT_ROWS, ResidualCheck, warn_residuals
+from lodekit.errors import LodekitError
+from lodekit.report.panels import (
+    MAX_PLOT_POINTS,
+    PLOTLY_DATA_COLOR,
+    PLOTLY_MEAN_COLOR,
+    PLOTLY_TRUTH_COLOR,
+    PlotlyPanel,
+    ReportContext,
+    band_trace,
+    round_values,
+    stack_panels,
+    thinned_indices,
+)
+from lodekit.results.fit import Fit
+from lodekit.support.html import HtmlPage, escape_plotly
+from lodekit.support.text import as_sentence, format_percent
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+
+__all__ = ["add_channels_section", "add_residuals_section", "channels_figure"]
+
+
+Array = NDArray[np.float64]
+#: So many points are drawn small and pale.
+MAX_LARGE_MARKERS = 300
+
+
+def add_channels_section(page: HtmlPage, context: ReportContext) -> None:
+    """Add a plot of every observable: measurements, mean and 95 % band, and the truth where it is known.
+
+    Parameters
+    ----------
+    page : Page
+        What is added to.
+    context : Subject
+        The fitted model, and what the user said about it.
+    """
+    page.add_section(context.heading("The channels"))
+    page.add_plot(*channels_figure(context), f"{_channels_caption(context)} Drag to zoom, double-click to go back.")
+
+
+def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return traces and layout of a plot of every observable, as `add_channels_section` shows it.
+
+    Parameters
+    ----------
+    context : Subject
+        The fitted model, and what the user said about it.
+    """
+    mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True)
+    panels = [
+        _channel_panel(context, name, mean[:, i], NORMAL_QUANTILE_95 * std[:, i])
+        for i, name in enumerate(context.observables)
+    ]
+    start, stop = context.gp.fit_.measurements.window
+    shaded = [pair for pair in ((context.span[0], start), (stop, context.span[1])) if pair[0] < pair[1]]
+    return stack_panels(panels, height=190, time_label=context.time_label, span=context.span, shaded=shaded)
+
+
+def _channels_caption(context: ReportContext) -> str:
+    """Return what a plot of the observables shows, in words."""
+    caption = (
+        "The mean of all curves that fit, and the band in which 95 % of them lie, without noise; all that was learned "
+        "counts as uncertain."
+    )
+    if max(context.gp.fit_.diagnosis.widening.values(), default=1.0) > 1:
+        caption += " Correlated residuals widen the intervals of parameters, not this band, which is too narrow then."
+    start, stop = context.gp.fit_.measurements.window
+    if context.span[0] < start or context.span[1] > stop:
+        before = "before the first and " if context.span[0] < start else ""
+        caption += f" Grey: {before}after the last measurement"
+        caption += ", inputs as they were then." if context.gp.fit_.measurements.inputs else "."
+    if context.gp.fit_.measurements.sufficient_statistics is not None:
+        caption += " Points are averages of neighbouring measurements, which were summed and not kept."
+    elif any(len(item.times) > MAX_PLOT_POINTS for item in context.series.values()):
+        caption += f" Of each channel {MAX_PLOT_POINTS} points are shown, evenly chosen; the fit used all."
+    return caption
+
+
+def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) -> PlotlyPanel:
+    """Return the panel of one observable, the mean on top of everything; `band` is half its width."""
+    signal = context.gp.fit_.measurements.inputs.get(name)
+    if signal is not None:
+        return _input_panel(context, name, signal)
+    times, label, unit = (
+        round_values(context.curve_times, 12),
+        escape_plotly(name),
+        escape_plotly(context.unit_suffix(name)),
+    )
+    low, high = mean - band, mean + band
+    traces = [band_trace(times, low, high)]
+    if name in context.series:
+        traces.append(_measurement_trace(context, context.series[name]))
+    true = context.truth.get(name)
+    if callable(true):
+        try:
+            values = np.broadcast_to(np.asarray(true(context.curve_times), dtype=float), context.curve_times.shape)
+        except (TypeError, ValueError) as problem:
+            raise LodekitError(f"expected the truth of {name} as a function of an array of times: {problem}") from None
+        traces.append(
+            {
+                "name": "truth",
+                "x": times,
+                "y": [value if math.isfinite(value) else None for value in round_values(values)],
+                "mode": "lines",
+                "line": {"color": PLOTLY_TRUTH_COLOR, "width": 1.5, "dash": "dash"},
+                "hovertemplate": f"{label} in truth: %{{y:.6~g}}{unit}{context.hover_time_template}",
+            }
+        )
+    traces.append(
+        {
+            "name": "mean",
+            "x": times,
+            "y": round_values(mean),
+            "customdata": round_values(band, 3),
+            "mode": "lines",
+            "line": {"color": PLOTLY_MEAN_COLOR, "width": 2},
+            "hovertemplate": f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{context.hover_time_template}",
+        }
+    )
+    title = f"<b>{label}</b>{' in' + unit if unit else ''}"
+    title += "" if name in context.series else ' <span style="color:#5a6b7b">– not measured</span>'
+    return PlotlyPanel(title, traces, _visible_limits(context, name, low, high))
+
+
+def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> PlotlyPanel:
+    """Return the panel of a known input, from its samples, thinned where there are many."""
+    label, unit = escape_plotly(name), escape_plotly(context.unit_suffix(name))
+    inside = signal.times[(signal.times > context.span[0]) & (signal.times < context.span[1])]
+    times = np.concatenate([[context.span[0]], inside[thinned_indices(len(inside))], [context.span[1]]])
+    values = signal.at(times)
+    trace = {
+        "name": "known",
+        "x": round_values(times, 12),
+        "y": round_values(values),
+        "mode": "lines",
+        "line": {"color": PLOTLY_TRUTH_COLOR, "width": 2, "shape": "hv" if signal.kind == "hold" else "linear"},
+        "hovertemplate": f"{label} = %{{y:.6~g}}{unit}{context.hover_time_template}",
+    }
+    kind = "held between samples" if signal.kind == "hold" else "straight between samples"
+    title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
+    return PlotlyPanel(title, [trace], (float(values.min()), float(values.max())))
+
+
+def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, Any]:
+    """Return the measurements of an observable as a trace, thinned where there are many."""
+    chosen = thinned_indices(len(item.times))
+    many = len(chosen) > MAX_LARGE_MARKERS
+    unit = escape_plotly(context.unit_suffix(item.observable))
+    return {
+        "name": "averages" if context.gp.fit_.measurements.sufficient_statistics is not None else "measurements",
+        "x": item.times[chosen].tolist(),
+        "y": item.values[chosen].tolist(),
+        "mode": "markers",
+        "marker": {"color": PLOTLY_DATA_COLOR, "size": 3 if many else 6, "opacity": 0.4 if many else 0.75},
+        "hovertemplate": f"{escape_plotly(item.observable)} measured: %{{y:.6~g}}{unit}{context.hover_time_template}",
+    }
+
+
+def _visible_limits(context: ReportContext, name: str, low: Array, high: Array) -> tuple[float, float]:
+    """Return the smallest and largest value to be seen: what grows outside the window must not flatten the rest."""
+    start, stop = context.gp.fit_.measurements.window
+    inside = (context.curve_times >= start) & (context.curve_times <= stop)
+    values = [low[inside], high[inside]] if inside.any() else [low, high]
+    if name in context.series:
+        values.append(context.series[name].values)
+    bottom, top = min(float(part.min()) for part in values), max(float(part.max()) for part in values)
+    reach = 0.6 * (top - bottom)
+    return min(bottom, max(float(low.min()), bottom - reach)), max(top, min(float(high.max()), top + reach))
+
+
+#: So many points are drawn small and pale.
+MAX_LARGE_RESIDUAL_MARKERS = 1000
+#: What is told of each observable.
+RESIDUAL_TABLE_HEADINGS = [
+    "",
+    "points",
+    "RMS / noise",
+    "correlation of neighbours",
+    "Ljung-Box p",
+    "periodogram / its band",
+    "variance explained",
+]
+
+
+@dataclass(frozen=True)
+class _StandardizedResiduals:
+    """Residuals of one observable, in units of the noise.
+
+    Parameters
+    ----------
+    check : Check
+        What they say.
+    times, values : arrays, shape (p,)
+        The residuals that are drawn, and their times in the user's units.
+    """
+
+    check: ResidualCheck
+    times: Array
+    values: Array
+
+
+def _standardized_residuals(context: ReportContext) -> list[_StandardizedResiduals]:
+    """Return the residuals of every observable that has some noise; none where only sums were kept."""
+    fit = context.gp.fit_
+    if fit.measurements.sufficient_statistics is not None:
+        return []
+    checks = {check.name: check for check in fit.diagnosis.checks}
+    found = []
+    for name, item in context.series.items():
+        noise = item.noise_std_for_level(fit.typical_noise(name))
+        usable = np.flatnonzero(noise > 0)
+        if not len(usable) or name not in checks:
+            continue
+        shown = usable[thinned_indices(len(usable))]
+        mean = context.gp.predict(item.times[shown], item.observable)
+        found.append(
+            _StandardizedResiduals(checks[name], item.times[shown], (item.values[shown] - mean) / noise[shown])
+        )
+    return found
+
+
+def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
+    """Add a table and a plot of residuals in units of the noise, and what they say about the intervals.
+
+    Parameters
+    ----------
+    page : Page
+        What is added to.
+    context : Subject
+        The fitted model, and what the user said about it.
+    """
+    page.add_section(context.heading("Residuals"))
+    fit, residuals = context.gp.fit_, _standardized_residuals(context)
+    # Rows on disk are not drawn, but the last of them were looked at.
+    is_summed = fit.measurements.sufficient_statistics is not None
+    looked_at = [check for check in fit.diagnosis.checks if check.looked]
+    checks = looked_at if is_summed else [item.check for item in residuals]
+    if not checks:
+        reason = "The measurements were summed and not kept" if is_summed else "The measurements have no noise"
+        page.add_paragraph(f"{reason}, so there are no residuals to look at.")
+        return
+    doubts = warn_residuals(
+        checks,
+        is_shared=fit.layout.n_noise_levels == 1,
+        time_unit=fit.clock.unit,
+        widening=max(fit.diagnosis.widening.values(), default=math.nan),
+    )
+    if doubts:
+        page.add_list([as_sentence(text) for text in doubts], "warning")
+    elif max(check.count for check in checks) < MIN_RESIDUALS:
+        page.add_paragraph("There are too few measurements to tell whether they scatter as independent noise does.")
+    else:
+        page.add_paragraph("Measurements scatter about the mean as independent noise does.", "good")
+    page.add_table(
+        [*RESIDUAL_TABLE_HEADINGS, *(f"with {name}" for name in fit.measurements.inputs)],
+        [_residual_table_row(check, fit) for check in checks],
+    )
+    if residuals:
+        _add_scatter(page, context, residuals)
+    else:
+        looked = max(check.looked for check in checks)
+        text = f"There are too many rows to keep all of them in memory; the numbers come from the last {looked}."
+        page.add_paragraph(f"{text}{_innovations_caption(checks)}", "note")
+    _add_correlations(page, context, checks)
+
+
+def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Sequence[_StandardizedResiduals]) -> None:
+    """Add a plot of residuals over time, one panel for each observable."""
+    checks = [item.check for item in residuals]
+    caption = (
+        "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
+    )
+    if any(check.count > check.looked for check in checks):
+        caption += f" The numbers in the table come from {N_SEGMENTS} runs of {SEGMENT_ROWS} neighbours."
+    caption += _innovations_caption(checks)
+    if any(check.count > MAX_PLOT_POINTS for check in checks):
+        caption += f" Of each channel {MAX_PLOT_POINTS} points are shown, evenly chosen."
+    start, stop = context.gp.fit_.measurements.window
+    margin = 0.02 * (stop - start) or 0.5
+    span = (start - margin, stop + margin)
+    page.add_plot(
+        *stack_panels(_residual_panels(context, residuals), height=90, time_label=context.time_label, span=span),
+        caption,
+    )
+
+
+def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
+    """Return what innovations are, where there are some."""
+    if not any(check.whiteness is not None and check.whiteness.innovations for check in checks):
+        return ""
+    return (
+        " Correlations and tests are those of innovations, each measurement against its prediction from those "
+        "before: a curve that free functions bend leaves less than the noise, and correlated."
+    )
+
+
+def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[ResidualCheck]) -> None:
+    """Add a plot of how residuals go with those before them, one panel for each observable."""
+    panels, steps = [], set()
+    for check in checks:
+        if check.whiteness is None:
+            continue
+        lags, band = np.asarray(check.whiteness.lags), NORMAL_QUANTILE_95 / np.sqrt(check.looked)
+        steps.add(f"{check.whiteness.step:.3g}")
+        stems: list[float | None] = []
+        for value in round_values(lags, 4):
+            stems += [0.0, value, None]
+        trace = {
+            "name": "correlation",
+            "x": [lag if k < 2 else None for lag in range(1, len(lags) + 1) for k in range(3)],
+            "y": stems,
+            "mode": "lines",
+            "line": {"color": PLOTLY_MEAN_COLOR, "width": 4},
+            "hovertemplate": f"{escape_plotly(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>",
+        }
+        low, high = min(-0.2, float(lags.min())), max(1.0, float(lags.max()))
+        ticks = tuple(tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if low <= tick <= high)
+        title = f"<b>{escape_plotly(check.name)}</b>, correlation with earlier residuals"
+        panels.append(PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), ticks))
+    if panels:
+        unit = context.unit_suffix("t")
+        label = f"lag in steps of {steps.pop()}{unit}" if len(steps) == 1 else "lag in steps"
+        caption = "Of independent noise, 95 % of the correlations lie between the outer lines."
+        span = (0.5, max(len(check.whiteness.lags) for check in checks if check.whiteness is not None) + 0.5)
+        page.add_plot(*stack_panels(panels, height=90, time_label=escape_plotly(label), span=span), caption)
+
+
+def _residual_table_row(check: ResidualCheck, fit: Fit) -> list[str]:
+    """Return what the residuals of one observable say, in numbers."""
+    found = check.whiteness
+    tests, links = ["", ""], [""] * len(fit.measurements.inputs)
+    if found is not None:
+        ratio = abs(found.excursion) / found.band
+        tests = [_format_p_value(found.p_value), f"{ratio:.2f}"]
+        links = [f"{found.links[n].correlation:.2f}" if n in found.links else "" for n in fit.measurements.inputs]
+    size, memory = f"{check.size:.2f}", f"{check.memory:.2f}" if check.memory < 0.995 else f"{check.memory:.4f}"
+    return [check.name, str(check.count), size, memory, *tests, format_percent(check.explained), *links]
+
+
+def _format_p_value(value: float) -> str:
+    """Return a probability as text."""
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}" if value > 1e-12 else "< 1e-12"
+
+
+def _residual_panels(context: ReportContext, residuals: Sequence[_StandardizedResiduals]) -> list[PlotlyPanel]:
+    """Return one panel of residuals over time for each observable."""
+    panels = []
+    for item in residuals:
+        check, many = item.check, item.check.count >= MAX_LARGE_RESIDUAL_MARKERS
+        hover = f"{escape_plotly(check.name)}: %{{y:.2f}} times the noise{context.hover_time_template}"
+        trace = {
+            "name": "residual",
+            "x": item.times.tolist(),
+            "y": round_values(item.values, 4),
+            "mode": "markers",
+            "marker": {"color": PLOTLY_DATA_COLOR, "size": 3 if many else 5, "opacity": 0.3 if many else 0.7},
+            "hovertemplate": hover,
+        }
+        reach = max(3.0, float(np.abs(item.values).max()))
+        panels.append(PlotlyPanel(f"<b>{escape_plotly(check.name)}</b>", [trace], (-reach, reach), (-2.0, 0.0, 2.0)))
+    return panels

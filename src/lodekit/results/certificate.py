@@ -1,0 +1,378 @@
+"""Which equations values can be put into where white noise drives some: combinations in which it does not occur.
+
+The certificate of a fit: what the algebra proved, and what was measured on the curves that users get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.scalars import format_sum
+from lodekit.errors import LodekitError
+from lodekit.prior.disturbances import WHITE_NOISE, verify_disturbance_response
+from lodekit.results.equation_residuals import (
+    CurveResiduals,
+    EquationEvaluator,
+    compute_curve_residuals,
+    compute_derivative_residuals,
+    compute_sample_residuals,
+    concatenate_residuals,
+)
+from lodekit.results.fit import Fit
+from lodekit.results.prediction import predict, sample
+from lodekit.support.arguments import check_seed
+from lodekit.support.text import join_list
+from lodekit.system.grammar import Equation, parse_equations
+from lodekit.system.linear import list_operator_terms
+from lodekit.system.state_space import eliminate_channels
+from lodekit.system.system import System
+
+__all__ = [
+    "STRICT_TOLERANCE",
+    "Certificate",
+    "compute_certificate",
+    "compute_mean_residuals",
+    "describe_solution_sense",
+    "join_certificates",
+    "list_proved_identities",
+    "pointwise_equations",
+]
+
+
+def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
+    """Return the equations as they are written; in the place of those that hold white noise, what they imply without.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    names = fit.setup.channels_without_values
+    if not names:
+        return fit.system.written
+    held = [i for i, equation in enumerate(fit.system.written) if equation.mentions(names)]
+    kept = [equation for i, equation in enumerate(fit.system.written) if i not in held]
+    return (*kept, *_eliminate_channels(fit.system, held, names))
+
+
+def _eliminate_channels(system: System, rows: Sequence[int], names: Sequence[str]) -> list[Equation]:
+    """Return what some equations say together of all channels but some."""
+    own = system.operator
+    part = OperatorMatrix(own.ring, [own.rows[i] for i in rows], [own.denominators[i] for i in rows], own.width)
+    hidden = [system.channels.index(name) for name in names]
+    operator, sides = eliminate_channels(part, [system.forcing[i] for i in rows], hidden)
+    texts = []
+    for i, side in enumerate(sides):
+        terms = [
+            term
+            for j, channel in enumerate(system.channels)
+            for term in list_operator_terms(operator.coefficients(i, j), channel)
+        ]
+        if terms:
+            texts.append(f"{format_sum(terms)} = {side}")
+    return parse_equations(texts) if texts else []
+
+
+def list_proved_identities(fit: Fit) -> tuple[str, ...]:
+    """Return what was proved exactly about the solutions of a fit.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    found = fit.setup.reduced_system.verify()
+    if fit.prior.disturbances:
+        system = fit.system.given(tuple(fit.measurements.inputs)) if fit.measurements.inputs else fit.system
+        found = (*found, verify_disturbance_response(system, fit.prior.disturbances))
+    return found
+
+
+def describe_solution_sense(fit: Fit) -> str:
+    """Return in which sense the equations hold, as a sentence; empty where curves have values for all of them.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    names = fit.setup.channels_without_values
+    if not names:
+        return ""
+    own, white = pointwise_equations(fit), [name for name in names if fit.prior.disturbances.get(name) == WHITE_NOISE]
+    others, driving = [name for name in names if name not in white], list(fit.prior.disturbances)
+    held = [equation.text for equation in fit.system.written if equation.mentions(names)]
+    what = [f"{join_list(white)} {'is' if len(white) == 1 else 'are'} white noise, without values"] * bool(white)
+    what += [f"{join_list(others)} {'has' if len(others) == 1 else 'have'} no values"] * bool(others)
+    says = (
+        f"given {join_list(driving)}, all equations hold exactly. {'; '.join(what)}: "
+        f"{'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} "
+        "integrated over any stretch of time, and cannot be checked by values of curves"
+    )
+    return says + (
+        f"; what is free of it was measured: {'; '.join(equation.text.strip() for equation in own)}"
+        if own
+        else "; no combination is free of it, so that nothing was left to measure"
+    )
+
+
+Array = NDArray[np.float64]
+#: A relative residual above this is more than rounding.
+STRICT_TOLERANCE = 1e-6
+_N_TIMES, _MAX_TIMES = 201, 2000
+#: A rough prior draws at all times at once.
+_N_ROUGH_TIMES = 20
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate:
+    """What shows that the posterior satisfies the equations: exact identities, and a measurement of its curves.
+
+    The identities are proved by exact algebra, for all solutions at once. The measurement trusts nothing of that: it
+    takes the curves as `predict` and `sample` return them, differentiates Chebyshev polynomials through their values,
+    and puts the derivatives into the equations as they are written. Samples that are too rough for that are drawn with
+    their derivatives.
+
+    Parameters
+    ----------
+    identities : tuple of str
+        What the algebra proved exactly.
+    mean : Measured
+        What the posterior mean leaves of the equations.
+    samples : Measured or None
+        What functions drawn from the posterior leave of them, each at the parameters that were drawn with it; None
+        where none were drawn.
+    size : int
+        How many functions were drawn.
+    why : str
+        Why no samples were measured, where some were asked for.
+    own : bool
+        Whether every sample has parameters of its own, which its equations were taken at.
+    sense : str
+        In which sense the equations hold, where white noise drives some; empty otherwise.
+    """
+
+    identities: tuple[str, ...]
+    mean: CurveResiduals
+    samples: CurveResiduals | None = None
+    size: int = 0
+    why: str = ""
+    own: bool = False
+    sense: str = ""
+
+    @property
+    def residual(self) -> float:
+        """The largest relative residual that was measured, of the mean and of samples."""
+        return max(part.residual for part in self._parts)
+
+    @property
+    def uncertainty(self) -> float:
+        """By how much numerical differentiation lets `residual` be wrong."""
+        return max(part.uncertainty for part in self._parts)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether what was measured is no more than rounding; a curve too rough to be measured does not count."""
+        clear = [part for part in self._parts if part is self.mean or part.uncertainty < STRICT_TOLERANCE]
+        return all(part.residual < STRICT_TOLERANCE for part in clear)
+
+    @property
+    def _parts(self) -> list[CurveResiduals]:
+        return [self.mean, *([] if self.samples is None else [self.samples])]
+
+    def __str__(self) -> str:
+        lines = ["Proved exactly:", *(f"  {line}" for line in self.identities)]
+        if self.sense:
+            lines.append(f"Sense: {self.sense}.")
+        if not self.mean.residuals.shape[1]:
+            return "\n".join(lines)
+        count = len(self.mean.times)
+        where = "one time" if count == 1 else f"{count} times"
+        lines.append(f"Measured on the returned curves, at {where}, relative to the terms:")
+        lines.append(f"  mean       {_describe_residuals(self.mean)}")
+        if self.samples is not None:
+            noun = "sample " if self.size == 1 else "samples"
+            lines.append(f"  {self.size} {noun}  {_describe_residuals(self.samples)}")
+            if self.own:
+                lines.append("  Every sample is put into the equations at the parameters that were drawn with it.")
+        if self.why:
+            lines.append(f"  no samples: {self.why}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        # Thousands of numbers say less, and are there by name.
+        return str(self)
+
+
+def _describe_residuals(residuals: CurveResiduals) -> str:
+    if not residuals.length:
+        return f"at most {residuals.residual:.1e}; drawn with their derivatives, as they are rough"
+    return f"at most {residuals.residual:.1e}; differentiation alone explains {residuals.uncertainty:.1e}"
+
+
+def compute_certificate(
+    fit: Fit,
+    t: ArrayLike | None = None,
+    *,
+    samples: int = 3,
+    random_state: int | None = 0,
+    record: str | int | None = None,
+) -> Certificate:
+    """Return what was proved about the equations, and what the returned curves leave of them, in one printable object.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), optional
+        Times at which the curves are put into the equations; 201 from the first to the last measurement by default.
+        Of more than 2000 an even choice is taken.
+    samples : int
+        How many functions drawn from the posterior are measured beside its mean.
+    random_state : int, optional
+        Seed of the samples.
+    record : str or int, optional
+        Which record, as in `predict`; all of them by default.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> found = gp.certificate()
+    >>> found.is_strict, found.residual < 1e-8
+    (True, True)
+    >>> print(found)  # doctest: +ELLIPSIS
+    Proved exactly:
+    ...
+    Measured on the returned curves, at 201 times, relative to the terms:
+      mean       at most ...; differentiation alone explains ...
+      3 samples  at most ...; differentiation alone explains ...
+    """
+    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 0:
+        raise LodekitError(f"expected samples as a whole number, zero or more, got {samples!r}")
+    check_seed(random_state)
+    # The same functions are asked for several times.
+    seed = random_state if isinstance(random_state, int) else int(np.random.default_rng(random_state).integers(2**62))
+    if len(fit.record_fits) > 1 and record is None:
+        return join_certificates(
+            [compute_certificate(part, t, samples=samples, random_state=seed) for part in fit.record_fits]
+        )
+    fit = fit.for_record(record)
+    mean = compute_mean_residuals(fit, t)
+    identities, sense = list_proved_identities(fit), describe_solution_sense(fit)
+    if not samples or not mean.residuals.shape[1]:
+        return Certificate(identities, mean, sense=sense)
+    try:
+        drawn = _compute_sample_residuals(fit, mean, int(samples), seed)
+    except LodekitError as problem:
+        return Certificate(identities, mean, why=str(problem), sense=sense)
+    return Certificate(identities, mean, drawn, int(samples), own=bool(fit.layout.free_parameters), sense=sense)
+
+
+def join_certificates(parts: Sequence[Certificate]) -> Certificate:
+    """Return the certificates of all records as one: what holds for it holds for each.
+
+    Parameters
+    ----------
+    parts : sequence of Certificate
+    """
+    if len(parts) == 1:
+        return parts[0]
+    drawn = [part.samples for part in parts if part.samples is not None]
+    why = next((part.why for part in parts if part.why), "")
+    samples = concatenate_residuals(drawn) if len(drawn) == len(parts) else None
+    return replace(parts[0], mean=concatenate_residuals([part.mean for part in parts]), samples=samples, why=why)
+
+
+def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResiduals:
+    """Return what the posterior mean, as `predict` returns it, leaves of the equations as they are written.
+
+    Parameters
+    ----------
+    fit : Fit
+    t : array-like, shape (n,), optional
+        As for `compute_certificate`.
+    """
+    times = np.linspace(*fit.measurements.available_window, _N_TIMES) if t is None else fit.parse_times(t)
+    if not len(times):
+        raise LodekitError("expected at least one time at which the equations are looked at, got none")
+    if len(times) > _MAX_TIMES:
+        times = np.sort(times)[np.linspace(0, len(times) - 1, _MAX_TIMES).round().astype(int)]
+    written = _make_evaluator(fit)
+    if not written.equations:
+        return CurveResiduals(times, np.zeros((len(times), 0)), np.zeros((len(times), 0)), fit.prior.units.time_scale)
+    names = list(written.channels)
+    return compute_curve_residuals(
+        written, lambda at: predict(fit, at, names), times, fit.prior.units.time_scale, _nonsmooth_times(fit)
+    )
+
+
+def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: int) -> CurveResiduals:
+    """Return what drawn functions leave of the equations, on pieces about as long as those of the mean."""
+    times, lengths = mean.times, [mean.length * factor for factor in (1.0, 0.5, 0.25)]
+    if _is_rough(fit):
+        return _compute_rough_sample_residuals(fit, times, size, seed)
+
+    def draw(at: Array) -> tuple[Array, list[EquationEvaluator]]:
+        drawn, own = sample(fit, at, size, seed, list(_make_evaluator(fit).channels), return_parameters=True)
+        return drawn, [_make_evaluator(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
+
+    breaks = [_nonsmooth_times(fit)]
+    driven = fit.prior.observables.input_response
+    if driven is not None and fit.system.delayed_channels:
+        # Delays are drawn, too, whatever the times, and each has corners of its own.
+        _, own = sample(fit, times[:1], size, seed, return_parameters=True)
+        theta = np.stack([own[name] for name in fit.layout.names], axis=1)
+        breaks += [driven.breakpoints(each) for each in theta]
+    return compute_sample_residuals(draw, times, lengths, np.unique(np.concatenate(breaks)))
+
+
+def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int) -> CurveResiduals:
+    """Return what drawn functions leave of the equations where values do not tell derivatives: these are drawn, too."""
+    times = times[np.linspace(0, len(times) - 1, min(len(times), _N_ROUGH_TIMES) + 2).round().astype(int)][1:-1]
+    written = _make_evaluator(fit)
+    texts = [[f"{name}{mark}" for name in written.channels] for mark in ("'" * k for k in range(written.order + 1))]
+    known = {text: _is_function_of_time(fit, text) for row in texts for text in row}
+    asked = [text for text, is_there in known.items() if is_there]
+    drawn, own = sample(fit, times, size, seed, asked, return_parameters=True)
+    curves = np.full((len(texts), size, len(times), len(written.channels)), np.nan)
+    for order, row in enumerate(texts):
+        for place, text in enumerate(row):
+            if known[text]:
+                curves[order, :, :, place] = drawn[:, :, asked.index(text)]
+    equations = [_make_evaluator(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
+    return compute_derivative_residuals(equations, times, curves)
+
+
+def _is_function_of_time(fit: Fit, text: str) -> bool:
+    """Return whether an observable is a function of time that can be asked for."""
+    try:
+        fit.observables([text])
+    except LodekitError:
+        return False
+    return True
+
+
+def _make_evaluator(fit: Fit, values: Mapping[str, float] | None = None) -> EquationEvaluator:
+    """Return the equations at some values of the parameters, the learned ones by default."""
+    learned = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
+    channels = [name for name in fit.system.channels if name not in fit.setup.channels_without_values]
+    return EquationEvaluator(pointwise_equations(fit), channels, learned if values is None else values)
+
+
+def _is_rough(fit: Fit) -> bool:
+    return bool(fit.prior.disturbances) or any(not latent.is_band_limited for latent in fit.prior.kernels)
+
+
+def _nonsmooth_times(fit: Fit) -> Array:
+    """Return where curves may be less smooth than elsewhere.
+
+    At jumps and corners of known inputs, and, where the prior is rough, at the measurements.
+    """
+    found = [fit.measurements.time_grid()] if _is_rough(fit) else []
+    # Disturbances begin with the record.
+    found += [np.array([fit.prior.units.start])] if fit.prior.disturbances else []
+    driven = fit.prior.observables.input_response
+    if driven is not None:
+        found.append(driven.breakpoints(fit.hyperparameters.theta))
+    return np.unique(np.concatenate(found)) if found else np.zeros(0)

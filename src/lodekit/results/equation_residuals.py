@@ -1,0 +1,615 @@
+"""The equations as they are written, evaluated on curves: from the text itself, past the algebra and its tables.
+
+Every expression becomes a jet, its value with its derivatives in time, made from the derivatives of the channels. So
+nothing here can hide a fault of the operator matrix, of compiled coefficients or of signals.
+
+Derivatives of curves that are only known by their values: Chebyshev polynomials on pieces of the time axis.
+
+Every derivative is taken twice, from two sets of nodes that have no time in common. What the two disagree about shows
+what was cut off and what rounding did, so each length of pieces tells how far it can be trusted.
+
+How well curves satisfy the equations, seen from outside: from the values that users get, and from nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.system.grammar import (
+    Call,
+    Derivative,
+    Equation,
+    Expression,
+    Name,
+    Negation,
+    Number,
+    Power,
+    Product,
+    Sum,
+    children,
+    parse_expression,
+    walk,
+)
+
+__all__ = [
+    "CHEBYSHEV_DEGREES",
+    "ChebyshevPieces",
+    "CurveResiduals",
+    "EquationEvaluator",
+    "Jet",
+    "compute_curve_residuals",
+    "compute_derivative_residuals",
+    "compute_sample_residuals",
+    "concatenate_residuals",
+    "split_time_axis",
+]
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Jet:
+    """A function of time with its derivatives, and the size of the terms that each is a sum of.
+
+    Parameters
+    ----------
+    values, term_sizes : arrays, shape (k, ...)
+        The function first, then its derivatives; sizes add where values may cancel.
+    """
+
+    values: Array
+    term_sizes: Array
+
+    @classmethod
+    def from_values(cls, values: Array) -> Jet:
+        """Return the jet of something that is no sum."""
+        return cls(values, np.abs(values))
+
+    @classmethod
+    def constant(cls, value: float, length: int) -> Jet:
+        """Return the jet of a constant `value`, with so many entries as `length` says."""
+        filled = np.zeros((length, 1, 1))
+        filled[0] = value
+        return cls.from_values(filled)
+
+    def __add__(self, other: Jet) -> Jet:
+        count = min(len(self.values), len(other.values))
+        return Jet(self.values[:count] + other.values[:count], self.term_sizes[:count] + other.term_sizes[:count])
+
+    def __neg__(self) -> Jet:
+        return Jet(-self.values, self.term_sizes)
+
+    def __mul__(self, other: Jet) -> Jet:
+        return Jet(_leibniz(self.values, other.values), _leibniz(self.term_sizes, other.term_sizes))
+
+    def derivative(self, order: int) -> Jet:
+        """Return the jet of a derivative."""
+        return Jet(self.values[order:], self.term_sizes[order:])
+
+    def reciprocal(self) -> Jet:
+        """Return one over a constant."""
+        return Jet.constant(1.0 / self.constant_value(), len(self.values))
+
+    def apply(self, function: str) -> Jet:
+        """Return exp, sin, cos or sqrt of a constant, or of a straight line in time."""
+        if not np.any(self.values[1:]):
+            return Jet.constant(float(getattr(np, function)(self.constant_value())), len(self.values))
+        argument, slope = self.values[0], self.values[1]
+        parts = []
+        for order in range(len(self.values)):
+            if function == "exp":
+                parts.append(np.exp(argument) * slope**order)
+            else:
+                turn = 0.5 * math.pi * (order + (function == "cos"))
+                parts.append(np.sin(argument + turn) * slope**order)
+        return Jet.from_values(np.stack(parts))
+
+    def constant_value(self) -> float:
+        """Return the value of a constant."""
+        if np.any(self.values[1:]) or self.values[0].size != 1:
+            raise LodekitError("expected a constant where an equation divides or takes a power")
+        return float(self.values[0].item())
+
+
+def _leibniz(first: Array, second: Array) -> Array:
+    count = min(len(first), len(second))
+    return np.stack(
+        [sum(math.comb(k, i) * first[i] * second[k - i] for i in range(k + 1)) * np.ones(1) for k in range(count)]
+    )
+
+
+@dataclass(frozen=True)
+class EquationEvaluator:
+    """Equations as the user wrote them, ready to be evaluated on curves.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        As parsed, in the order of the system.
+    channels : sequence of str
+        With delayed ones, such as ``delay(u, T)``, where these occur.
+    parameters : mapping of str to float
+        Values of the parameters.
+    """
+
+    equations: Sequence[Equation]
+    channels: Sequence[str]
+    parameters: Mapping[str, float]
+
+    @property
+    def order(self) -> int:
+        """The largest number of derivatives that one expression can ask for."""
+        return max(
+            (self._max_derivative_order(side) for equation in self.equations for side in equation.sides), default=0
+        )
+
+    def evaluate(self, times: Array, curves: Array) -> tuple[Array, Array]:
+        """Return left minus right of every equation, and the sum of the sizes of its terms, both (e, s, n).
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+        curves : array, shape (order + 1, s, n, channels)
+            The channels of s functions and their derivatives.
+        """
+        found = []
+        for equation in self.equations:
+            jet = self._jet(equation.left, times, curves)
+            if equation.right is not None:
+                jet = jet + -self._jet(equation.right, times, curves)
+            found.append(jet)
+        shape = curves.shape[1:3]
+        values = np.stack([np.broadcast_to(jet.values[0], shape) for jet in found])
+        return values, np.stack([np.broadcast_to(jet.term_sizes[0], shape) for jet in found])
+
+    def _max_derivative_order(self, node: Expression) -> int:
+        """Return how many derivatives an expression asks of the channels in it, at most."""
+        return self._derivative_order(node) + max(
+            (self._max_derivative_order(child) for child in children(node)), default=0
+        )
+
+    def _derivative_order(self, node: Expression) -> int:
+        match node:
+            case Derivative():
+                return node.order
+            case Power() if node.has_parentheses and isinstance(node.exponent, Number) and self._has_channel(node.base):
+                return int(node.exponent.value)
+            case Call(function="D"):
+                return int(_integer_order(node.arguments[1])) if len(node.arguments) == 2 else 1
+            case Call(function="diff"):
+                numbers = [int(_integer_order(a)) for a in node.arguments[1:] if isinstance(a, Number)]
+                names = sum(isinstance(a, Name) for a in node.arguments[1:])
+                return names - len(numbers) + sum(numbers)
+            case _:
+                return 0
+
+    def _has_channel(self, node: Expression) -> bool:
+        return any(isinstance(part, Name) and part.name in self.channels for part in walk(node))
+
+    def _jet(self, node: Expression, times: Array, curves: Array) -> Jet:
+        order = self._derivative_order(node)
+        match node:
+            case Number():
+                return Jet.constant(float(node.value), len(curves))
+            case Name():
+                return self._name(node.name, times, curves)
+            case Negation():
+                return -self._jet(node.operand, times, curves)
+            case Sum():
+                parts = [(sign, self._jet(term, times, curves)) for sign, term in node.terms]
+                total = parts[0][1] if parts[0][0] == "+" else -parts[0][1]
+                for sign, part in parts[1:]:
+                    total = total + (part if sign == "+" else -part)
+                return total
+            case Product():
+                total = self._jet(node.factors[0][1], times, curves)
+                for operator, factor in node.factors[1:]:
+                    jet = self._jet(factor, times, curves)
+                    total = total * (jet.reciprocal() if operator == "/" else jet)
+                return total
+            case Power() if not order:
+                return self._power(node, times, curves)
+            case Derivative():
+                return self._jet(node.operand, times, curves).derivative(order)
+            case Power():
+                return self._jet(node.base, times, curves).derivative(order)
+            case Call():
+                return self._call(node, times, curves)
+
+    def _call(self, node: Call, times: Array, curves: Array) -> Jet:
+        if node.function == "delay":
+            return self._delayed(node.arguments[1], times, curves)._jet(node.arguments[0], times, curves)
+        inner = self._jet(node.arguments[0], times, curves)
+        return (
+            inner.derivative(self._derivative_order(node))
+            if node.function in ("D", "diff")
+            else inner.apply(node.function)
+        )
+
+    def _delayed(self, time: Expression, times: Array, curves: Array) -> EquationEvaluator:
+        """Return the same equations where the names of channels mean these channels at an earlier time."""
+        late = self._jet(time, times, curves).constant_value()
+        channels = [""] * len(self.channels)
+        for place, name in enumerate(self.channels):
+            call = parse_expression(name) if name.startswith("delay(") else None
+            if isinstance(call, Call) and isinstance(call.arguments[0], Name):
+                own = self._jet(call.arguments[1], times, curves).constant_value()
+                if math.isclose(own, late, rel_tol=1e-9):
+                    channels[place] = call.arguments[0].name
+        return replace(self, channels=channels)
+
+    def _power(self, node: Power, times: Array, curves: Array) -> Jet:
+        exponent = round(self._jet(node.exponent, times, curves).values[0].item())
+        base, total = self._jet(node.base, times, curves), Jet.constant(1.0, len(curves))
+        base = base if exponent >= 0 else base.reciprocal()
+        for _ in range(abs(exponent)):
+            total = total * base
+        return total
+
+    def _name(self, name: str, times: Array, curves: Array) -> Jet:
+        if name in self.parameters:
+            return Jet.constant(self.parameters[name], len(curves))
+        if name in self.channels:
+            return Jet.from_values(curves[..., list(self.channels).index(name)])
+        if name not in ("t", "pi"):
+            raise LodekitError(f"expected {name!r} among the channels {', '.join(filter(None, self.channels))}")
+        if name == "t":
+            line = np.zeros((len(curves), 1, len(times)))
+            line[0] = times
+            line[1:2] = 1.0
+            return Jet.from_values(line)
+        return Jet.constant(math.pi, len(curves))
+
+
+def _integer_order(node: Expression) -> float:
+    if not isinstance(node, Number):
+        raise LodekitError("expected a whole number as the order of a derivative")
+    return float(node.value)
+
+
+#: Of the two polynomials on a piece.
+CHEBYSHEV_DEGREES = (20, 31)
+_N_PROBES = 5
+
+
+@dataclass(frozen=True)
+class ChebyshevPieces:
+    """Pieces of the time axis that hold some times, each piece around the times that it is asked for.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Where derivatives are wanted.
+    piece_index : array of int, shape (n,)
+        The piece that each time belongs to.
+    low, high : arrays, shape (p,)
+        The ends of the pieces.
+    """
+
+    times: Array
+    piece_index: NDArray[np.int64]
+    low: Array
+    high: Array
+
+    @property
+    def nodes(self) -> Array:
+        """All times at which the curve must be known, those of the lower degree first."""
+        return np.concatenate([self._nodes(degree).ravel() for degree in CHEBYSHEV_DEGREES])
+
+    def split(self, values: Array) -> list[Array]:
+        """Return values at all nodes piece by piece, shapes (p, degree + 1, channels), for each degree.
+
+        Parameters
+        ----------
+        values : array, shape (nodes, channels)
+        """
+        parts = np.split(values, [len(self.low) * (CHEBYSHEV_DEGREES[0] + 1)])
+        return [
+            own.reshape(len(self.low), n + 1, values.shape[-1]) for own, n in zip(parts, CHEBYSHEV_DEGREES, strict=True)
+        ]
+
+    def with_probes(self) -> ChebyshevPieces:
+        """Return the same pieces with a few more times in each, behind all others."""
+        parts = np.linspace(0.25, 0.75, _N_PROBES)
+        probes = self.low[:, None] + (self.high - self.low)[:, None] * parts
+        owner = np.repeat(np.arange(len(self.low)), _N_PROBES)
+        return replace(
+            self,
+            times=np.concatenate([self.times, probes.ravel()]),
+            piece_index=np.concatenate([self.piece_index, owner]),
+        )
+
+    def _nodes(self, degree: int) -> Array:
+        points = np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
+        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
+        return np.asarray(middle[:, None] + half[:, None] * points)
+
+    def derivatives(self, values: Array, order: int) -> tuple[Array, Array]:
+        """Return all derivatives up to an order, twice, both of shape (order + 1, s, n, channels).
+
+        Parameters
+        ----------
+        values : array, shape (s, nodes, channels)
+            Of s functions at all nodes.
+        order : int
+        """
+        found, start = [], 0
+        for degree in CHEBYSHEV_DEGREES:
+            stop = start + len(self.low) * (degree + 1)
+            found.append(self._differentiate(values[:, start:stop], degree, order))
+            start = stop
+        return found[0], found[1]
+
+    def _differentiate(self, values: Array, degree: int, order: int) -> Array:
+        size, channels, count = len(values), values.shape[-1], len(self.low)
+        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
+        # Far from time zero nodes are rounded to where floats are; the polynomial goes through where they really are.
+        points = (self._nodes(degree) - middle[:, None]) / half[:, None]
+        shaped = values.reshape(size, count, degree + 1, channels).transpose(1, 2, 0, 3).reshape(count, degree + 1, -1)
+        solved = np.linalg.solve(chebyshev.chebvander(points, degree), shaped)
+        # Coefficients first: (degree + 1, s, pieces, channels).
+        coefficients = solved.reshape(count, degree + 1, size, channels).transpose(1, 2, 0, 3)
+        position = (self.times - middle[self.piece_index]) / half[self.piece_index]
+        vander = chebyshev.chebvander(position, degree)
+        found = []
+        for k in range(order + 1):
+            own = coefficients[:, :, self.piece_index]
+            value = np.einsum("nk,ksnc->snc", vander[:, : len(own)], own)
+            found.append(value * half[self.piece_index][:, None] ** -k)
+            coefficients = chebyshev.chebder(coefficients)
+        return np.stack(found)
+
+
+def split_time_axis(times: Array, length: float, breaks: Sequence[float] | Array = ()) -> ChebyshevPieces:
+    """Return pieces for all times: of about one length, and each within two neighbouring breaks.
+
+    Without breaks a piece reaches beyond its share on both sides, because a polynomial is best in its middle.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+    length : float
+        Of a share.
+    breaks : sequence of float
+        Times at which the curve may be less smooth than between them.
+    """
+    inner = np.unique(np.asarray(breaks, dtype=float))
+    if not len(inner):
+        index = np.floor((times - times.min()) / length).astype(np.int64)
+        numbers, owner = np.unique(index, return_inverse=True)
+        low = times.min() + (numbers - 0.5) * length
+        return ChebyshevPieces(times, owner, low, low + 2.0 * length)
+    edges = np.concatenate([[min(times.min(), inner[0]) - length], inner, [max(times.max(), inner[-1]) + length]])
+    gap = np.searchsorted(edges, times, side="right") - 1
+    parts = np.maximum(np.ceil((edges[gap + 1] - edges[gap]) / length), 1.0)
+    share = (edges[gap + 1] - edges[gap]) / parts
+    index = np.minimum(np.floor((times - edges[gap]) / share), parts - 1.0)
+    (low, high), owner = _unique_pairs(edges[gap] + index * share, edges[gap] + (index + 1) * share)
+    return ChebyshevPieces(times, owner, low, high)
+
+
+def _unique_pairs(low: Array, high: Array) -> tuple[Array, NDArray[np.int64]]:
+    pairs, owner = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
+    return pairs, owner.ravel()
+
+
+#: How often the length of pieces is halved at most.
+_MAX_HALVINGS = 14
+#: A length whose result is uncertain by so many times the best one ends the search.
+_STOP_RATIO = 1e3
+#: The smallest distance of nodes on a piece, in units of its length; floats must show it clearly.
+_MIN_NODE_DISTANCE = 1e-3
+#: So that no question to a model is absurdly long.
+_MAX_NODES = 200_000
+
+
+@dataclass(frozen=True)
+class CurveResiduals:
+    """What curves leave of the equations, relative to the largest sum of the sizes of the terms of each equation.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Where the equations were looked at.
+    residuals : array, shape (n, e)
+        The largest relative residual of all curves, at each time, in each equation.
+    errors : array, shape (n, e)
+        How far two ways to differentiate lie apart: by so much the residual can be wrong.
+    length : float
+        Of the pieces on which derivatives were taken.
+    """
+
+    times: Array
+    residuals: Array
+    errors: Array
+    length: float
+
+    @property
+    def max_residuals(self) -> Array:
+        """The largest relative residual of each equation, shape (e,)."""
+        return np.asarray(np.max(self.residuals, axis=0, initial=0.0))
+
+    @property
+    def max_errors(self) -> Array:
+        """By how much each of `equations` can be wrong, shape (e,)."""
+        return np.asarray(np.max(self.errors, axis=0, initial=0.0))
+
+    @property
+    def residual(self) -> float:
+        """The largest relative residual of all equations."""
+        return float(np.max(self.residuals, initial=0.0))
+
+    @property
+    def uncertainty(self) -> float:
+        """By how much `residual` can be wrong."""
+        return float(np.max(self.errors, initial=0.0))
+
+
+def concatenate_residuals(parts: Sequence[CurveResiduals]) -> CurveResiduals:
+    """Return what several curves leave of the same equations, each at times of its own, as one.
+
+    Parameters
+    ----------
+    parts : sequence of Measured
+    """
+    times = np.concatenate([part.times for part in parts])
+    left, apart = np.concatenate([part.residuals for part in parts]), np.concatenate([part.errors for part in parts])
+    return CurveResiduals(times, left, apart, min(part.length for part in parts))
+
+
+def compute_curve_residuals(
+    evaluator: EquationEvaluator, curve: Callable[[Array], Array], times: Array, max_length: float, breaks: Array
+) -> CurveResiduals:
+    """Return what a curve leaves of the equations at some times.
+
+    Pieces become shorter until the two ways to differentiate agree best; which length that is, their difference alone
+    decides, never the residual.
+
+    Parameters
+    ----------
+    evaluator : WrittenEquations
+    curve : function
+        From times to the channels, shape (n, channels).
+    times : array, shape (n,)
+        Where the equations are looked at.
+    max_length : float
+        The length of the longest piece.
+    breaks : array
+        Times at which the curve is less smooth than elsewhere.
+    """
+    best: CurveResiduals | None = None
+    problem: LodekitError | None = None
+    known: _NodeValues | None = None
+    for pieces, length in _halve_pieces(times, max_length, breaks):
+        try:
+            known = _NodeValues.evaluate(pieces, curve, known)
+            found = _compute_piece_residuals([evaluator], pieces, known.values[None], length)
+        except LodekitError as raised:
+            # A long piece reaches far beyond the times; there the curve may not be finite.
+            problem = raised
+            continue
+        if best is None or found.uncertainty < best.uncertainty:
+            best = found
+        elif found.uncertainty > _STOP_RATIO * best.uncertainty:
+            break
+    if best is None:
+        raise problem or LodekitError(
+            "expected times that floats can tell apart; subtract their origin, such as that of dates in seconds"
+        )
+    return best
+
+
+@dataclass(frozen=True)
+class _NodeValues:
+    """The values of a curve at the nodes of pieces, shape (nodes, channels)."""
+
+    pieces: ChebyshevPieces
+    values: Array
+
+    @classmethod
+    def evaluate(
+        cls, pieces: ChebyshevPieces, curve: Callable[[Array], Array], previous: _NodeValues | None
+    ) -> _NodeValues:
+        """Return values on pieces; those that were there before, as where breaks are close, are not asked for again."""
+        if previous is None:
+            return cls(pieces, curve(pieces.nodes))
+        place = np.minimum(np.searchsorted(previous.pieces.low, pieces.low), len(previous.pieces.low) - 1)
+        is_new = (previous.pieces.low[place] != pieces.low) | (previous.pieces.high[place] != pieces.high)
+        new = replace(pieces, low=pieces.low[is_new], high=pieces.high[is_new])
+        asked = curve(new.nodes) if is_new.any() else previous.values[:0]
+        found = []
+        for own, old in zip(new.split(asked), previous.pieces.split(previous.values), strict=True):
+            part = old[place]
+            part[is_new] = own
+            found.append(part.reshape(-1, part.shape[-1]))
+        return cls(pieces, np.concatenate(found))
+
+
+def compute_sample_residuals(
+    sample: Callable[[Array], tuple[Array, Sequence[EquationEvaluator]]],
+    times: Array,
+    lengths: Sequence[float],
+    breaks: Array,
+) -> CurveResiduals:
+    """Return what drawn functions leave of the equations; one call gives all values, as another would draw others.
+
+    Parameters
+    ----------
+    sample : function
+        From times to the channels of s functions, shape (s, n, channels), and the equations of each; called once.
+    times : array, shape (n,)
+    lengths : sequence of float
+        Of pieces; the one on which the two ways to differentiate agree best is taken.
+    breaks : array
+        As for curves.
+    """
+    choices = [split_time_axis(times, length, breaks) for length in lengths]
+    nodes = [pieces.nodes for pieces in choices]
+    drawn, written = sample(np.concatenate(nodes))
+    values = np.split(drawn, np.cumsum([len(part) for part in nodes])[:-1], axis=1)
+    found = [_compute_piece_residuals(written, *item) for item in zip(choices, values, lengths, strict=True)]
+    return min(found, key=lambda item: item.uncertainty)
+
+
+def compute_derivative_residuals(
+    evaluators: Sequence[EquationEvaluator], times: Array, curves: Array
+) -> CurveResiduals:
+    """Return what functions leave of the equations whose derivatives are known, and are not made from their values.
+
+    Parameters
+    ----------
+    evaluators : sequence of WrittenEquations
+        Those of each function.
+    times : array, shape (n,)
+    curves : array, shape (order + 1, s, n, channels)
+        The channels of s functions and their derivatives; NaN where there is none.
+    """
+    both = [each.evaluate(times, curves[:, i : i + 1]) for i, each in enumerate(evaluators)]
+    left, sizes = (np.concatenate([part[k] for part in both], axis=1) for k in (0, 1))
+    scale = np.max(sizes, axis=(1, 2))
+    found = np.max(np.abs(left), axis=1).T / np.where(scale > 0, scale, 1.0)
+    if not np.isfinite(found).all():
+        raise LodekitError("derivatives in the equations are no functions of time, or too large for floats")
+    return CurveResiduals(times, found, np.zeros_like(found), 0.0)
+
+
+def _halve_pieces(times: Array, max_length: float, breaks: Array) -> Iterator[tuple[ChebyshevPieces, float]]:
+    for number in range(_MAX_HALVINGS + 1):
+        length = max_length / 2.0**number
+        pieces = split_time_axis(times, length, breaks)
+        crowded = _MIN_NODE_DISTANCE * length < np.finfo(float).eps * np.abs(pieces.high).max()
+        if crowded or (number and len(pieces.nodes) > _MAX_NODES):
+            return
+        yield pieces, length
+
+
+def _compute_piece_residuals(
+    evaluators: Sequence[EquationEvaluator], pieces: ChebyshevPieces, values: Array, length: float
+) -> CurveResiduals:
+    """Return what is left over of the equations of each curve on pieces, from its values at their nodes.
+
+    Values have shape (s, nodes, channels); there are s sets of equations.
+    """
+    # All terms may vanish at one time; what they are measured by are the largest ones nearby.
+    wide = pieces.with_probes()
+    both = [
+        [each.evaluate(wide.times, part[:, i : i + 1]) for i, each in enumerate(evaluators)]
+        for part in wide.derivatives(values, evaluators[0].order)
+    ]
+    rough, fine = (np.concatenate([left for left, _ in found], axis=1) for found in both)
+    sizes = np.concatenate([size for _, size in both[1]], axis=1)
+    scale = np.max(sizes, axis=(1, 2))
+    scale = np.where(scale > 0, scale, 1.0)
+    count = len(pieces.times)
+    left, apart = (np.max(np.abs(part[..., :count]), axis=1).T / scale for part in (fine, fine - rough))
+    if not (np.isfinite(left).all() and np.isfinite(apart).all()):
+        raise LodekitError("the curves are too large for floating-point numbers there; look at a shorter stretch")
+    return CurveResiduals(pieces.times, left, apart, length)

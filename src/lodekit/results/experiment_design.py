@@ -1,0 +1,561 @@
+"""A planned experiment: how well parameters will be known, how long it has to last, and which sensors it needs.
+
+Plans of experiments: from what is assumed, or was learned, to the errors that parameters will have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements, Scaling
+from lodekit.errors import LodekitError, ParameterError
+from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.settings import FitSettings, resolve_parameter_value
+from lodekit.fitting.setup import FitSetup, build_record_setup, build_setup
+from lodekit.prior.draws import sample_prior, unit_variance_hyperparameters
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.fit import Fit
+from lodekit.results.simulation import DeterministicResponse, parse_initial_values, parse_input
+from lodekit.support.arguments import (
+    as_times,
+    check_count,
+    check_finite,
+    check_parameters,
+    check_positive,
+    check_seed,
+    parse_parameter_values,
+)
+from lodekit.support.html import html_paragraph, html_table, notebook_card
+from lodekit.support.text import format_number, join_list
+from lodekit.system.system import System
+from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate, estimate_parameters
+
+__all__ = ["AssumedModel", "Experiment", "plan_experiment", "plan_next_experiment"]
+
+
+Array = NDArray[np.float64]
+#: With more sensors than this, only single ones, pairs and all of them together are looked at.
+_MAX_ALL_SUBSETS = 4
+
+
+@dataclass(frozen=True, repr=False)
+class Experiment:
+    """A planned experiment: the standard errors that its parameters will have.
+
+    Parameters
+    ----------
+    estimates : dict of str to Estimate
+        The parameters at the values that were assumed, with the errors and intervals to expect.
+    observables : tuple of str
+        What would be measured.
+    window : (float, float)
+        The first and the last time of a measurement.
+    count : int
+        How many measurements there would be.
+    notes : tuple of str
+        What else there is to say, such as that an input is not given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> decay = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> found = lk.plan_experiment(decay, np.arange(0, 10, 0.5), {"a": 0.3}, noise={"x": 0.02}, start={"x": 1.0})
+    >>> found
+    Planned: x, 20 measurements, t from 0 to 9.5
+                           value     std err    relative
+    a                        0.3      0.0064        2.1%
+    """
+
+    estimates: dict[str, Estimate]
+    observables: tuple[str, ...]
+    window: tuple[float, float]
+    count: int
+    _model: AssumedModel = field(repr=False, compare=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def std_errors(self) -> dict[str, float]:
+        """The standard errors to expect of the parameters, by name; infinite where these data would not tell one."""
+        return {name: each.std_error for name, each in self.estimates.items()}
+
+    @property
+    def relative(self) -> dict[str, float]:
+        """The standard errors over the values of the parameters: 0.01 stands for one percent."""
+        return {
+            name: each.std_error / abs(each.value) if each.value else math.inf for name, each in self.estimates.items()
+        }
+
+    def duration(self, target: float, parameters: Iterable[str] | None = None) -> float:
+        """Return how long the same experiment has to last until parameters are known well enough.
+
+        Parameters
+        ----------
+        target : float
+            The relative standard error that is wanted: 0.01 for one percent.
+        parameters : sequence of str, optional
+            Which ones; all by default.
+
+        Returns
+        -------
+        float
+            From the first measurement on; infinite where even all of the planned times are not enough.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import lodekit as lk
+        >>> decay = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+        >>> found = lk.plan_experiment(decay, np.arange(0, 10, 0.1), {"a": 0.3}, noise={"x": 0.02}, start={"x": 1.0})
+        >>> 2.0 < found.duration(0.03) < 6.0, found.duration(0.001)
+        (True, inf)
+        """
+        check_positive("target", target)
+        asked = self._requested(parameters)
+        times = np.unique(np.concatenate([self._model.times[name] for name in self.observables]))
+        low, high = 0, len(times)
+        if self._worst_relative_error(times[-1], asked) > target:
+            return math.inf
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (
+                (low, middle) if self._worst_relative_error(times[middle - 1], asked) <= target else (middle, high)
+            )
+        return float(times[high - 1] - times[0])
+
+    def sensors(self) -> dict[tuple[str, ...], dict[str, float]]:
+        """Return the relative standard errors with some of the planned sensors alone: of each set, fewest first.
+
+        With more than four sensors, of single ones, pairs, and all of them.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import lodekit as lk
+        >>> tanks = lk.System("a' = -k*a + q; b' = k*a - m*b", parameters=["k", "m"])
+        >>> assumed = dict(noise={"a": 0.01, "b": 0.01}, inputs={"q": 1.0})
+        >>> found = lk.plan_experiment(tanks, np.arange(0, 20.0), {"k": 0.5, "m": 0.2}, **assumed).sensors()
+        >>> [sensors for sensors, errors in found.items() if max(errors.values()) < 0.05]
+        [('b',), ('a', 'b')]
+        """
+        every = self.observables
+        sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= _MAX_ALL_SUBSETS else (1, 2, len(every))
+        return {own: self._model.evaluate(own).relative for size in sizes for own in combinations(every, size)}
+
+    def records(self, target: float, parameters: Iterable[str] | None = None) -> float:
+        """Return how many such experiments are needed until parameters are known well enough.
+
+        Errors fall with the root of the number of records that are fitted together. Infinite where one record tells
+        nothing of a parameter.
+
+        Parameters
+        ----------
+        target, parameters
+            As in `duration`.
+        """
+        check_positive("target", target)
+        worst = max((self.relative[name] for name in self._requested(parameters)), default=0.0)
+        return float(math.ceil(max(worst / target, 1.0) ** 2)) if math.isfinite(worst) else math.inf
+
+    def _requested(self, parameters: Iterable[str] | None) -> list[str]:
+        names = [name for name, each in self.estimates.items() if each.note != "fixed"]
+        asked = names if parameters is None else [parameters] if isinstance(parameters, str) else list(parameters)
+        check_parameters(names, asked)
+        return asked
+
+    def _worst_relative_error(self, last: float, asked: Sequence[str]) -> float:
+        found = self._model.evaluate(self.observables, last).relative
+        return max((found[name] for name in asked), default=0.0)
+
+    def _table_rows(self) -> list[list[str]]:
+        shares = [100.0 * share for share in self.relative.values()]
+        return [
+            [name, format_number(each.value, 0.0), f"{each.std_error:.2g}", f"{share:.2g}%", ""]
+            if each.has_interval
+            else [name, format_number(each.value, 0.0), "", "", each.note]
+            for (name, each), share in zip(self.estimates.items(), shares, strict=True)
+        ]
+
+    def _title(self) -> str:
+        first, last = self.window
+        return f"{', '.join(self.observables)}, {self.count} measurements, t from {first:.6g} to {last:.6g}"
+
+    def __repr__(self) -> str:
+        lines = [f"Planned: {self._title()}", f"{'':<16}{'value':>12}{'std err':>12}{'relative':>12}"]
+        for name, value, error, share, note in self._table_rows():
+            lines.append(f"{name:<16}{value:>12}" + (f"  {note}" if note else f"{error:>12}{share:>12}"))
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        head = ["parameter", "value", "std error", "relative", "note"]
+        return notebook_card(
+            "Planned experiment",
+            self._title(),
+            [html_table(head, self._table_rows(), text_columns=(4,)), *map(html_paragraph, self.notes)],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class AssumedModel:
+    """What is assumed of an experiment: values, and what would be measured if they were true.
+
+    Parameters
+    ----------
+    system : System
+    arguments : Arguments
+        How it would be fitted.
+    inputs : dict of str to InputSignal
+        What would be set.
+    hyperparameters : Hyperparameters
+        All values that are assumed.
+    units : Units
+        Of time; time zero is the start.
+    noise : dict of str to float
+        Of each observable.
+    times : dict of str to array
+        When each would be measured.
+    outputs : sequence of dict of str to array
+        What would be measured: once and without noise, or drawn several times with noise where motions are random.
+    unmeasured_note : str
+        What is said of functions that nobody sets or measures, where parameters stay open.
+    """
+
+    system: System
+    arguments: FitSettings
+    inputs: Mapping[str, InputSignal]
+    hyperparameters: Hyperparameters
+    units: Scaling
+    noise: Mapping[str, float]
+    times: Mapping[str, Array]
+    outputs: Sequence[Mapping[str, Array]]
+    unmeasured_note: str = ""
+
+    def evaluate(self, names: Sequence[str], last: float = math.inf) -> Experiment:
+        """Return what measurements of some observables, up to some time, would tell.
+
+        Parameters
+        ----------
+        names : sequence of str
+        last : float
+            Later measurements are left out.
+        """
+        records = [self._simulate_measurements(names, own, last) for own in self.outputs]
+        scales = {item.observable: item.scale for item in records[0].observable_statistics if not item.is_zero}
+        setup = build_setup(self.system, self.arguments, records[0], time_units=self.units, scales=scales)
+        levels = np.array([self.noise[name] for name in setup.prior.noise.observables])
+        x = setup.layout.pack(replace(self.hyperparameters, noise_std=levels[: setup.prior.noise.n_levels]))
+        found = []
+        with setup.limit_threads(), np.errstate(all="ignore"):
+            for number, record in enumerate(records):
+                parts = self.system, self.arguments, record, setup.prior, setup.layout, setup.engine_task
+                found.append(observed_information((build_record_setup(*parts) if number else setup).objective, x))
+        estimates = _estimate_errors(setup, x, found)
+        is_open = any(math.isinf(each.std_error) for each in estimates.values())
+        notes = (self.unmeasured_note,) if self.unmeasured_note and is_open else ()
+        return Experiment(estimates, tuple(names), records[0].window, records[0].size, self, notes)
+
+    def _simulate_measurements(self, names: Sequence[str], curves: Mapping[str, Array], last: float) -> Measurements:
+        data = Observations()
+        for name in names:
+            kept = self.times[name] <= last
+            # Where nothing is random, curves have no noise to learn the level of; nor do parameters depend on it then.
+            known = None if len(self.outputs) > 1 else self.noise[name]
+            data = data.add(self.times[name][kept], name, curves[name][kept], known)
+        return replace(Measurements.from_observations(data), inputs=dict(self.inputs))
+
+
+def _estimate_errors(setup: FitSetup, x: Array, information_matrices: Sequence[Array]) -> dict[str, Estimate]:
+    """Return what to expect of each parameter, from the curvatures of one record or of several random ones."""
+    layout, structure, held = setup.layout, setup.structural_identifiability, np.zeros(len(x), dtype=bool)
+    # Of what no data of this kind can tell, one parameter for each way is held: it says nothing of all others.
+    for way in structure.unidentifiable_directions:
+        own = [
+            layout.free_parameters.index(k)
+            for k, name in enumerate(layout.names)
+            if name in way and k in layout.free_parameters
+        ]
+        held[[place for place in own if not held[place]][:1]] = True
+    whole = estimate_parameters(layout, x, np.mean(information_matrices, axis=0), held)
+    each = [estimate_parameters(layout, x, own, held) for own in information_matrices]
+    found = {name: _combine_estimates(known, [own[name] for own in each]) for name, known in whole.items()}
+    for name in structure.unidentifiable:
+        limits = layout.transforms[layout.names.index(name)]
+        unknown = math.inf, (limits.low, limits.high), False, NOT_IDENTIFIED_MESSAGE
+        found[name] = Estimate(found[name].value, *unknown)
+    return found
+
+
+def _combine_estimates(whole: Estimate, estimates: Sequence[Estimate]) -> Estimate:
+    """Return one estimate for several random motions: its error is what fits to all of them would scatter by."""
+    told = [each for each in estimates if each.has_interval]
+    if not whole.has_interval or 2 * len(told) <= len(estimates):
+        # Away from an optimum a single record need not bend down everywhere; all of them together do.
+        return whole
+    error = float(np.sqrt(np.mean([each.std_error**2 for each in told])))
+    return replace(min(told, key=lambda each: abs(each.std_error - error)), std_error=error)
+
+
+def plan_experiment(
+    system: System,
+    t: ArrayLike | Mapping[str, ArrayLike],
+    values: Mapping[str, float] | None = None,
+    *,
+    noise: Mapping[str, float],
+    inputs: Mapping[str, Any] | None = None,
+    start: Mapping[str, float] | None = None,
+    latent: str = "se",
+    lengthscale: float | None = None,
+    amplitude: float = 1.0,
+    draws: int = 31,
+    random_state: int = 0,
+) -> Experiment:
+    """Return how well parameters will be known from measurements that nobody has made yet.
+
+    The standard errors are those of the information in such measurements at the assumed values, with initial states,
+    and lengthscales and deviations of free functions, unknown: how fits will scatter, and about what each will say.
+
+    Parameters
+    ----------
+    system : System
+    t : array-like, shape (n,), or dict of observable to array-like
+        When measurements would be made: all at the same times, or each observable at its own.
+    values : dict of str to float
+        The parameters, as far as they can be guessed; fixed and start values of the system stand in for others.
+    noise : dict of observable to float
+        What would be measured, and the standard deviation of its noise.
+    inputs : dict of channel to (times, values), values at the times `t`, number, or InputSignal, optional
+        What would be set, and held between samples.
+    start : dict of observable to float, optional
+        Where the system starts, at the first of all times; from rest by default. What these values leave open is as
+        at rest: other channels first, then derivatives.
+    latent, lengthscale, amplitude : str, float, float
+        Where functions of time remain free: their covariance, how long they take to change (a fifth of the whole time
+        by default), and about how large motions are, in the units of what is measured.
+    draws, random_state : int
+        How many such motions are looked at, with which seed; errors are what fits to all of them would scatter by.
+
+    Examples
+    --------
+    Heat for ten minutes and let it cool; is one thermometer enough to know the time constant to 1 %?
+
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> plant = lk.System("tau*T' + T - Ta = K*Q", parameters=["tau", "K", "Ta"])
+    >>> assumed = {"tau": 80.0, "K": 0.5, "Ta": 20.0}
+    >>> found = lk.plan_experiment(
+    ...     plant, np.arange(0, 1200, 5.0), assumed, noise={"T": 0.2}, inputs={"Q": ([0, 60, 660], [0, 60, 0])}
+    ... )
+    >>> found.relative["tau"] < 0.01, found.duration(0.01, ["tau"]) < 1200
+    (True, True)
+    """
+    if not isinstance(system, System):
+        raise LodekitError(f"expected a System, got {type(system).__name__}")
+    reader, times, levels = _parse_design(system, t, noise, inputs)
+    arguments = FitSettings(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
+    assumed = _parse_values(system, values)
+    units, hyper = _assume_hyperparameters(reader, arguments, assumed, times, levels, lengthscale, amplitude)
+    return _design_experiment(reader, arguments, hyper, units, levels, times, start, draws, random_state)
+
+
+def _parse_values(system: System, values: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the values that are assumed; raise where a fit could never find one."""
+    found = parse_parameter_values(system.parameters, values)
+    for name, value in found.items():
+        own = system.parameters[name]
+        if limits := own.broken_limits(value):
+            raise ParameterError(
+                f"expected a value of {name} {limits}, as the system has it, got {value:g}; change values=, or "
+                "the limits of the parameter"
+            )
+        if own.fixed is not None and own.fixed != value:
+            raise ParameterError(
+                f"{name} is fixed at {own.fixed:g} in the system, got {value:g}; leave it out of values=, or change "
+                "fixed="
+            )
+    return found
+
+
+def _assume_hyperparameters(
+    reader: ObservableCompiler,
+    arguments: FitSettings,
+    values: Mapping[str, float],
+    times: Mapping[str, Array],
+    noise: Mapping[str, float],
+    lengthscale: float | None,
+    amplitude: float,
+) -> tuple[Scaling, Hyperparameters]:
+    """Return the unit of time, and all values that are assumed."""
+    arguments.check()
+    first = min(float(own.min()) for own in times.values())
+    span = max(float(own.max()) for own in times.values()) - first or 1.0
+    units = Scaling(first, span, np.ones(len(noise)))
+    observables = reader.compile(list(noise), units)
+    theta = np.array([resolve_parameter_value(reader.system, name, values) for name in observables.compiled.parameters])
+    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
+    with np.errstate(all="ignore"):
+        hyper = unit_variance_hyperparameters(
+            observables, arguments.parse_kernels(reader.undriven_system), theta, length / span
+        )
+    size = check_positive("amplitude", amplitude)
+    return units, replace(hyper, amplitudes=size * hyper.amplitudes, mode_amplitudes=size * hyper.mode_amplitudes)
+
+
+def plan_next_experiment(
+    fit: Fit,
+    t: ArrayLike | Mapping[str, ArrayLike],
+    *,
+    noise: Mapping[str, float] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    start: Mapping[str, float] | None = None,
+    draws: int = 31,
+    random_state: int = 0,
+) -> Experiment:
+    """Return how well parameters will be known from one more experiment alone, if all is as this fit has learned it.
+
+    Parameters
+    ----------
+    t, inputs, start, draws, random_state
+        As in `lodekit.plan_experiment`; what was an input is one again, and does between samples what it did.
+    noise : dict of observable to float, optional
+        What would be measured, and its noise; by default what was measured, with the noise that was learned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> decay = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> t = np.arange(0.0, 10.0)
+    >>> gp = lk.LODEGP(decay, random_state=0).fit(t, np.exp(-0.3 * t) + 0.01 * np.cos(9 * t))
+    >>> denser = gp.plan_experiment(np.linspace(0, 9, 91), start={"x": 1.0})
+    >>> denser.std_errors["a"] < 0.5 * gp.bse["a"]
+    True
+    """
+    fit = fit.record_fits[0]
+    if fit.prior.channels is not None or fit.prior.disturbances:
+        raise LodekitError("plans need prior='latent' and no disturbances; try lk.plan_experiment(system, ...)")
+    if missing := [name for name in fit.measurements.inputs if name not in (inputs or {})]:
+        raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
+    known = {name: fit.typical_noise(name) for name in fit.measurements.names} if noise is None else noise
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    reader, times, known = _parse_design(fit.system, t, known, inputs, kinds, fit.parse_times)
+    units = replace(fit.prior.units.unscaled(len(known)), start=min(float(own.min()) for own in times.values()))
+    return _design_experiment(
+        reader, fit.settings, fit.hyperparameters, units, known, times, start, draws, random_state
+    )
+
+
+def _parse_design(
+    system: System,
+    t: Any,
+    noise: Any,
+    inputs: Any,
+    kinds: Mapping[str, HoldType] | None = None,
+    parse_times_with: Callable[[Any], Array] = as_times,
+) -> tuple[ObservableCompiler, dict[str, Array], dict[str, float]]:
+    """Return a reader that knows the inputs, times and noise of each observable, from what the user gave."""
+    if not isinstance(noise, Mapping) or not noise:
+        raise LodekitError(
+            f"expected noise as a dict of what would be measured, such as noise={{'{system.plain_channels[0]}': 0.1}}, "
+            f"got {noise!r}"
+        )
+    levels = {str(name): check_positive(f"the noise of {name}", level) for name, level in noise.items()}
+    if isinstance(t, Mapping) and (missing := [name for name in levels if name not in t]):
+        raise LodekitError(f"expected times for all that has noise, got none for {', '.join(missing)}")
+    times = {name: parse_times_with(t[name] if isinstance(t, Mapping) else t) for name in levels}
+    if not all(len(own) for own in times.values()):
+        raise LodekitError("expected at least one time, got none")
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise LodekitError(f"expected inputs as a dict of channels to values, got {type(inputs).__name__}")
+    at = None if isinstance(t, Mapping) else parse_times_with(t)
+    signals = {
+        name: parse_input(name, given, (kinds or {}).get(name, "hold"), at, parse_times_with)
+        for name, given in (inputs or {}).items()
+    }
+    FitSettings(inputs={name: own.kind for name, own in signals.items()} or None).parse_inputs(system)
+    return ObservableCompiler(system, signals), times, levels
+
+
+def _design_experiment(
+    reader: ObservableCompiler,
+    arguments: FitSettings,
+    hyper: Hyperparameters,
+    units: Scaling,
+    noise: Mapping[str, float],
+    times: Mapping[str, Array],
+    start: Mapping[str, float] | None,
+    draws: int,
+    random_state: int,
+) -> Experiment:
+    """Return an experiment, once it is known what would be measured in it."""
+    check_count("draws", draws)
+    check_seed(random_state)
+    latents = arguments.parse_kernels(reader.undriven_system)
+    every = np.unique(np.concatenate(list(times.values())))
+    if not latents:
+        # Initial states are told by the data alone, as in fits to known inputs.
+        arguments = replace(arguments, mode_deviation="open")
+        drawn = _simulate_deterministic(reader, list(noise), hyper, units, every, start)[None]
+    elif start is not None:
+        raise LodekitError("functions of time remain free here, and their start with them; leave start out")
+    else:
+        generator = np.random.default_rng(random_state)
+        observables = reader.compile_unscaled(list(noise), units)
+        with np.errstate(all="ignore"):
+            drawn = sample_prior(observables, latents, hyper, every, draws, generator)
+        drawn = drawn + generator.standard_normal(drawn.shape) * np.array(list(noise.values()))
+    check_finite(drawn.transpose(1, 0, 2), every)
+    curves = [
+        {name: own[np.searchsorted(every, times[name]), place] for place, name in enumerate(noise)} for own in drawn
+    ]
+    hidden = _describe_unmeasured_inputs(reader, noise)
+    assumed = AssumedModel(reader.system, arguments, reader.inputs, hyper, units, noise, times, curves, hidden)
+    return assumed.evaluate(list(noise))
+
+
+def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, float]) -> str:
+    """Return what is said of functions that nobody sets or measures; an empty text where there are none."""
+    operators, _ = reader.parse(list(noise))
+    channels, rest = reader.system.channels, reader.undriven_system
+    seen = {name for j, name in enumerate(channels) if any(operators.coefficients(i, j) for i in range(len(noise)))}
+    hidden = [names for names in rest.possible_inputs if not seen & {*names}]
+    if not hidden:
+        return ""
+    # What equations differentiate is moved by others; an input most often is not.
+    names = min(hidden, key=lambda own: sum(rest.operator.degree(rest.channels.index(name)) for name in own))
+    entries = ", ".join(f"{name!r}: ..." for name in names)
+    start = f"{names[0]} is" if len(names) == 1 else f"{join_list(names)} are"
+    return (
+        f"{start} neither given nor measured, and may be anything; add inputs={{{entries}}} for what would be set, or "
+        f"noise={{{entries}}} for what would be measured"
+    )
+
+
+def _simulate_deterministic(
+    reader: ObservableCompiler,
+    names: Sequence[str],
+    hyper: Hyperparameters,
+    units: Scaling,
+    times: Array,
+    start: Mapping[str, float] | None,
+) -> Array:
+    """Return what observables do from rest, or from values at the start, shape (n, o)."""
+    if not reader.inputs and not start:
+        raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
+    motion = DeterministicResponse.from_texts(
+        reader, names, times, {} if start is None else parse_initial_values(start), units
+    )
+    # Deviations of modes that nobody would see are huge, and say nothing of where a system starts.
+    alike = replace(hyper, mode_amplitudes=np.ones_like(hyper.mode_amplitudes))
+    with np.errstate(all="ignore"):
+        motion.check_initial_values(alike)
+        return motion.mean(alike)

@@ -1,0 +1,958 @@
+"""Checks of what is asked of a figure: times, observables, units, true values, parameters.
+
+Figures over time, of modes and of spectra: values of a fit, drawn by `lodekit.plotting`.
+
+Figures of what a fit leaves over, and of how channels respond to inputs.
+
+Figures of the log evidence around the estimate: along one parameter, and over two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit import plotting
+from lodekit.data.observations import TimeSeries
+from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
+from lodekit.diagnostics.residual_tests import cumulative_periodogram, cumulative_periodogram_band
+from lodekit.errors import LodekitError
+from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
+from lodekit.results.certificate import compute_mean_residuals, describe_solution_sense, pointwise_equations
+from lodekit.results.fit import Fit
+from lodekit.results.prediction import predict, sample
+from lodekit.results.state_space import (
+    FittedStateSpace,
+    data_frequency_band,
+    delta_method_std,
+    frequency_grid,
+    state_space,
+    step_grid,
+)
+from lodekit.support.arguments import as_float_array, as_times, check_count, check_parameters
+from lodekit.support.interval_means import observable_unit
+
+__all__ = [
+    "make_record_panels",
+    "measured_series",
+    "parse_observable_names",
+    "parse_parameter_names",
+    "parse_parameter_pair",
+    "parse_texts",
+    "parse_time_grid",
+    "parse_true_curves",
+    "parse_true_values",
+    "parse_units",
+    "plot",
+    "plot_bode",
+    "plot_evidence",
+    "plot_modes",
+    "plot_parameters",
+    "plot_residual",
+    "plot_residuals",
+    "plot_spectrum",
+    "plot_step",
+    "select_records",
+]
+
+
+Array = NDArray[np.float64]
+_N_TIMES = 400
+#: Up to so many records stand beside each other, and so many are drawn where nobody says which.
+_MAX_COLUMNS, _MAX_RECORDS = 3, 12
+
+
+def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
+    """Return ascending times, shape (n,), and the places of these in what the user gave.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), or None
+        Times of the user; None for an even grid over the window and its surroundings.
+    """
+    if t is None:
+        return np.linspace(*fit.setup.default_window, _N_TIMES), np.arange(_N_TIMES)
+    times = fit.parse_times(t)
+    order = np.argsort(times, kind="stable")
+    if len(times) < 2 or times[order[0]] == times[order[-1]]:
+        raise LodekitError(f"expected at least two different times to draw over, got {len(times)}; try np.linspace")
+    return times[order], order
+
+
+def parse_observable_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
+    """Return the observables to show, as texts.
+
+    Parameters
+    ----------
+    observable : str, sequence of str, or None
+        What was asked for; None for all channels, and whatever else was measured.
+    """
+    if observable is None:
+        return list(dict.fromkeys((*fit.setup.channels, *fit.measurements.names)))
+    names = parse_texts(observable, "observables")
+    fit.setup.observable_compiler.parse(names)
+    return names
+
+
+def parse_texts(given: str | Sequence[str], what: str) -> list[str]:
+    """Return one text or several, one at least, as a list.
+
+    Parameters
+    ----------
+    given : str or sequence of str
+        What the user gave.
+    what : str
+        What they are, for the message.
+    """
+    found = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else []
+    if not found or not all(isinstance(text, str) for text in found):
+        raise LodekitError(f"expected {what} as a text or a list of texts, got {given!r}")
+    return found
+
+
+def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return units by name.
+
+    Parameters
+    ----------
+    units : dict of str to str, or None
+        Those that the user gave; None for those of the labels of the fit.
+    """
+    if units is None:
+        units = fit.labels.units
+    if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
+        raise LodekitError(f"expected units as a dict of names to texts, such as {{'t': 's'}}, got {units!r}")
+    return units
+
+
+def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
+    """Return the fit as each record sees it that is drawn.
+
+    Parameters
+    ----------
+    record : str, int or None
+        What was asked for; None for all records, or the first twelve.
+    """
+    return fit.record_fits[:_MAX_RECORDS] if record is None else (fit.for_record(record),)
+
+
+def make_record_panels(
+    axes: Any, names: Sequence[str], records: Sequence[Fit], **layout: Any
+) -> tuple[Any, list[list[Any]], bool]:
+    """Return the figure, the panels of each record, and whether these are new.
+
+    Parameters
+    ----------
+    axes : matplotlib axes, sequence of them, or None
+        The user's; None for a fresh figure. Those of a record follow each other.
+    names : sequence of str
+        What is shown of each record.
+    records : sequence of Fit
+        The fit as each record sees it.
+    **layout
+        As `lodekit.plotting.make_panels` takes it.
+    """
+    count = len(names)
+    if len(records) == 1:
+        figure, panels, new = plotting.read_axes(axes, names, columns=1 if count <= 8 else 2, **layout)
+        return figure, [panels], new
+    titles = [f"{name} of record {part.record_names[0]}" for part in records for name in names]
+    beside = len(records) if axes is None and len(records) <= _MAX_COLUMNS else 1
+    width = {"width": plotting.WIDTH * (1.0 if beside == 1 else 0.7 * beside)}
+    # Times of different records mean nothing to each other.
+    share = False if beside == 1 else "col"
+    figure, panels, new = plotting.read_axes(axes, titles, columns=beside, share=share, **width, **layout)
+    if beside == 1:
+        return figure, [panels[k * count : (k + 1) * count] for k in range(len(records))], new
+    return figure, [panels[k::beside] for k in range(beside)], new
+
+
+def measured_series(fit: Fit, name: str) -> TimeSeries | None:
+    """Return the measurements of an observable, averages where only sums were kept; None where it was not measured.
+
+    Parameters
+    ----------
+    name : str
+        The observable, written in any way that means the same.
+    """
+    for series in fit.measurements.plotted_series:
+        if series.observable == name or fit.setup.observable_compiler.are_equivalent(series.observable, name):
+            return series
+    return None
+
+
+def parse_true_curves(
+    fit: Fit, truth: Any, times: Array, order: NDArray[np.intp] | None, names: Sequence[str]
+) -> list[Array | None]:
+    """Return the true values of each observable that is shown, shape (n,); None where they are not known.
+
+    Parameters
+    ----------
+    truth : function of times, array (n, channels) or (n, observables), dict of these by name, or None
+        What the user gave.
+    times : array, shape (n,)
+        Ascending, in the user's units.
+    order : array of int, shape (n,), or None
+        The places of `times` in what the user gave; None where no times were given.
+    names : sequence of str
+        The observables that are shown.
+    """
+    if truth is None:
+        return [None] * len(names)
+    if isinstance(truth, Mapping):
+        unknown = [name for name in truth if name not in names]
+        if unknown:
+            raise LodekitError(f"truth names {unknown[0]!r}, which is not shown; expected some of {', '.join(names)}")
+        return [
+            parse_true_curves(fit, truth[name], times, order, [name])[0] if name in truth else None for name in names
+        ]
+    if not callable(truth) and order is None:
+        raise LodekitError("expected times t beside an array of true values; or give truth as a function of times")
+    try:
+        values = np.asarray(truth(times) if callable(truth) else truth, dtype=float)
+    except (TypeError, ValueError) as problem:
+        raise LodekitError(f"expected truth as numbers, or as a function of an array of times: {problem}") from None
+    values = values[:, None] if values.ndim == 1 else values
+    channels = fit.setup.channels
+    if values.ndim != 2 or len(values) != len(times) or values.shape[1] not in (len(names), len(channels)):
+        raise LodekitError(f"expected true values of shape ({len(times)}, {len(names)}), got {values.shape}")
+    if order is not None and not callable(truth):
+        values = values[order]
+    columns = dict(zip(names if values.shape[1] == len(names) else channels, values.T, strict=True))
+    return [columns.get(name) for name in names]
+
+
+def parse_parameter_names(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
+    """Return the names of the parameters to show.
+
+    Parameters
+    ----------
+    names : str, sequence of str, or None
+        What was asked for; None for all parameters of the system.
+    """
+    return list(fit.estimates) if names is None else _check_parameter_names(fit, parse_texts(names, "parameters"))
+
+
+def _check_parameter_names(fit: Fit, names: Sequence[str]) -> list[str]:
+    """Return names of parameters; raise where the system has none called so."""
+    known = list(fit.estimates)
+    check_parameters(known, names)
+    return list(names)
+
+
+def parse_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str, float]:
+    """Return true values of parameters by name.
+
+    Parameters
+    ----------
+    truth : dict of str to float, or None
+        What the user gave; None where nothing is known.
+    """
+    if truth is None:
+        return {}
+    if not isinstance(truth, Mapping):
+        raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {type(truth).__name__}")
+    try:
+        return {name: float(truth[name]) for name in _check_parameter_names(fit, list(truth))}
+    except (TypeError, ValueError):
+        raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {truth!r}") from None
+
+
+def parse_parameter_pair(fit: Fit, first: str | None, second: str | None) -> list[str]:
+    """Return the names of two different learned parameters.
+
+    Parameters
+    ----------
+    first, second : str or None
+        What was asked for; None is filled with the first learned parameter that is left.
+    """
+    learned = [fit.layout.names[number] for number in fit.layout.free_parameters]
+    given = _check_parameter_names(fit, [name for name in (first, second) if name is not None])
+    pair = list(dict.fromkeys([*given, *[name for name in learned if name not in given]]))[:2]
+    if len(pair) < 2 or len(set(given)) < len(given) or not set(pair) <= set(learned):
+        known = ", ".join(learned) or "none"
+        raise LodekitError(f"expected two different learned parameters, got {first!r} and {second!r}; learned: {known}")
+    return pair
+
+
+def plot(
+    fit: Fit,
+    t: ArrayLike | None = None,
+    *,
+    observable: str | Sequence[str] | None = None,
+    truth: Any = None,
+    samples: int = 0,
+    random_state: int | None = None,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+    record: str | int | None = None,
+) -> Any:
+    """Draw mean, 95 % band and data, one panel for each observable of each record; shaded is what is extrapolated.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), optional
+        Times to draw over, two different ones at least; by default the window, and a tenth more on either side.
+    observable : str or sequence of str, optional
+        What to show; by default all channels, and whatever else was measured.
+    truth : function of times, array (n, channels) at the times `t`, or dict of these by name, optional
+        True values to draw beside the mean.
+    samples : int
+        How many functions drawn from the posterior to show.
+    random_state : int, optional
+        Seed of the samples.
+    units : dict of str to str, optional
+        Units for the labels, by the names of observables; ``"t"`` is that of time. Those of `label` by default.
+    axes : matplotlib axes, one for each panel, optional
+        Where to draw; on a new figure by default.
+    record : str or int, optional
+        Which record, as in `predict`; all of them by default, twelve at most.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot(units={"t": "s", "x": "m"}).axes)
+    2
+    """
+    names, known, parts = parse_observable_names(fit, observable), parse_units(fit, units), select_records(fit, record)
+    if isinstance(samples, bool) or samples != 0:
+        check_count("samples", samples)
+    figure, grid, new = make_record_panels(axes, names, parts)
+    for part, own in zip(parts, grid, strict=True):
+        times, order = parse_time_grid(part, t)
+        truths = parse_true_curves(part, truth, times, None if t is None else order, names)
+        drawn = sample(part, times, samples, random_state, names) if samples else None
+        title = part.record_names[0] if len(parts) > 1 else ""
+        _draw_record(part, own, names, known, times, truths, drawn, framed=t is None, title=title)
+    panels = [panel for own in grid for panel in own]
+    plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
+    plotting.add_legend(figure, panels, outside=new)
+    if new:
+        figure.align_ylabels(panels)
+    return figure
+
+
+def _draw_record(
+    fit: Fit,
+    panels: Sequence[Any],
+    names: Sequence[str],
+    units: Mapping[str, str],
+    times: Array,
+    truths: Sequence[Array | None],
+    samples: Array | None,
+    *,
+    framed: bool,
+    title: str,
+) -> None:
+    """Draw all observables of one record, below its name where there are several."""
+    if title:
+        panels[0].set_title(title, fontsize="medium")
+    mean, std = predict(fit, times, names, return_std=True)
+    for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
+        own = None if samples is None else samples[:, :, j]
+        unit = observable_unit(units, name)
+        _draw_observable(fit, panel, name, unit, (times, mean[:, j], std[:, j]), truths[j], own, framed=framed)
+
+
+def _draw_observable(
+    fit: Fit,
+    panel: Any,
+    name: str,
+    unit: str,
+    curve: tuple[Array, Array, Array],
+    truth: Array | None,
+    samples: Array | None,
+    *,
+    framed: bool,
+) -> None:
+    """Draw one observable; where it is `framed`, what lies inside the window fills the panel."""
+    times, mean, std = curve
+    series, (first, last) = measured_series(fit, name), fit.measurements.window
+    signal = fit.measurements.inputs.get(name)
+    if signal is not None and samples is None and truth is None:
+        # A jump is upright, whatever the times of the curves are.
+        corners = signal.times[(signal.times > times.min()) & (signal.times < times.max())]
+        times = np.unique(np.concatenate([times, corners, np.nextafter(corners, -np.inf)]))
+        mean, std = signal.at(times), np.zeros(len(times))
+    plotting.draw_channel(
+        panel,
+        times,
+        mean,
+        std if signal is None else None,
+        data=None if series is None else (series.times, series.values),
+        truth=truth,
+        samples=samples,
+        window=(first, last),
+        label=name,
+        unit=unit,
+        note="" if series else "(not measured)" if signal is None else "(known)",
+        data_label="data" if fit.measurements.sufficient_statistics is None else "averages of the data",
+        is_known=signal is not None,
+    )
+    if framed:
+        inside = (times >= first) & (times <= last)
+        reach = 2 * std[inside]
+        shown = [mean[inside] - reach, mean[inside] + reach, *([] if series is None else [series.values])]
+        shown += [] if truth is None else [np.asarray(truth)]
+        shown += [] if samples is None else [samples[:, inside].ravel()]
+        plotting.frame(panel, shown)
+
+
+def plot_residual(
+    fit: Fit,
+    t: ArrayLike | None = None,
+    *,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+    record: str | int | None = None,
+) -> Any:
+    """Draw what the posterior mean leaves of each equation over time, relative to the size of its terms.
+
+    The curve that `predict` returns is differentiated by Chebyshev polynomials and put into the equations as they are
+    written; two ways to do so disagree by the line that is drawn beside, so nothing below it can be seen.
+
+    Parameters
+    ----------
+    t, units, axes, record
+        As in `plot`; one panel for each equation.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot_residual().axes)
+    1
+    """
+    known = parse_units(fit, units)
+    equations = [equation.text for equation in pointwise_equations(fit)]
+    if not equations:
+        raise LodekitError(f"no equation can be drawn: {describe_solution_sense(fit)}")
+    names = [f"equation {i}" for i in range(1, len(equations) + 1)]
+    parts = select_records(fit, record)
+    figure, grid, new = make_record_panels(axes, names, parts, height_each=1.2)
+    for part, panels in zip(parts, grid, strict=True):
+        measured = compute_mean_residuals(part, parse_time_grid(part, t)[0])
+        for j, panel in enumerate(panels):
+            where = f"{part.record_names[0]}, " if len(parts) > 1 else ""
+            plotting.draw_residual(
+                panel,
+                measured.times,
+                measured.residuals[:, j],
+                visible=float(measured.max_errors[j]),
+                window=part.measurements.window,
+                label=f"{where}{names[j]}:  {equations[j]}",
+            )
+    panels = [panel for column in grid for panel in column]
+    plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
+    plotting.add_legend(figure, panels, outside=new)
+    return figure
+
+
+def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None) -> Any:
+    """Draw the exponents of the modes in the complex plane, at the learned parameter values.
+
+    Parameters
+    ----------
+    units, axes
+        As in `plot`; a single panel.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot_modes().axes)
+    1
+    """
+    known = parse_units(fit, units)
+    figure, panels, _ = plotting.read_axes(axes, ["the modes"], width=4.0, height_each=2.8, share=False)
+    values = {name: float(value) for name, value in zip(fit.layout.names, fit.hyperparameters.theta, strict=True)}
+    found: dict[complex, int] = {}
+    for mode in fit.setup.reduced_system.modes:
+        for root in mode.roots_at({n: v for n, v in values.items() if n in mode.ring.parameters}):
+            # Roots that differ by rounding alone are one.
+            near = next((other for other in found if abs(other - root) <= 1e-9 * (1e-9 + abs(root))), root)
+            found[near] = found.get(near, 0) + mode.multiplicity
+    if found:
+        plotting.draw_modes(panels[0], list(found), list(found.values()), time_unit=known.get("t", ""))
+    else:
+        plotting.draw_note(panels[0], "no modes: the system is controllable")
+    return figure
+
+
+def plot_spectrum(
+    fit: Fit,
+    *,
+    observable: str | Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw the spectral density that the prior gives each observable, at the learned hyperparameters.
+
+    One-sided, over cycles per unit of time: the area below is the prior variance that the free functions bring.
+
+    Parameters
+    ----------
+    observable, units, axes
+        As in `plot`; all channels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot_spectrum(observable="x").axes)
+    1
+    """
+    names = fit.setup.channels if observable is None else parse_observable_names(fit, observable)
+    known = parse_units(fit, units)
+    frequencies, densities = prior_spectral_density(fit.prior, fit.hyperparameters, fit.observables(names))
+    figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)
+    for name, panel, density in zip(names, panels, densities, strict=True):
+        if not density.any():
+            plotting.draw_note(panel, f"no spectrum: no free function moves {name}")
+            continue
+        unit = f"{known[name]}\u00b2 {known['t']}" if {name, "t"} <= set(known) else ""
+        plotting.draw_spectrum(panel, frequencies, density, label=name, unit=unit)
+    time = known.get("t", "unit of time")
+    if densities.any():
+        plotting.label_bottom(panels, f"frequency (cycles per {time})")
+    if new:
+        figure.align_ylabels(panels)
+    return figure
+
+
+def plot_residuals(
+    fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None, record: str | int | None = None
+) -> Any:
+    """Draw residuals of each observable over time, their correlations and cumulated periodogram; a row for each record.
+
+    Where free functions remain, these are innovations, as in `diagnose`.
+
+    Parameters
+    ----------
+    units : dict of str to str, optional
+        As in `plot`.
+    axes : sequence of matplotlib axes, optional
+        Three for each observable; on a new figure by default.
+    record : str or int, optional
+        Which record, as in `predict`; all of them by default, twelve at most.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.linspace(0, 10, 40)
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit(t, np.exp(-0.5 * t) + 0.01 * np.sin(9 * t))
+    >>> len(gp.plot_residuals().axes)
+    3
+    """
+    if fit.measurements.has_only_statistics:
+        raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
+    known = parse_units(fit, units)
+    time = plotting.name_with_unit("t", known.get("t", ""))
+    rate = _frequency_label(known.get("t", ""))
+    parts = select_records(fit, record)
+    rows = [(part, item, _row_title(part, item, parts)) for part in parts for item in part.measurements.series]
+    kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
+    figure, panels, new = plotting.read_axes(axes, kinds, columns=3, height_each=1.7, share=False)
+    for number, (part, item, title) in enumerate(rows):
+        own, found = panels[3 * number : 3 * number + 3], part.diagnostic_data.residuals(item)
+        check = next((each for each in part.diagnosis.checks if each.name == item.observable), None)
+        last = number == len(rows) - 1
+        word = "innovation" if found.are_innovations else "residual"
+        plotting.draw_scatter(own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {title}"))
+        own[0].set_xlabel(time if last else "")
+        if check is None or check.whiteness is None:
+            for panel in own[1:]:
+                plotting.draw_note(panel, "too few to tell")
+            continue
+        step = check.whiteness.step
+        steps = plotting.name_with_unit("lag", f"steps of {step:.3g}{' ' + known['t'] if 't' in known else ''}")
+        plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
+        own[1].set_title("correlation", fontsize=9.0)
+        frequencies, share = cumulative_periodogram(found.values)
+        label = rate if last else ""
+        plotting.draw_cumulated(own[2], frequencies / step, share, cumulative_periodogram_band(len(share)), label=label)
+        own[2].set_title("cumulated periodogram", fontsize=9.0)
+    plotting.add_legend(figure, panels, outside=new)
+    return figure
+
+
+def _frequency_label(unit: str) -> str:
+    """Return the label of frequencies; a panel is a third of the figure wide, so that long words stand alone."""
+    return plotting.name_with_unit("frequency", f"cycles per {unit}") if unit else "cycles per unit of time"
+
+
+def _row_title(part: Fit, item: TimeSeries, parts: Sequence[Fit]) -> str:
+    """Return an observable with its record where there are several."""
+    return item.observable if len(parts) == 1 else f"{item.observable} of record {part.record_names[0]}"
+
+
+def plot_bode(
+    fit: Fit,
+    output: str | Sequence[str] | None = None,
+    input: str | None = None,
+    *,
+    frequencies: ArrayLike | None = None,
+    inputs: Mapping[str, str] | Iterable[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw magnitude and phase of how channels respond to an input, with 95 % bands from the errors of parameters.
+
+    Frequencies are shaded that measurements show little of: periods longer than the record or shorter than two steps.
+
+    Parameters
+    ----------
+    output : str or sequence of str, optional
+        Channels that respond, one row for each; those that were measured by default.
+    input : str, optional
+        The input; the first one by default.
+    frequencies : array-like, shape (n,), optional
+        In radians per unit of time, above zero; around the poles by default.
+    inputs : sequence of str, or dict of str to str, optional
+        All inputs, as in `state_space`; those of the fit by default.
+    units : dict of str to str, optional
+        As in `plot`.
+    axes : sequence of matplotlib axes, optional
+        Two for each channel; on a new figure by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.linspace(0, 10, 60)
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> y = 3 * (1 - np.exp(-t / 2)) + 0.01 * np.sin(40 * t)
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(60)})
+    >>> len(gp.plot_bode().axes)
+    2
+    """
+    space, outputs, entry = _parse_response(fit, output, input, inputs)
+    known = parse_units(fit, units)
+    omega = frequency_grid(fit, space)
+    if frequencies is not None:
+        omega = np.sort(as_float_array("frequencies", frequencies), axis=None)
+    if not len(omega) > 1 or not omega[0] > 0 or not np.isfinite(omega[-1]):
+        raise LodekitError("expected two frequencies at least, all above zero and finite")
+    names = [f"{part} of {name}" for name in outputs for part in ("magnitude", "phase")]
+    figure, panels, new = plotting.read_axes(axes, names, columns=2, height_each=2.0, share=False)
+    for number, name in enumerate(outputs):
+        _draw_bode(fit, space, (name, entry), omega, panels[2 * number : 2 * number + 2], known)
+    for panel in panels[-2:]:
+        panel.set_xlabel(plotting.name_with_unit("frequency", f"rad per {known.get('t', 'unit of time')}"))
+    plotting.add_legend(figure, panels, outside=new)
+    return figure
+
+
+def _draw_bode(
+    fit: Fit, space: FittedStateSpace, pair: tuple[str, str], omega: Array, panels: list[Any], known: Mapping[str, str]
+) -> None:
+    """Draw magnitude and phase of one channel over one input."""
+    name, entry = pair
+    response, slopes = space.frequency_response(name, entry, omega)
+    if not np.abs(response).max() > 0:
+        for panel in panels:
+            plotting.draw_note(panel, f"{name} does not respond to {entry}")
+        return
+    errors = delta_method_std(slopes / response, space.covariance)
+    plotting.draw_frequency_response(panels[0], panels[1], omega, response, errors, seen=data_frequency_band(fit))
+    unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
+    panels[0].set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
+    panels[1].set_ylabel("phase (\u00b0)")
+
+
+def plot_step(
+    fit: Fit,
+    output: str | Sequence[str] | None = None,
+    input: str | None = None,
+    *,
+    t: ArrayLike | None = None,
+    inputs: Mapping[str, str] | Iterable[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw how channels respond to a unit step of an input, with 95 % bands from the errors of parameters.
+
+    Parameters
+    ----------
+    output, input, inputs, units
+        As in `plot_bode`.
+    t : array-like, shape (n,), optional
+        Times after the step; five of the slowest time constants by default.
+    axes : sequence of matplotlib axes, optional
+        One for each channel; on a new figure by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.linspace(0, 10, 60)
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> y = 3 * (1 - np.exp(-t / 2)) + 0.01 * np.sin(40 * t)
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(60)})
+    >>> len(gp.plot_step().axes)
+    1
+    """
+    space, outputs, entry = _parse_response(fit, output, input, inputs)
+    known = parse_units(fit, units)
+    times = step_grid(fit, space) if t is None else np.sort(as_times(t))
+    figure, panels, new = plotting.read_axes(axes, outputs, height_each=2.0)
+    for name, panel in zip(outputs, panels, strict=True):
+        values, errors = space.step_response(name, entry, times)
+        gain = space.gain(name, entry)
+        leads = bool(np.isfinite(gain.value)) and all(complex(pole.value).real < 0 for pole in space.poles)
+        label = plotting.name_with_unit(name, known.get(name, ""))
+        plotting.draw_step(
+            panel, times, values, errors, gain=float(np.real(gain.value)) if leads else None, label=label
+        )
+    unit = f" {known[entry]}" if entry in known else ""
+    since = plotting.name_with_unit(f"time since {entry} stepped from 0 to 1{unit}", known.get("t", ""))
+    plotting.label_bottom(panels, since)
+    plotting.add_legend(figure, panels, outside=new)
+    return figure
+
+
+def _parse_response(
+    fit: Fit, output: str | Sequence[str] | None, input: str | None, inputs: Mapping[str, str] | Iterable[str] | None
+) -> tuple[FittedStateSpace, list[str], str]:
+    """Return the state space, the channels to draw, and the input."""
+    if inputs is None and not fit.measurements.inputs and input is not None:
+        inputs = [input]
+    space = state_space(fit, inputs)
+    if not space.exact.channels:
+        raise LodekitError("expected an input to which channels respond, got none; say which channels are inputs")
+    entry = space.exact.channels[0] if input is None else input
+    if output is None:
+        measured = [name for name in space.outputs if name in fit.measurements.names]
+        return space, measured or list(space.outputs), entry
+    return space, parse_texts(output, "channels that respond"), entry
+
+
+#: What the parameters that are not shown do, and how a legend says so.
+_OTHER_PARAMETERS = {
+    "following": "all else following to first order (a lower bound)",
+    "fixed": "all else as learned",
+    "relearned": "all else learned anew",
+}
+#: How far figures of the evidence reach, in standard errors.
+_WIDTH_STD = 3.3
+
+
+def plot_parameters(
+    fit: Fit,
+    names: str | Sequence[str] | None = None,
+    *,
+    truth: Mapping[str, float] | None = None,
+    others: str = "relearned",
+    points: int = 31,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw each parameter: estimate, 95 % interval, and how the log evidence falls off around it.
+
+    The interval counts all else that was learned, and is the one to believe: it comes from a normal approximation at
+    the estimate, on the scale where the parameter is unconstrained, or from a profile where that is too rough, and is
+    widened where residuals are correlated. A curve with all else fixed, or following to first order, is narrower.
+
+    Parameters
+    ----------
+    names : str or sequence of str, optional
+        Parameters of the system; all of them by default.
+    truth : dict of str to float, optional
+        True values of parameters, where they are known.
+    others : {"relearned", "following", "fixed"}
+        What all other parameters and hyperparameters do along the curve: they are learned anew at every point, the
+        profile proper; follow their optimum to first order, for one evaluation a point; or stay as learned.
+    points : int
+        Points of each curve, five at least; more are taken where it is steep.
+    units, axes
+        As in `plot`; units by the names of parameters, one panel for each of these.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=True) for n in "ck"})
+    >>> t = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    >>> gp = lk.LODEGP(system, random_state=0).fit(t, [1.0, 0.5, -0.3, -0.7, -0.5, 0.1, 0.5])
+    >>> len(gp.plot_parameters("k", others="following", points=5).axes)
+    1
+    """
+    known, true, shown = parse_units(fit, units), parse_true_values(fit, truth), parse_parameter_names(fit, names)
+    _check_search(others, points)
+    many = len(shown) > 3
+    figure, panels, new = plotting.read_axes(
+        axes, shown or ["the system"], columns=2 if many else 1, height_each=1.75, share=False
+    )
+    if not shown:
+        plotting.draw_note(panels[0], "the system has no parameters")
+    for name, panel in zip(shown, panels, strict=False):
+        if fit.layout.transform_of(name) is None:
+            plotting.draw_note(panel, f"{name} = {fit.estimates[name].value:.5g}, fixed")
+            continue
+        _draw_profile(fit, panel, name, others, points, truth=true.get(name), unit=known.get(name, ""))
+    plotting.add_legend(figure, panels, outside=new)
+    return figure
+
+
+def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
+    """Draw how the log evidence falls off around one parameter."""
+    found, spread, what = fit.estimates[name], _search_std(fit, name), fit.setup.objective.name
+    with fit.setup.limit_threads():
+        moves, curve = _objective_surface(fit, [name], others).profile_curve(_WIDTH_STD * spread, points)
+    plotting.draw_parameter(
+        panel,
+        _parameter_values(fit, name, moves),
+        curve,
+        estimate=found.value,
+        interval=found.interval if found.identified else None,
+        approximation=-0.5 * (moves / spread) ** 2 if found.identified else None,
+        truth=truth,
+        curve_label=f"{what}, {_OTHER_PARAMETERS[others]}",
+        name=name,
+        unit=unit,
+        note=found.note,
+    )
+    panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
+
+
+def plot_evidence(
+    fit: Fit,
+    first: str | None = None,
+    second: str | None = None,
+    *,
+    truth: Mapping[str, float] | None = None,
+    others: str = "following",
+    points: int = 25,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw the log evidence over two parameters, with 50 % and 95 % regions around the estimate.
+
+    Parameters
+    ----------
+    first, second : str, optional
+        Two learned parameters; by default the first two.
+    truth, others, units, axes
+        As in `plot_parameters`; a single panel.
+    points : int
+        Points along each side of the grid, five at least.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=True) for n in "ck"})
+    >>> t = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    >>> gp = lk.LODEGP(system, random_state=0).fit(t, [1.0, 0.5, -0.3, -0.7, -0.5, 0.1, 0.5])
+    >>> len(gp.plot_evidence("c", "k", points=5).axes)
+    2
+    """
+    known, true = parse_units(fit, units), parse_true_values(fit, truth)
+    pair = parse_parameter_pair(fit, first, second)
+    _check_search(others, points)
+    figure, panels, new = plotting.read_axes(axes, [" and ".join(pair)], width=4.6, height_each=3.1, share=False)
+    moves = _sheared_grid(fit, pair, points)
+    with fit.setup.limit_threads():
+        heights = _objective_surface(fit, pair, others).evaluate_moves(moves)
+    grid = [
+        _parameter_values(fit, name, column).reshape(points, points) for name, column in zip(pair, moves.T, strict=True)
+    ]
+    plotting.draw_evidence(
+        panels[0],
+        grid[0],
+        grid[1],
+        heights.reshape(points, points),
+        estimate=[fit.estimates[name].value for name in pair],
+        truth=[true[name] for name in pair] if set(pair) <= set(true) else None,
+        labels=[plotting.name_with_unit(name, known.get(name, "")) for name in pair],
+        bar_label=f"{fit.setup.objective.name} less its maximum",
+    )
+    notes = [f"{name}: {fit.estimates[name].note}" for name in pair if fit.estimates[name].note]
+    panels[0].set_title("\n".join([_OTHER_PARAMETERS[others], *notes]), fontsize="small", loc="left")
+    plotting.add_legend(figure, panels, outside=new)
+    return figure
+
+
+def _sheared_grid(fit: Fit, pair: Sequence[str], points: int) -> Array:
+    """Return moves of two parameters on the scale of the search, shape (points^2, 2).
+
+    The grid leans with their correlation, so that narrow ridges are met, too.
+    """
+    u, v = (_WIDTH_STD * _search_std(fit, name) * np.linspace(-1, 1, points) for name in pair)
+    lean, rest = 0.0, 1.0
+    if all(fit.estimates[name].identified for name in pair):
+        places = [fit.layout.index_of(name) for name in pair]
+        (a, b), (_, c) = fit.covariance[np.ix_(places, places)]
+        lean, rest = b / a, math.sqrt(max(1.0 - b * b / (a * c), 1e-8))
+    return np.array([(x, lean * x + rest * y) for x, y in product(u, v)])
+
+
+def _check_search(others: str, points: int) -> None:
+    if not isinstance(others, str) or others not in _OTHER_PARAMETERS:
+        raise LodekitError(f"expected others as one of {', '.join(map(repr, _OTHER_PARAMETERS))}, got {others!r}")
+    check_count("points", points)
+    if points < 5:
+        raise LodekitError(f"expected at least 5 points, got {points}")
+
+
+def _search_std(fit: Fit, name: str) -> float:
+    """Return the standard error of a parameter on the scale of the search; one where it is not identified."""
+    if not fit.estimates[name].identified:
+        return 1.0
+    position = fit.layout.index_of(name)
+    return math.sqrt(fit.covariance[position, position])
+
+
+def _parameter_values(fit: Fit, name: str, offsets: Array) -> Array:
+    """Return the values of a parameter at `offsets` from the estimate on the scale of the search."""
+    transform = fit.layout.transforms[fit.layout.names.index(name)]
+    centre = float(fit.optimum.x[fit.layout.index_of(name)])
+    return np.array([transform.forward(centre + float(step)) for step in offsets])
+
+
+def _objective_surface(fit: Fit, names: Sequence[str], others: str) -> ObjectiveSurface:
+    fit.require_full_record("evidences beside the optimum")
+    places = [fit.layout.index_of(name) for name in names]
+    return ObjectiveSurface(fit.setup.objective, fit.optimum, fit.observed_information, places, others)

@@ -1,0 +1,664 @@
+"""A fit as one frozen value: its setup, the optimum with its curvature, and everything that follows from them.
+
+Fits from measurements: an engine is chosen, and everything is learned, or taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import (
+    DEFAULT_RECORD_NAME,
+    Measurements,
+    Record,
+    RecordSet,
+    check_no_overlap,
+    find_record_index,
+    typical_known_noise,
+)
+from lodekit.data.time_reference import TimeReference
+from lodekit.diagnostics.diagnosis import Diagnosis, DiagnosticData, diagnose_fit
+from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
+from lodekit.diagnostics.messages import (
+    collect_warnings,
+    describe_hyperparameters,
+    describe_input,
+    describe_inputs,
+    warn_constant_inputs,
+    warn_input_gaps,
+    warn_stepped_channels,
+    warn_uninformative_data,
+)
+from lodekit.diagnostics.residual_tests import warn_outliers
+from lodekit.errors import DataError, EquationError, FitError, LodekitError
+from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
+from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.multistart import canonicalize_signs
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.search import maximize_objective, refine_information, switch_optimum
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.inference.engine import Posterior
+from lodekit.inference.records import MultiRecordPosterior
+from lodekit.inference.selection import EngineChoice
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import as_times
+from lodekit.support.labels import Labels
+from lodekit.support.progress import track_progress
+from lodekit.system.system import System
+from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
+from lodekit.uncertainty.laplace import LaplaceApproximation
+from lodekit.uncertainty.sandwich import (
+    ResidualSensitivity,
+    estimate_unexplained_std,
+    inflate_all,
+    sandwich_factors,
+    warn_unexplained,
+)
+from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
+
+__all__ = ["Fit", "assemble_fit", "fit_at_point", "fit_measurements", "fit_with_hold_selection", "update_fit"]
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted model: its setup, the optimum, the curvature there, and all that follows from them.
+
+    Parameters
+    ----------
+    setup : Setup
+        Everything that was settled before anything was learned.
+    optimum : Optimum
+        Where the search ended.
+    observed_information : array, shape (n, n)
+        Minus the Hessian of the objective at the optimum, on the scale of the search.
+    posterior : Posterior
+        At the optimum.
+    labels : Labels
+        The words that figures, reports and files use.
+    notes : tuple of str
+        What was found out about the files or the DataFrame that were read.
+    diagnosis : Diagnosis
+        What is to be known before it is believed.
+    hold_preference : dict of str to float
+        For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
+    disturbance_gains : dict of str to float
+        By how much the objective is less without each disturbance.
+    joint_fit : Fit, optional
+        Where this is one record of several: the fit to all of them, which has all that they share.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.fit_.measurements.size, gp.fit_.choice.name
+    (4, 'dense')
+    """
+
+    setup: FitSetup
+    optimum: Optimum
+    observed_information: Array
+    posterior: Posterior
+    labels: Labels = field(default_factory=Labels)
+    notes: tuple[str, ...] = ()
+    diagnosis: Diagnosis = field(default_factory=Diagnosis)
+    hold_preference: Mapping[str, float] = field(default_factory=dict)
+    disturbance_gains: Mapping[str, float] = field(default_factory=dict)
+    joint_fit: Fit | None = None
+
+    @property
+    def record_names(self) -> tuple[str, ...]:
+        """The names of the records."""
+        if self.joint_fit is not None:
+            return tuple(name for name, own in self.joint_fit.setup.record_setups.items() if own is self.setup)
+        return tuple(self.setup.record_setups) or (DEFAULT_RECORD_NAME,)
+
+    @cached_property
+    def record_fits(self) -> tuple[Fit, ...]:
+        """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
+        if not isinstance(self.posterior, MultiRecordPosterior):
+            return (self,)
+        both = zip(self.setup.record_setups.items(), self.posterior.parts, strict=True)
+        return tuple(
+            replace(
+                self,
+                setup=own,
+                posterior=posterior,
+                notes=(),
+                diagnosis=self.diagnosis.for_record(name),
+                joint_fit=self,
+            )
+            for (name, own), posterior in both
+        )
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether rows are read from disk for every question: they are too many for memory."""
+        return any(
+            part.engine_choice.name == "markov" and part.measurements.has_only_statistics for part in self.record_fits
+        )
+
+    def require_full_record(self, what: str) -> None:
+        """Raise where most rows were left out when the model was saved.
+
+        Parameters
+        ----------
+        what : str
+            What needs them.
+        """
+        for part in self.record_fits:
+            part.measurements.require_all_rows(what)
+
+    def for_record(self, record: object = None) -> Fit:
+        """Return the fit as one record sees it.
+
+        Parameters
+        ----------
+        record : str, int or None
+            Its name, or its number counted from zero; None stands for the only one.
+        """
+        return self.record_fits[find_record_index(self.record_names, record)]
+
+    def with_diagnosis(
+        self, known_verdicts: Mapping[str, IdentifiabilityResult] | None = None, *, is_searched: bool = True
+    ) -> Fit:
+        """Return the fit with its diagnosis, computed from all else.
+
+        Parameters
+        ----------
+        known_verdicts : dict of str to Verdict, optional
+            About parameters, from an earlier fit, where nothing was searched for.
+        is_searched : bool
+            Whether anything was.
+        """
+        with self.setup.limit_threads():
+            found = diagnose_fit(
+                self.diagnostic_data, self.setup.structural_identifiability if is_searched else None, known_verdicts
+            )
+            if self.prior.has_process:
+                found = replace(found, widening=inflate_all(self.layout, found.checks))
+            elif any(check.is_autocorrelated for check in found.checks):
+                parts = [
+                    part._residual_sensitivity(item)
+                    for part in self.record_fits
+                    for item in part.diagnostic_data.checked_series
+                ]
+                usable = [part for part in parts if len(part.times)]
+                found = replace(
+                    found, widening=sandwich_factors(self.layout, self.parameter_uncertainty.covariance_root, usable)
+                )
+        return replace(self, diagnosis=found)
+
+    @cached_property
+    def diagnostic_data(self) -> DiagnosticData:
+        """All that a diagnosis looks at, of this fit and of each of several records."""
+        return DiagnosticData(
+            self.system,
+            self.setup.objective,
+            self.optimum,
+            self.corrected_information,
+            self.posterior,
+            self.measurements,
+            self.typical_noise,
+            # No lambda, which pickle could not send to other processes.
+            partial(self.setup.evidence_of, hyper=self.hyperparameters),
+            self.engine_choice.name,
+            {
+                name: part.diagnostic_data
+                for name, part in zip(self.setup.record_setups, self.record_fits, strict=bool(self.setup.record_setups))
+            },
+        )
+
+    def _residual_sensitivity(self, item: TimeSeries) -> ResidualSensitivity:
+        """Return the residuals of one observable, and how the curve there moves with what was learned."""
+        left = self.diagnostic_data.residuals(item)
+        noise = item.noise_std_for_level(self.typical_noise(item.observable))
+        places = np.searchsorted(item.times, left.times)
+        return ResidualSensitivity(
+            self.parameter_uncertainty, self.observables([item.observable]), left.times, left.values, noise[places]
+        )
+
+    @cached_property
+    def unexplained_std(self) -> dict[str, float]:
+        """The deviation of what is left of each observable beside noise, where free functions cannot follow it."""
+        names, scatter = self.measurements.names, self.measurements.difference_noise_std()
+        noise = {} if scatter is None else dict(zip(names, scatter.tolist(), strict=True))
+        return (
+            estimate_unexplained_std(self.diagnosis.checks, self.typical_noise, noise) if self.prior.n_processes else {}
+        )
+
+    @property
+    def converged(self) -> bool:
+        """Whether the search settled, and not below smooth curves that obey no equation."""
+        return self.optimum.converged and not self.diagnosis.failed
+
+    @property
+    def system(self) -> System:
+        """The system that was fitted."""
+        return self.setup.system
+
+    @property
+    def settings(self) -> FitSettings:
+        """The arguments that it was fitted with."""
+        return self.setup.settings
+
+    @property
+    def measurements(self) -> Measurements:
+        """The measurements that it was fitted to."""
+        return self.setup.measurements
+
+    @property
+    def engine_choice(self) -> EngineChoice:
+        """The kind of engine that was used, and why."""
+        return self.setup.engine_choice
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Where everything stands in the vector that was searched."""
+        return self.setup.layout
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.setup.prior
+
+    @cached_property
+    def hyperparameters(self) -> Hyperparameters:
+        """Everything that was learned: lengthscales in scaled time, parameters and levels in the user's units."""
+        return self.layout.unpack(self.optimum.x)
+
+    @cached_property
+    def log_evidence(self) -> float:
+        """The log evidence at the optimum, in the user's units.
+
+        Modes that are left open count with a prior that knows as much as one measurement does, and not with the width
+        that stands for infinity in the search (`lodekit.prior.diffuse_modes`).
+        """
+        return self.posterior.value + sum(part.diagnostic_data.diffuse_evidence_correction for part in self.record_fits)
+
+    @cached_property
+    def residual_dof_fraction(self) -> float:
+        """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
+        size = (self.joint_fit or self).setup.engine.size
+        return residual_dof_fraction(self.layout, size, self.optimum.at_bound)
+
+    @cached_property
+    def corrected_information(self) -> Array:
+        """The curvature, less the share of the measurements that learning has used up; errors come from it."""
+        return self.observed_information * self.residual_dof_fraction
+
+    @cached_property
+    def covariance(self) -> Array:
+        """The covariance of everything learned, on the scale of the search, shape (n, n)."""
+        return invert_information(self.corrected_information, ~self.optimum.at_bound)
+
+    @cached_property
+    def parameter_uncertainty(self) -> LaplaceApproximation:
+        """What everything learned could be as well, and what that does to predictions."""
+        objective = (self.joint_fit or self).setup.objective
+        is_part = self.joint_fit is not None
+        rivals = self.diagnosis.alternatives
+        return LaplaceApproximation(
+            objective, self.optimum, self.corrected_information, self.setup.posterior, rivals, is_single_record=is_part
+        )
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """The parameters of the system with standard errors and intervals of 95 %, by name."""
+        return self.estimates_at(0.95) if self.joint_fit is None else self.joint_fit.estimates
+
+    @cached_property
+    def degrees_of_freedom(self) -> Array:
+        """The degrees of freedom of the standard errors of learned parameters, shape (p,)."""
+        with self.setup.limit_threads():
+            return satterthwaite_dof(self.setup.objective, self.optimum.x, self.covariance)
+
+    def estimates_at(self, confidence: float) -> dict[str, Estimate]:
+        """Return the parameters of the system, by name, with intervals that hold the truth so often.
+
+        Parameters
+        ----------
+        confidence : float
+            Such as 0.95.
+        """
+        if self.joint_fit is not None:
+            return self.joint_fit.estimates_at(confidence)
+        optimum, points, layout = self.optimum, self.measurements.n_distinct, self.layout
+        names = [layout.names[number] for number in layout.free_parameters]
+        wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
+        known = self.corrected_information, optimum.at_bound, points, self.degrees_of_freedom, wider
+        found = estimate_parameters(layout, optimum.x, *known, confidence)
+        reaches = dict(
+            zip(names, map(partial(inflated_quantile, confidence), self.degrees_of_freedom, wider), strict=True)
+        )
+        return apply_identifiability(found, self.diagnosis.identifiability, points >= layout.size, confidence, reaches)
+
+    @cached_property
+    def parameter_covariance(self) -> Array:
+        """The covariance of all parameters in the user's units, shape (p, p); widened like their standard errors.
+
+        Fixed ones have none; what the data say nothing about has a large but finite one, so that what they do
+        determine, such as a ratio, has its own.
+        """
+        return self.parameter_uncertainty.parameter_covariance(self.diagnosis.widening)
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """Learned levels of noise by name, in the user's units."""
+        return self.prior.noise.levels_by_name(self.hyperparameters.noise_std)
+
+    @cached_property
+    def described_hyperparameters(self) -> dict[str, float]:
+        """Lengthscales and deviations by name, in the user's units."""
+        found = describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced_system.channels)
+        # What is best at zero is left at a limit of the search.
+        return found | {f"deviation of {each.name}": 0.0 for each in self.disturbances.values() if not each.deviation}
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Sentences that users should read before they believe the fit; none where nothing is wrong."""
+        if self.joint_fit is not None:
+            return self.joint_fit.warnings
+        found = collect_warnings(
+            self.setup.reduced_system,
+            self.posterior,
+            self.layout,
+            self.optimum,
+            self.estimates,
+            self.diagnosis,
+            self.measurements.names,
+            self.clock.unit,
+        )
+        found += warn_uninformative_data(self.measurements.observable_statistics, self.prior.noise)
+        parts, names = self.record_fits if self.prior.kernels else (), self.system.plain_channels
+        stepped = [
+            text for part in parts for text in warn_stepped_channels(part.measurements.series, self.noise, names)
+        ]
+        # What a smooth prior leaves of steps is a curve as well, and has another cure.
+        found += stepped or warn_unexplained(self.unexplained_std, is_conditioned=self.prior.channels is not None)
+        # What may be wrong with names, inputs and single values comes first: all else may follow from it.
+        first = [
+            *self.setup.unmeasured_name_warnings,
+            *warn_input_gaps(self.measurements, self.labels.units.get("t", "")),
+        ]
+        if self.diagnosis.failed or self.diagnosis.needs_more_data:
+            first += warn_constant_inputs(self.measurements)
+        first += warn_outliers({check.title: check.outliers for check in self.diagnosis.checks}, self.clock.unit)
+        return list(dict.fromkeys([*first, *found]))
+
+    def observables(self, names: Sequence[str]) -> Observables:
+        """Return observables, compiled in the user's units.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Linear differential expressions of the channels.
+        """
+        return self.setup.observable_compiler.compile_unscaled(names, self.prior.units)
+
+    @cached_property
+    def clock(self) -> TimeReference:
+        """From when, and in which unit, times are counted, as far as the labels tell."""
+        return TimeReference.from_labels(self.labels.origin, self.labels.units.get("t"))
+
+    def parse_times(self, t: ArrayLike) -> Array:
+        """Return times of the user as numbers; dates and lengths of time are counted as those of the fit.
+
+        Parameters
+        ----------
+        t : array-like, shape (n,), or a number
+        """
+        found = self.clock.parse_times(t)
+        return as_times(t) if found is None else found
+
+    def typical_noise(self, observable: str) -> float:
+        """Return the standard deviation of the noise of one more measurement, in the user's units.
+
+        It is the learned level of the observable; else the root mean square of known noise, its own or that of all
+        observables; else the highest level.
+
+        Parameters
+        ----------
+        observable : str
+        """
+        if self.prior.noise.shared and self.noise:
+            return self.noise["shared"]
+        if observable in self.noise:
+            return self.noise[observable]
+        known = typical_known_noise(self.measurements.observable_statistics, observable)
+        return known if not np.isnan(known) else max(self.noise.values(), default=0.0)
+
+    def describe_inputs(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
+        return describe_inputs(self.measurements, self.hold_preference)
+
+    @cached_property
+    def disturbances(self) -> dict[str, Disturbance]:
+        """What was learned of each disturbance, and whether it is needed, by name."""
+        found = self.hyperparameters, self.covariance, self.optimum.at_bound
+        return summarize_disturbances(
+            self.prior,
+            self.layout,
+            *found,
+            self.disturbance_gains,
+            self.setup.structural_identifiability.scale_confounded,
+        )
+
+    @property
+    def input_notes(self) -> list[str]:
+        """What is known of each input, and was learned of each disturbance, in a sentence each."""
+        found = [describe_input(name, **known) for name, known in self.describe_inputs().items()]
+        known = self.labels.units, self.system, self.measurements.names
+        return found + [each.sentence(*known) for each in self.disturbances.values()]
+
+
+#: A twin of an estimate takes its place where it is more likely by this, in nat.
+_EQUIVALENT_SWITCH_GAIN = 1e-2
+
+
+def fit_with_hold_selection(
+    system: System, settings: FitSettings, measurements: Measurements, labels: Labels | None = None
+) -> Fit:
+    """Return a fit in which everything is learned, what inputs do between their samples included where that is open.
+
+    Inputs whose kind is open are all held, or all straight lines, whatever is more likely; where there are several,
+    each alone may then change.
+
+    Parameters
+    ----------
+    system : System
+    settings : Arguments
+        Checked already.
+    measurements : Measurements
+    labels : Labels, optional
+        None stands for no labels.
+    """
+    kinds = settings.parse_inputs(system)
+    opened = [name for name, kind in kinds.items() if kind == "auto"]
+    if not opened:
+        return fit_measurements(build_setup(system, settings, measurements), labels=labels)
+
+    def attempt(chosen: Mapping[str, str]) -> Fit:
+        own = measurements.with_known_inputs({**kinds, **chosen})
+        return fit_measurements(build_setup(system, settings, own), labels=labels)
+
+    both = [dict.fromkeys(opened, kind) for kind in ("linear", "hold")]
+    found = [(attempt(both[0]), both[0])]
+    try:
+        found.append((attempt(both[1]), both[1]))
+    except EquationError:
+        # A jump would make some channel infinite: nothing is left to choose.
+        return found[0][0]
+    if len(opened) > 1:
+        best = max(found, key=lambda item: item[0].log_evidence)[1]
+        for name in opened:
+            other = {**best, name: "hold" if best[name] == "linear" else "linear"}
+            found.append((attempt(other), other))
+    fit, chosen = max(found, key=lambda item: item[0].log_evidence)
+    preference = {}
+    for name in opened:
+        rivals = [other.log_evidence for other, kind in found if kind[name] != chosen[name]]
+        preference[name] = fit.log_evidence - max(rivals)
+    return replace(fit, hold_preference=preference)
+
+
+def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels: Labels | None = None) -> Fit:
+    """Return a fit in which everything is learned.
+
+    Parameters
+    ----------
+    setup : Setup
+    initial_point : array, optional
+        A vector of the layout from an earlier fit, to start from.
+    labels : Labels, optional
+        None stands for no labels.
+    """
+    # Whatever was measured: where some channel does not exist, neither does the solution.
+    for latent in () if setup.engine_task.channel_prior else setup.engine_task.latents:
+        latent.check_order(2 * max(setup.reduced_system.parametrization.degrees))
+    with track_progress("fitting") as advance:
+        with setup.limit_threads():
+            optimum, curvature, needs = maximize_objective(setup, initial_point)
+            if setup.layout.free_parameters:
+                optimum, curvature = canonicalize_signs(
+                    setup.objective, optimum, curvature, setup.structural_identifiability.sign_symmetry_groups
+                )
+        advance(1, "looking at what was learned")
+        fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
+        # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
+        better = [
+            rival for rival in fit.diagnosis.alternatives if rival.is_twin and rival.below < -_EQUIVALENT_SWITCH_GAIN
+        ]
+        if not better:
+            return fit
+        with setup.limit_threads():
+            optimum, curvature = switch_optimum(setup, optimum, np.array(better[0].point))
+        return replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
+
+
+def fit_at_point(
+    setup: FitSetup, x: Array, labels: Labels | None = None, verdicts: Mapping[str, IdentifiabilityResult] | None = None
+) -> Fit:
+    """Return a fit at a point that is taken as it is; nothing is learned.
+
+    Parameters
+    ----------
+    setup : Setup
+    x : array
+        The point, a vector of the layout.
+    labels : Labels, optional
+        None stands for no labels.
+    verdicts : dict of str to Verdict, optional
+        About parameters, from the fit that the point comes from.
+    """
+    with setup.limit_threads():
+        optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
+        curvature = refine_information(setup, optimum, observed_information(setup.objective, x))
+    return assemble_fit(setup, optimum, curvature, labels).with_diagnosis(verdicts, is_searched=False)
+
+
+def update_fit(
+    fit: Fit,
+    new: Measurements,
+    settings: FitSettings | None = None,
+    *,
+    reestimate: bool = True,
+    record: object = None,
+) -> Fit:
+    """Return a fit to more measurements; what was learned so far is where the search starts.
+
+    Parameters
+    ----------
+    fit : Fit
+        What was learned so far; its scaled time and scales are kept.
+    new : Measurements
+        To be added to those of the fit; not among them in time, where an observable is the same.
+    settings : Arguments, optional
+        How to go on; those of the fit by default.
+    reestimate : bool
+        Whether everything is learned anew, or kept as it is.
+    record : str, int or None
+        The record that they belong to, or the name of a new one; None stands for the only one.
+    """
+    if fit.is_on_disk:
+        raise LodekitError(
+            "the rows of this fit are on disk, as they are too many for memory, and cannot be added to; fit again with "
+            "all files, or give new rows to gp.stream()"
+        )
+    if settings is not None and settings.prior != fit.settings.prior:
+        raise LodekitError(
+            f"the prior was changed from {fit.settings.prior!r} to {settings.prior!r} after the fit, and what was "
+            "learned for one says nothing about the other; call fit with all measurements"
+        )
+    for role in ("inputs", "disturbances"):
+        before, now = getattr(fit.settings, role), getattr(settings or fit.settings, role)
+        if (now or {}) != (before or {}):
+            raise LodekitError(
+                f"{role} were changed from {before} to {now} after the fit; call fit with all measurements"
+            )
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    new = new.with_known_inputs(kinds, required=False) if kinds else new
+    units = fit.prior.units
+    scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
+    joined = _add_to_record(fit, new, record)
+    starts = {name: part.prior.units.start for name, part in zip(fit.record_names, fit.record_fits, strict=True)}
+    setup = build_setup(
+        fit.system, settings or fit.settings, joined, time_units=units, scales=scales, record_starts=starts
+    )
+    old = fit.hyperparameters
+    hyper = replace(old, noise_std=setup.prior.noise.transfer_levels(fit.prior.noise, old.noise_std))
+    x = setup.layout.pack(hyper)
+    if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
+        # The posterior says what is wrong.
+        for part in setup.record_setups.values() or (setup,):
+            posterior = part.engine.posterior(setup.layout.unpack(x))
+            posterior.mean(part.prior.observables, np.array(part.measurements.window))
+    if reestimate and setup.layout.size:
+        return fit_measurements(setup, x, fit.labels)
+    return replace(
+        fit_at_point(setup, x, fit.labels, fit.diagnosis.identifiability), disturbance_gains=fit.disturbance_gains
+    )
+
+
+def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
+    """Return the measurements of a fit and new ones, of a record that is there or of a new one."""
+    if isinstance(new, RecordSet):
+        raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
+    records = [Record(name, part.measurements) for name, part in zip(fit.record_names, fit.record_fits, strict=True)]
+    if isinstance(record, str) and record not in fit.record_names:
+        return RecordSet.from_records([*records, Record(record, new)])
+    place = find_record_index(fit.record_names, record)
+    check_no_overlap(records[place].measurements, new)
+    records[place] = replace(records[place], measurements=records[place].measurements + new)
+    return RecordSet.from_records(records)
+
+
+def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: Labels | None = None) -> Fit:
+    """Return a fit at an optimum; raise where the log evidence is not finite, or exact values are not met.
+
+    Parameters
+    ----------
+    setup : Setup
+    optimum : Optimum
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    labels : Labels, optional
+        None stands for no labels.
+    """
+    posterior = setup.posterior(setup.layout.unpack(optimum.x))
+    fit = Fit(setup, optimum, information, posterior, labels or Labels())
+    if not np.isfinite(fit.posterior.value):
+        raise FitError("the evidence is not finite at the optimum; check units and starting values")
+    posterior.check_exact_values()
+    return fit

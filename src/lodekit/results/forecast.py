@@ -1,0 +1,433 @@
+"""How large errors of predictions ahead were in the record of a fit, and what follows for those to come.
+
+Predictions of a fitted record some rows or some time ahead, from what was measured before.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import with_empty_series
+from lodekit.errors import LodekitError
+from lodekit.inference.innovations import (
+    Horizon,
+    InnovationSequence,
+    compute_innovations,
+    forecast_errors,
+    split_into_segments,
+    uses_kalman_filter,
+)
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.fit import Fit
+from lodekit.support.units import UnitConversion, find_unit_conversion
+from lodekit.uncertainty.laplace import LaplaceApproximation
+from lodekit.uncertainty.prediction_bands import (
+    CONSTANT_VARIANCE,
+    NOMINAL_SCALE,
+    ForecastErrorScale,
+    GarchVariance,
+    calibrate_error_scale,
+    fit_garch,
+)
+
+__all__ = [
+    "BURN_IN_ROWS",
+    "ForecastBand",
+    "calibrate_bands",
+    "forecast",
+    "forecast_observables",
+    "forecast_with_bands",
+    "parse_horizon",
+    "parse_time_horizon",
+]
+
+
+Array = NDArray[np.float64]
+#: So many rows tell the initial state; before that nothing can be predicted.
+BURN_IN_ROWS = 10
+#: So many measurements tell parameters so well that what is unknown of them does nothing to fitted errors.
+_MAX_UNCERTAINTY_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class ForecastBand:
+    """How deviations of predictions of one observable, so far ahead, follow the errors before.
+
+    Parameters
+    ----------
+    horizon : Lead
+        How far ahead.
+    variance_model : Unsteadiness
+        How the size of its innovations changes.
+    error_scale : Spread
+        What is left of that so far ahead, and how far errors reach.
+    """
+
+    horizon: Horizon
+    variance_model: GarchVariance = CONSTANT_VARIANCE
+    error_scale: ForecastErrorScale = NOMINAL_SCALE
+
+    def forecast_std(
+        self, innovations: InnovationSequence, observable: int, variances: Array, parameter_variance: Array
+    ) -> Array:
+        """Return deviations of predictions, for all rows of an observable in their turn.
+
+        Parameters
+        ----------
+        innovations : Turns
+        observable : int
+            Its number.
+        variances : array, shape (n,)
+            As the model at the learned values has them.
+        parameter_variance : array, shape (n,)
+            What is unknown of the parameters adds to these.
+        """
+        return self.error_scale.forecast_std(
+            _variance_ratios(self.variance_model, self.horizon, innovations, observable), variances, parameter_variance
+        )
+
+
+def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
+    """Return what errors of the record, or records, of a fit say of predictions ahead, by observable.
+
+    Parameters
+    ----------
+    fit : Fit
+    names : sequence of str
+        Observables; of those that were not measured nothing is known.
+    horizons : sequence of Lead
+        How far ahead.
+    """
+    runs = [run for part in fit.record_fits for run in _filter_segments(part)]
+    found: dict[str, list[ForecastBand]] = {}
+    for name in names:
+        own = [(run, run.observables.index(name)) for run in runs if name in run.observables]
+        times = [run.times(number) for run, number in own]
+        unsteadiness = fit_garch(times, [_clip_innovations(run.innovations, number) for run, number in own])
+        taken = [run.standardized_errors(number, horizons, fit.residual_dof_fraction) for run, number in own]
+        found[name] = []
+        for place, lead in enumerate(horizons):
+            sizes = [_variance_ratios(unsteadiness, lead, run.innovations, number) for run, number in own]
+            errors, moved = ([each[place][part] for each in taken] for part in (0, 1))
+            spread = calibrate_error_scale(
+                errors, sizes, moved, max((_median_rows_ahead(lead, each) for each in times), default=1)
+            )
+            found[name].append(ForecastBand(lead, unsteadiness, spread))
+    return found
+
+
+def forecast_with_bands(
+    laplace: LaplaceApproximation | None,
+    innovations: InnovationSequence,
+    filter_at: Callable[[Hyperparameters], InnovationSequence | None],
+    requested: Sequence[tuple[int, ForecastBand]],
+    dof_fraction: float = 1.0,
+    n_given: int = 0,
+) -> list[tuple[Array, Array]]:
+    """Return measurements minus predictions ahead, and deviations of these, for observables and bands.
+
+    Parameters
+    ----------
+    laplace : Uncertainty, optional
+        Of all that was learned; without it deviations are those of the model.
+    innovations : Turns
+        Measurements in their turn at the learned values.
+    filter_at : function
+        From other values to the same.
+    requested : sequence of (int, Band)
+        Numbers of observables, and how far ahead.
+    dof_fraction : float
+        The share of the measurements that learning has not used up.
+    n_given : int
+        How many measurements come before all others, and are known in any case.
+    """
+
+    def errors_of(own: InnovationSequence) -> list[tuple[Array, Array]]:
+        return [forecast_errors(own, number, band.horizon, n_given) for number, band in requested]
+
+    found = errors_of(innovations)
+    if laplace is None:
+        return found
+
+    sizes = [len(errors) for errors, _ in found]
+    parts = _parameter_variances(
+        laplace, filter_at, [(number, band.horizon) for number, band in requested], sizes, n_given
+    )
+    return [
+        (errors, band.forecast_std(innovations, number, deviations**2 / dof_fraction, moved))
+        for (errors, deviations), (number, band), moved in zip(found, requested, parts, strict=True)
+    ]
+
+
+def _parameter_variances(
+    laplace: LaplaceApproximation,
+    filter_at: Callable[[Hyperparameters], InnovationSequence | None],
+    requested: Sequence[tuple[int, Horizon]],
+    sizes: Sequence[int],
+    n_given: int = 0,
+) -> list[Array]:
+    """Return variances that what is unknown of all that was learned adds to errors, for observables and leads."""
+
+    def answer(hyper: Hyperparameters) -> Array | None:
+        own = filter_at(hyper)
+        if own is None:
+            return None
+        return np.concatenate([forecast_errors(own, number, lead, n_given)[0] for number, lead in requested])
+
+    moves = np.sum(laplace.shifts_of(answer) ** 2, axis=0)
+    return np.split(moves, np.cumsum(sizes)[:-1]) if moves.ndim else [np.zeros(size) for size in sizes]
+
+
+@dataclass(frozen=True, eq=False)
+class _FilteredSegment:
+    """Measurements of a fitted record in their turn, or of a run of it.
+
+    Parameters
+    ----------
+    innovations : Turns
+        At the learned values.
+    observables : list of str
+        The names of observables.
+    filter_at : function
+        From other values to the same.
+    laplace : Uncertainty, optional
+        Of all that was learned, where it matters.
+    """
+
+    innovations: InnovationSequence
+    observables: list[str]
+    filter_at: Callable[[Hyperparameters], InnovationSequence | None]
+    laplace: LaplaceApproximation | None
+
+    def times(self, observable: int) -> Array:
+        """Return when an observable was measured, shape (n,)."""
+        return np.asarray(self.innovations.times[self.innovations.observables == observable])
+
+    def standardized_errors(
+        self, observable: int, horizons: Sequence[Horizon], dof_fraction: float
+    ) -> list[tuple[Array, Array]]:
+        """Return errors of predictions over their deviations, NaN where too little was known, for each lead.
+
+        And variances that what is unknown of the parameters adds to errors of another record, in the same unit.
+        """
+        times = self.times(observable)
+        parts = [np.zeros(len(times)) for _ in horizons]
+        if self.laplace is not None:
+            wanted = [(observable, lead) for lead in horizons]
+            parts = _parameter_variances(self.laplace, self.filter_at, wanted, [len(times)] * len(horizons))
+        found = []
+        for lead, moved in zip(horizons, parts, strict=True):
+            errors, deviations = forecast_errors(self.innovations, observable, lead)
+            told = (lead.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
+            # Variances are larger by what learning has used up of the measurements, here as elsewhere.
+            wide = np.where(told, deviations, 1.0) / np.sqrt(dof_fraction)
+            found.append((np.where(told, errors / wide, np.nan), moved / wide**2))
+        return found
+
+
+def _filter_segments(fit: Fit) -> list[_FilteredSegment]:
+    """Return measurements of a record in their turn, or a few runs of them."""
+    if fit.measurements.has_only_statistics:
+        return []
+    every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
+    order = [item.observable for item in every]
+    engine = fit.engine_choice.name
+    # Rivals were not fitted to anything: they have taken nothing from errors.
+    uncertainty = (
+        replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= _MAX_UNCERTAINTY_ROWS else None
+    )
+    found = []
+    for run in [every] if uses_kalman_filter(engine, fit.prior) else split_into_segments(every):
+        again = partial(compute_innovations, engine, fit.prior, run)
+        turns = again(fit.hyperparameters)
+        if turns is not None:
+            found.append(_FilteredSegment(turns, order, again, uncertainty))
+    return found
+
+
+def _clip_innovations(innovations: InnovationSequence, observable: int) -> Array:
+    """Return innovations of an observable, those of exact values and of the first rows as if nothing had been seen."""
+    found = innovations.standardized[innovations.observables == observable]
+    found = np.where(np.isfinite(found), found, 0.0)
+    found[:BURN_IN_ROWS] = np.clip(found[:BURN_IN_ROWS], -1.0, 1.0)
+    return found
+
+
+def _median_rows_ahead(horizon: Horizon, times: Array) -> int:
+    """Return how many rows of an observable that was measured at these times predictions look ahead, typically."""
+    if not len(times):
+        return 1
+    return max(1, int(np.median(np.arange(len(times)) - horizon.count_known(times, times))) + 1)
+
+
+def _variance_ratios(
+    variance_model: GarchVariance, horizon: Horizon, innovations: InnovationSequence, observable: int
+) -> Array:
+    """Return mean squares of innovations when rows of an observable were predicted, shape (n,)."""
+    times = innovations.times[innovations.observables == observable]
+    after = np.append(variance_model.filter_variance(times, _clip_innovations(innovations, observable)), 1.0)
+    return after[horizon.count_known(times, times) - 1]
+
+
+#: So many measurements are taken as a whole; of more, pieces of so many, each with as many before it.
+_MAX_UNSPLIT_ROWS, _CHUNK_ROWS = 1000, 500
+_MAX_ROWS = 20_000
+_TIME_PATTERN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(?P<unit>\D.*?)?\s*")
+
+
+def parse_horizon(ahead: object, unit: str = "") -> Horizon:
+    """Return how far ahead predictions are: a number of rows, or a time as text; or raise.
+
+    Parameters
+    ----------
+    ahead : int or str
+        So many rows of each observable; or a time such as ``"24 h"``, or ``"24"`` in the unit of the time.
+    unit : str
+        That of the time, where it is known.
+
+    Examples
+    --------
+    >>> read_ahead(5).steps, read_ahead("2 h", "min").time
+    (5, 120.0)
+    """
+    if isinstance(ahead, str):
+        return Horizon(time=parse_time_horizon(ahead, unit))
+    if isinstance(ahead, bool) or not isinstance(ahead, int | np.integer) or ahead < 1:
+        raise LodekitError(
+            f"expected ahead as a number of rows from one on, or as a time in words such as '24 h', got {ahead!r}"
+        )
+    return Horizon(int(ahead))
+
+
+def parse_time_horizon(text: str, unit: str) -> float:
+    """Return a time ahead in the unit of the fit.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``"24 h"``, or ``"24"`` in that unit.
+    unit : str
+        That of the time of the fit; empty where it is not known.
+    """
+    found = _TIME_PATTERN.fullmatch(text)
+    conversion: UnitConversion | None = UnitConversion()
+    if found is not None and found["unit"]:
+        conversion = find_unit_conversion(found["unit"], unit) if unit else None
+    if conversion is None:
+        known = f"the unit of the time is {unit}" if unit else "the unit of the time is not known: say label(units=)"
+        raise LodekitError(f"expected a time ahead without a unit, or with one that fits, got {text!r}; {known}")
+    time = 0.0 if found is None else float(found["number"]) * conversion.factor / conversion.divisor
+    if not 0.0 < time < math.inf:
+        raise LodekitError(f"expected a time ahead such as '24 h' or '0.5', above zero, got {text!r}")
+    return time
+
+
+def forecast(
+    fit: Fit, texts: Sequence[str], ahead: object, include_uncertainty: bool = True, *, single: bool, return_std: bool
+) -> Any:
+    """Return predictions as `predict` does: one array, or deviations as well.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of one record.
+    texts : sequence of str
+        Observables that were measured.
+    ahead : int or str
+        How many rows, or a time; checked here.
+    include_uncertainty : bool
+        Whether deviations count all that was learned, and how large errors were.
+    single : bool
+        Whether the only observable has no axis of its own.
+    return_std : bool
+        Whether deviations are asked for.
+    """
+    lead = parse_horizon(ahead, fit.clock.unit)
+    parts = forecast_observables(fit, texts, lead, include_uncertainty=include_uncertainty and return_std)[1:]
+    mean, std = (part[:, 0] if single else part for part in parts)
+    return (mean, std) if return_std else mean
+
+
+def forecast_observables(
+    fit: Fit, texts: Sequence[str], horizon: Horizon, *, include_uncertainty: bool = True
+) -> tuple[Array, Array, Array]:
+    """Return the times at which all observables were measured, (n,), predictions there, (n, o), and deviations, (n, o).
+
+    Parameters
+    ----------
+    fit : Fit
+        Of one record.
+    texts : sequence of str
+        Observables that were measured.
+    horizon : Lead
+        Each is predicted from all that was measured up to the time of the row so many rows before, or up to so long
+        before.
+    include_uncertainty : bool
+        Whether deviations count the uncertainty of all that was learned, and how large errors so far ahead were;
+        else they are those of the model at the learned values.
+    """
+    if fit.measurements.has_only_statistics:
+        raise LodekitError("the measurements were summed and not kept; expected fewer rows for predictions ahead")
+    whole = uses_kalman_filter(fit.engine_choice.name, fit.prior)
+    if fit.measurements.size > _MAX_ROWS and not whole:
+        raise LodekitError(
+            f"expected at most {_MAX_ROWS} measurements for predictions ahead, got {fit.measurements.size}"
+        )
+    every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
+    order = [item.observable for item in every]
+    for name in texts:
+        if name not in order or not len(every[order.index(name)].times):
+            measured = ", ".join(item.observable for item in every if len(item.times))
+            raise LodekitError(f"expected measured observables for predictions ahead, {measured}, got {name!r}")
+    asked = list(dict.fromkeys(texts))
+    bands = calibrate_bands(fit.joint_fit or fit, asked, [horizon]) if include_uncertainty else {}
+    found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in asked}
+    for piece, after in _split_chunks(every, whole=whole):
+        again = partial(compute_innovations, fit.engine_choice.name, fit.prior, piece)
+        turns = again(fit.hyperparameters)
+        if turns is None:
+            raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
+        wanted = [
+            (order.index(name), bands[name][0] if include_uncertainty else ForecastBand(horizon)) for name in asked
+        ]
+        parts = forecast_with_bands(
+            fit.parameter_uncertainty if include_uncertainty else None, turns, again, wanted, fit.residual_dof_fraction
+        )
+        for name, (number, _), (errors, deviations) in zip(asked, wanted, parts, strict=True):
+            item = piece[number]
+            noise = item.noise_std_for_level(fit.typical_noise(name))
+            std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
+            new = item.times > after
+            found[name].append((item.times[new], (item.values - errors)[new], std[new]))
+    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
+    times = joined[asked[0]][0]
+    for name in asked[1:]:
+        times = np.intersect1d(times, joined[name][0])
+    chosen = {name: np.searchsorted(own[0], times) for name, own in joined.items()}
+    mean, std = (np.stack([joined[name][part][chosen[name]] for name in texts], axis=1) for part in (1, 2))
+    return times, mean, std
+
+
+def _split_chunks(series: Sequence[TimeSeries], *, whole: bool) -> Iterator[tuple[list[TimeSeries], float]]:
+    """Yield measurements in the order of time, whole or in pieces, and the time up to which a piece was seen before."""
+    ordered = [item.select(np.argsort(item.times, kind="stable")) for item in series]
+    times = np.sort(np.concatenate([item.times for item in ordered]))
+    if whole or len(times) <= _MAX_UNSPLIT_ROWS:
+        yield ordered, -np.inf
+        return
+    after = -np.inf
+    for first in range(0, len(times), _CHUNK_ROWS):
+        last = float(times[min(first + _CHUNK_ROWS, len(times)) - 1])
+        low = float(times[max(first - _CHUNK_ROWS, 0)])
+        if last > after:
+            yield [item.select((item.times >= low) & (item.times <= last)) for item in ordered], after
+        after = last

@@ -1,0 +1,357 @@
+"""Answers of a fit: predictions, samples, the log evidence and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements
+from lodekit.data.sources import load_arrays
+from lodekit.errors import DataError, LodekitError
+from lodekit.prior.observables import Observables
+from lodekit.results.fit import Fit
+from lodekit.results.forecast import forecast
+from lodekit.support.arguments import (
+    check_count,
+    check_finite,
+    check_memory,
+    check_seed,
+    includes_parameter_uncertainty,
+    parse_parameter_values,
+)
+
+__all__ = [
+    "format_prediction",
+    "log_evidence",
+    "parse_observables",
+    "predict",
+    "sample",
+    "score",
+]
+
+Array = NDArray[np.float64]
+
+
+def predict(
+    fit: Fit,
+    t: ArrayLike | None = None,
+    observable: str | Sequence[str] | None = None,
+    return_std: bool = False,
+    return_cov: bool = False,
+    *,
+    parameters: str = "uncertain",
+    record: str | int | None = None,
+    ahead: int | str | None = None,
+) -> Any:
+    """Return the posterior mean, and standard deviations or covariances on request.
+
+    All are of the observables themselves, without noise, and in the user's units. Deviations count that everything was
+    estimated: to the posterior covariance is added what the uncertainty of all that was learned does to the mean.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times, in any order; dates where the fit had dates. None with `ahead`.
+    observable : str or sequence of str, optional
+        Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default,
+        with `ahead` all that was measured.
+    return_std, return_cov : bool
+        Whether standard deviations, or covariances, are wanted as well.
+    parameters : {"uncertain", "fixed"}
+        Whether deviations count the uncertainty of all that was learned, or hold at the learned values.
+    record : str or int, optional
+        Which record, by its name, or by its number counted from zero; needed where there are several.
+    ahead : int or str, optional
+        So many rows ahead, at the times of the record where all these observables were measured, in order: each from
+        what was measured up to so many rows before, at learned values; the first ones from the prior. A text is a time:
+        ``"24 h"``, or ``"24"`` in the unit of the record. With the Markov engine all that was measured before counts;
+        with others, of more than 1000, 500 at least. Deviations follow errors before, unless parameters are fixed.
+
+    Returns
+    -------
+    mean : array, shape (n, channels), or (n,) for an observable given as text
+    std : array of the same shape, where it is asked for
+    cov : array, shape (n, channels, n, channels), or (n, n), where it is asked for
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.predict([0.5, 1.5]).shape
+    (2, 2)
+    >>> speed, std = gp.predict([0.5, 1.5], "x'", return_std=True)
+    >>> speed.shape, std.shape
+    ((2,), (2,))
+    """
+    fit = fit.for_record(record)
+    if ahead is not None:
+        if t is not None or return_cov:
+            raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
+        texts, single = parse_observables(fit, fit.measurements.names if observable is None else observable)
+        return forecast(
+            fit, texts, ahead, includes_parameter_uncertainty(parameters), single=single, return_std=return_std
+        )
+    if t is None:
+        raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
+    return _predict_record(fit, t, observable, return_std, return_cov, includes_parameter_uncertainty(parameters))
+
+
+def _predict_record(
+    fit: Fit, t: ArrayLike, observable: Any, return_std: bool, return_cov: bool, include_uncertainty: bool
+) -> Any:
+    """Return what `predict` is asked for, of one record at any times."""
+    texts, single = parse_observables(fit, observable)
+    times, observables = fit.parse_times(t), fit.observables(texts)
+    if not len(times):
+        shape = 0, len(texts)
+        parts = [np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)]
+        return format_prediction(parts, times, single=single)
+    with np.errstate(all="ignore"):
+        missed = np.array([fit.unexplained_std.get(text, 0.0) if include_uncertainty else 0.0 for text in texts])
+        parts = _moments(fit, observables, times, include_uncertainty, return_std, return_cov, missed)
+    return format_prediction(parts, times, single=single)
+
+
+def _moments(
+    fit: Fit,
+    observables: Observables,
+    times: Array,
+    include_uncertainty: bool,
+    return_std: bool,
+    return_cov: bool,
+    unexplained_std: Array,
+) -> list[Array]:
+    """Return the mean, (n, o), and where they are asked for deviations, (n, o), and covariances, (n, o, n, o).
+
+    What the fit misses of an observable, in deviations of shape (o,), is added as if it were independent at each time.
+    """
+    mean = fit.posterior.mean(observables, times)
+    found = [mean]
+    slopes, left = np.zeros((0, *mean.shape)), fit.residual_dof_fraction if include_uncertainty else 1.0
+    if include_uncertainty and (return_std or return_cov):
+        slopes = fit.parameter_uncertainty.mean_shifts(observables, times)
+    if return_std:
+        variance = fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0)
+        found.append(np.sqrt(variance + unexplained_std**2))
+    if return_cov:
+        check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
+        covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
+        places = np.arange(mean.size)
+        covariance.reshape(mean.size, mean.size)[places, places] += np.tile(unexplained_std**2, len(times))
+        found.append(covariance)
+    return found
+
+
+def format_prediction(parts: Sequence[Array], times: Array, *, single: bool) -> Any:
+    """Return what was asked for, one array or several; raise where it is not finite.
+
+    Parameters
+    ----------
+    parts : sequence of arrays, shape (n, o) or, of covariances, (n, o, n, o)
+    times : array, shape (n,)
+    single : bool
+        Whether one observable was asked for as text: it has no axis of its own then.
+    """
+    for part in parts:
+        check_finite(part, times)
+    shown = [(part[:, 0, :, 0] if part.ndim == 4 else part[:, 0]) if single else part for part in parts]
+    return shown[0] if len(shown) == 1 else tuple(shown)
+
+
+def sample(
+    fit: Fit,
+    t: ArrayLike,
+    size: int = 1,
+    random_state: int | None = None,
+    observable: str | Sequence[str] | None = None,
+    *,
+    parameters: str = "uncertain",
+    return_parameters: bool = False,
+    record: str | int | None = None,
+) -> Any:
+    """Return functions drawn from the posterior, without noise and in the user's units.
+
+    Each is drawn at parameters and hyperparameters of its own, drawn from what the data say about them: it is a
+    solution of the equations at these parameters.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times, in any order.
+    size : int
+        How many functions.
+    random_state : int, optional
+        Seed of the draws.
+    observable : str or sequence of str, optional
+        As in `predict`.
+    parameters : {"uncertain", "fixed"}
+        Whether each function has parameters of its own, or all have the learned ones. The former takes a posterior
+        for each function.
+    return_parameters : bool
+        Whether the parameters of the system are wanted as well, of each function.
+    record : str or int, optional
+        As in `predict`. With the same seed, functions of different records have the same parameters.
+
+    Returns
+    -------
+    drawn : array, shape (size, n, channels), or (size, n) for an observable given as text
+    parameters : dict of str to array, shape (size,), where they are asked for
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> drawn, own = gp.sample([0.0, 1.0, 2.0], size=5, random_state=0, return_parameters=True)
+    >>> drawn.shape, own["a"].shape
+    ((5, 3, 1), (5,))
+    """
+    fit = fit.for_record(record)
+    texts, single = parse_observables(fit, observable)
+    times, observables, uncertain = (
+        fit.parse_times(t),
+        fit.observables(texts),
+        includes_parameter_uncertainty(parameters),
+    )
+    check_count("size", size)
+    check_seed(random_state)
+    check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
+    generator = np.random.default_rng(random_state)
+    with np.errstate(all="ignore"), fit.setup.limit_threads():
+        drawn, theta = _sample_functions(fit, observables, times, int(size), generator, include_uncertainty=uncertain)
+    check_finite(drawn.transpose(1, 0, 2), times)
+    found = drawn[:, :, 0] if single else drawn
+    return (found, dict(zip(fit.layout.names, theta.T, strict=True))) if return_parameters else found
+
+
+def _sample_functions(
+    fit: Fit,
+    observables: Observables,
+    times: Array,
+    size: int,
+    generator: np.random.Generator,
+    *,
+    include_uncertainty: bool,
+) -> tuple[Array, Array]:
+    """Return functions, each drawn at a point of its own, shape (size, n, o), and their parameters, (size, p)."""
+    if not include_uncertainty or not fit.layout.size or not len(times):
+        drawn = np.zeros((size, 0, observables.count))
+        if len(times):
+            drawn = fit.posterior.sample(observables, times, size, generator)
+        return drawn, np.tile(fit.hyperparameters.theta, (size, 1))
+    fit.require_full_record("functions at other parameters (use parameters='fixed')")
+    theta, parts = [], []
+    # Every function has a generator of its own, so that it does not depend on the times of the others.
+    others = generator.spawn(size)
+    for (point, posterior), own in zip(
+        fit.parameter_uncertainty.sample_posteriors(size, generator), others, strict=True
+    ):
+        theta.append(fit.layout.unpack(point).theta)
+        mean = posterior.mean(observables, times)
+        parts.append(mean + (posterior.sample(observables, times, 1, own) - mean) / np.sqrt(fit.residual_dof_fraction))
+    return np.concatenate(parts), np.array(theta)
+
+
+def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:
+    """Return the log evidence at the learned hyperparameters, with some parameters changed, and its gradient.
+
+    Parameters
+    ----------
+    values : dict of str to float, optional
+        Parameters of the system to change; all others stay as learned.
+    return_gradient : bool
+        Whether derivatives in the parameters of the system are wanted as well, as a dict of str to float.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> gp.log_evidence() > gp.log_evidence({"a": 2.0})
+    True
+    """
+    names, theta = fit.layout.names, fit.hyperparameters.theta.copy()
+    for name, value in parse_parameter_values(names, values).items():
+        theta[names.index(name)] = value
+    fit.require_full_record("log evidences")
+    found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
+    # What open modes cost less than in the search is the same at all values.
+    value = found.value + (fit.log_evidence - fit.posterior.value)
+    if return_gradient:
+        return value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
+    return value
+
+
+def score(
+    fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None, *, record: str | int | None = None
+) -> float:
+    """Return the mean log predictive density of new measurements: noise, and the uncertainty of all that was learned.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), or Observations
+        Times.
+    Y : array (n, channels), dict of observable to array, or DataFrame
+        Measurements in the user's units, NaN for missing ones; left out with Observations. Samples of known inputs
+        add to those of the fit.
+    noise_std : number, array or dict, optional
+        Standard deviations of their noise; by default the learned level, or the typical known noise of the data that
+        were fitted.
+    record : str or int, optional
+        The record that they belong to, as in `predict`.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.score([1.5], {"x": [1.5]}) > gp.score([1.5], {"x": [9.0]})
+    True
+    """
+    fit = fit.for_record(record)
+    total, count = 0.0, 0
+    new = Measurements.from_observations(load_arrays(fit.system.plain_channels, t, Y, noise_std, fit.clock)[0])
+    reader = fit.setup.observable_compiler
+    if fit.measurements.inputs:
+        # New samples of an input add to those of the fit.
+        new = new.with_known_inputs({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
+        reader = replace(reader, inputs=fit.measurements.merge_inputs(new))
+    if not any(len(series.times) for series in new.series):
+        raise DataError("expected measurements beside those of known inputs, got none")
+    for series in new.series:
+        observables = reader.compile_unscaled([series.observable], fit.prior.units)
+        mean = fit.posterior.mean(observables, series.times)[:, 0]
+        noise = series.noise_std_for_level(fit.typical_noise(series.observable))
+        slopes = fit.parameter_uncertainty.mean_shifts(observables, series.times)[:, :, 0]
+        variance = fit.posterior.variance(observables, series.times)[:, 0] / fit.residual_dof_fraction
+        variance += np.sum(slopes**2, axis=0) + noise**2
+        if not (variance > 0).all():
+            raise DataError("the predictive density is infinite without noise; give noise_std= for the new data")
+        total += float(np.sum(-0.5 * (series.values - mean) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)))
+        count += len(mean)
+    return total / count
+
+
+def parse_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """Return observables as texts, and whether a single one was asked for.
+
+    Parameters
+    ----------
+    fit : Fit
+    observable : str or sequence of str, optional
+        What the user gave; all channels where it is None.
+    """
+    if observable is None:
+        return fit.setup.channels, False
+    if isinstance(observable, str):
+        return [observable], True
+    if not isinstance(observable, Iterable):
+        raise LodekitError(f"expected an observable as text, or a list of texts, got {type(observable).__name__}")
+    texts = [str(text) for text in observable]
+    if not texts:
+        raise LodekitError("expected at least one observable, got an empty list")
+    return texts, False

@@ -1,0 +1,175 @@
+"""What is left over: of the equations in closed form, and of the measurements; and what the latter tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.diagnostics.messages import Findings
+from lodekit.errors import EquationError, LodekitError
+from lodekit.prior.disturbances import WHITE_NOISE
+from lodekit.prior.observables import EquationResiduals, build_equation_residuals
+from lodekit.results.fit import Fit
+from lodekit.results.prediction import predict, sample
+
+__all__ = ["diagnose", "equation_residual", "residuals"]
+
+Array = NDArray[np.float64]
+
+
+def equation_residual(
+    fit: Fit,
+    t: ArrayLike | None = None,
+    *,
+    samples: int = 0,
+    random_state: int | None = None,
+    relative: bool = False,
+    record: str | int | None = None,
+) -> Array:
+    """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
+
+    Also called `equation_residual`; what is left of the measurements is `residuals`, in the plural. Derivatives come
+    from the model itself, so this shows that its algebra and its rounding are right, not that its curves are:
+    `certificate` differentiates the curves. White noise has no values: an equation that holds it is one observable, in
+    which it cancels, and is divided by those of its terms that have values.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times.
+    samples : int
+        How many samples to take instead of the mean, each with its own parameters; zero takes the mean.
+    random_state : int, optional
+        Seed of the samples.
+    relative : bool
+        Whether what is left is divided by the sum of the sizes of the terms of its equation.
+    record : str or int, optional
+        As in `predict`.
+
+    Returns
+    -------
+    array, shape (n, equations), or (samples, n, equations)
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
+    True
+    """
+    if t is None:
+        raise LodekitError(
+            "residual(t) is what curves leave of the equations at times t, and needs these; measured minus predicted "
+            "values are residuals(), in the plural, and diagnose() says what they tell"
+        )
+    fit = fit.for_record(record)
+    equations, times = build_equation_residuals(fit.system), fit.parse_times(t)
+    if WHITE_NOISE in fit.prior.disturbances.values():
+        return _residual_with_white_noise(fit, equations, times, samples, random_state, relative=relative)
+    if not samples:
+        mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
+        left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
+        return left
+    values, theta = _sample_with_parameters(fit, times, samples, random_state, equations.observables)
+    parts = [
+        equations.residual(each, times, value[None], relative=relative)
+        for each, value in zip(theta, values, strict=True)
+    ]
+    return np.asarray(np.concatenate(parts))
+
+
+def _sample_with_parameters(
+    fit: Fit, times: Array, size: int, seed: int | None, texts: Sequence[str]
+) -> tuple[Array, Array]:
+    """Return drawn functions, shape (size, n, o), and the parameters of each, (size, p)."""
+    values, own = sample(fit, times, size, seed, texts, return_parameters=True)
+    return values, np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((size, 0))
+
+
+def _residual_with_white_noise(
+    fit: Fit, equations: EquationResiduals, times: Array, samples: int, seed: int | None, *, relative: bool
+) -> Array:
+    """Return what is left of equations of which some terms have no values, though each as a whole has."""
+    exist = []
+    for number, text in enumerate(equations.observables):
+        try:
+            fit.observables([text])
+        except EquationError:
+            continue
+        exist.append(number)
+    sides = [(equation.text, equation.right is None) for equation in fit.system.written]
+    texts = [text if zero else f"({text.split('=')[0]}) - ({text.split('=')[1]})" for text, zero in sides]
+    asked = [*texts, *(equations.observables[number] for number in exist)]
+    if samples:
+        values, theta = _sample_with_parameters(fit, times, samples, seed, asked)
+    else:
+        values, theta = np.asarray(predict(fit, times, asked))[None], fit.hyperparameters.theta[None]
+    left = values[:, :, : len(texts)]
+    if relative:
+        terms = np.zeros((*values.shape[:2], len(equations.derivatives)))
+        terms[:, :, exist] = values[:, :, len(texts) :]
+        sizes = [equations.magnitudes(each, times, value[None])[0] for each, value in zip(theta, terms, strict=True)]
+        left = left / np.where(np.array(sizes) > 0, np.array(sizes), 1.0)
+    return np.asarray(left if samples else left[0])
+
+
+def residuals(
+    fit: Fit, *, standardized: bool = False, record: str | int | None = None
+) -> dict[str, tuple[Array, Array]]:
+    """Return what is left of the measurements: measured minus predicted values, with their times, by observable.
+
+    `diagnose` says what they tell, and `plot_residuals` draws them; where free functions bend the curve to the data,
+    both look at innovations instead. What curves leave of the equations is `equation_residual`, in the singular.
+
+    Parameters
+    ----------
+    standardized : bool
+        Whether they are divided by the standard deviation of the noise, learned or known; exact values are left out.
+    record : str or int, optional
+        As in `predict`.
+
+    Returns
+    -------
+    dict of str to (times, values)
+        Two arrays of shape (n,), in the order of the measurements; n may differ from observable to observable.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> times, values = gp.residuals()["x"]
+    >>> times.tolist(), bool(abs(values).max() < 0.2)
+    ([0.0, 1.0, 2.0, 3.0], True)
+    """
+    fit = fit.for_record(record)
+    if fit.measurements.has_only_statistics:
+        raise LodekitError("the measurements were summed and not kept, so there are no residuals")
+    found = {}
+    for item in fit.measurements.series:
+        left = item.values - np.asarray(predict(fit, item.times, item.observable))
+        noise = item.noise_std_for_level(fit.typical_noise(item.observable))
+        kept = noise > 0 if standardized else np.ones(len(left), dtype=bool)
+        found[item.observable] = item.times[kept], left[kept] / (noise[kept] if standardized else 1.0)
+    return found
+
+
+def diagnose(fit: Fit) -> Findings:
+    """Return what residuals say about the fit: one sentence for each observable, with the numbers behind it.
+
+    Without free functions these are the residuals of the fitted curve; with them innovations, each measurement against
+    its prediction from those before, because a curve that bends to the data leaves less than the noise, and correlated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.linspace(0, 10, 80)
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> x = np.exp(-0.5 * t) + 0.01 * np.random.default_rng(0).standard_normal(80)
+    >>> found = lk.LODEGP(system, random_state=0).fit(t, x).diagnose()
+    >>> found.is_independent, found.sentences[0][:43]
+    (True, 'residuals of x look like independent noise ')
+    """
+    return Findings.of(fit.diagnosis, fit.clock.unit)

@@ -1,0 +1,513 @@
+"""Motions that nobody has measured: inputs and starts as users write them, and what a system does then.
+
+Random solutions of a system, drawn from its prior, to try things on.
+
+What if: the learned system under inputs that were never applied, from rest or from where the record was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.data.records import Scaling
+from lodekit.errors import DataError, LodekitError
+from lodekit.fitting.settings import resolve_parameter_value
+from lodekit.inference.kalman.state_space import disturbance_response_variance
+from lodekit.prior.draws import sample_prior, unit_variance_hyperparameters
+from lodekit.prior.kernels import parse_kernel
+from lodekit.prior.modes import ModeGroup, list_mode_groups, mode_group_index
+from lodekit.prior.observables import ObservableCompiler, Observables
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.fit import Fit
+from lodekit.results.prediction import format_prediction, parse_observables
+from lodekit.support.arguments import (
+    as_times,
+    check_count,
+    check_finite,
+    check_positive,
+    check_seed,
+    includes_parameter_uncertainty,
+    parse_parameter_values,
+)
+from lodekit.system.system import System
+
+__all__ = ["DeterministicResponse", "parse_initial_values", "parse_input", "simulate", "simulate_response"]
+
+
+Array = NDArray[np.float64]
+#: Relative to the largest, what given values say about modes below this is rounding.
+_PINV_TOLERANCE = 1e-12
+#: Relative to its size, a value at the start that is missed by more is contradicted.
+_CONSISTENCY_TOLERANCE = 1e-6
+#: Singular values of rows of length one below this are rounding.
+_RANK_TOLERANCE = 1e-9
+
+
+def parse_input(
+    name: str,
+    given: Any,
+    kind: HoldType,
+    requested_times: Array | None,
+    read_times: Callable[[Any], Array],
+    start_time: float = 0.0,
+) -> InputSignal:
+    """Return an input from what the user gave.
+
+    Parameters
+    ----------
+    name : str
+        Of the input, for messages.
+    given : (times, values), values at the times that are asked for, number, or InputSignal
+    kind : {"hold", "linear"}
+        What it does between samples.
+    requested_times : array, shape (n,), optional
+        The times that are asked for, in any order, where they are the same for all.
+    read_times : function
+        From times of the user to an array.
+    start_time : float
+        When the only sample of a constant is.
+
+    Examples
+    --------
+    >>> read_signal("u", [1.0, 2.0, 3.0], "hold", np.array([2.0, 0.0, 1.0]), np.asarray).values.tolist()
+    [2.0, 3.0, 1.0]
+    """
+    if isinstance(given, InputSignal):
+        return given
+    if _is_number(given):
+        return InputSignal([start_time], [float(given)], kind)
+    count = 0 if requested_times is None else len(requested_times)
+    # Two numbers would be a time and a value, where two values may be meant.
+    if (
+        requested_times is not None
+        and isinstance(given, np.ndarray | list)
+        and np.ndim(given) == 1
+        and len(given) == count > 2
+    ):
+        order = np.argsort(requested_times, kind="stable")
+        return InputSignal(requested_times[order], np.asarray(given)[order], kind)
+    if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
+        got = "a function; take its values, (times, u(times))" if callable(given) else type(given).__name__
+        if isinstance(given, list | tuple | np.ndarray):
+            got = f"{len(given)} values without times" + (f", for {count} times" if count else "")
+        raise LodekitError(
+            f"expected (times, values), values at the times t, or a number for the input {name}, got {got}"
+        )
+    return InputSignal(read_times(given[0]), given[1], kind)
+
+
+def parse_initial_values(initial_values: Any) -> dict[str, float]:
+    """Return values at the start by observable, from what the user gave; raise where they are none.
+
+    Parameters
+    ----------
+    initial_values : dict of str to float
+    """
+    if not isinstance(initial_values, Mapping):
+        raise LodekitError(
+            f"expected start as a dict of observables to values, such as {{'x': 1.0}}, got {initial_values!r}"
+        )
+    for name, value in initial_values.items():
+        if not _is_number(value) or not np.isfinite(value):
+            raise LodekitError(f"expected a finite number for the start of {name}, got {value!r}")
+    return {name: float(value) for name, value in initial_values.items()}
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, Real) and not isinstance(given, bool)
+
+
+@dataclass(frozen=True)
+class DeterministicResponse:
+    """What a system does after a time at which it starts, from rest or from given values, where nothing is random.
+
+    Parameters
+    ----------
+    observables : Observables
+        What is asked for; their time begins at the start.
+    times : array, shape (n,)
+        When it is asked for.
+    initial_values : dict of str to float
+        Values at the start, by observable; none from rest.
+    initial_observables : Observables or None
+        The observables that have these values.
+    rest_observables : tuple of Observables
+        What is as at rest as far as the values leave it open, what comes first before what comes later.
+    """
+
+    observables: Observables
+    times: Array
+    initial_values: Mapping[str, float]
+    initial_observables: Observables | None = None
+    rest_observables: tuple[Observables, ...] = ()
+
+    @classmethod
+    def from_texts(
+        cls,
+        reader: ObservableCompiler,
+        texts: Sequence[str],
+        times: Array,
+        initial_values: Mapping[str, float],
+        units: Scaling,
+    ) -> Self:
+        """Return the motion of a system.
+
+        What given values leave open is as at rest: other channels first, then derivatives.
+
+        Parameters
+        ----------
+        reader : ObservableReader
+            Of the system, with its inputs and disturbances.
+        texts : sequence of str
+            The observables that are asked for.
+        times : array, shape (n,)
+        initial_values : dict of str to float
+        units : Units
+            Of time; it begins at the start.
+        """
+        observables = reader.compile_unscaled(texts, units)
+        if not initial_values:
+            return cls(observables, times, initial_values)
+        names = [name for name in reader.system.plain_channels if name not in (*reader.inputs, *reader.disturbances)]
+        count = len(mode_group_index(list_mode_groups(observables.compiled)))
+        others = [name for name in names if name not in initial_values]
+        levels = [others, *([name + "'" * order for name in names] for order in range(1, count))]
+        rest = tuple(reader.compile_unscaled(level, units) for level in levels if level)
+        return cls(observables, times, initial_values, reader.compile_unscaled(list(initial_values), units), rest)
+
+    @property
+    def groups(self) -> tuple[ModeGroup, ...]:
+        """The modes of the system."""
+        return list_mode_groups(self.observables.compiled)
+
+    def mean(self, hyper: Hyperparameters) -> Array:
+        """Return the observables at all times, shape (n, o)."""
+        own, groups = self.observables.evaluate(hyper.theta), self.groups
+        means, _ = self.observables.means(own, self.times, with_jacobian=False)
+        mean = np.stack(means, axis=1)
+        if self.initial_observables is None or not groups:
+            return mean
+        weights, _ = self._solve_mode_weights(self.initial_observables, hyper)
+        scaled = self.observables.units.scale_times(self.times)
+        modes, _ = self.observables.mode_basis(own, groups, scaled, with_jacobian=False)
+        return np.asarray(mean + np.stack([part @ weights for part in modes], axis=1))
+
+    def check_initial_values(self, hyper: Hyperparameters) -> None:
+        """Raise where equations and inputs contradict the values at the start."""
+        if self.initial_observables is not None and self._solve_mode_weights(self.initial_observables, hyper)[1].any():
+            wanted = ", ".join(f"{name} = {value:g}" for name, value in self.initial_values.items())
+            raise LodekitError(
+                f"the equations and the inputs do not let the system start at {wanted}; expected values of what they "
+                "leave open there: leave some out"
+            )
+
+    def _solve_mode_weights(
+        self, initial_observables: Observables, hyper: Hyperparameters
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """Return the weights of the modes that bring the given values about, and which values they miss."""
+        at, roots = np.array([initial_observables.units.start]), hyper.mode_amplitudes[mode_group_index(self.groups)]
+        values = np.array(list(self.initial_values.values()))
+        known = np.concatenate(
+            initial_observables.means(initial_observables.evaluate(hyper.theta), at, with_jacobian=False)[0]
+        )
+        design = self._mode_matrix(initial_observables, hyper) * roots
+        wanted = values - known
+        # The smallest modes, in units of their deviations, that bring the values about.
+        weights = np.linalg.pinv(design, rcond=_PINV_TOLERANCE) @ wanted
+        size = np.abs(values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
+        missed = np.abs(design @ weights - wanted) > _CONSISTENCY_TOLERANCE * size
+        free = _null_space(_normalize_rows(design))
+        for level in self.rest_observables:
+            # At rest no mode moves anything: what the values leave open is told by that, one level after the other.
+            rows = _normalize_rows(self._mode_matrix(level, hyper) * roots)
+            left, sizes, right = np.linalg.svd(rows @ free, full_matrices=False)
+            usable = sizes > _RANK_TOLERANCE
+            told = (left[:, usable].T @ (rows @ weights)) / sizes[usable]
+            weights = weights - free @ (right[usable].T @ told)
+            free = free @ _null_space(rows @ free)
+        return roots * weights, missed
+
+    def _mode_matrix(self, observables: Observables, hyper: Hyperparameters) -> Array:
+        """Return what each mode adds to observables at the start, shape (o, modes)."""
+        own = observables.evaluate(hyper.theta)
+        return np.concatenate(observables.mode_basis(own, self.groups, np.zeros(1), with_jacobian=False)[0])
+
+
+def _normalize_rows(rows: Array) -> Array:
+    """Return rows of length one; those of nothing stay."""
+    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(size > 0, size, 1.0))
+
+
+def _null_space(rows: Array) -> Array:
+    """Return an orthonormal basis of what rows do not see, as columns."""
+    _, sizes, right = np.linalg.svd(rows)
+    seen = int(np.sum(sizes > _RANK_TOLERANCE * max(float(sizes.max(initial=0.0)), 1.0)))
+    return np.asarray(right[seen:].T)
+
+
+def simulate(
+    system: System,
+    t: ArrayLike,
+    values: Mapping[str, float] | None = None,
+    *,
+    observable: str | Sequence[str] | None = None,
+    latent: str = "se",
+    lengthscale: float | None = None,
+    size: int = 1,
+    random_state: int | None = None,
+) -> Array:
+    """Return random solutions of a system, shape (size, n, channels); what is random in them varies by about one.
+
+    Parameters
+    ----------
+    system : System
+    t : array-like, shape (n,)
+        Times, in any order.
+    values : dict of str to float, optional
+        Values of the parameters; fixed and start values of the system stand in for those that are missing.
+    observable : str or sequence of str, optional
+        Observables to return instead of the channels; the last axis stays where there is one.
+    latent : str
+        Covariance of all free functions: ``"se"``, or ``"matern-p/2"`` with odd p.
+    lengthscale : float, optional
+        Of the free functions, in the user's unit of time; a fifth of the time from first to last by default.
+    size : int
+        How many solutions.
+    random_state : int, optional
+        Seed of the draws.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> drawn = simulate(lk.System("x' = v"), [0.0, 1.0, 2.0], size=4, random_state=0)
+    >>> drawn.shape
+    (4, 3, 2)
+    """
+    times = as_times(t)
+    if not len(times):
+        raise LodekitError("expected at least one time, got none")
+    check_count("size", size)
+    check_seed(random_state)
+    span = float(np.ptp(times)) or 1.0
+    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
+    known = parse_parameter_values(system.parameters, values)
+    names = [observable] if isinstance(observable, str) else list(observable or system.plain_channels)
+    units = Scaling(float(times.min()), span, np.ones(len(names)))
+    observables = ObservableCompiler(system).compile(names, units)
+    theta = np.array([resolve_parameter_value(system, name, known) for name in observables.compiled.parameters])
+    latents = (parse_kernel(latent),) * system.free_functions
+    with np.errstate(all="ignore"):
+        hyper = unit_variance_hyperparameters(observables, latents, theta, length / span)
+        drawn = sample_prior(observables, latents, hyper, times, int(size), np.random.default_rng(random_state))
+    check_finite(drawn.transpose(1, 0, 2), times)
+    return drawn
+
+
+_INITIAL_CONDITIONS = ("rest", "begin", "end")
+#: Means are differenced between points so many standard deviations to either side of the estimate.
+_DIFFERENCE_STEP = 0.1
+
+
+def simulate_response(
+    fit: Fit,
+    t: ArrayLike,
+    inputs: Mapping[str, Any] | None = None,
+    start: str | Mapping[str, float] = "rest",
+    observable: str | Sequence[str] | None = None,
+    return_std: bool = False,
+    *,
+    parameters: str = "uncertain",
+    record: str | int | None = None,
+) -> Any:
+    """Return how the learned system responds to new inputs, and standard deviations on request.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times, in any order; dates where the fit had dates.
+    inputs : dict of str to (times, values), values at the times `t`, number, or InputSignal
+        New inputs, by channel. They do between samples what the fitted ones do.
+    start : {"rest", "begin", "end"} or dict of str to float
+        Where the system starts. ``"rest"``: with all modes and free functions zero before the first of all times, and
+        inputs that begin there. A dict of observables to values, such as ``{"y": 20.0}``: from these values at the
+        first of all times; what they leave open is as at rest: other channels first, then derivatives, which are zero
+        unless an input sets them off at that very time. ``"begin"``: as the record began, with these inputs in the
+        place of the old ones. ``"end"``: as the record ended; new inputs follow the old ones.
+    observable : str or sequence of str, optional
+        As in `predict`.
+    return_std : bool
+        Whether standard deviations are wanted as well.
+    parameters : {"uncertain", "fixed"}
+        Whether deviations count the uncertainty of all that was learned.
+    record : str or int, optional
+        As in `predict`; needed where there are several and the system starts as one of them began or ended.
+
+    Returns
+    -------
+    mean : array, shape (n, channels), or (n,) for an observable given as text
+    std : array of the same shape, where it is asked for
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.arange(40.0)
+    >>> u = np.where(t < 10, 0.0, 1.0)
+    >>> y = np.where(t < 10, 0.0, 1 - np.exp(-(t - 10) / 5)) + 0.01 * np.sin(7 * t)
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
+    >>> y = gp.simulate([0.0, 50.0], inputs={"u": 3.0}, observable="y")
+    >>> bool(abs(y[0]) < 0.01 and abs(y[1] - 3) < 0.1)
+    True
+    """
+    if not fit.measurements.inputs:
+        raise LodekitError("this fit has no known inputs; expected one that was made with inputs={'u': 'hold'}")
+    # All records share what was learned.
+    fit = fit.record_fits[0] if _is_new_start(start) and record is None else fit.for_record(record)
+    texts, single = parse_observables(fit, observable)
+    times, uncertain = fit.parse_times(t), includes_parameter_uncertainty(parameters)
+    mean, variance = _simulate_moments(
+        fit, texts, times, _parse_inputs(fit, inputs, times), start, include_uncertainty=uncertain
+    )
+    return format_prediction([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
+
+
+def _is_new_start(start: object) -> bool:
+    """Return whether the system starts from rest or from values, and not where the record was; or raise."""
+    if isinstance(start, Mapping):
+        return True
+    if not isinstance(start, str) or start not in _INITIAL_CONDITIONS:
+        raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
+    return start == "rest"
+
+
+def _simulate_moments(
+    fit: Fit,
+    texts: Sequence[str],
+    times: Array,
+    new_inputs: Mapping[str, InputSignal],
+    start: Any,
+    *,
+    include_uncertainty: bool,
+) -> tuple[Array, Array]:
+    """Return means and variances, (n, o), from wherever the system starts."""
+    if not len(times):
+        return np.zeros((0, len(texts))), np.zeros((0, len(texts)))
+    with np.errstate(all="ignore"):
+        follow = _start_from_values if _is_new_start(start) else _continue_record
+        return follow(fit, texts, times, new_inputs, start, include_uncertainty=include_uncertainty)
+
+
+def _continue_record(
+    fit: Fit,
+    texts: Sequence[str],
+    times: Array,
+    new_inputs: Mapping[str, InputSignal],
+    start: str,
+    *,
+    include_uncertainty: bool,
+) -> tuple[Array, Array]:
+    """Return means and variances, (n, o), of a system that starts as the record began, or ended."""
+    signals = {
+        name: _splice_input(fit, name, signal, new_inputs.get(name), start)
+        for name, signal in fit.measurements.inputs.items()
+    }
+    observables = replace(fit.setup.observable_compiler, inputs=signals).compile_unscaled(texts, fit.prior.units)
+    mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
+    if include_uncertainty:
+        variance = variance / fit.residual_dof_fraction + np.sum(
+            fit.parameter_uncertainty.mean_shifts(observables, times) ** 2, axis=0
+        )
+    return mean, variance
+
+
+def _start_from_values(
+    fit: Fit,
+    texts: Sequence[str],
+    times: Array,
+    new_inputs: Mapping[str, InputSignal],
+    start: Any,
+    *,
+    include_uncertainty: bool,
+) -> tuple[Array, Array]:
+    """Return means and variances, (n, o), of a system that starts from rest, or from values."""
+    missing = [name for name in fit.measurements.inputs if name not in new_inputs]
+    if missing:
+        raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
+    # A constant has one sample, of all times.
+    first = min(
+        float(times.min()), *(float(signal.times[0]) for signal in new_inputs.values() if len(signal.times) > 1), np.inf
+    )
+    units = replace(fit.prior.units, start=first)
+    reader = replace(fit.setup.observable_compiler, inputs=new_inputs)
+    motion = DeterministicResponse.from_texts(
+        reader, texts, times, {} if start == "rest" else parse_initial_values(start), units
+    )
+    motion.check_initial_values(fit.hyperparameters)
+    mean = motion.mean(fit.hyperparameters)
+    variance = _parameter_variance(fit, motion) if include_uncertainty else np.zeros_like(mean)
+    if fit.prior.disturbances:
+        # They go on as they were, from rest at the start.
+        variance += disturbance_response_variance(motion.observables, fit.hyperparameters, units.scale_times(times))
+    return mean, variance
+
+
+def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]:
+    """Return new inputs by name, from what the user gave."""
+    known = fit.measurements.inputs
+    if not isinstance(inputs, Mapping):
+        got = "none" if inputs is None else type(inputs).__name__
+        raise LodekitError(
+            f"expected inputs as a dict of channels, such as inputs={{'{next(iter(known))}': 1.0}}, got {got}"
+        )
+    found = {}
+    for name, given in inputs.items():
+        if name not in known:
+            raise LodekitError(f"{name!r} is no input of this fit; expected some of {', '.join(known)}")
+        found[name] = parse_input(name, given, known[name].kind, times, fit.parse_times, fit.measurements.window[0])
+    return found
+
+
+def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: str) -> InputSignal:
+    """Return an input that is the old one, the new one, or the old one up to the end of the record."""
+    if new is None or start == "begin":
+        return old if new is None else new
+    end = fit.measurements.window[1]
+    kept, later = old.times <= end, new.times > end
+    if len(new.times) == 1 and not later.any():
+        # A number: from the end of the record on.
+        times, values = np.array([np.nextafter(end, np.inf)]), new.values
+    else:
+        times, values = new.times[later], new.values[later]
+    if not len(times):
+        raise DataError(f"expected samples of {name} after the end of the record, t = {end:g}")
+    return InputSignal(np.append(old.times[kept], times), np.append(old.values[kept], values), old.kind)
+
+
+def _parameter_variance(fit: Fit, response: DeterministicResponse) -> Array:
+    """Return the variance that the uncertainty of all that was learned gives to a motion, shape (n, o).
+
+    No measurement holds a motion that starts anew, so parameters are as uncertain as is said of them: where standard
+    errors were widened for correlated residuals, so is this.
+    """
+    uncertainty = fit.parameter_uncertainty
+    total = np.zeros((len(response.times), response.observables.count))
+    for column in uncertainty.inflated_covariance_root(fit.diagnosis.widening).T:
+        for step in (_DIFFERENCE_STEP, 0.1 * _DIFFERENCE_STEP):
+            above, below = (
+                response.mean(fit.layout.unpack(uncertainty.shifted_point(sign * step * column)))
+                for sign in (1.0, -1.0)
+            )
+            slope = (above - below) / (2.0 * step)
+            if np.isfinite(slope).all():
+                total += slope**2
+                break
+    return total

@@ -1,0 +1,809 @@
+"""Numbers that follow from estimated parameters, with standard errors to first order (the delta method).
+
+Poles and zeros as roots of matrix pencils, with derivatives in the parameters.
+
+Transfer functions of a fitted state space: poles, zeros, static gain, time constants and dead time with errors.
+
+The state space of a fitted system in numbers, with derivatives in the parameters and what follows from them.
+
+Times and frequencies at which responses of a fitted plant are worth looking at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eig
+
+from lodekit.data.inputs import InputSignal
+from lodekit.errors import LodekitError
+from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.input_response.response import ResponsePlan, StateMatrices
+from lodekit.results.fit import Fit
+from lodekit.support.arguments import as_float_array, as_times
+from lodekit.support.text import format_number
+from lodekit.system.state_space import StateSpace
+
+__all__ = [
+    "FittedStateSpace",
+    "TransferFunction",
+    "Uncertain",
+    "cancel_poles_and_zeros",
+    "compute_time_constants",
+    "data_frequency_band",
+    "delta_method_std",
+    "frequency_grid",
+    "generalized_eigenvalues",
+    "import_control",
+    "import_scipy_signal",
+    "pade_approximation",
+    "sort_roots",
+    "state_space",
+    "step_grid",
+    "transfer_function",
+    "transmission_zeros",
+]
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Uncertain:
+    """A number with its standard error.
+
+    Parameters
+    ----------
+    value : float or complex
+    std_error : float
+        Of a complex number that of its real part; NaN where it has none, as repeated roots have.
+    imaginary_error : float
+        That of its imaginary part.
+
+    Examples
+    --------
+    >>> Uncertain(4.0312, 0.0524)
+    4.031 +- 0.052
+    """
+
+    value: complex
+    std_error: float
+    imaginary_error: float = 0.0
+
+    def __repr__(self) -> str:
+        number, errors = complex(self.value), (self.std_error, self.imaginary_error)
+        if not number.imag:
+            return f"{format_number(number.real, errors[0])} +- {errors[0]:.2g}"
+        sign = "-" if number.imag < 0 else "+"
+        real, imaginary = format_number(number.real, errors[0]), format_number(abs(number.imag), errors[1])
+        return f"{real} {sign} {imaginary}j +- {errors[0]:.2g}, {errors[1]:.2g}j"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; what is not finite is None."""
+        number = complex(self.value)
+        found: dict[str, float | None] = {"value": number.real, "std_error": self.std_error}
+        if number.imag:
+            found |= {"imaginary": number.imag, "imaginary_error": self.imaginary_error}
+        return {key: value if value is not None and math.isfinite(value) else None for key, value in found.items()}
+
+
+def delta_method_std(jacobian: NDArray[Any], covariance: Array) -> tuple[Array, Array]:
+    """Return standard errors of real and imaginary parts, each of the shape of the numbers.
+
+    Parameters
+    ----------
+    jacobian : array, shape (p, ...)
+        Derivatives of the numbers in the parameters, real or complex.
+    covariance : array, shape (p, p)
+        Of the parameters.
+    """
+    both = []
+    for part in (np.real(jacobian), np.imag(jacobian)):
+        variance = np.einsum("p...,pq,q...->...", part, covariance, part)
+        both.append(np.sqrt(np.maximum(variance, 0.0)))
+    return both[0], both[1]
+
+
+Complex = NDArray[np.complex128]
+#: A pole and a zero this close to each other, relative to the poles, cancel.
+_CANCELLATION_TOLERANCE = 1e-7
+#: Below this, left and right eigenvectors are orthogonal: a repeated root, which has no derivative.
+_REPEATED_ROOT_TOLERANCE = 1e-7
+#: Roots this many times as large as the entries of the matrix are infinite, but for rounding.
+_INFINITE_ROOT_RATIO = 1e10
+#: An imaginary part below this, relative to the root, is rounding.
+_IMAGINARY_TOLERANCE = 1e-12
+
+
+def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[Complex, Complex]:
+    """Return finite roots of ``det(M - z E)``, shape (k,), and derivatives (p, k); NaN where roots are repeated.
+
+    Parameters
+    ----------
+    M, E : arrays, shape (n, n)
+    dM, dE : arrays, shape (p, n, n)
+        Their derivatives in the parameters.
+    """
+    if not len(M):
+        return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
+    values, left, right = eig(M, E, left=True, right=True)
+    size = max(float(np.abs(M).max()), 1.0)
+    finite = np.isfinite(values) & (np.abs(values) < _INFINITE_ROOT_RATIO * size)
+    roots, slopes = [], []
+    for k in np.flatnonzero(finite):
+        y, x = left[:, k].conj(), right[:, k]
+        below = complex(y @ E @ x)
+        above = np.einsum("i,pij,j->p", y, dM - values[k] * dE, x)
+        sound = abs(below) > _REPEATED_ROOT_TOLERANCE * float(np.linalg.norm(y) * np.linalg.norm(E @ x))
+        roots.append(values[k])
+        slopes.append(above / below if sound else np.full(len(dM), np.nan + 0j))
+    if not roots:
+        return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
+    return np.array(roots), np.stack(slopes, axis=1)
+
+
+def transmission_zeros(matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]) -> tuple[Complex, Complex]:
+    """Return the zeros of one output and one input, with derivatives: where the matrix of Rosenbrock is singular.
+
+    Parameters
+    ----------
+    matrices : (F, G, H, D, D1)
+        A column of G, a row of H, and numbers D and D1.
+    matrix_jacobians : tuple of arrays
+        Their derivatives, parameters first.
+    """
+
+    def pencil(F: Array, G: Array, H: Array, D: Any, D1: Any) -> tuple[Array, Array]:
+        leading, s = F.shape[:-2], F.shape[-1]
+        M, E = np.zeros((*leading, s + 1, s + 1)), np.zeros((*leading, s + 1, s + 1))
+        M[..., :s, :s], M[..., :s, s], M[..., s, :s], M[..., s, s] = F, G, H, D
+        E[..., s, s] = -np.asarray(D1)
+        return M, E
+
+    (M, E), (dM, dE) = pencil(*matrices), pencil(*matrix_jacobians)
+    E[: len(M) - 1, : len(M) - 1] = np.eye(len(M) - 1)
+    return generalized_eigenvalues(M, E, dM, dE)
+
+
+def cancel_poles_and_zeros(zeros: Complex, poles: Complex) -> tuple[list[int], list[int]]:
+    """Return which zeros and which poles are left when equal ones cancel.
+
+    Parameters
+    ----------
+    zeros, poles : arrays of complex
+    """
+    left = list(range(len(poles)))
+    kept = []
+    size = float(np.abs(poles).max(initial=0.0))
+    for k, zero in enumerate(zeros):
+        near = min(left, key=lambda j: abs(poles[j] - zero), default=-1)
+        if near >= 0 and abs(poles[near] - zero) <= _CANCELLATION_TOLERANCE * max(size, abs(zero)):
+            left.remove(near)
+        else:
+            kept.append(k)
+    return kept, left
+
+
+def compute_time_constants(poles: Complex, jacobian: Complex, covariance: Array) -> tuple[Uncertain, ...]:
+    """Return ``-1/p`` of real poles and ``1/|p|`` of pairs, slowest first.
+
+    Parameters
+    ----------
+    poles, jacobian : arrays of complex, shapes (k,) and (p, k)
+        With derivatives in the parameters.
+    covariance : array, shape (p, p)
+    """
+    found = []
+    for k, pole in enumerate(poles):
+        size, is_real = abs(pole), abs(pole.imag) <= _IMAGINARY_TOLERANCE * abs(pole)
+        if not is_real and pole.imag < 0:
+            continue
+        if not size:
+            found.append(Uncertain(np.inf, np.nan))
+            continue
+        change = -np.real(pole.conjugate() * jacobian[:, k]) / size**3
+        value = 1.0 / size if not is_real or pole.real < 0 else -1.0 / size
+        found.append(Uncertain(value, float(delta_method_std(change, covariance)[0])))
+    return tuple(sorted(found, key=lambda each: -abs(each.value)))
+
+
+def sort_roots(roots: Complex, jacobian: Complex, covariance: Array) -> tuple[Uncertain, ...]:
+    """Return roots with standard errors, in the order of their distance from zero.
+
+    Parameters
+    ----------
+    roots, jacobian : arrays of complex, shapes (k,) and (p, k)
+        With derivatives in the parameters.
+    covariance : array, shape (p, p)
+    """
+    # Both of a pair are as far from zero, but for rounding, whatever the unit of time.
+    order = sorted(range(len(roots)), key=lambda k: (float(f"{abs(roots[k]):.11e}"), -roots[k].imag))
+    errors = delta_method_std(jacobian, covariance)
+    found = []
+    for k in order:
+        is_real = abs(roots[k].imag) <= _IMAGINARY_TOLERANCE * abs(roots[k])
+        value = complex(roots[k].real, 0.0) if is_real else complex(roots[k])
+        found.append(Uncertain(value, float(errors[0][k]), 0.0 if is_real else float(errors[1][k])))
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class TransferFunction:
+    """How one channel responds to one input: ``numerator(s) / denominator(s) * exp(-delay s)``, at learned values.
+
+    Parameters
+    ----------
+    output, input : str
+        Channels.
+    numerator, denominator : arrays
+        Coefficients, highest power of s first; the denominator begins with one. What cancels is left out.
+    poles, zeros : tuple of Uncertain
+        The roots of both, in the order of their distance from zero.
+    time_constants : tuple of Uncertain
+        ``-1/p`` for each real pole p, and ``1/|p|`` for pairs of complex ones; slowest first, infinite at zero.
+    gain : Uncertain
+        The static gain, where a constant input leads to; infinite where it leads away (an integrator).
+    delay : Uncertain
+        The dead time; zero where there is none.
+    time_unit : str
+        Of the time, where it is known.
+    """
+
+    output: str
+    input: str
+    numerator: Array
+    denominator: Array
+    poles: tuple[Uncertain, ...]
+    zeros: tuple[Uncertain, ...]
+    time_constants: tuple[Uncertain, ...]
+    gain: Uncertain
+    delay: Uncertain
+    time_unit: str = ""
+
+    def at(self, frequencies: ArrayLike) -> NDArray[np.complex128]:
+        """Return the frequency response, dead time included; infinite on a pole.
+
+        Parameters
+        ----------
+        frequencies : array-like
+            In radians per unit of time.
+        """
+        s = 1j * np.asarray(frequencies, dtype=float)
+        below = np.polyval(self.denominator, s)
+        is_pole = below == 0
+        found = np.polyval(self.numerator, s) / np.where(is_pole, 1.0, below) * np.exp(-s * self.delay.value)
+        return np.where(is_pole, np.inf, found)
+
+    def to_scipy(self, *, order: int | None = None) -> Any:
+        """Return a ``scipy.signal.TransferFunction``, without the dead time, or with it approximated.
+
+        Parameters
+        ----------
+        order : int, optional
+            Of the approximation of the dead time by Pade; needed where there is one, because SciPy knows none.
+        """
+        numerator, denominator = self._rational(order)
+        return import_scipy_signal().TransferFunction(numerator, denominator)
+
+    def to_control(self, *, order: int | None = None) -> Any:
+        """Return a ``control.TransferFunction`` of python-control, which must be installed.
+
+        Parameters
+        ----------
+        order : int, optional
+            As in `to_scipy`.
+        """
+        numerator, denominator = self._rational(order)
+        return import_control().TransferFunction(numerator, denominator)
+
+    def _rational(self, order: int | None) -> tuple[Array, Array]:
+        delay = float(np.real(self.delay.value))
+        if not delay:
+            return self.numerator, self.denominator
+        if order is None:
+            raise LodekitError(
+                f"{self.input} acts on {self.output} after {delay:.4g}, and a rational function has no dead time; "
+                "expected order= of its approximation by Pade, such as order=3, or zero to leave it out"
+            )
+        top, bottom = pade_approximation(delay, order)
+        return np.convolve(self.numerator, top), np.convolve(self.denominator, bottom)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "output": self.output,
+            "input": self.input,
+            "numerator": self.numerator.tolist(),
+            "denominator": self.denominator.tolist(),
+            "poles": [each.to_dict() for each in self.poles],
+            "zeros": [each.to_dict() for each in self.zeros],
+            "gain": self.gain.to_dict(),
+            "time_constants": [each.to_dict() for each in self.time_constants],
+            "delay": self.delay.to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        unit = f" {self.time_unit}" if self.time_unit else ""
+        late = f" exp(-{np.real(self.delay.value):.4g} s)" if self.delay.value else ""
+        ratio = f"({_format_polynomial(self.numerator)}) / ({_format_polynomial(self.denominator)})"
+        lines = [f"{self.output} = {ratio}{late} {self.input}", f"  static gain    {self.gain!r}"]
+        lines += [f"  time constant  {each!r}{unit}" for each in self.time_constants]
+        lines += [f"  dead time      {self.delay!r}{unit}"] if self.delay.value else []
+        lines += [f"  pole           {each!r}" for each in self.poles]
+        lines += [f"  zero           {each!r}" for each in self.zeros]
+        return "\n".join(lines)
+
+
+def _format_polynomial(coefficients: Array) -> str:
+    order = len(coefficients) - 1
+    parts = []
+    for k, value in enumerate(coefficients):
+        power = order - k
+        if value or (order == 0):
+            unit = "" if power == 0 else "s" if power == 1 else f"s^{power}"
+            number = "" if value == 1.0 and unit else f"{value:.4g}"
+            parts.append(" ".join(part for part in (number, unit) if part))
+    return " + ".join(parts).replace("+ -", "- ")
+
+
+def pade_approximation(delay: float, order: int) -> tuple[Array, Array]:
+    """Return numerator and denominator of Pade's approximation of ``exp(-delay s)``, highest power first.
+
+    Parameters
+    ----------
+    delay : float
+    order : int
+        Of both; zero for one over one.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in pade(2.0, 1)]
+    [[-1.0, 1.0], [1.0, 1.0]]
+    """
+    if isinstance(order, bool) or not isinstance(order, int) or not 0 <= order <= 20:
+        raise LodekitError(f"expected order as a whole number from 0 to 20, got {order!r}")
+    powers = [
+        math.comb(order, k) * math.factorial(2 * order - k) / math.factorial(2 * order) * delay**k
+        for k in range(order + 1)
+    ]
+    bottom = np.array(powers[::-1])
+    return bottom * (-1.0) ** np.arange(order, -1, -1), bottom
+
+
+def import_scipy_signal() -> Any:
+    """Return ``scipy.signal``, which is not loaded before somebody needs it."""
+    from scipy import signal
+
+    return signal
+
+
+def import_control() -> Any:
+    """Return python-control, or say that it is missing."""
+    try:
+        return import_module("control")
+    except ImportError:
+        raise LodekitError("python-control is not installed; try: pip install control, or use to_scipy()") from None
+
+
+#: Beyond this condition a matrix is singular: something integrates.
+_MAX_CONDITION = 1e14
+
+
+@dataclass(frozen=True, eq=False)
+class FittedStateSpace:
+    """``x' = F x + G v``, ``g = H x + D v + D1 v'`` at learned parameters, with standard errors of what follows.
+
+    Parameters
+    ----------
+    exact : StateSpace
+        The same with parameters in it.
+    names : tuple of str
+        The parameters.
+    theta : array, shape (p,)
+        Their values.
+    covariance : array, shape (p, p)
+        Their covariance; widened where residuals are correlated.
+    time_unit : str
+        Of the time, where it is known.
+    """
+
+    exact: StateSpace
+    names: tuple[str, ...]
+    theta: Array
+    covariance: Array
+    time_unit: str = ""
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array]:
+        return ScalarFunctions(self.exact.ring, self.exact.scalars).evaluate(self.theta)
+
+    def _extract_matrix(self, name: str, part: Array) -> Array:
+        """Return one of the matrices out of all their entries, or out of the derivatives of these."""
+        start = 0
+        for other, shape in self.exact.shapes.items():
+            stop = start + int(np.prod(shape))
+            if other == name:
+                return part[..., start:stop].reshape(*part.shape[:-1], *shape)
+            start = stop
+        raise LodekitError(f"unknown matrix {name!r}; expected one of {', '.join(self.exact.shapes)}")
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What each state is, as an expression in the channels."""
+        return self.exact.states
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What each column of G and D multiplies: a channel, or a delayed one."""
+        return tuple(str(name) for name in self.exact.inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The channels that respond."""
+        return self.exact.outputs
+
+    @property
+    def F(self) -> Array:
+        """How states move by themselves, states x states."""
+        return self._extract_matrix("F", self._table[0])
+
+    @property
+    def G(self) -> Array:
+        """How inputs move the states, states x inputs."""
+        return self._extract_matrix("G", self._table[0])
+
+    @property
+    def H(self) -> Array:
+        """How the channels follow from the states, outputs x states."""
+        return self._extract_matrix("H", self._table[0])
+
+    @property
+    def D(self) -> Array:
+        """What inputs add to the channels at once, outputs x inputs."""
+        return self._extract_matrix("D", self._table[0])
+
+    @property
+    def D1(self) -> Array:
+        """What slopes of inputs add to the channels, outputs x inputs."""
+        return self._extract_matrix("D1", self._table[0])
+
+    @property
+    def delays(self) -> Array:
+        """By how much later each input acts, shape (inputs,)."""
+        return self._extract_matrix("delays", self._table[0])
+
+    def slopes(self, name: str) -> Array:
+        """Return derivatives of a matrix in the parameters, parameters first.
+
+        Parameters
+        ----------
+        name : {"F", "G", "H", "D", "D1", "delays"}
+        """
+        return self._extract_matrix(name, self._table[1])
+
+    @cached_property
+    def _eigenvalues(self) -> tuple[Complex, Complex]:
+        """Those of F, shape (s,), and their derivatives in the parameters, (p, s)."""
+        slopes = self.slopes("F")
+        return generalized_eigenvalues(self.F, np.eye(len(self.F)), slopes, np.zeros_like(slopes))
+
+    @cached_property
+    def poles(self) -> tuple[Uncertain, ...]:
+        """The eigenvalues of F, in the order of their distance from zero."""
+        return sort_roots(*self._eigenvalues, self.covariance)
+
+    def to_scipy(self) -> Any:
+        """Return a ``scipy.signal.StateSpace``; raise where an input is delayed or acts by its slope."""
+        return import_scipy_signal().StateSpace(*self._undelayed_matrices("SciPy"))
+
+    def to_control(self) -> Any:
+        """Return a ``control.StateSpace`` of python-control, which must be installed."""
+        module = import_control()
+        names = {"inputs": list(self.inputs), "outputs": list(self.outputs)}
+        return module.StateSpace(*self._undelayed_matrices("python-control"), **names)
+
+    def _undelayed_matrices(self, who: str) -> tuple[Array, Array, Array, Array]:
+        if self.delays.any():
+            raise LodekitError(
+                f"the inputs act after {', '.join(f'{each:.4g}' for each in self.delays)}, and a state space of {who} "
+                "has no dead time; try transfer_function(...).to_scipy(order=3)"
+            )
+        if self.D1.any():
+            raise LodekitError(f"the channels respond to slopes of inputs, which a state space of {who} does not have")
+        return self.F, self.G, self.H, self.D
+
+    def _columns(self, output: str, input: str) -> tuple[int, list[int]]:
+        """Return the row of an output, and the columns of an input with all its delays."""
+        if output not in self.outputs:
+            raise LodekitError(f"unknown output {output!r}; expected one of {', '.join(self.outputs)}")
+        columns = [j for j, name in enumerate(self.exact.channels) if name == input]
+        if not columns:
+            known = dict.fromkeys(self.exact.channels)
+            raise LodekitError(f"unknown input {input!r}; expected one of {', '.join(known)}")
+        # An input that acts with dead time alone has a column of its own all the same, of zeros.
+        acting = [j for j in columns if any(part[:, j].any() for part in (self.G, self.D, self.D1))]
+        return self.outputs.index(output), acting or columns
+
+    def frequency_response(self, output: str, input: str, frequencies: ArrayLike) -> tuple[Complex, Complex]:
+        """Return the response to waves, shape (n,), and its derivatives in the parameters, (p, n).
+
+        Parameters
+        ----------
+        output, input : str
+            A channel that responds, and an input.
+        frequencies : array-like, shape (n,)
+            In radians per unit of time.
+        """
+        row, columns = self._columns(output, input)
+        s = 1j * as_float_array("frequencies", frequencies)
+        h, d_h = self.H[row].astype(complex), self.slopes("H")[:, row]
+        try:
+            inverse = np.linalg.inv(s[:, None, None] * np.eye(len(self.F)) - self.F)
+        except np.linalg.LinAlgError:
+            raise LodekitError("a pole lies on one of these frequencies, where the response is infinite") from None
+        left = h @ inverse
+        total, slopes = np.zeros(len(s), dtype=complex), np.zeros((len(self.theta), len(s)), dtype=complex)
+        for j in columns:
+            right = inverse @ self.G[:, j]
+            own = right @ h + self.D[row, j] + s * self.D1[row, j]
+            change = np.einsum("ni,pij,nj->pn", left, self.slopes("F"), right)
+            change += np.einsum("ni,pi->pn", left, self.slopes("G")[:, :, j])
+            change += np.einsum("pi,ni->pn", d_h, right)
+            change += self.slopes("D")[:, row, j, None] + s * self.slopes("D1")[:, row, j, None]
+            late = np.exp(-s * self.delays[j])
+            total += late * own
+            slopes += late * (change - s * own * self.slopes("delays")[:, j, None])
+        return total, slopes
+
+    def step_response(self, output: str, input: str, times: ArrayLike) -> tuple[Array, Array]:
+        """Return the response to a unit step at zero, from rest, shape (n,), and its standard errors, (n,).
+
+        Parameters
+        ----------
+        output, input : str
+            A channel that responds, and an input.
+        times : array-like, shape (n,)
+            In any order.
+        """
+        row, columns = self._columns(output, input)
+        if self.D1[row, columns].any():
+            raise LodekitError(f"{output} responds to the slope of {input}, which is infinite at a step")
+        asked = as_times(times)
+        matrices = StateMatrices(
+            self.F,
+            self.G[:, columns],
+            self.H[row : row + 1],
+            self.D[row : row + 1][:, columns],
+            self.D1[row : row + 1][:, columns],
+        )
+        changes = StateMatrices(
+            self.slopes("F"),
+            self.slopes("G")[:, :, columns],
+            self.slopes("H")[:, row : row + 1],
+            self.slopes("D")[:, row : row + 1][:, :, columns],
+            self.slopes("D1")[:, row : row + 1][:, :, columns],
+        )
+        step = InputSignal(np.array([-1.0, 0.0]), np.array([0.0, 1.0]), "hold")
+        order = np.argsort(asked, kind="stable")
+        plan = ResponsePlan([step] * len(columns), asked[order], min(-1.0, float(asked.min(initial=0.0))))
+        found = plan.respond(matrices, self.delays[columns])
+        values, errors = np.empty(len(asked)), np.empty(len(asked))
+        values[order] = found.values[0]
+        jacobian = found.jacobian(changes, self.slopes("delays")[:, columns])[:, 0]
+        errors[order] = delta_method_std(jacobian, self.covariance)[0]
+        return values, errors
+
+    def transfer_function(self, output: str, input: str) -> TransferFunction:
+        """Return how one channel responds to one input, as a ratio of polynomials with a dead time.
+
+        Parameters
+        ----------
+        output, input : str
+            A channel that responds, and an input.
+        """
+        row, columns = self._columns(output, input)
+        delays = self.delays[columns]
+        if np.ptp(delays) > 0:
+            raise LodekitError(
+                f"{input} acts on {output} with several delays, which no ratio of polynomials is; try plot_bode, or "
+                "the matrices of state_space()"
+            )
+        G, D, D1 = (getattr(self, name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
+        dG, dD, dD1 = (self.slopes(name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
+        H, dH = self.H[row], self.slopes("H")[:, row]
+        zeros, d_zeros = transmission_zeros(
+            (self.F, G, H, D[row], D1[row]), (self.slopes("F"), dG, dH, dD[:, row], dD1[:, row])
+        )
+        poles, d_poles = self._eigenvalues
+        kept_zeros, kept_poles = cancel_poles_and_zeros(zeros, poles)
+        zeros, d_zeros = zeros[kept_zeros], d_zeros[:, kept_zeros]
+        poles, d_poles = poles[kept_poles], d_poles[:, kept_poles]
+        denominator = np.real(np.poly(poles)) if len(poles) else np.ones(1)
+        numerator = np.real(np.poly(zeros)) if len(zeros) else np.ones(1)
+        numerator = numerator * self._leading_coefficient(output, input, zeros, poles)
+        errors = delta_method_std(self.slopes("delays")[:, columns[0]], self.covariance)
+        return TransferFunction(
+            output,
+            input,
+            np.atleast_1d(numerator),
+            np.atleast_1d(denominator),
+            sort_roots(poles, d_poles, self.covariance),
+            sort_roots(zeros, d_zeros, self.covariance),
+            compute_time_constants(poles, d_poles, self.covariance),
+            self._gain(row, columns),
+            Uncertain(float(delays[0]), float(errors[0])),
+            self.time_unit,
+        )
+
+    def gain(self, output: str, input: str) -> Uncertain:
+        """Return where a constant input of one leads a channel to; infinite where it leads away.
+
+        Parameters
+        ----------
+        output, input : str
+            A channel that responds, and an input.
+        """
+        return self._gain(*self._columns(output, input))
+
+    def _leading_coefficient(self, output: str, input: str, zeros: Complex, poles: Complex) -> float:
+        """Return the factor of the numerator, from the response at one frequency away from all roots."""
+        frequency = 1.0 + 2.0 * float(np.abs(np.concatenate([zeros, poles])).max(initial=1.0))
+        response, _ = self.frequency_response(output, input, [frequency])
+        _, columns = self._columns(output, input)
+        s = 1j * frequency
+        plain = response[0] * np.exp(s * self.delays[columns[0]])
+        return float(np.real(plain * np.prod(s - poles) / np.prod(s - zeros)))
+
+    def _gain(self, row: int, columns: list[int]) -> Uncertain:
+        """Return where a constant input of one leads to."""
+        G, D = self.G[:, columns].sum(1), float(self.D[row, columns].sum())
+        dG, dD = self.slopes("G")[:, :, columns].sum(2), self.slopes("D")[:, row, columns].sum(1)
+        try:
+            if len(self.F) and np.linalg.cond(self.F) > _MAX_CONDITION:
+                raise np.linalg.LinAlgError
+            right, left = np.linalg.solve(self.F, G), np.linalg.solve(self.F.T, self.H[row])
+        except np.linalg.LinAlgError:
+            return Uncertain(np.inf, np.nan)
+        slopes = dD - self.slopes("H")[:, row] @ right - dG @ left
+        slopes += np.einsum("i,pij,j->p", left, self.slopes("F"), right)
+        return Uncertain(D - float(self.H[row] @ right), float(delta_method_std(slopes, self.covariance)[0]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        found: dict[str, Any] = {name: list(getattr(self, name)) for name in ("states", "inputs", "outputs")}
+        found |= {name: getattr(self, name).tolist() for name in ("F", "G", "H", "D", "D1", "delays")}
+        return found | {"poles": [each.to_dict() for each in self.poles]}
+
+    def __repr__(self) -> str:
+        lines = [f"x{i} = {meaning}" for i, meaning in enumerate(self.states, 1)]
+        for name in ("F", "G", "H", "D", *(["D1"] if self.D1.any() else [])):
+            text = np.array2string(getattr(self, name), precision=5, suppress_small=False, prefix=f"{name} = ")
+            lines.append(f"{name} = {text}")
+        lines.append(f"inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}")
+        if self.delays.any():
+            lines.append(f"delays {', '.join(f'{each:.5g}' for each in self.delays)}")
+        return "\n".join([*lines, *(f"pole {each!r}" for each in self.poles)])
+
+
+def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = None) -> FittedStateSpace:
+    """Return how the other channels respond to inputs, as a state space in numbers at the learned parameters.
+
+    Parameters
+    ----------
+    inputs : sequence of str, or dict of str to str, optional
+        Channels that are known: ``"hold"``, as by default, or ``"linear"``. Those of the fit where it has some.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.linspace(0, 10, 60)
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> y = 3 * (1 - np.exp(-t / 2)) + 0.01 * np.sin(40 * t)
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(60)})
+    >>> space = gp.state_space()
+    >>> space.F.shape, space.to_scipy().A.shape, bool(abs(space.poles[0].value + 0.5) < 0.01)
+    ((1, 1), (1, 1), True)
+    """
+    kinds: Any = inputs
+    if inputs is None:
+        kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+        if not kinds:
+            raise LodekitError(
+                "expected inputs=, the channels that others respond to, because the fit has no known inputs; "
+                f"channels are {', '.join(fit.system.channels)}"
+            )
+    disturbances = list(fit.prior.disturbances)
+    exact = (fit.system.given(disturbances, are_all=False) if disturbances else fit.system).state_space(kinds)
+    names = tuple(fit.layout.names)
+    return FittedStateSpace(exact, names, fit.hyperparameters.theta, fit.parameter_covariance, fit.clock.unit)
+
+
+def transfer_function(
+    fit: Fit,
+    output: str | None = None,
+    input: str | None = None,
+    *,
+    inputs: Mapping[str, str] | Iterable[str] | None = None,
+) -> TransferFunction:
+    """Return how one channel responds to one input, with poles, zeros, gain and time constants and their errors.
+
+    Parameters
+    ----------
+    output, input : str, optional
+        A channel that responds, and an input; they may be left out where there is one of each only.
+    inputs : sequence of str, or dict of str to str, optional
+        All inputs, as in `state_space`; those of the fit, or else `input` alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.linspace(0, 10, 60)
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> y = 3 * (1 - np.exp(-t / 2)) + 0.01 * np.sin(40 * t)
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(60)})
+    >>> found = gp.transfer_function("y", "u")
+    >>> [round(float(each.value.real), 1) for each in (found.gain, found.time_constants[0])]
+    [3.0, 2.0]
+    """
+    if inputs is None and not fit.measurements.inputs and input is not None:
+        inputs = [input]
+    found = state_space(fit, inputs)
+    channels = tuple(dict.fromkeys(found.exact.channels))
+    if (output is None and len(found.outputs) > 1) or (input is None and len(channels) > 1):
+        raise LodekitError(
+            f"expected transfer_function(output, input); outputs are {', '.join(found.outputs)}, inputs are "
+            f"{', '.join(channels)}"
+        )
+    return found.transfer_function(output or found.outputs[0], input or channels[0])
+
+
+#: So many points has a curve.
+_N_POINTS = 240
+
+
+def data_frequency_band(fit: Fit) -> tuple[float, float]:
+    """Return the frequencies between which measurements show something, in radians per unit of time.
+
+    Periods are no longer than the record, and no shorter than two steps of it.
+    """
+    first, last = fit.measurements.window
+    steps = np.concatenate([np.diff(part.measurements.time_grid()) for part in fit.record_fits])
+    step = float(np.median(steps)) if len(steps) else 1.0
+    return 2.0 * np.pi / max(last - first, 1e-300), np.pi / step
+
+
+def frequency_grid(fit: Fit, space: FittedStateSpace) -> Array:
+    """Return frequencies around the poles, in radians per unit of time.
+
+    Parameters
+    ----------
+    fit : Fit
+        Whose band is taken where there are no poles.
+    space : FittedStateSpace
+    """
+    sizes = [abs(pole.value) for pole in space.poles if abs(pole.value) > 0] or list(data_frequency_band(fit))
+    return np.geomspace(0.03 * min(sizes), 30.0 * max(sizes), _N_POINTS)
+
+
+def step_grid(fit: Fit, space: FittedStateSpace) -> Array:
+    """Return times after a step: six of the slowest time constants, or the length of the record.
+
+    Parameters
+    ----------
+    fit : Fit
+    space : FittedStateSpace
+    """
+    first, last = fit.measurements.window
+    rates = [-complex(pole.value).real for pole in space.poles]
+    slow = [1.0 / rate for rate in rates if rate > 0]
+    long = 6.0 * max(slow) if slow and min(rates) > 0 else last - first
+    return np.linspace(0.0, long + 1.2 * float(space.delays.max(initial=0.0)), _N_POINTS)

@@ -1,0 +1,372 @@
+"""The end of a record that is larger than memory, with what all rows before it say: all that a saved model keeps of it.
+
+Predictions from there on, and streams, need nothing else. They do need what was learned to be as it is: so much is kept
+for this, and for the points beside it that tell how predictions move with what was learned.
+
+Fits in files: JSON and arrays in one archive, never pickle; written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputGap, inputs_from_arrays, inputs_to_arrays
+from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements, Record, RecordSet, Scaling
+from lodekit.data.row_store import FilterCheckpoint, InputSampleStatistics, OutOfCoreRows, RowStore, TruncatedHistory
+from lodekit.data.statistics import Statistics
+from lodekit.data.tables.cells import NumberFormat
+from lodekit.data.tables.reader import ParsedBlock
+from lodekit.diagnostics.diagnosis import Diagnosis
+from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup, subsample_times
+from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
+from lodekit.results.fit import Fit, assemble_fit
+from lodekit.support.files import MODEL_FILE, StorageError, check_types, read_archive, write_archive
+from lodekit.support.labels import Labels
+from lodekit.system.system import System
+from lodekit.version import __version__
+
+__all__ = ["FORMAT_VERSION", "StorageError", "load_fit", "pack_final_state", "save_fit", "unpack_final_state"]
+
+
+Array = NDArray[np.float64]
+#: Rows that are kept at least, where there are as many.
+_MIN_TAIL_ROWS = 2000
+_CHECKPOINT_FIELDS = ("point", "mean", "root", "response")
+
+
+def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the end of a record as plain values and arrays.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of one record whose rows are on disk.
+    """
+    posterior, spooled, sums = fit.posterior, fit.measurements.stored_rows, fit.measurements.sufficient_statistics
+    if not isinstance(posterior, OutOfCorePosterior) or spooled is None or sums is None:
+        raise StorageError("expected a fit whose rows are on disk; fit again with the file")
+    engine = OutOfCoreEngine(fit.prior, spooled.store, left_out=spooled.truncated)
+    spool, last = engine.spool, len(engine.batch_starts) - 1
+    first = last - 1 if last and spool.n_rows - last * engine.rows_in_memory < _MIN_TAIL_ROWS else last
+    arrays: dict[str, Any] = dict(sums.arrays()) | {
+        "tail_rows": spool.read_array(first * engine.rows_in_memory, spool.n_rows)
+    }
+    arrays["tail_times"], arrays["tail_counts"] = subsample_times(fit.measurements)
+    heads, whole = [], first == 0 and spooled.truncated is None
+    for number, own in enumerate(() if whole else _posterior_and_neighbours(fit, posterior)):
+        value, error, border, response = engine.summarize_earlier_batches(own, first)
+        heads.append([value, error])
+        parts = (np.concatenate(own.hyper.arrays), border.mean, border.P_root, response)
+        arrays |= {f"head_{number}_{name}": part for name, part in zip(_CHECKPOINT_FIELDS, parts, strict=True)}
+    before = spooled.truncated.n_measurements if spooled.truncated else 0
+    tail = {
+        "names": list(spool.names),
+        "columns": list(spool.columns),
+        "noise": {name: float(own) for name, own in spool.known_noise.items()},
+        "noisy": list(spool.noise_columns),
+        "window": list(fit.measurements.window),
+        "samples": {name: list(own[:4]) for name, own in spooled.input_statistics.items()},
+        "moved": {name: list(own.gap) for name, own in spooled.input_statistics.items() if own.gap is not None},
+        "size": before + _count_values(spool, 0, first * engine.rows_in_memory),
+        "whole": whole,
+        "heads": heads,
+    }
+    inputs, samples = inputs_to_arrays(fit.measurements.inputs)
+    window = {"window": [sums.start, sums.stop], "cells": [list(key) for key in sums.cells]}
+    return {"sums": window, "tail": tail, "inputs": inputs}, arrays | samples
+
+
+def _posterior_and_neighbours(fit: Fit, posterior: OutOfCorePosterior) -> Iterator[OutOfCorePosterior]:
+    """Yield the posterior, and those beside it that tell how predictions move with what was learned."""
+    yield posterior
+    for _, above, below in fit.parameter_uncertainty.posterior_pairs:
+        for own in (above, below):
+            if isinstance(own, OutOfCorePosterior):
+                yield own
+
+
+def _count_values(spool: RowStore, first: int, last: int) -> int:
+    step = 100_000
+    return sum(
+        len(item.values) for row in range(first, last, step) for item in spool.read_series(row, min(row + step, last))
+    )
+
+
+def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
+    """Return what `pack_final_state` took apart.
+
+    Parameters
+    ----------
+    state : dict
+        Plain values.
+    arrays : dict of str to array
+    """
+    tail, rows = state["tail"], arrays["tail_rows"]
+    columns, noisy, names = tail["columns"], tail["noisy"], tail["names"]
+    if rows.ndim != 2 or rows.shape[1] != 1 + len(columns) + len(noisy) or not set(names) <= set(columns):
+        raise ValueError(f"expected rows of {1 + len(columns) + len(noisy)} numbers, got {rows.shape}")
+    values = dict(zip(columns, rows[:, 1 : 1 + len(columns)].T, strict=True))
+    noise = dict(zip(noisy, rows[:, 1 + len(columns) :].T, strict=True))
+    block = ParsedBlock(rows[:, 0], {name: values[name] for name in names}, noise, NumberFormat())
+    kept = tuple(name for name in noisy if name in names)
+    spool = RowStore.write(names, [block], tail["noise"], kept)
+    heads = tuple(
+        FilterCheckpoint(
+            arrays[f"head_{number}_point"],
+            float(value),
+            float(error),
+            *(arrays[f"head_{number}_{name}"] for name in _CHECKPOINT_FIELDS[1:]),
+        )
+        for number, (value, error) in enumerate(tail["heads"])
+    )
+    left_out = TruncatedHistory(int(tail["size"]), arrays["tail_times"], arrays["tail_counts"], heads)
+    first, last = map(float, tail["window"])
+    spooled = OutOfCoreRows(
+        tuple(names),
+        tail["noise"],
+        kept,
+        # No function of its own here: models are pickled.
+        partial(iter, [block]),
+        existing_store=spool,
+        window=(first, last),
+        input_statistics={
+            name: _unpack_input_summary(own, tail.get("moved", {}).get(name)) for name, own in tail["samples"].items()
+        },
+        truncated=None if tail["whole"] else left_out,
+    )
+    inputs = inputs_from_arrays(state["inputs"], arrays)
+    sums = Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
+    return Measurements(sufficient_statistics=sums, inputs=inputs, stored_rows=spooled)
+
+
+def _unpack_input_summary(packed: Sequence[Any], gap: Sequence[Any] | None) -> InputSampleStatistics:
+    """Return what is known of the samples of an input; models of earlier versions say nothing of gaps."""
+    count, mean, spread, largest = packed
+    moved = None
+    if gap is not None:
+        first, last, before, after, gaps = gap
+        moved = InputGap(float(first), float(last), float(before), float(after), int(gaps))
+    return InputSampleStatistics(int(count), float(mean), float(spread), float(largest), moved)
+
+
+FORMAT_VERSION = 7
+#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record; format 5 had no
+#: modes that are left open, and is written where there are none; format 6 held all rows, or none, and is written where
+#: they are not on disk.
+_READABLE_FORMATS = (2, 3, 4, 5, 6, FORMAT_VERSION)
+_FORMAT_WITHOUT_DIFFUSE_MODES, _FORMAT_WITH_ALL_ROWS = 5, 6
+_FORMATS_WITHOUT_CHECKSUM = (2, 3)
+_FILE_KIND = "lodekit-model"
+#: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
+#: round otherwise, and near-singular matrices make more of that; any other number in the file moves it further.
+_OBJECTIVE_TOLERANCE = 1e-3
+
+
+def save_fit(fit: Fit, path: str | Path) -> None:
+    """Write a fit to a file: JSON and arrays, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; an old one is replaced.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     gp.save(f"{folder}/walk.lodekit")
+    ...     again = lk.LODEGP.load(f"{folder}/walk.lodekit")
+    >>> bool(abs(again.log_evidence_ - gp.log_evidence_) < 1e-9)
+    True
+    """
+    units, optimum = fit.prior.units, fit.optimum
+    data, arrays = _pack_records(fit)
+    arrays |= {"x": optimum.x, "curvature": fit.observed_information, "at_bound": optimum.at_bound}
+    state = {
+        "system": fit.system.definition(),
+        # Models without inputs or disturbances stay readable for versions that know of none.
+        "arguments": {k: v for k, v in fit.settings.to_dict().items() if k not in ("inputs", "disturbances") or v},
+        "labels": fit.labels.to_dict(),
+        "scaling": [units.start, units.time_scale],
+        "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
+        "sizes": {fit.layout.names[number]: each.expected_magnitude for number, each in fit.layout.transforms.items()},
+        "diagnosis": fit.diagnosis.to_dict(),
+        "preference": {name: float(value) for name, value in fit.hold_preference.items()},
+        **(
+            {"needs": {name: float(value) for name, value in fit.disturbance_gains.items()}}
+            if fit.disturbance_gains
+            else {}
+        ),
+        "optimum": [optimum.value, optimum.converged, optimum.message, optimum.n_evaluations],
+    }
+    number = (
+        FORMAT_VERSION
+        if fit.is_on_disk
+        else _FORMAT_WITHOUT_DIFFUSE_MODES
+        if fit.layout.diffuse_modes is None
+        else _FORMAT_WITH_ALL_ROWS
+    )
+    write_archive(path, {"kind": _FILE_KIND, "format": number, "version": __version__, **state, **data}, arrays)
+
+
+def load_fit(path: str | Path) -> Fit:
+    """Return a fit that `save_fit` has written; nothing is learned again.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, of this format or one of the five before; or the folder of a fit, which holds it.
+    """
+    if isinstance(path, str | Path) and os.path.isfile(Path(path) / MODEL_FILE):
+        path = Path(path) / MODEL_FILE
+    state, arrays = _read_state(path)
+    try:
+        measurements, starts = _unpack_records(state, arrays)
+        start, span = state["scaling"]
+        arguments = FitSettings(**state["arguments"])
+        system = System.from_definition(state["system"])
+        time, scales = Scaling(start, span, np.zeros(0)), state["scales"]
+        sizes = _read_parameter_scales(state, system, measurements)
+        kept: dict[str, Any] = {"time": time, "scales": scales, "sizes": sizes, "starts": starts}
+        setup = build_setup(system, arguments, measurements, **kept)
+        if state["format"] <= _FORMAT_WITHOUT_DIFFUSE_MODES and setup.layout.diffuse_modes is not None:
+            setup = build_setup(system, replace(arguments, mode_deviation="learned"), measurements, **kept)
+        x, curvature, at_bound = (arrays[name] for name in ("x", "curvature", "at_bound"))
+        size = setup.layout.size
+        kinds = {array.dtype.kind for array in arrays.values()}
+        shapes = (x.shape, curvature.shape, at_bound.shape)
+        if shapes != ((size,), (size, size), (size,)) or not kinds <= set("fiub") or at_bound.dtype != bool:
+            raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
+        if size and not curvature.any():
+            # Earlier versions left it out where no parameter of the system was learned.
+            curvature = observed_information(setup.objective, x)
+        value, converged, message, evaluations = state["optimum"]
+        # Format 2 held the negative, without the constants of priors.
+        value = _verify_objective(setup, x, None if state["format"] == 2 else value, state, path)
+        optimum = Optimum(x, value, converged, message, evaluations, at_bound)
+        fit = assemble_fit(setup, optimum, curvature, Labels.from_dict(state.get("labels", {})))
+        preference, needs = dict(state.get("preference", {})), dict(state.get("needs", {}))
+        check_types((converged, message, evaluations), tuple[bool, str, int])
+        check_types(preference, dict[str, float])
+        check_types(needs, dict[str, float])
+        fit = replace(fit, hold_preference=preference, disturbance_gains=needs)
+        # Earlier versions did not save what was found out about a fit.
+        if (known := state.get("diagnosis")) is None:
+            return fit.with_diagnosis()
+        diagnosis = Diagnosis.from_dict(known)
+        check_types(diagnosis, Diagnosis)
+        return replace(fit, diagnosis=diagnosis)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError) as problem:
+        raise StorageError(f"{path} is not a complete lodekit model: {problem}") from None
+
+
+def _verify_objective(
+    setup: FitSetup, x: Any, stored: float | None, state: Mapping[str, Any], path: str | Path
+) -> float:
+    """Return the objective at the optimum as it was stored, after computing it again; that alone where none was."""
+    with setup.limit_threads():
+        found = float(setup.objective.value(x))
+    if stored is None:
+        return found
+    if not abs(found - stored) <= _OBJECTIVE_TOLERANCE * max(1.0, abs(stored), setup.engine.size):
+        writer = state.get("version", "an earlier version")
+        raise StorageError(
+            f"{path} says that the optimum has {stored:.6g}, computed again it has {found:.6g}: it was changed, or "
+            f"this version ({__version__}) computes otherwise than the one that wrote it ({writer}). Fit again"
+        )
+    return float(stored)
+
+
+def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return plain values and arrays of a saved model."""
+    state, arrays, is_checked = read_archive(path)
+    if not isinstance(state, dict) or state.get("kind") != _FILE_KIND:
+        raise StorageError(f"{path} is not a saved lodekit model")
+    if state.get("format") not in _READABLE_FORMATS:
+        known = ", ".join(map(str, _READABLE_FORMATS[:-1]))
+        raise StorageError(
+            f"{path} has format {state.get('format')}, and this version of lodekit reads formats {known} and {FORMAT_VERSION}; "
+            "load it with the version that wrote it"
+        )
+    if state["format"] not in _FORMATS_WITHOUT_CHECKSUM and not is_checked:
+        raise StorageError(f"{path} was changed after it was saved: its checksum is missing")
+    return state, arrays
+
+
+def _read_parameter_scales(state: Mapping[str, Any], system: System, measurements: Measurements) -> Any:
+    """Return the sizes to expect of parameters, which the vector of the search counts in, shape (p,)."""
+    known = state.get("sizes")
+    if known is None:
+        # Before sizes came from the equations, and were saved: a start value, or the size of the data, up to one.
+        unit = float(np.median([np.hypot(item.mean, item.std) for item in measurements.observable_statistics])) or 1.0
+        known = {name: abs(each.start or 0.0) or min(unit, 1.0) for name, each in system.parameters.items()}
+    return np.array([known.get(name, 1.0) for name in system.operator.ring.parameters])
+
+
+def _pack_records(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the measurements of all records as plain values and arrays; one alone as earlier formats have it."""
+    if len(fit.record_fits) == 1:
+        return _pack_measurements(fit)
+    packed: list[dict[str, Any]] = []
+    arrays: dict[str, Any] = {}
+    for number, (name, part) in enumerate(zip(fit.record_names, fit.record_fits, strict=True)):
+        data, own = _pack_measurements(part)
+        packed.append({"name": name, "start": part.prior.units.start, **data})
+        arrays |= {f"record_{number}_{key}": array for key, array in own.items()}
+    return {"records": packed}, arrays
+
+
+def _unpack_records(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> tuple[Measurements, dict[str, float]]:
+    """Return what `_pack_records` took apart, and when each of several records starts."""
+    if "records" not in state:
+        return _unpack_measurements(state, arrays), {}
+    records, starts = [], {}
+    for number, data in enumerate(state["records"]):
+        prefix = f"record_{number}_"
+        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        records.append(Record(str(data["name"]), _unpack_measurements(data, own)))
+        starts[str(data["name"])] = float(data["start"])
+    return RecordSet.from_records(records), starts
+
+
+def _pack_measurements(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the measurements of a record, sums over them, or the end of them, as plain values and arrays."""
+    if fit.is_on_disk:
+        return pack_final_state(fit)
+    measurements = fit.measurements
+    sums = measurements.sufficient_statistics
+    if sums is not None:
+        return {"sums": {"window": [sums.start, sums.stop], "cells": [list(key) for key in sums.cells]}}, sums.arrays()
+    arrays: dict[str, Any] = {}
+    for i, item in enumerate(measurements.series):
+        arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
+    inputs, samples = inputs_to_arrays(measurements.inputs)
+    return {"observables": list(measurements.names)} | ({"inputs": inputs} if inputs else {}), arrays | samples
+
+
+def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
+    """Return what `_pack_measurements` took apart."""
+    if "tail" in state:
+        return unpack_final_state(state, arrays)
+    if "sums" in state:
+        return Measurements(
+            sufficient_statistics=Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
+        )
+    data = Observations()
+    for i, name in enumerate(state["observables"]):
+        data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
+    return replace(Measurements.from_observations(data), inputs=inputs_from_arrays(state.get("inputs", ()), arrays))

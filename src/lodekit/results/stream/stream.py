@@ -1,0 +1,658 @@
+"""Observables as a stream sees them: rows for its states, and what is known beside these, in the user's units.
+
+A fitted model that takes rows as they come: the state, what it predicts, and alarms; the same cost for every row.
+
+A stream begins: where the record of a fit ended, with a new record, or where another stream was saved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.data.noise import EXACT_NOISE_RATIO
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements, with_empty_series
+from lodekit.errors import DataError, LodekitError
+from lodekit.inference.kalman.engine import KalmanFactory
+from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
+from lodekit.inference.kalman.state_space import StateSpaceModel, build_state_space_model
+from lodekit.inference.kalman.step_filter import (
+    DiscreteStep,
+    FinalState,
+    StepDiscretizer,
+    compute_final_state,
+    compute_final_state_out_of_core,
+    predict_and_update,
+    predict_state,
+)
+from lodekit.prior.compile import Coefficients, CompiledSignal
+from lodekit.prior.observables import Observables
+from lodekit.results.fit import Fit
+from lodekit.results.prediction import format_prediction, parse_observables
+from lodekit.results.stream import cusum
+from lodekit.results.stream.cusum import MAX_CALIBRATION_ROWS, calibrate_threshold, check_alarm_options
+from lodekit.results.stream.input_response import InputBuffer, StreamInputResponse, TimeStepCache, clock_resolution
+from lodekit.results.stream.state import Innovation, StreamState, load_stream_state, save_stream_state
+from lodekit.support.text import format_count
+
+__all__ = ["Stream", "StreamMeasurementModel", "start_stream"]
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class StreamMeasurementModel:
+    """Observables at the learned parameters.
+
+    Parameters
+    ----------
+    observation_matrix : array, shape (o, s)
+        For the states.
+    response_matrix, feedthrough, derivative_feedthrough : arrays, shapes (o, q), (o, m) and (o, m)
+        For the states of the response to known inputs, for these inputs, and for their derivatives.
+    input_response : Plant or None
+    observables : Observables
+    coefficients : Coefficients
+    """
+
+    observation_matrix: Array
+    response_matrix: Array
+    feedthrough: Array
+    derivative_feedthrough: Array
+    input_response: StreamInputResponse | None
+    observables: Observables
+    coefficients: Coefficients
+
+    @classmethod
+    def from_texts(
+        cls, fit: Fit, state_space: StateSpaceModel, input_response: StreamInputResponse | None, texts: Sequence[str]
+    ) -> Self:
+        """Return observables from their texts.
+
+        Parameters
+        ----------
+        fit : Fit
+        state_space : Space
+        input_response : Plant or None
+        texts : sequence of str
+        """
+        observables = fit.observables(texts)
+        if observables.intervals is not None:
+            raise LodekitError("a stream has no means or totals over intervals; ask for the observable itself")
+        values = observables.evaluate(fit.hyperparameters.theta)
+        rows = np.ascontiguousarray(state_space.build_observation_matrix(observables, values))
+        none = np.zeros((len(texts), 0))
+        if input_response is None or observables.input_response is None or values.input_response_table is None:
+            return cls(rows, none, none, none, None, observables, values)
+        own = observables.input_response.compiled.matrices(values.input_response_table)[0]
+        return cls(rows, own.H * input_response.scales, own.D, own.D1, input_response, observables, values)
+
+    def check_measured(self, names: Sequence[str]) -> None:
+        """Raise where a measurement depends on the slope of an input that only the next row will tell.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The texts of the observables.
+        """
+        if self.input_response is None:
+            return
+        for column, (name, delay) in enumerate(
+            zip(self.input_response.inputs, self.input_response.delays, strict=True)
+        ):
+            rows = np.flatnonzero(self.derivative_feedthrough[:, column])
+            if len(rows) and self.input_response.input_kinds[name] == "linear" and delay == 0:
+                raise LodekitError(
+                    f"{names[rows[0]]} depends on the derivative of the linear input {name}, which is known one row "
+                    "later only; expected inputs that are held, or another observable"
+                )
+
+    @cached_property
+    def _known_signals(self) -> list[tuple[int, CompiledSignal]]:
+        """The known functions of time, and of which observables they are."""
+        return [(k, signal) for k, signal in enumerate(self.observables.compiled.signals) if signal.n_terms]
+
+    def known_part(self, input_state: Array, input_buffers: Mapping[str, InputBuffer], time: float) -> Array | None:
+        """Return all that is known beside the states, shape (o,); None where nothing is.
+
+        Parameters
+        ----------
+        input_state : array, shape (q,)
+            The states of the response to known inputs.
+        input_buffers : dict of str to Samples
+        time : float
+        """
+        if self.input_response is None and not self._known_signals:
+            return None
+        found = np.zeros(len(self.observation_matrix))
+        if self.input_response is not None:
+            values, slopes = self.input_response.input_values(input_buffers, time)
+            found = self.response_matrix @ input_state + self.feedthrough @ values
+            if self._has_derivative_feedthrough:
+                found += self.derivative_feedthrough @ slopes
+        table = self.coefficients.table[0], self.coefficients.table[1][:0]
+        for number, signal in self._known_signals:
+            found[number] += float(signal.evaluate(np.array([time]), *table)[0][0])
+        return found
+
+    @cached_property
+    def _has_derivative_feedthrough(self) -> bool:
+        return bool(self.derivative_feedthrough.any())
+
+
+#: Observables that were asked for are kept compiled, so many of them.
+_MAX_COMPILED = 16
+
+
+class Stream:
+    """A filter at the learned parameters; `LODEGP.stream` makes it.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of one record.
+    state_space : Space
+        The prior as a linear system.
+    input_response : Plant or None
+        The response to known inputs, where there are some.
+    filter_state : Moment
+        Where it begins.
+    false_alarms : float
+        How often there is an alarm where the model holds, for each row.
+    shift : float
+        The change of scores that is found fastest.
+    threshold : float
+        Cumulative sums above it make an alarm.
+    """
+
+    def __init__(
+        self,
+        fit: Fit,
+        state_space: StateSpaceModel,
+        input_response: StreamInputResponse | None,
+        filter_state: StreamState,
+        *,
+        false_alarms: float,
+        shift: float,
+        threshold: float,
+    ) -> None:
+        self.fit, self.state_space, self.input_response, self.filter_state = (
+            fit,
+            state_space,
+            input_response,
+            filter_state,
+        )
+        self.false_alarms, self.shift, self.threshold = float(false_alarms), float(shift), threshold
+        self.observables = fit.prior.noise.observables
+        self._measurement_model = StreamMeasurementModel.from_texts(fit, state_space, input_response, self.observables)
+        self._measurement_model.check_measured(self.observables)
+        self._index = {name: number for number, name in enumerate(self.observables)}
+        self._kinds = {} if input_response is None else input_response.input_kinds
+        scales = fit.prior.units.scales
+        self._exact = [EXACT_NOISE_RATIO * float(scale) for scale in scales]
+        self._noise = [max(fit.typical_noise(n), e) for n, e in zip(self.observables, self._exact, strict=True)]
+        leaps, span = StepDiscretizer(state_space), fit.prior.units.time_scale
+        self._transitions: TimeStepCache[DiscreteStep] = TimeStepCache(lambda length: leaps.discretize(length / span))
+        self._compiled: dict[tuple[str, ...], StreamMeasurementModel] = {}
+
+    def __repr__(self) -> str:
+        rows, alarms = format_count(self.rows, "row"), format_count(self.alarms, "alarm")
+        return f"Stream({', '.join(self.observables)}; {rows}, t = {self.time}, {alarms})"
+
+    @property
+    def time(self) -> float | None:
+        """The time of the state, that of the last row; None before the first one of a new record."""
+        return self.filter_state.time
+
+    @property
+    def rows(self) -> int:
+        """How many rows were pushed."""
+        return self.filter_state.n_rows
+
+    @property
+    def alarms(self) -> int:
+        """How many alarms there were."""
+        return self.filter_state.n_alarms
+
+    @property
+    def innovations(self) -> dict[str, Innovation]:
+        """What was measured in the last row, by observable, and what had been expected."""
+        return dict(self.filter_state.last_innovations)
+
+    @property
+    def sums(self) -> dict[str, tuple[float, float]]:
+        """The cumulative sums of scores, upward and downward, by observable; `threshold` makes an alarm of them."""
+        return dict(zip(self.observables, self.filter_state.cusum, strict=True))
+
+    @property
+    def state(self) -> Array:
+        """The mean of the states: free functions and their derivatives, then modes, in scaled units, shape (s,)."""
+        return self.filter_state.mean.copy()
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance of the states, shape (s, s)."""
+        return self.filter_state.covariance_root @ self.filter_state.covariance_root.T
+
+    def push(
+        self, t: Any, y: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None, *, std: Any = None
+    ) -> dict[str, Innovation]:
+        """Take one more row; return what was measured, by observable, and what had been expected.
+
+        A row that is refused changes nothing.
+
+        Parameters
+        ----------
+        t : float or date
+            The time of the row, not before that of the last one.
+        y : dict of str to float
+            What was measured, by observable of the fit; those that are missing, None or NaN were not measured. Inputs
+            may stand here as well.
+        inputs : dict of str to float
+            All known inputs at this time. A held one that is None or NaN stays as it was.
+        std : float or dict of str to float, optional
+            Known noise of these values, zero where they are exact; as in the fit otherwise.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+        >>> stream = gp.stream()
+        >>> found = stream.push(4.0, {"x": 0.02})
+        >>> abs(found["x"].predicted - 0.018) < 0.01
+        True
+        """
+        before = self.filter_state
+        time = self._parse_time(t)
+        values, given = self._parse_row(y, inputs)
+        noise = self._noise if std is None else self._parse_std(std)
+        undo = {name: before.input_buffers[name].add(time, value) for name, value in given.items()}
+        try:
+            with np.errstate(all="ignore"):
+                found, after = self._update(before, time, values, noise)
+        except Exception:
+            for name, old in undo.items():
+                before.input_buffers[name].undo_add(old)
+            raise
+        if self.input_response is not None:
+            self.input_response.drop_old_samples(after.input_buffers, time)
+        self.filter_state = after
+        return found
+
+    def _update(
+        self, before: StreamState, time: float, values: list[tuple[int, float]], noise: Sequence[float]
+    ) -> tuple[dict[str, Innovation], StreamState]:
+        """Return what a row says, and the moment after it."""
+        leap, response, leads = self._propagate(before, time)
+        view, numbers = self._measurement_model, [number for number, _ in values]
+        rows = (
+            view.observation_matrix
+            if len(numbers) == len(view.observation_matrix)
+            else view.observation_matrix[numbers]
+        )
+        own = [noise[number] for number in numbers]
+        taken = predict_and_update(leap, before.mean, before.covariance_root, rows, np.array(own))
+        known = view.known_part(response, before.input_buffers, time)
+        expected = rows @ taken.predicted_mean
+        if known is not None:
+            expected += known if rows is view.observation_matrix else known[numbers]
+        measured = np.array([value for _, value in values])
+        errors = measured - expected
+        spread = np.sqrt(np.square(taken.S_root).sum(axis=0))
+        parts = (numbers, measured.tolist(), expected.tolist(), spread.tolist())
+        found, sums, alarms = self._score_row(before, zip(*parts, strict=True))
+        if not all(math.isfinite(item.score) for item in found.values()):
+            raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
+        mean = taken.update_mean(errors)
+        return found, StreamState(
+            time, mean, taken.P_root, response, before.input_buffers, sums, leads, before.n_rows + 1, alarms, found
+        )
+
+    def _score_row(
+        self, before: StreamState, row: Iterable[tuple[int, float, float, float]]
+    ) -> tuple[dict[str, Innovation], list[tuple[float, float]], int]:
+        """Return what a row says, the sums after it, and how many alarms there were."""
+        found, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
+        for number, measured, expected, deviation in row:
+            score = (measured - expected) / deviation
+            high, low, alarm = cusum.update_cusum(sums[number], score, reference, self.threshold)
+            sums[number] = high, low
+            alarms += bool(alarm)
+            found[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
+        return found, sums, alarms
+
+    def _propagate(self, before: StreamState, time: float) -> tuple[DiscreteStep | None, Array, tuple[float, float]]:
+        """Return the step of the states to a time from now on, the response there, and how far both are ahead of it."""
+        response, (lead, own_lead) = before.input_state, before.time_offsets
+        if before.time is None:
+            return None, response, before.time_offsets
+        wanted, resolution = (time - before.time) - lead, clock_resolution(time)
+        if wanted <= resolution:
+            leap, lead = None, -wanted
+        else:
+            length, leap = self._transitions.get(wanted, resolution)
+            lead = length - wanted
+        if self.input_response is not None:
+            response, own_lead = self.input_response.advance(
+                response, before.input_buffers, before.time, time, own_lead
+            )
+        return leap, response, (lead, own_lead)
+
+    def _parse_time(self, t: Any) -> float:
+        # Most rows come with a plain number, which needs no arrays.
+        if isinstance(t, float):
+            time = t
+        else:
+            times = self.fit.parse_times([t] if np.ndim(t) == 0 else t)
+            if times.shape != (1,):
+                raise DataError(f"expected the time of one row, got {len(times)} times")
+            time = float(times[0])
+        if not math.isfinite(time):
+            raise DataError(f"expected a finite time, got {time}")
+        last = self.filter_state.time
+        if last is not None and time < last:
+            raise DataError(f"expected rows in the order of time, got t = {time:g} after t = {last:g}")
+        return time
+
+    def _parse_row(self, y: Any, inputs: Any) -> tuple[list[tuple[int, float]], dict[str, float]]:
+        """Return measurements by number, and samples of inputs by name."""
+        for what, part in (("y", y), ("inputs", inputs)):
+            if part is not None and not isinstance(part, Mapping):
+                raise LodekitError(f"expected {what} as a dict of names to numbers, got {type(part).__name__}")
+        values, given = [], dict(inputs) if inputs else {}
+        for name, value in (y or {}).items():
+            number = self._index.get(name)
+            if number is None:
+                if name not in self._kinds:
+                    raise self._unknown_name_error(name)
+                if name in given:
+                    raise DataError(f"the input {name} stands in y and in inputs; expected it in one of them")
+                given[name] = value
+                continue
+            found = _parse_value(name, value)
+            if found is not None:
+                values.append((number, found))
+        return values, self._parse_inputs(given) if given or self._kinds else {}
+
+    def _parse_inputs(self, given: Mapping[str, Any]) -> dict[str, float]:
+        found = {}
+        for name, value in given.items():
+            if name not in self._kinds:
+                raise self._unknown_name_error(name)
+            number = _parse_value(name, value)
+            if number is not None:
+                found[name] = number
+        for name, kind in self._kinds.items():
+            if name in found:
+                continue
+            if name not in given:
+                raise DataError(f"expected the known input {name} in every row, inputs={{'{name}': ...}}, got none")
+            if kind == "linear":
+                raise DataError(
+                    f"expected a value of {name} in every row, as it is linear between its samples, got none"
+                )
+            if not self.filter_state.input_buffers[name].times:
+                raise DataError(f"expected a value of {name} in the first row of a record, got none")
+        return found
+
+    def _unknown_name_error(self, name: object) -> LodekitError:
+        known = ", ".join(self.observables)
+        inputs = f", and the inputs {', '.join(self._kinds)}" if self._kinds else ""
+        return LodekitError(f"expected what was measured in the fit, {known}{inputs}, got {name!r}")
+
+    def _parse_std(self, std: Any) -> list[float]:
+        given = std if isinstance(std, Mapping) else dict.fromkeys(self.observables, std)
+        found = list(self._noise)
+        for name, value in given.items():
+            if name not in self._index:
+                raise self._unknown_name_error(name)
+            number = _parse_value(f"the noise of {name}", value)
+            if number is None:
+                continue
+            if number < 0:
+                raise DataError(f"expected a standard deviation of zero or more for {name}, got {number:g}")
+            place = self._index[name]
+            found[place] = max(number, self._exact[place])
+        return found
+
+    def predict(
+        self, t: ArrayLike | None = None, observable: str | Sequence[str] | None = None, return_std: bool = False
+    ) -> Any:
+        """Return means of observables now or later, without noise, and standard deviations on request.
+
+        All is at the learned parameters. Inputs stay as they are: held ones at their last value, linear ones, too.
+
+        Parameters
+        ----------
+        t : array-like, shape (n,), or a number
+            Times, none before the last row; now by default.
+        observable : str or sequence of str, optional
+            As in `LODEGP.predict`: linear differential expressions of the channels, all channels by default.
+        return_std : bool
+            Whether standard deviations are wanted as well.
+
+        Returns
+        -------
+        mean : array, shape (n, channels), or (n,) for an observable given as text
+        std : array of the same shape, where it is asked for
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+        >>> mean, std = gp.stream().predict([3.0, 4.0], "x", return_std=True)
+        >>> mean.shape, bool(mean[1] < mean[0])
+        ((2,), True)
+        """
+        now = self.filter_state
+        if now.time is None:
+            raise LodekitError("a new record has not begun yet; expected a row first, push(t, y)")
+        texts, single = parse_observables(self.fit, observable)
+        view = self._compile(tuple(texts))
+        times = np.array([now.time]) if t is None else self.fit.parse_times(t)
+        if len(times) and float(times.min()) < now.time:
+            raise DataError(f"expected times from t = {now.time:g} on, that of the last row, got t = {times.min():g}")
+        mean, std = np.zeros((2, len(times), len(texts)))
+        with np.errstate(all="ignore"):
+            for place, time in enumerate(times.tolist()):
+                leap, response, _ = self._propagate(now, time)
+                own, root = predict_state(leap, now.mean, now.covariance_root)
+                known = view.known_part(response, now.input_buffers, time)
+                mean[place] = view.observation_matrix @ own + (0.0 if known is None else known)
+                std[place] = np.sqrt(np.sum((view.observation_matrix @ root) ** 2, axis=1))
+        return format_prediction([mean, std] if return_std else [mean], times, single=single)
+
+    def _compile(self, texts: tuple[str, ...]) -> StreamMeasurementModel:
+        found = self._compiled.get(texts)
+        if found is None:
+            if len(self._compiled) >= _MAX_COMPILED:
+                self._compiled.clear()
+            found = self._compiled[texts] = StreamMeasurementModel.from_texts(
+                self.fit, self.state_space, self.input_response, texts
+            )
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a file: JSON and arrays, whole or not at all; ``gp.stream(resume=path)`` goes on from it.
+
+        Its size does not depend on how many rows there were.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; an old one is replaced.
+        """
+        save_stream_state(self.fit, self.filter_state, path, {"false_alarms": self.false_alarms, "shift": self.shift})
+
+
+def _parse_value(name: str, value: Any) -> float | None:
+    """Return a number, or None where it is missing."""
+    if value is None:
+        return None
+    if isinstance(value, bool | str | bytes):
+        raise DataError(f"expected a number for {name}, got {value!r}")
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        raise DataError(f"expected a number for {name}, got {type(value).__name__}") from None
+    if math.isnan(number):
+        return None
+    if math.isinf(number):
+        raise DataError(f"expected a finite number for {name}, got {number}")
+    return number
+
+
+_DEFAULT_ALARM_OPTIONS = {"false_alarms": 1e-4, "shift": 1.0}
+
+
+def start_stream(
+    fit: Fit,
+    *,
+    fresh: bool = False,
+    resume: str | Path | None = None,
+    record: str | int | None = None,
+    false_alarms: float | None = None,
+    shift: float | None = None,
+) -> Stream:
+    """Return a filter at the learned parameters that takes rows as they come, at the same cost for every row.
+
+    It holds the state with its covariance, what each row adds to that in standard scores, and alarms: cumulative sums
+    of scores, upward and downward, that begin again after each alarm.
+
+    Parameters
+    ----------
+    fresh : bool
+        Whether a new record begins with the first row, and not where that of the fit ended.
+    resume : str or Path, optional
+        A file that `Stream.save` has written: the stream goes on from there.
+    record : str or int, optional
+        Which record it goes on from; needed where there are several.
+    false_alarms : float, optional
+        How many alarms there are for each row in which everything is measured, where the model holds: 1e-4, or that of
+        the stream that is resumed.
+    shift : float, optional
+        The lasting change, in standard scores, that is found fastest: 1, or that of the stream that is resumed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.arange(40.0)
+    >>> u = np.where(t < 10, 0.0, 1.0)
+    >>> y = np.where(t < 10, 0.0, 1 - np.exp(-(t - 10) / 5)) + 0.01 * np.sin(7 * t)
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
+    >>> stream = gp.stream()
+    >>> found = stream.push(40.0, {"y": 1.0}, inputs={"u": 0.0})
+    >>> abs(found["y"].score) < 3, bool(abs(stream.predict(45.0, "y")[0] - np.exp(-1)) < 0.02)
+    (True, True)
+    """
+    if resume is not None and (fresh or record is not None):
+        raise LodekitError("a stream that is resumed goes on from its own state; expected no fresh= and no record=")
+    asked = {name: given for name, given in (("false_alarms", false_alarms), ("shift", shift)) if given is not None}
+    check_alarm_options(**(_DEFAULT_ALARM_OPTIONS | asked))
+    # All records share what was learned.
+    fit = fit.record_fits[0] if record is None and (fresh or resume is not None) else fit.for_record(record)
+    return _start_record(fit, resume, asked, fresh=fresh)
+
+
+def _start_record(fit: Fit, resume: str | Path | None, alarm_options: Mapping[str, float], *, fresh: bool) -> Stream:
+    """Return a stream of one record, with settings of its alarms where they were asked for."""
+    why = KalmanFactory().rejection_reason(replace(fit.setup.engine_task, in_memory=True))
+    if why:
+        raise LodekitError(f"a stream needs a model with finitely many states: {why}")
+    prior, hyper, usual = fit.prior, fit.hyperparameters, _DEFAULT_ALARM_OPTIONS
+    space, plant = (
+        build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta)),
+        _make_input_response(fit),
+    )
+    if resume is not None:
+        sizes = space.size, 0 if plant is None else plant.size, len(prior.noise.observables)
+        moment, usual = load_stream_state(fit, resume, sizes, plant)
+    else:
+        moment = _initial_state(fit, space, plant) if fresh else _final_state(fit, plant)
+    alarms = {**usual, **alarm_options}
+    check_alarm_options(**alarms)
+    if not all(np.isfinite(part).all() for part in (moment.mean, moment.covariance_root, moment.input_state)):
+        raise LodekitError("the states are not finite where the stream begins; expected modes that grow more slowly")
+    return Stream(
+        fit, space, plant, moment, **alarms, threshold=calibrate_threshold(fit, _measured_rows(fit), **alarms)
+    )
+
+
+def _measured_rows(fit: Fit) -> list[TimeSeries]:
+    """Return the measurements of a record that are in memory, the last ones of those on disk; none of sums alone."""
+    names, spooled = fit.prior.noise.observables, fit.measurements.stored_rows
+    if not fit.measurements.has_only_statistics:
+        return list(with_empty_series(fit.measurements, names).series)
+    if spooled is None:
+        return []
+    spool = spooled.store
+    last = Measurements(
+        [
+            item
+            for item in spool.read_series(max(0, spool.n_rows - MAX_CALIBRATION_ROWS), spool.n_rows)
+            if len(item.times)
+        ]
+    )
+    return list(with_empty_series(last, names).series)
+
+
+def _make_input_response(fit: Fit) -> StreamInputResponse | None:
+    """Return the response to known inputs; None where there are none."""
+    driven, values = fit.prior.observables.input_response, fit.prior.observables.evaluate(fit.hyperparameters.theta)
+    if driven is None or values.input_response_table is None:
+        return None
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    matrices, delays = (
+        driven.compiled.matrices(values.input_response_table)[0],
+        driven.compiled.delays(values.input_response_table)[0],
+    )
+    return StreamInputResponse(matrices, delays, driven.compiled.inputs, kinds)
+
+
+def _initial_state(fit: Fit, space: StateSpaceModel, input_response: StreamInputResponse | None) -> StreamState:
+    """Return the beginning of a record: the prior, and rest."""
+    samples = (
+        {} if input_response is None else {name: InputBuffer(kind) for name, kind in input_response.input_kinds.items()}
+    )
+    response = np.zeros(0 if input_response is None else input_response.size)
+    return StreamState(None, np.zeros(space.size), space.prior_P_root(0.0), response, samples, _zero_cusum(fit))
+
+
+def _final_state(fit: Fit, input_response: StreamInputResponse | None) -> StreamState:
+    """Return the end of the record of the fit."""
+    with fit.setup.limit_threads():
+        end = _filter_to_end(fit)
+    samples: dict[str, InputBuffer] = {}
+    response = np.zeros(0)
+    if input_response is not None:
+        response, samples = input_response.start(fit.measurements.inputs, fit.prior.units.start, end.time)
+    return StreamState(end.time, end.mean, end.P_root, response, samples, _zero_cusum(fit))
+
+
+def _filter_to_end(fit: Fit) -> FinalState:
+    """Return the states at the end of the record."""
+    if isinstance(fit.posterior, OutOfCorePosterior):
+        return compute_final_state_out_of_core(fit.posterior)
+    if not fit.measurements.has_only_statistics:
+        return compute_final_state(fit.prior, _measured_rows(fit), fit.hyperparameters)
+    spooled = fit.measurements.stored_rows
+    if spooled is None:
+        raise LodekitError(
+            "the measurements were summed and not kept, so the end of the record is not known; expected fresh=True"
+        )
+    return compute_final_state_out_of_core(OutOfCoreEngine(fit.prior, spooled.store).posterior(fit.hyperparameters))
+
+
+def _zero_cusum(fit: Fit) -> list[tuple[float, float]]:
+    return [(0.0, 0.0)] * len(fit.prior.noise.observables)

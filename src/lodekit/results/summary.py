@@ -1,0 +1,362 @@
+"""The result of a fit as a table in the style of statistics packages.
+
+The result of a fit as a table, in one line, as plain values, and under the names that statistics packages use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.diagnostics.messages import MODE_STD_LABEL, Findings
+from lodekit.errors import LodekitError
+from lodekit.prior.disturbances import WHITE_NOISE
+from lodekit.results.fit import Fit
+from lodekit.support.html import html_list, html_paragraph, html_table, notebook_card
+from lodekit.support.text import format_number, format_uncertain, significant_digits
+from lodekit.system.dimensions import white_noise_unit
+from lodekit.system.display import equations_to_mathml
+from lodekit.uncertainty.estimates import Estimate
+from lodekit.uncertainty.variance_tests import UNOBSERVED_MESSAGE, Disturbance
+
+__all__ = [
+    "Summary",
+    "bse",
+    "conf_int",
+    "cov_params",
+    "displayed_hyperparameters",
+    "format_fit_html",
+    "format_one_line",
+    "format_summary",
+    "intervals",
+    "summary",
+    "summary_dict",
+]
+
+
+#: A column has room for so many digits; so many are shown in any case.
+_MAX_DIGITS, _MIN_DIGITS = 10, 5
+
+
+def format_summary(
+    title: Sequence[tuple[str, str]],
+    parameters: Mapping[str, Estimate],
+    others: Mapping[str, float | str],
+    warnings: Sequence[str],
+) -> str:
+    """Return the result as a table in the style of statistics packages.
+
+    Parameters
+    ----------
+    title : sequence of (str, str)
+        Names and values above the table.
+    parameters : dict of str to Estimate
+        Of the system, by name.
+    others : dict of str to float or str
+        What else was learned or is to be known, by name, in the user's units.
+    warnings : sequence of str
+        Sentences below the table.
+    """
+    width = 78
+    rule, line = "=" * width, "-" * width
+    lines = ["LODE-GP Results".center(width).rstrip(), rule]
+    half = (len(title) + 1) // 2
+    for left, right in zip(title[:half], [*title[half:], ("", "")][:half], strict=True):
+        first = f"{left[0] + ':':<18}{left[1]:>20}"
+        second = f"{right[0] + ':' if right[0] else '':<18}{right[1]:>20}"
+        lines.append(f"{first}  {second}".rstrip())
+    lines.append(rule)
+    if parameters:
+        lines += [f"{'':<18}{'coef':>12}{'std err':>12}{'[0.025':>14}{'0.975]':>14}", line]
+        for name, estimate in parameters.items():
+            if estimate.note:
+                lines.append(f"{name:<18}{estimate.value:>12.5g}   {estimate.note}")
+            else:
+                numbers = (estimate.value, *estimate.interval)
+                kept = (
+                    min(significant_digits(number, estimate.std_error, _MIN_DIGITS), _MAX_DIGITS) for number in numbers
+                )
+                value, low, high = (f"{number:.{places}g}" for number, places in zip(numbers, kept, strict=True))
+                lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
+        lines.append(line)
+    for name, each in others.items():
+        lines.append(f"{name:<34}{each:>12}" if isinstance(each, str) else f"{name:<34}{each:>12.5g}")
+    lines.append(rule)
+    lines += [f"Warning: {warning}" for warning in warnings]
+    return "\n".join(lines)
+
+
+Array = NDArray[np.float64]
+#: So many parameters stand in one line; more are counted.
+_MAX_LISTED_PARAMETERS = 6
+
+
+class Summary(str):
+    """A table in text that shows itself as one, with `print` or without, and as HTML in notebooks.
+
+    Parameters
+    ----------
+    text : str
+    html : str
+        What notebooks show.
+    """
+
+    __slots__ = ("_html",)
+    _html: str
+
+    def __new__(cls, text: str, html: str = "") -> Summary:  # noqa: D102 - the class says it
+        found = super().__new__(cls, text)
+        found._html = html
+        return found
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return str(self), self._html
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str | None:
+        return self._html or None
+
+
+def summary(fit: Fit) -> Summary:
+    """Return the result as a table: parameters with standard errors and intervals, all else that was learned.
+
+    It is a text, which `print` shows; notebooks show it as a table without `print`.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> print(gp.summary().splitlines()[0].strip())
+    LODE-GP Results
+    """
+    title = [
+        ("Channels", str(len(fit.system.plain_channels))),
+        (
+            "Observations",
+            f"{fit.setup.engine.size}{f' ({len(fit.record_names)} records)' if len(fit.record_names) > 1 else ''}",
+        ),
+        ("Free functions", str(fit.setup.reduced_system.free_functions)),
+        ("Log evidence", f"{fit.log_evidence:.3f}"),
+        ("Converged", "yes" if fit.converged else "no"),
+        ("Engine", fit.engine_choice.name),
+    ]
+    fixed = "" if fit.layout.estimates_mode_std else " (fixed)"
+    others = {
+        f"{name}{fixed * name.startswith(MODE_STD_LABEL)}": value
+        for name, value in displayed_hyperparameters(fit).items()
+    }
+    # What is best at zero is left at a limit of the search, whose number says nothing.
+    for each in (each for each in fit.disturbances.values() if not each.deviation):
+        others.pop(f"lengthscale of {each.name}", None)
+        others[f"deviation of {each.name}"] = "0 (not needed)" if each.note != UNOBSERVED_MESSAGE else "unknown"
+    units = {f"deviation of {each.name}": _intensity_unit(fit, each) for each in fit.disturbances.values()}
+    others = {f"{name}{units.get(name, '')}": value for name, value in others.items()}
+    others |= {f"noise ({name})": value for name, value in fit.noise.items()}
+    least = " (least)" if len(fit.record_names) > 1 else ""
+    shares = fit.diagnosis.explained_variance
+    others |= {f"explained of {name}{least}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
+    others |= {
+        f"residuals of {check.title}": "correlated" if check.is_correlated else "independent"
+        for check in fit.diagnosis.checks
+        if check.whiteness is not None
+    }
+    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.unmeasured_name_notes, *fit.notes)
+    text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
+    return Summary(text, _format_summary_html(fit, title, others, notes))
+
+
+def _intensity_unit(fit: Fit, found: Disturbance) -> str:
+    """Return what follows the name of the deviation of white noise: the unit is not that of the channel."""
+    if found.kind != WHITE_NOISE or not found.deviation:
+        return ""
+    return f" [{white_noise_unit(fit.system, found.name, fit.labels.units, fit.measurements.names)[0]}]"
+
+
+def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
+    """Return lengthscales and deviations by name as they are shown: initial states that are open, in that word."""
+    if fit.layout.diffuse_modes is None:
+        return dict(fit.described_hyperparameters)
+    # What stands for infinity says nothing.
+    own: dict[str, float | str] = {
+        name: value for name, value in fit.described_hyperparameters.items() if not name.startswith(MODE_STD_LABEL)
+    }
+    return own | {"initial state": "open"}
+
+
+def _format_summary_html(
+    fit: Fit, title: Sequence[tuple[str, str]], others: dict[str, float | str], notes: Sequence[str]
+) -> str:
+    """Return the same as HTML, for notebooks."""
+    lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
+    parts = [
+        _format_warnings_html(fit),
+        _format_parameters_html(fit),
+        html_table(["also learned, or to be known", "value"], lines),
+        html_list(notes, "soft"),
+    ]
+    return notebook_card("LODE-GP results", "; ".join(f"{name.lower()} {value}" for name, value in title), parts)
+
+
+def _format_warnings_html(fit: Fit) -> str:
+    return html_list(fit.warnings, "warning")
+
+
+def _format_parameters_html(fit: Fit) -> str:
+    """Return the parameters as a table in HTML; nothing where there are none."""
+    lines = []
+    for name, found in fit.estimates.items():
+        unit, error = fit.labels.units.get(name, ""), found.std_error
+        value = format_number(found.value, error if found.has_interval else 0.0)
+        own = [f"{error:.2g}", " to ".join(format_number(edge, error) for edge in found.interval)]
+        lines.append([name, value, *(own if found.has_interval else ["–", "–"]), unit, found.note])
+    head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]
+    return html_table(head, lines, text_columns=(4, 5)) if lines else ""
+
+
+def format_one_line(fit: Fit) -> str:
+    """Return what came of a fit, in one line: how many measurements, the parameters, and whether it failed."""
+    records = f" in {len(fit.record_names)} records" if len(fit.record_names) > 1 else ""
+    text = f"fitted to {fit.setup.engine.size} measurements{records}"
+    shown = [
+        f"{name} = {format_uncertain(each.value, each.std_error)}" if each.has_interval else f"{name} = {each}"
+        for name, each in fit.estimates.items()
+    ]
+    more = [f"and {len(shown) - _MAX_LISTED_PARAMETERS} more"] if len(shown) > _MAX_LISTED_PARAMETERS else []
+    text += f": {', '.join(shown[:_MAX_LISTED_PARAMETERS] + more)}" if shown else ""
+    return text if fit.converged else f"{text}; the fit failed, see warnings_"
+
+
+def format_fit_html(fit: Fit) -> str:
+    """Return a fit as HTML, for notebooks: equations, parameters, and what to know before it is believed."""
+    found = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
+    explained = f"Explained of the variance of {', '.join(found)}" if found else ""
+    noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
+    told = "; ".join([*([explained] if found else []), *([f"noise of {noise}"] if noise else [])])
+    lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
+    parts = [
+        *equations_to_mathml(fit.system),
+        _format_warnings_html(fit),
+        _format_parameters_html(fit),
+        html_paragraph(told),
+    ]
+    return notebook_card("LODEGP", lead, parts)
+
+
+def summary_dict(fit: Fit) -> dict[str, Any]:
+    """Return the result of a fit as plain values, ready for JSON; what is infinite is None."""
+    return {
+        "parameters": {name: estimate.to_dict() for name, estimate in fit.estimates.items()},
+        "inputs": fit.describe_inputs(),
+        "disturbances": {name: each.to_dict() for name, each in fit.disturbances.items()},
+        "noise": dict(fit.noise),
+        "hyperparameters": dict(fit.described_hyperparameters),
+        "log_evidence": float(fit.log_evidence),
+        "observations": int(fit.setup.engine.size),
+        **({"records": _describe_records(fit)} if fit.setup.record_setups else {}),
+        "converged": bool(fit.converged),
+        "engine": str(fit.engine_choice),
+        "explained": dict(fit.diagnosis.explained_variance),
+        **Findings.of(fit.diagnosis, fit.clock.unit).to_dict(),
+        "warnings": list(fit.warnings),
+        "remarks": [*fit.diagnosis.notes, *fit.setup.unmeasured_name_notes],
+    }
+
+
+def _describe_records(fit: Fit) -> dict[str, Any]:
+    """Return what is to be said of each of several records, as plain values."""
+    return {
+        name: {
+            "observations": int(part.setup.engine.size),
+            "window": list(part.measurements.window),
+            "log_evidence": float(part.log_evidence),
+            "explained": dict(part.diagnosis.explained_variance),
+        }
+        for name, part in zip(fit.record_names, fit.record_fits, strict=True)
+    }
+
+
+def bse(fit: Fit) -> dict[str, float]:
+    """The standard errors of the parameters by name, as statsmodels calls them; zero for fixed ones.
+
+    They are those of `parameters_`: infinite where the data do not tell a parameter.
+    """
+    return {name: each.std_error for name, each in fit.estimates.items()}
+
+
+def conf_int(fit: Fit, alpha: float = 0.05) -> dict[str, tuple[float, float]]:
+    """Return intervals of the parameters, by name, as statsmodels calls them: `intervals` at a share of 1 - alpha.
+
+    Parameters
+    ----------
+    alpha : float
+        How often they may miss the truth: 0.05 stands for intervals of 95 %.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> gp.conf_int()["a"] == gp.parameters_["a"].interval == gp.intervals(0.95)["a"]
+    True
+    """
+    if not _is_fraction(alpha):
+        raise LodekitError(f"expected alpha between zero and one, such as 0.05 for intervals of 95 %, got {alpha!r}")
+    return {name: each.interval for name, each in fit.estimates_at(1.0 - float(alpha)).items()}
+
+
+def cov_params(fit: Fit) -> Array:
+    """Return the covariance of the parameters in the user's units, shape (p, p), in the order of `parameters_`.
+
+    Its diagonal holds the squares of their standard errors, where the data tell a parameter. Fixed ones have rows and
+    columns of zeros. What the data do not tell has a large but finite variance here, so that what they do tell of it,
+    such as a ratio of two parameters, still follows.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> bool(abs(gp.cov_params()[0, 0] ** 0.5 / gp.bse["a"] - 1) < 1e-9)
+    True
+    """
+    found = (fit.joint_fit or fit).parameter_covariance
+    # What keeps flat directions finite there is seen in the fourth digit of others.
+    ratios = [
+        each.std_error / spread if each.has_interval and spread > 0 else 1.0
+        for each, spread in zip(fit.estimates.values(), np.sqrt(np.diag(found)).tolist(), strict=True)
+    ]
+    return np.asarray(found * np.outer(ratios, ratios))
+
+
+def intervals(fit: Fit, share: float = 0.95) -> dict[str, tuple[float, float]]:
+    """Return intervals of the parameters, by name, that hold the truth as often as is asked for.
+
+    Those of 95 % are also in `parameters_`. Where the data do not tell a parameter, the interval is all that it may be.
+
+    Parameters
+    ----------
+    share : float
+        Between zero and one, such as 0.5 or 0.99.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> narrow, wide = gp.intervals(0.5)["a"], gp.intervals(0.99)["a"]
+    >>> wide[0] < narrow[0] < gp.parameters_["a"].value < narrow[1] < wide[1]
+    True
+    """
+    if not _is_fraction(share):
+        raise LodekitError(f"expected a share between zero and one, such as 0.95, got {share!r}")
+    return {name: each.interval for name, each in fit.estimates_at(float(share)).items()}
+
+
+def _is_fraction(given: object) -> bool:
+    return isinstance(given, Real) and 0.0 < float(given) < 1.0

@@ -1,0 +1,623 @@
+"""How well a record was predicted: free run, coverage, predictions some rows ahead.
+
+Validation on a record that was not used: a free run from the inputs alone, and predictions some steps ahead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import combinations, product
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit import plotting
+from lodekit.data.inputs import InputSignal
+from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements, RecordSet
+from lodekit.data.sources import load_data
+from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_errors, find_validation_failures
+from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.inference.innovations import (
+    Horizon,
+    InnovationSequence,
+    compute_innovations,
+    split_into_segments,
+    uses_kalman_filter,
+)
+from lodekit.prior.observables import table_checks
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results.fit import Fit
+from lodekit.results.forecast import BURN_IN_ROWS, ForecastBand, calibrate_bands, forecast_with_bands, parse_horizon
+from lodekit.support.text import as_sentence, format_below, format_percent, join_list
+from lodekit.support.units import find_unit_conversion
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+
+__all__ = ["Ahead", "ChannelValidation", "Validation", "nrmse_fit_percent", "validate"]
+
+
+Array = NDArray[np.float64]
+#: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
+_MIN_COVERAGE = 0.9
+
+
+class Ahead(NamedTuple):
+    """How good predictions some rows or time ahead are.
+
+    Parameters
+    ----------
+    fit_percent, rmse : float
+        As those of a free run.
+    coverage : float
+        The share of measurements in the 95 % band.
+    """
+
+    fit_percent: float
+    rmse: float
+    coverage: float
+
+    @classmethod
+    def of(cls, errors: Array, deviations: Array, values: Array) -> Self:
+        """Return it for measurements.
+
+        Parameters
+        ----------
+        errors, deviations, values : arrays, shape (n,)
+            Measurements minus predictions, the deviations of these, and the measurements.
+        """
+        covered = float(np.mean(np.abs(errors) <= NORMAL_QUANTILE_95 * deviations))
+        return cls(nrmse_fit_percent(errors, values), float(np.sqrt(np.mean(errors**2))), covered)
+
+    def to_dict(self) -> dict[str, float]:
+        """Return plain values."""
+        return {"fit_percent": self.fit_percent, "rmse": self.rmse, "coverage": self.coverage}
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelValidation:
+    """How well one observable of a record was predicted.
+
+    Parameters
+    ----------
+    name : str
+        The observable.
+    times, values, mean, std : arrays, shape (n,)
+        Measurements, and the free run with the standard deviation of a measurement about it.
+    ahead : dict of int or str to Ahead
+        For so many rows, or times, ahead: fit percentage, root mean square of the errors, and coverage.
+    misses : tuple of str
+        What speaks against the model here, in words: a band that holds too little, errors that are correlated or go
+        with an input by more than chance.
+    """
+
+    name: str
+    times: Array
+    values: Array
+    mean: Array
+    std: Array
+    ahead: Mapping[int | str, Ahead] = field(default_factory=dict)
+    misses: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the free run predicts something, and nothing speaks against the model."""
+        return not self.misses and not self.fit_percent <= 0
+
+    @property
+    def fit_percent(self) -> float:
+        """``100 (1 - |y - yhat| / |y - mean(y)|)``, as engineers know it: 100 is perfect, zero as good as the mean."""
+        return nrmse_fit_percent(self.values - self.mean, self.values)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square of the errors."""
+        return float(np.sqrt(np.mean((self.values - self.mean) ** 2)))
+
+    @property
+    def coverage(self) -> float:
+        """The share of measurements in the 95 % band."""
+        return float(np.mean(np.abs(self.values - self.mean) <= NORMAL_QUANTILE_95 * self.std))
+
+    @property
+    def log_density(self) -> float:
+        """The mean log density of a measurement."""
+        error = (self.values - self.mean) / self.std
+        return float(np.mean(-0.5 * error**2 - np.log(self.std) - 0.5 * np.log(2.0 * np.pi)))
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """How well a record that was not used was predicted.
+
+    Parameters
+    ----------
+    channels : tuple of ChannelValidation
+        Of each observable that was predicted.
+    start : str
+        What the initial state comes from, in words.
+    given : tuple of str
+        What was taken as known over the whole record.
+    units : dict of str to str
+        For figures and tables.
+    inputs : dict of str to InputSignal
+        Known inputs, for figures.
+    doubts : tuple of str
+        What the fit said of its own residuals, where that was no good news.
+    origin : str
+        The date that is time zero, where times are counted since then; empty where they are numbers.
+    """
+
+    channels: tuple[ChannelValidation, ...]
+    start: str
+    given: tuple[str, ...]
+    units: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, InputSignal] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    origin: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against the model on this record."""
+        return all(item.holds for item in self.channels)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """A verdict on each observable: whether it was predicted, and what the model misses; and doubts of the fit."""
+        return (
+            *(_validation_message(item) for item in self.channels),
+            *(f"the fit itself said: {text}" for text in self.doubts),
+        )
+
+    def __getitem__(self, name: str) -> ChannelValidation:
+        for item in self.channels:
+            if item.name == name:
+                return item
+        raise KeyError(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is no number, such as the fit percentage of a constant, is None."""
+        return {
+            "verdict": list(self.sentences),
+            "holds": self.holds,
+            "start": self.start,
+            "given": list(self.given),
+            "channels": {
+                item.name: {
+                    "count": len(item.times),
+                    "fit_percent": _finite_or_none(item.fit_percent),
+                    "rmse": _finite_or_none(item.rmse),
+                    "coverage": item.coverage,
+                    "log_density": _finite_or_none(item.log_density),
+                    "misses": list(item.misses),
+                    "ahead": {
+                        str(step): {key: _finite_or_none(value) for key, value in each.to_dict().items()}
+                        for step, each in item.ahead.items()
+                    },
+                }
+                for item in self.channels
+            },
+        }
+
+    def __repr__(self) -> str:
+        known = f" from {join_list(self.given)}" if self.given else ""
+        lines = [*map(as_sentence, self.sentences), ""]
+        lines += [f"Free run{known}; {self.start}."]
+        names = {item.name: plotting.name_with_unit(item.name, self.units.get(item.name, "")) for item in self.channels}
+        wide = max(14, *(len(name) + 2 for name in names.values()))
+        lines.append(f"{'':<{wide}}{'rows':>7}{'fit %':>9}{'RMSE':>12}{'in 95 % band':>15}{'log density':>14}")
+        for item in self.channels:
+            numbers = f"{item.rmse:>12.4g}{format_percent(item.coverage):>15}{item.log_density:>14.3f}"
+            lines.append(f"{names[item.name]:<{wide}}{len(item.times):>7}{item.fit_percent:>9.1f}{numbers}")
+        steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
+        if steps:
+            lines.append("Fit % so many rows, or so long, ahead from all measurements before (in 95 % band):")
+            lines.append(f"{'':<{wide}}" + "".join(f"{step:>16}" for step in steps))
+        for item in self.channels if steps else ():
+            both = (item.ahead.get(step) for step in steps)
+            cells = (f"{each.fit_percent:.1f} ({format_percent(each.coverage)})" if each else "" for each in both)
+            lines.append(f"{names[item.name]:<{wide}}" + "".join(f"{cell:>16}" for cell in cells))
+        return "\n".join(lines)
+
+    def plot(self, *, axes: Any = None) -> Any:
+        """Draw the free run with its 95 % band and the measurements, and below them the known inputs.
+
+        Parameters
+        ----------
+        axes : matplotlib axes, one for each panel, optional
+            Where to draw; on a new figure by default.
+        """
+        names = [*(item.name for item in self.channels), *self.inputs]
+        figure, panels, new = plotting.read_axes(axes, names)
+        first = min(float(item.times.min()) for item in self.channels)
+        last = max(float(item.times.max()) for item in self.channels)
+        # A record of another day is far from the origin of the fit: it is drawn from its own beginning, with its date.
+        begin, since = (first, self._date(first)) if new and self.origin else (0.0, "")
+        for item, panel in zip(self.channels, panels, strict=False):
+            data = (item.times - begin, item.values)
+            unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
+            plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=item.name, unit=unit, note=note)
+        for (name, signal), panel in zip(self.inputs.items(), panels[len(self.channels) :], strict=True):
+            own = signal.times[(signal.times > first) & (signal.times < last)]
+            times = np.concatenate([[first], own, [last]])
+            label = f"{plotting.name_with_unit(name, self.units.get(name, ''))}\n(known)"
+            plotting.draw_input(panel, times - begin, signal.at(times), is_held=signal.kind == "hold", label=label)
+        plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")) + since)
+        plotting.add_legend(figure, panels, outside=new)
+        if new:
+            figure.align_ylabels(panels)
+        return figure
+
+    def _date(self, time: float) -> str:
+        """Return the date of a time in words; nothing where its unit is none of time, or where calendars end."""
+        conversion = find_unit_conversion(self.units.get("t", "s"), "s")
+        if conversion is None:
+            return ""
+        try:
+            date = datetime.fromisoformat(self.origin) + timedelta(
+                seconds=time * conversion.factor / conversion.divisor
+            )
+        except OverflowError:
+            return ""
+        return f" since {date.isoformat(' ', 'seconds')}"
+
+
+def _finite_or_none(number: float) -> float | None:
+    return number if np.isfinite(number) else None
+
+
+def _validation_message(item: ChannelValidation) -> str:
+    """Return how well an observable was predicted, in one sentence."""
+    share, fit = item.coverage, item.fit_percent
+    # Below what it should be, a share is not rounded up to it.
+    shown = format_below(share, _MIN_COVERAGE)[0] if share < _MIN_COVERAGE else format_percent(share)
+    band = f"the 95 % band holds {shown} of the measurements"
+    but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
+    if np.isnan(fit):
+        return f"the measurements of {item.name} do not change in this record; {band}{but}"
+    if fit <= 0:
+        return f"the free run does not predict {item.name}: its own mean would be as good; {band}{but}"
+    text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
+    if item.misses:
+        return f"{text}{but}"
+    if share < _MIN_COVERAGE:
+        # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
+        return f"{text}: the model holds from row to row, but its free run is surer than it should be here"
+    return f"{text}: the model holds here"
+
+
+def nrmse_fit_percent(errors: Array, values: Array) -> float:
+    """Return ``100 (1 - |errors| / |values - mean|)``; NaN for values that do not change.
+
+    Parameters
+    ----------
+    errors, values : arrays, shape (n,)
+    """
+    spread = float(np.linalg.norm(values - values.mean()))
+    return 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")
+
+
+#: From all that was learned to measurements in their turn; None where rounding hides what these add.
+_FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
+#: The prior of an initial state is so many times as wide as what is to be explained.
+_INITIAL_STD_FACTOR = 10.0
+#: Modes with a smaller share than this of the largest power in the data are not seen in them.
+_MIN_MODE_POWER = 1e-12
+
+
+def validate(
+    fit: Fit,
+    t: Any,
+    Y: Any = None,
+    noise_std: Any = None,
+    *,
+    given: str | Iterable[str] | None = None,
+    start: str | int = "all",
+    ahead: Sequence[int | str] = (1, 5, 10),
+    time: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    dt: float | None = None,
+) -> Validation:
+    """Return how well a record that was not used is predicted from its inputs: fit percentages, coverage, density.
+
+    Nothing is learned anew. The free run knows inputs over the whole record, and of all else no more than what the
+    initial state takes. What it is uncertain of (parameters, initial state, free functions that remain, noise) is in
+    its band.
+
+    Parameters
+    ----------
+    t, Y, noise_std, time, columns, dt
+        The record, as in `fit`; columns are those of the file of the fit where nothing else is said.
+    given : str or sequence of str, optional
+        Where the fit has no known inputs: the channels that are taken as known over the whole record, by conditioning
+        on their measurements. By default those that leave nothing free, where that is clear.
+    start : {"all"} or int
+        Where the initial state comes from: from all rows, as a few numbers that no record this long can hide behind;
+        or from the first so many rows, which are then not counted. Where the prior has free functions or
+        disturbances, all rows would tell these as well: the first ten are taken then, as `start` of the result says.
+    ahead : sequence of int or str
+        For how many rows ahead, or times such as ``"24 h"``, predictions from all measurements before are tried as
+        well; of long records in six runs, with the Markov engine of the whole. Bands follow errors before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.arange(60.0)
+    >>> def record(u):
+    ...     y = np.zeros(60)
+    ...     for k in range(59):
+    ...         y[k + 1] = y[k] + (1 - np.exp(-1 / 5)) * (2 * u[k] - y[k])
+    ...     return {"y": y + 0.01 * np.sin(50 * t), "u": u}
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, record(t // 20 % 2))
+    >>> found = gp.validate(t, record(t // 15 % 2))
+    >>> found["y"].fit_percent > 97
+    True
+    """
+    record = _read_record(fit, t, Y, noise_std, time=time, columns=columns, dt=dt)
+    known, count = _parse_given(fit, record, given), _parse_start(fit, start)
+    run = _ValidationRun(fit, record, known)
+    channels, errors = run.free_run(count)
+    steps = run.forecast_scores(ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead])
+    misses = _find_failures(run, errors, count)
+    found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
+    words, names = _describe_start(fit, start, count), (*record.inputs, *known)
+    return Validation(found, words, names, fit.labels.units, record.inputs, _fit_warnings(fit), fit.labels.origin)
+
+
+def _describe_start(fit: Fit, start: str | int, count: int | None) -> str:
+    """Return where the initial state comes from, in words; and where all rows were asked for in vain, why."""
+    told = "all rows" if count is None else f"the first {count} rows, which are not counted"
+    if start == "all" and count is not None:
+        unknown = join_list(list(fit.prior.disturbances)) or "free functions"
+        told += f"; all rows would tell {unknown} as well, and the run would not be free"
+    return f"the initial state is estimated from {told}"
+
+
+def _find_failures(
+    run: _ValidationRun, errors: Sequence[ValidationErrors], count: int | None
+) -> dict[str, tuple[str, ...]]:
+    """Return what speaks against a model on a record, by observable; errors are those of the free run from all rows."""
+    fit, inputs = run.fit, run.record.inputs
+    if count is not None:
+        errors = run.innovation_errors() if fit.prior.has_process else run.free_run(None)[1]
+    counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
+    errors = [replace(own, n_fitted_rows=counts.get(own.name, 0)) for own in errors]
+    delayed = {name.channel for name in fit.system.delayed_channels}
+    return find_validation_failures(
+        errors, inputs, delayed, fit.labels.units.get("t", ""), fit.diagnostic_data.white_disturbances
+    )
+
+
+def _fit_warnings(fit: Fit) -> tuple[str, ...]:
+    """Return what the fit said of its own residuals, where that was no good news."""
+    diagnosis, unit = (fit.joint_fit or fit).diagnosis, fit.labels.units.get("t", "")
+    widening = max(diagnosis.widening.values(), default=math.nan)
+    return tuple(check.message(unit, widening) for check in diagnosis.checks if check.is_suspicious)
+
+
+def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
+    """Return a record as measurements with known noise, and with the inputs of the fit."""
+    options |= table_checks(fit.system)
+    options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
+    source = load_data(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
+    record = source.measurements
+    if isinstance(record, RecordSet):
+        raise DataError("expected one record, got several; validate them one by one")
+    if record.sufficient_statistics is not None:
+        raise DataError("the record has too many rows to be kept; expected fewer, such as a piece of it")
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    record = record.with_known_inputs(kinds) if kinds else record
+    series = []
+    for item in record.series:
+        std = item.noise_std_for_level(fit.typical_noise(item.observable))
+        if not (std > 0).all():
+            raise DataError(f"{item.observable} has no noise, and no density without it; give noise_std=")
+        series.append(replace(item, std=std))
+    return replace(record, series=series)
+
+
+def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the channels that are conditioned on."""
+    names = [item.observable for item in record.series]
+    asked = () if given is None else given
+    found = tuple(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,)
+    is_driven = bool(fit.measurements.inputs) or not fit.setup.reduced_system.free_functions
+    if fit.prior.disturbances and (given is not None or not is_driven):
+        # A filter takes measurements in the order of time, and a matrix knows no disturbances.
+        raise LodekitError(
+            "a fit with disturbances takes nothing as known over a whole record but its inputs; expected a fit with "
+            f"inputs=, such as inputs={{{(*names, *found)[-1]!r}: 'hold'}}, and no given="
+        )
+    if given is not None:
+        for name in found:
+            if name not in names:
+                raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
+        return found
+    if is_driven:
+        return ()
+    fitting = [
+        each
+        for each in combinations([name for name in names if name in fit.system.channels], fit.system.free_functions)
+        if _determines_all(fit, each)
+    ]
+    if not fitting:
+        raise LodekitError(f"expected given=, the channels that are known; the record holds {', '.join(names)}")
+    if len(fitting) > 1:
+        options = " or ".join("(" + ", ".join(each) + ")" for each in fitting)
+        raise LodekitError(f"expected given=, the channels that are known, such as {options}")
+    return fitting[0]
+
+
+def _determines_all(fit: Fit, names: Sequence[str]) -> bool:
+    if len(names) >= len(fit.system.channels):
+        return False
+    try:
+        return not fit.system.given(names).free_functions
+    except (AlgebraError, EquationError):
+        return False
+
+
+def _parse_start(fit: Fit, start: str | int) -> int | None:
+    """Return how many measurements of each observable tell the initial state; None for all."""
+    if isinstance(start, str) and start == "all":
+        return BURN_IN_ROWS if fit.prior.has_process else None
+    if isinstance(start, bool) or not isinstance(start, int) or start < 1:
+        raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
+    return start
+
+
+class _ValidationRun:
+    """A fit on another record, at what was learned."""
+
+    def __init__(self, fit: Fit, record: Measurements, given: Sequence[str]) -> None:
+        self.fit, self.record, self.given = fit, record, given
+        self.units = replace(fit.prior.units, start=record.window[0])
+        self.scales = dict(zip(fit.measurements.names, fit.prior.units.scales.tolist(), strict=True))
+
+    @property
+    def targets(self) -> list[TimeSeries]:
+        """What is to be predicted."""
+        return [item for item in self.record.series if item.observable not in self.given]
+
+    def free_run(self, count: int | None) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
+        """Return predictions from what is known, with an initial state from all, or so many first measurements.
+
+        And their errors, with what the uncertainty of all that was learned does to them.
+        """
+        targets = self.targets
+        if not targets:
+            raise DataError(f"expected measurements of what responds, got {join_list(self.given)} alone")
+        if count is None:
+            return self.predict(self.record, targets)
+        first, rest = slice(0, count), slice(count, None)
+        used = [item if item.observable in self.given else item.select(first) for item in self.record.series]
+        return self.predict(replace(self.record, series=used), [item.select(rest) for item in targets])
+
+    def setup(self, measurements: Measurements) -> FitSetup:
+        """Return an engine on measurements of the record."""
+        arguments = replace(self.fit.settings, engine="auto")
+        return build_setup(self.fit.system, arguments, measurements, time_units=self.units, scales=self.scales)
+
+    def initial_std(self, setup: FitSetup) -> Array:
+        """Return deviations of modes so wide that the record alone tells its initial state.
+
+        Those of the fit tell where that record began, which may have been at rest, unless they were left open.
+        """
+        prior, found = setup.prior, self.fit.hyperparameters.mode_amplitudes.copy()
+        found *= self.fit.layout.diffuse_modes is None
+        coefficients = prior.observables.evaluate(self.fit.hyperparameters.theta)
+        target, power = setup.engine.mean_squares(coefficients)
+        size = _INITIAL_STD_FACTOR * float(np.sqrt(target.max(initial=0.0)))
+        for number, part in enumerate(np.split(power, np.cumsum([group.size for group in prior.groups])[:-1])):
+            usable = part[part > _MIN_MODE_POWER * power.max(initial=0.0)]
+            if len(usable):
+                found[number] = max(found[number], size / float(np.sqrt(usable.min())))
+        return found
+
+    def predict(
+        self, used: Measurements, targets: Sequence[TimeSeries]
+    ) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
+        """Return predictions from some measurements for others, and their errors."""
+        fit, setup = self.fit, self.setup(used)
+        starts = self.initial_std(setup)
+
+        def at(hyper: Hyperparameters) -> Any:
+            return setup.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=starts))
+
+        posterior, uncertainty = at(fit.hyperparameters), replace(fit.parameter_uncertainty, posterior_at=at)
+        found, errors = [], []
+        for item in targets:
+            if not len(item.times):
+                raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
+            observables = setup.observable_compiler.compile_unscaled([item.observable], setup.prior.units)
+            with np.errstate(all="ignore"):
+                mean = posterior.mean(observables, item.times)[:, 0]
+                variance = posterior.variance(observables, item.times)[:, 0] / fit.residual_dof_fraction + item.std**2
+                slopes = uncertainty.mean_jacobian(observables, item.times)[:, :, 0]
+            std = np.sqrt(variance + np.sum(slopes**2, axis=0))
+            found.append(ChannelValidation(item.observable, item.times, item.values, mean, std))
+            errors.append(ValidationErrors(item.observable, item.times, item.values - mean, np.sqrt(variance), slopes))
+        return found, errors
+
+    def filtered_segments(self) -> Iterator[tuple[Sequence[TimeSeries], _FilterFunction]]:
+        """Yield runs of the record, or all of it as one, each with what takes its measurements in their turn.
+
+        Channels that are given come before all others.
+        """
+        setup, series, engine = self.setup(self.record), self.record.series, self.fit.engine_choice.name
+        change = {"noise": np.zeros(0), "mode_deviations": self.initial_std(setup)}
+        order = [item.observable for item in series]
+        first = frozenset(order.index(name) for name in self.given)
+        for run in [series] if uses_kalman_filter(engine, setup.prior) and not first else split_into_segments(series):
+
+            def again(hyper: Hyperparameters, run: Sequence[TimeSeries] = run) -> InnovationSequence | None:
+                return compute_innovations(engine, setup.prior, run, replace(hyper, **change), first)
+
+            yield run, again
+
+    def innovation_errors(self) -> list[ValidationErrors]:
+        """Return errors one measurement ahead: where something unknown drives, those of a free run go together."""
+        order = [item.observable for item in self.record.series]
+        parts: dict[str, list[ValidationErrors]] = {item.observable: [] for item in self.targets}
+        for _, again in self.filtered_segments():
+
+            def answer(hyper: Hyperparameters, again: _FilterFunction = again) -> Array | None:
+                own = again(hyper)
+                return None if own is None else own.standardized * own.std
+
+            turns = again(self.fit.hyperparameters)
+            if turns is None:
+                return []
+            moves = self.fit.parameter_uncertainty.shifts_of(answer)
+            for name, own in parts.items():
+                rows = turns.observables == order.index(name)
+                # Where nothing is known of the initial state, nothing can be predicted.
+                rows &= np.cumsum(rows) > BURN_IN_ROWS
+                wide = turns.std[rows] / np.sqrt(self.fit.residual_dof_fraction)
+                values = (turns.standardized * turns.std)[rows]
+                own.append(
+                    ValidationErrors(name, turns.times[rows], values, wide, moves[:, rows], are_innovations=True)
+                )
+        return [concatenate_errors(own) for own in parts.values() if own]
+
+    def forecast_scores(self, horizons: Iterable[int | str]) -> dict[str, dict[int | str, Ahead]]:
+        """Return how good predictions so far ahead are, by observable."""
+        leads = {step: parse_horizon(step, self.fit.clock.unit) for step in horizons}
+        if not leads:
+            return {}
+        order = [item.observable for item in self.record.series]
+        first = [order.index(name) for name in self.given]
+        bands = self.bands(list(leads.values()))
+        wanted = [(order.index(item.observable), band) for item in self.targets for band in bands[item.observable]]
+        parts: dict[tuple[str, int | str], list[Array]] = {}
+        for run, again in self.filtered_segments():
+            turns = again(self.fit.hyperparameters)
+            if turns is None:
+                return {}
+            count = int(np.isin(turns.observables, first).sum())
+            both = forecast_with_bands(
+                self.fit.parameter_uncertainty, turns, again, wanted, self.fit.residual_dof_fraction, count
+            )
+            for (item, step), (number, band), own in zip(product(self.targets, leads), wanted, both, strict=True):
+                # Where nothing is known of the initial state, nothing can be predicted.
+                told = band.horizon.count_known(run[number].times, run[number].times) > BURN_IN_ROWS
+                parts.setdefault((item.observable, step), []).append(np.stack([*own, run[number].values])[:, told])
+        found: dict[str, dict[int | str, Ahead]] = {}
+        for (name, step), each in parts.items():
+            whole = np.concatenate(each, axis=1)
+            if whole.shape[1]:
+                found.setdefault(name, {})[step] = Ahead.of(*whole)
+        return found
+
+    def bands(self, horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
+        """Return how deviations so far ahead follow errors; where channels are given, as the model has them."""
+        names = [item.observable for item in self.targets]
+        if self.given:
+            return {name: [ForecastBand(lead) for lead in horizons] for name in names}
+        return calibrate_bands(self.fit, names, horizons)

@@ -1,0 +1,530 @@
+"""What somebody types becomes a system, or a message that says where it does not.
+
+Curves that follow sliders: an engine on the measurements, kept ready for any values of the parameters.
+
+What pages ask their companions: functions of plain values, which run in a process of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.records import list_measurements
+from lodekit.errors import EquationError, LodekitError
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.fitting.starts.candidates import ParameterGuess, build_start_points
+from lodekit.prior.prior import Hyperparameters
+from lodekit.studio.data_files import (
+    ColumnMatch,
+    DataFile,
+    SimulationRequest,
+    match_channels,
+    open_data_file,
+    simulate_csv,
+    to_column_roles,
+)
+from lodekit.studio.figures import curves_svg
+from lodekit.studio.server import serve_requests
+from lodekit.studio.session import (
+    NO_EQUATIONS_MESSAGE,
+    CatalogEntry,
+    ColumnAssignment,
+    CurveImage,
+    EquationText,
+    ParsedEquations,
+    ProofText,
+    StudioSession,
+    SystemOutline,
+    analyze_system,
+    format_proof,
+    modes_at,
+)
+from lodekit.studio.session_files import SYSTEM_FILE, generate_system_file, unpack_session
+from lodekit.support.files import write_atomically
+from lodekit.system.catalog import Example, examples
+from lodekit.system.files import read_system_file
+from lodekit.system.grammar import Equation, Name, Sum, parse_equations, walk_equation
+from lodekit.system.parameters import MAX_PARAMETERS, Parameter, find_channel_names, find_likely_parameters
+from lodekit.system.system import System
+from lodekit.workflow.pipeline import prepare_fit
+from lodekit.workflow.system_proposal import guess_column_roles, propose_first_order_equations
+
+__all__ = [
+    "MAX_EQUATION_CHARACTERS",
+    "REQUEST_HANDLERS",
+    "EquationInput",
+    "InteractiveModel",
+    "PosteriorCurve",
+    "main",
+    "make_interactive_model",
+    "parse_typed_equations",
+]
+
+
+#: Longer texts are no equations that somebody typed.
+MAX_EQUATION_CHARACTERS = 20_000
+
+
+@dataclass(frozen=True)
+class EquationInput:
+    """A system as far as it was understood.
+
+    Parameters
+    ----------
+    system : System or None
+        None where the text is no system.
+    error : str
+        What is wrong, with carets below the line where it is; empty where nothing is.
+    inferred_parameters : tuple of str
+        Names that nobody declared, and that were taken for parameters because they stand before others.
+    is_empty : bool
+        Whether there is no text yet.
+    """
+
+    system: System | None
+    error: str = ""
+    inferred_parameters: tuple[str, ...] = ()
+    is_empty: bool = False
+
+
+def parse_typed_equations(text: str, declared: str = "") -> EquationInput:
+    """Return the system of a text; names that stand before others are taken for parameters.
+
+    Parameters
+    ----------
+    text : str
+        Equations, as somebody types them.
+    declared : str
+        Names of parameters, separated by commas or spaces. Those that the equations do not use wait until they do.
+
+    Examples
+    --------
+    >>> found = read_equations("tau*y' + y = K*u")
+    >>> found.system, found.taken
+    (<System of 1 equation in y, u, parameters tau, K>, ('tau', 'K'))
+    >>> print(read_equations("x' = -(x").trouble)
+    unbalanced parentheses: this '(' is never closed; add a ')'
+      in equation 1:
+          x' = -(x
+                ^
+    """
+    if not text.strip():
+        return EquationInput(None, is_empty=True)
+    if len(text) > MAX_EQUATION_CHARACTERS:
+        return EquationInput(
+            None, f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}"
+        )
+    try:
+        parsed = parse_equations(text)
+        used = {node.name for equation in parsed for node in walk_equation(equation) if isinstance(node, Name)}
+        own = [name for name in dict.fromkeys(declared.replace(",", " ").split()) if name in used]
+        taken: list[str] = []
+        first: EquationError | None = None
+        while True:
+            try:
+                system = System(text, parameters=dict.fromkeys((*own, *taken), Parameter()))
+                return EquationInput(system, inferred_parameters=tuple(taken))
+            except EquationError as problem:
+                first = first or problem
+                new = _likely_parameter(parsed, (*own, *taken))
+                if not new or len(taken) >= MAX_PARAMETERS:
+                    raise first from None
+                taken.append(new)
+    except LodekitError as problem:
+        return EquationInput(None, str(problem))
+    except RecursionError:
+        return EquationInput(None, "expected equations with fewer brackets inside each other")
+
+
+def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> str:
+    """Return a name that only ever multiplies others, and is no parameter yet; empty where there is none.
+
+    The first factor of a product is the parameter more often; and what stands in a sum, as in ``(T2 - T1)/R``, is a
+    channel more often.
+    """
+    found = find_likely_parameters(equations, find_channel_names(equations, known))
+    sums = [node for equation in equations for node in walk_equation(equation) if isinstance(node, Sum)]
+    summed = {term.name for node in sums for _, term in node.terms if isinstance(term, Name)}
+    return min(found, key=lambda name: name in summed, default="")
+
+
+Array = NDArray[np.float64]
+#: Times of a curve; enough for the eye while it moves.
+N_CURVE_TIMES = 240
+#: Beyond so many measurements a slider would lag behind.
+MAX_SLIDER_MEASUREMENTS = 4000
+
+
+@dataclass(frozen=True, eq=False)
+class PosteriorCurve:
+    """The posterior mean at some values of the parameters.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The channels.
+    times : array, shape (n,)
+    mean : array, shape (n, channels)
+    log_evidence : float
+        At these values.
+    """
+
+    names: tuple[str, ...]
+    times: Array
+    mean: Array
+    log_evidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class InteractiveModel:
+    """An engine that answers for any values of the parameters, with all else as it is.
+
+    Parameters
+    ----------
+    setup : Setup
+    hyperparameters : Hyperparameters
+        Lengthscales, deviations and noise: a first guess.
+    units : dict of str to str
+        Of channels, and of ``t``.
+    """
+
+    setup: FitSetup
+    hyperparameters: Hyperparameters
+    units: Mapping[str, str]
+
+    def setup_of_record(self, record: str = "") -> FitSetup:
+        """Return what is settled for one record, by its name; for the first one where nothing has that name."""
+        parts = self.setup.record_setups
+        return parts.get(record, next(iter(parts.values()))) if parts else self.setup
+
+    def points(self, record: str = "") -> dict[str, tuple[Array, Array]]:
+        """Return the measurements of a record, by channel."""
+        return {
+            item.observable: (item.times, item.values)
+            for item in self.setup_of_record(record).measurements.plotted_series
+        }
+
+    def curve(self, values: Mapping[str, float], record: str = "") -> PosteriorCurve:
+        """Return the posterior mean at some values, at times that are evenly spaced over the measurements.
+
+        Parameters
+        ----------
+        values : dict of str to float
+            Of the parameters; those that are missing are as in the first guess.
+        record : str
+            Which of several; the evidence is that of all.
+        """
+        setup, layout = self.setup_of_record(record), self.setup.layout
+        theta = np.array(
+            [values.get(n, own) for n, own in zip(layout.names, self.hyperparameters.theta, strict=True)], float
+        )
+        modes = layout.resolve_mode_std(self.hyperparameters.mode_amplitudes, theta)
+        hyper = replace(self.hyperparameters, theta=theta, mode_amplitudes=modes)
+        at = np.linspace(*setup.measurements.window, N_CURVE_TIMES)
+        names = setup.system.plain_channels
+        with setup.limit_threads(), np.errstate(all="ignore"):
+            mean = setup.posterior(hyper).mean(setup.observable_compiler.compile_unscaled(names, setup.prior.units), at)
+            evidence = self.setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
+        if not np.isfinite(mean).all():
+            raise LodekitError("the curve is not finite at these values; move the sliders")
+        return PosteriorCurve(tuple(names), at, mean, float(evidence))
+
+
+def make_interactive_model(system: Path, data: Path, values: Mapping[str, float], **how: Any) -> InteractiveModel:
+    """Return an engine on the measurements of a file, with a first guess of all that is not a parameter.
+
+    Parameters
+    ----------
+    system : Path
+        Of a system file.
+    data : Path
+    values : dict of str to float
+        Of the parameters, for the first guess.
+    **how
+        As in `lodekit.workflow.pipeline.prepare_fit`.
+    """
+    file = read_system_file(system)
+    gp, found = prepare_fit(file, data, **how)
+    if found.measurements.size > MAX_SLIDER_MEASUREMENTS:
+        raise LodekitError(
+            f"curves follow sliders up to {MAX_SLIDER_MEASUREMENTS} measurements; here are {found.measurements.size}"
+        )
+    arguments = FitSettings(**{item.name: getattr(gp, item.name) for item in fields(FitSettings)})
+    arguments.check()
+    setup = build_setup(file.system, arguments, found.measurements)
+    objective, layout = setup.objective, setup.layout
+    theta = np.array([values.get(name, 1.0) for name in layout.names], float)
+    kept = setup.measurements
+    scatter = kept.difference_noise_std()
+    levels = None if scatter is None else setup.prior.noise.level_medians(scatter)
+    generator = np.random.default_rng(0)
+    with setup.limit_threads():
+        series = [item for part in list_measurements(kept) for item in part.decimated_series()]
+        starts = build_start_points(objective, [ParameterGuess("given", theta)], series, 1, generator, levels)
+    if not starts:
+        raise LodekitError(
+            "nothing can be computed at these values; move the sliders, or look at the units of the data"
+        )
+    hyper = layout.unpack(starts[0].x)
+    return InteractiveModel(setup, hyper, {**found.units, **file.units})
+
+
+@cache
+def _catalog() -> dict[str, Example]:
+    return {example.name: example for example in examples()}
+
+
+@lru_cache(maxsize=32)
+def _parse_cached(text: EquationText) -> EquationInput:
+    return parse_typed_equations(*text)
+
+
+def _require_system(text: EquationText) -> System:
+    found = _parse_cached(text).system
+    if found is None:
+        raise LodekitError(NO_EQUATIONS_MESSAGE)
+    return found
+
+
+def _outline_of(system: System) -> SystemOutline:
+    return SystemOutline(tuple(system.equations), tuple(system.parameters), tuple(system.plain_channels))
+
+
+def list_samples() -> dict[str, CatalogEntry]:
+    """Return the examples of the catalog, by name."""
+    return {
+        name: CatalogEntry(
+            name,
+            own.story,
+            _outline_of(own.system),
+            dict(own.system.parameters),
+            {key: float(value) for key, value in own.values.items()},
+        )
+        for name, own in _catalog().items()
+    }
+
+
+def understand(text: EquationText) -> ParsedEquations:
+    """Return what equations were understood as, and what they imply."""
+    found = _parse_cached(text)
+    if found.system is None:
+        return ParsedEquations(error=found.error, is_empty=found.is_empty)
+    return ParsedEquations(
+        _outline_of(found.system), analyze_system(found.system), inferred_parameters=found.inferred_parameters
+    )
+
+
+def locate_exponents(
+    text: EquationText, given: Sequence[str], values: Mapping[str, float]
+) -> tuple[tuple[complex, ...], tuple[complex, ...]]:
+    """Return the poles of the response to channels that are known, and the modes that nothing can influence.
+
+    Parameters
+    ----------
+    text : (str, str)
+        Equations and declared parameters.
+    given : sequence of str
+        Channels.
+    values : dict of str to float
+        Of the parameters.
+    """
+    system = _require_system(text)
+    return modes_at(system, given, values) if given else (), modes_at(system, (), values)
+
+
+def show_proof(text: EquationText) -> ProofText:
+    """Return the Smith form and all solutions of a system, with what was proved about them."""
+    return format_proof(_require_system(text))
+
+
+def simulate_data(request: SimulationRequest, text: EquationText, values: Mapping[str, float], example: str) -> str:
+    """Return simulated measurements as the text of a CSV file.
+
+    Parameters
+    ----------
+    request : Wish
+    text : (str, str)
+        Equations and declared parameters.
+    values : dict of str to float
+        Of the parameters.
+    example : str
+        Whose exact solution is taken; empty for a random one.
+    """
+    return simulate_csv(request, _require_system(text), values, _catalog().get(example))
+
+
+@lru_cache(maxsize=4)
+def _open_cached(path: Path, dt: float | None, stamp: tuple[int, int]) -> DataFile:
+    return open_data_file(path, dt)
+
+
+def open_file(path: Path, dt: float | None) -> DataFile:
+    """Return what a data file holds, and its points.
+
+    Parameters
+    ----------
+    path : Path
+    dt : float or None
+        The time between two lines, where there is no column of times.
+    """
+    state = path.stat()
+    return _open_cached(path, dt, (state.st_mtime_ns, state.st_size))
+
+
+def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ...]]:
+    """Return what ``lodekit init`` proposes for a data file: equations, parameters, and columns that no name tells.
+
+    Of each parameter there is what is known of it, in TOML; nothing at all where no column looks like an input.
+
+    Parameters
+    ----------
+    path : Path
+    """
+    look = open_file(path, None).preview
+    guesses = guess_column_roles(look)
+    equations, about = propose_first_order_equations(guesses)
+    if not equations:
+        return "", {}, ()
+    matched = match_channels(look, _require_system((equations, ", ".join(about))), ())
+    told = {item.assignment for item in matched}
+    wanted = (ColumnAssignment(guess.channel, guess.column.name, guess.input_kind) for guess in guesses)
+    return equations, about, tuple(each for each in wanted if each not in told)
+
+
+def match_file(
+    path: Path, dt: float | None, text: EquationText, changed: Sequence[ColumnAssignment]
+) -> list[ColumnMatch]:
+    """Return what each channel is matched with.
+
+    Parameters
+    ----------
+    path, dt
+        Of the data file.
+    text : (str, str)
+        Equations and declared parameters.
+    changed : sequence of Assignment
+        What somebody has said.
+    """
+    return match_channels(open_file(path, dt).preview, _require_system(text), changed)
+
+
+def write_system(session: StudioSession, text: EquationText, path: Path | None, use_starts: bool) -> str:
+    """Return the text of the system file.
+
+    Parameters
+    ----------
+    session : Session
+    text : (str, str)
+        Equations and declared parameters.
+    path : Path or None
+        Of the data file, where there is one.
+    use_starts : bool
+        Whether a search begins where the sliders stand.
+    """
+    system = _require_system(text)
+    if path is None:
+        return generate_system_file(session, system, use_starts=use_starts)
+    look = open_file(path, session.dt).preview
+    guesses, mapping = to_column_roles(look, match_channels(look, system, session.assignments))
+    return generate_system_file(session, system, look, guesses, mapping=mapping, use_starts=use_starts)
+
+
+#: So many engines are kept ready, for as many sessions.
+MAX_CACHED_MODELS = 4
+_model_cache: dict[object, InteractiveModel] = {}
+
+
+def _cached_interactive_model(session: StudioSession, text: EquationText, path: Path, folder: Path) -> InteractiveModel:
+    """Return the engine that curves at any values come from; all that is no parameter is a first guess."""
+    state = path.stat()
+    key = (text, path, state.st_mtime_ns, state.st_size, session.assignments, str(session.fit_options))
+    if key not in _model_cache:
+        if len(_model_cache) >= MAX_CACHED_MODELS:
+            _model_cache.pop(next(iter(_model_cache)))
+        folder.mkdir(exist_ok=True)
+        write_atomically(folder / SYSTEM_FILE, write_system(replace(session, entries=()), text, path, use_starts=False))
+        values = session.values(list(_require_system(text).parameters))
+        _model_cache[key] = make_interactive_model(folder / SYSTEM_FILE, path, values, **session.fit_options)
+    return _model_cache[key]
+
+
+def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> CurveImage:
+    """Return the posterior mean at the values of the sliders, drawn over the measurements.
+
+    Parameters
+    ----------
+    session : Session
+    text : (str, str)
+        Equations and declared parameters.
+    path : Path
+        Of the data file.
+    record : str
+        Which of several; empty for the first.
+    """
+    warm = _cached_interactive_model(session, text, path, path.parent / "sliders")
+    values = session.values(list(_require_system(text).parameters))
+    curve = warm.curve(values, record)
+    part = warm.setup_of_record(record)
+    inputs = part.measurements.inputs
+    told = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
+    where = f" of record {record}" if record else ""
+    words = (
+        f"Posterior mean of {', '.join(curve.names)} over the measurements{where}, at {told or 'no parameters'}; "
+        f"log evidence {curve.log_evidence:.3f}"
+    )
+    svg = curves_svg(
+        curve.names,
+        curve.times,
+        curve.mean,
+        warm.points(record),
+        units=warm.units,
+        alt_text=words,
+        held_inputs=[name for name, signal in inputs.items() if signal.kind == "hold"],
+        known_inputs=list(inputs),
+    )
+    return CurveImage(svg, curve.log_evidence)
+
+
+def open_session(content: bytes, folder: Path) -> StudioSession:
+    """Return the session in the content of a file, and write its data and its fits to a folder.
+
+    Parameters
+    ----------
+    content : bytes
+    folder : Path
+    """
+    return unpack_session(content, folder)
+
+
+_HANDLER_FUNCTIONS = (
+    propose,
+    list_samples,
+    understand,
+    locate_exponents,
+    show_proof,
+    simulate_data,
+    open_file,
+    match_file,
+    write_system,
+    draw_curve,
+    open_session,
+)
+#: What can be asked for, by name.
+REQUEST_HANDLERS: dict[str, Any] = {function.__name__: function for function in _HANDLER_FUNCTIONS}
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    serve_requests(REQUEST_HANDLERS, warm_up=_catalog)
+
+
+if __name__ == "__main__":
+    main()

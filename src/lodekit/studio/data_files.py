@@ -1,0 +1,282 @@
+"""A data file as the studio shows it: what its columns hold, what they are taken for, and its points.
+
+Data to try things on: the solution of an example, or a random one, with noise, gaps and hidden channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.preview import TablePreview, preview_table
+from lodekit.data.records import Measurements, RecordSet
+from lodekit.data.sources import load_data
+from lodekit.data.tables.columns import IGNORED_COLUMN
+from lodekit.errors import DataError, LodekitError
+from lodekit.results.simulation import simulate
+from lodekit.studio.session import ColumnAssignment
+from lodekit.system.catalog import Example
+from lodekit.system.system import System
+from lodekit.workflow.pipeline import to_csv
+from lodekit.workflow.system_proposal import ColumnRole, guess_column_roles
+
+__all__ = [
+    "MAX_SIMULATION_TIMES",
+    "ColumnMatch",
+    "DataFile",
+    "SimulationRequest",
+    "match_channels",
+    "open_data_file",
+    "simulate_csv",
+    "to_column_roles",
+]
+
+
+Array = NDArray[np.float64]
+#: So many columns are drawn at most.
+MAX_DRAWN_COLUMNS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class DataFile:
+    """A data file that was looked at.
+
+    Parameters
+    ----------
+    path : Path
+    preview : Look
+        What its columns hold.
+    records : dict of str to dict of str to (times, values)
+        Of each record the points of each column that is drawn; one without a name where there is only one.
+    window : (float, float)
+        The first and the last time.
+    time_unit : str
+        Empty where nothing tells.
+    origin : str
+        The date that is time zero, where times are dates.
+    notes : tuple of str
+        What was found out about the file, in words.
+    """
+
+    path: Path
+    preview: TablePreview
+    records: Mapping[str, Mapping[str, tuple[Array, Array]]]
+    window: tuple[float, float]
+    time_unit: str = ""
+    origin: str = ""
+    notes: tuple[str, ...] = ()
+
+    def points(self, record: str = "") -> Mapping[str, tuple[Array, Array]]:
+        """Return the points of each column in one record, by its name; in the first where nothing has that name."""
+        return self.records.get(record, next(iter(self.records.values()), {}))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns of numbers beside the time, drawn or not."""
+        return tuple(own.name for own in self.preview.columns)
+
+    def span(self, record: str = "") -> tuple[float, float]:
+        """Return the first and the last time of a record."""
+        every = [times for times, _ in self.points(record).values() if len(times)]
+        if not every or len(self.records) < 2:
+            return self.window
+        return min(float(own.min()) for own in every), max(float(own.max()) for own in every)
+
+    def unit(self, column: str) -> str:
+        """Return the unit of a column, as its name tells it; empty where it does not."""
+        return next((own.unit for own in self.preview.columns if own.name == column), "")
+
+
+@dataclass(frozen=True)
+class ColumnMatch:
+    """What a channel is matched with.
+
+    Parameters
+    ----------
+    assignment : Assignment
+    reason : str
+        In words.
+    is_user_choice : bool
+        Whether somebody has said so.
+    evidence : str
+        What the file tells for it, as `ColumnRole.reason` has it; empty where somebody has said so, or nothing does.
+    """
+
+    assignment: ColumnAssignment
+    reason: str
+    is_user_choice: bool = False
+    evidence: str = ""
+
+
+def open_data_file(path: Path, dt: float | None = None) -> DataFile:
+    """Return what a data file holds, and its points.
+
+    Parameters
+    ----------
+    path : Path
+    dt : float, optional
+        The time between two lines, where there is no column of times.
+    """
+    look = preview_table(path)
+    names = {f"c{number}": column.name for number, column in enumerate(look.columns[:MAX_DRAWN_COLUMNS], 1)}
+    if not names:
+        raise DataError("expected columns of numbers beside the time, found none")
+    if look.time is None and dt is None:
+        return DataFile(path, look, {}, (0.0, 0.0))
+    columns = dict(names) if look.time is None else {**names, "t": look.time.name}
+    found = load_data(path, channels=list(names), columns=columns, dt=dt, records=look.record_column or None)
+    kept = found.measurements
+    parts = {own.name: own.measurements for own in kept.records} if isinstance(kept, RecordSet) else {"": kept}
+    records = {record: _points_by_column(part, names) for record, part in parts.items()}
+    window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
+    unit = "" if look.time is None else look.time.unit
+    origin = "" if found.origin is None else found.origin.isoformat()
+    told = [note for note in found.notes if " is in column " not in note]
+    if len(look.columns) > MAX_DRAWN_COLUMNS:
+        told.append(f"the first {MAX_DRAWN_COLUMNS} of {len(look.columns)} columns are drawn")
+    return DataFile(path, look, records, window, unit, origin, tuple(told))
+
+
+def _points_by_column(kept: Measurements, names: Mapping[str, str]) -> dict[str, tuple[Array, Array]]:
+    return {
+        names[item.observable]: (item.times, item.values) for item in kept.plotted_series if item.observable in names
+    }
+
+
+def match_channels(
+    preview: TablePreview, system: System, user_choices: Sequence[ColumnAssignment]
+) -> list[ColumnMatch]:
+    """Return what each channel of a system is matched with: what somebody has said, then what names tell.
+
+    Parameters
+    ----------
+    preview : Look
+    system : System
+    user_choices : sequence of Assignment
+        What somebody has said.
+    """
+    try:
+        guesses = {guess.channel: guess for guess in guess_column_roles(preview, system)}
+    except DataError:
+        # No column is called like a channel: all are open.
+        guesses = {}
+    said = {item.channel: item for item in user_choices}
+    there = {column.name: column for column in preview.columns}
+    found = []
+    for name in system.plain_channels:
+        own, guess = said.get(name), guesses.get(name)
+        if own is not None and (own.column in there or not own.column):
+            reason = "as you say" if own.column else "left out, as you say"
+            found.append(ColumnMatch(own, reason, is_user_choice=True))
+        elif guess is not None:
+            reason = "known, held between samples" if guess.input_kind else "measured"
+            own = ColumnAssignment(name, guess.column.name, guess.input_kind)
+            found.append(ColumnMatch(own, f"{reason}: it {guess.reason}", evidence=guess.reason))
+        else:
+            found.append(ColumnMatch(ColumnAssignment(name), "no column is called like it"))
+    return found
+
+
+def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tuple[list[ColumnRole], dict[str, str]]:
+    """Return what a system file says about columns: guesses of those that are used, and a mapping of changed ones.
+
+    Parameters
+    ----------
+    preview : Look
+    matches : sequence of Match
+    """
+    there = {column.name: column for column in preview.columns}
+    guesses, mapping = [], dict[str, str]()
+    for item in matches:
+        own = item.assignment
+        if own.column:
+            guesses.append(ColumnRole(own.channel, there[own.column], own.kind, item.evidence or "is known"))
+        elif item.is_user_choice:
+            mapping[own.channel] = IGNORED_COLUMN
+    return guesses, mapping
+
+
+#: More times than this are no data that somebody tries things on.
+MAX_SIMULATION_TIMES = 20_000
+
+
+@dataclass(frozen=True)
+class SimulationRequest:
+    """Which data are wanted.
+
+    Parameters
+    ----------
+    start, stop : float
+        The first and the last time.
+    count : int
+        How many times there are.
+    noise : float
+        Its standard deviation, as a share of how much a channel varies.
+    missing_fraction : float
+        The share of values that are missing.
+    hidden : tuple of str
+        Channels that nobody measures.
+    seed : int
+        Of noise and gaps.
+    """
+
+    start: float = 0.0
+    stop: float = 10.0
+    count: int = 60
+    noise: float = 0.02
+    missing_fraction: float = 0.0
+    hidden: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def simulate_csv(
+    request: SimulationRequest, system: System, values: Mapping[str, float], example: Example | None = None
+) -> str:
+    """Return simulated measurements as the text of a CSV file.
+
+    Parameters
+    ----------
+    request : Wish
+    system : System
+    values : dict of str to float
+        Of the parameters.
+    example : Example, optional
+        Whose exact solution is taken; a random solution of the system otherwise.
+
+    Examples
+    --------
+    >>> from lodekit.system import catalog
+    >>> example = catalog.heating()
+    >>> text = make_data(Wish(count=3, noise=0.0, hidden=("u",)), example.system, {}, example)
+    >>> text.splitlines()[0], len(text.splitlines())
+    ('t,f1,f2', 4)
+    """
+    if not 2 <= request.count <= MAX_SIMULATION_TIMES:
+        raise LodekitError(f"expected 2 to {MAX_SIMULATION_TIMES} times, got {request.count}")
+    if not request.start < request.stop:
+        raise LodekitError(f"expected a first time before the last, got {request.start:g} and {request.stop:g}")
+    shown = [name for name in system.plain_channels if name not in request.hidden]
+    if not shown:
+        raise LodekitError("expected at least one channel that is measured, got none")
+    times = np.linspace(request.start, request.stop, request.count)
+    table = _solution(request, times, system, values, example)
+    generator = np.random.default_rng(request.seed)
+    noise = generator.standard_normal(table.shape) * request.noise * np.std(table, axis=0)
+    missing = generator.random(table.shape) < request.missing_fraction
+    made = np.where(missing, np.nan, table + noise)
+    columns = {name: made[:, i].tolist() for i, name in enumerate(system.plain_channels) if name in shown}
+    return to_csv({"t": times.tolist(), **columns})
+
+
+def _solution(
+    request: SimulationRequest, times: Array, system: System, values: Mapping[str, float], example: Example | None
+) -> Array:
+    """Return a solution, exact where there is an example, shape (n, channels)."""
+    if example is None:
+        return np.asarray(simulate(system, times, values, random_state=request.seed)[0])
+    order = [list(example.system.channels).index(name) for name in system.plain_channels]
+    return np.asarray(example.solution_at(times)[:, order])

@@ -1,0 +1,457 @@
+"""Figures for Plotly in the colours of the report, on light and on dark ground, with words that say what they show.
+
+Curves over measurements as SVG: drawn in a blink while a slider moves, in the colours of the page around them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.report.panels import (
+    PLOTLY_BAND_COLOR,
+    PLOTLY_DATA_COLOR,
+    PLOTLY_MEAN_COLOR,
+    PLOTLY_TRUTH_COLOR,
+    PlotlyPanel,
+    round_values,
+    stack_panels,
+    thinned_indices,
+)
+from lodekit.results.validation import Validation
+from lodekit.support.html import escape_plotly
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+
+__all__ = [
+    "add_sample_traces",
+    "apply_theme",
+    "choose_ticks",
+    "curves_svg",
+    "describe_poles",
+    "pole_plot_svg",
+    "record_figure",
+    "validation_figure",
+]
+
+
+Array = NDArray[np.float64]
+PlotlyFigure = dict[str, Any]
+#: What is drawn from the posterior, and windows of fit and validation.
+SAMPLE_TRACE_COLOR, FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = (
+    "rgba(0,158,115,0.55)",
+    "rgba(0,114,178,0.10)",
+    "rgba(213,94,0,0.12)",
+)
+#: The same colours where the ground is dark.
+DARK_COLORS = {
+    PLOTLY_DATA_COLOR: "#c9d1d9",
+    PLOTLY_MEAN_COLOR: "#56b4e9",
+    PLOTLY_BAND_COLOR: "rgba(86,180,233,0.25)",
+    PLOTLY_TRUTH_COLOR: "#e69f00",
+    SAMPLE_TRACE_COLOR: "rgba(0,200,150,0.55)",
+    FIT_WINDOW_COLOR: "rgba(86,180,233,0.14)",
+    VALIDATION_WINDOW_COLOR: "rgba(230,159,0,0.16)",
+    # Text, grid, axes and dotted lines of the report; the page shines through where the report is white.
+    "#1b2733": "#e6edf3",
+    "#e6ebef": "#2d343c",
+    "#c5ced6": "#4a545f",
+    "#9aa7b3": "#6b7783",
+    "#fff": "rgba(0,0,0,0)",
+}
+LIGHT_COLORS = {"#fff": "rgba(0,0,0,0)"}
+#: Height of a panel; and how many points are drawn small and pale, so that they can be told apart.
+PANEL_HEIGHT_PIXELS, MAX_LARGE_MARKERS = 150, 300
+
+
+def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
+    """Return a figure in the colours of a light or a dark page.
+
+    Parameters
+    ----------
+    figure : dict
+        With data and layout, in the colours of the report.
+    dark : bool
+    """
+    colours = DARK_COLORS if dark else LIGHT_COLORS
+
+    def change(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: each if key in ("x", "y", "customdata") else change(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [change(each) for each in value]
+        if isinstance(value, str):
+            for old, new in colours.items():
+                value = new if value == old else value.replace(f"color:{old}", f"color:{new}")
+        return value
+
+    changed: PlotlyFigure = change(figure)
+    changed["layout"] = {**changed["layout"], "margin": {**changed["layout"].get("margin", {}), "l": 52, "r": 8}}
+    return changed
+
+
+def _measurement_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
+    chosen = thinned_indices(len(times))
+    many = len(chosen) > MAX_LARGE_MARKERS
+    return {
+        "name": name,
+        "x": round_values(times[chosen], 12),
+        "y": round_values(values[chosen]),
+        "mode": "markers",
+        "marker": {"color": PLOTLY_DATA_COLOR, "size": 3 if many else 5, "opacity": 0.45 if many else 0.8},
+    }
+
+
+def _finite_limits(*parts: Array) -> tuple[float, float]:
+    values = np.concatenate([part[np.isfinite(part)] for part in parts])
+    return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+
+
+def _time_label(unit: str, origin: str = "") -> str:
+    text = f"t in {unit}" if unit else "t"
+    return escape_plotly(f"{text} since {origin}" if origin else text)
+
+
+def record_figure(
+    panels: Mapping[str, tuple[Array, Array]],
+    *,
+    titles: Mapping[str, str],
+    held_inputs: Sequence[str] = (),
+    window: tuple[float, float],
+    fitted: tuple[float, float] | None = None,
+    held_out: tuple[float, float] | None = None,
+    time_unit: str = "",
+    origin: str = "",
+) -> PlotlyFigure:
+    """Return a plot of a record as it is: one panel for each column, windows of fit and validation on coloured ground.
+
+    Parameters
+    ----------
+    panels : dict of str to (times, values)
+    titles : dict of str to str
+        What stands above a panel.
+    held_inputs : sequence of str
+        Panels of what is held between samples, which are drawn as steps.
+    window : (float, float)
+        The first and the last time.
+    fitted, held_inputs_out : (float, float), optional
+        The windows of fit and validation.
+    time_unit, origin : str
+        Of the time, where they are known.
+    """
+    made = []
+    for name, (times, values) in panels.items():
+        trace = _measurement_trace("measurements", times, values)
+        if name in held_inputs:
+            line = {"color": PLOTLY_MEAN_COLOR, "width": 1.5, "shape": "hv"}
+            trace |= {"name": "known input", "mode": "lines", "line": line}
+        head, dash, rest = titles.get(name, name).partition(" – ")
+        made.append(
+            PlotlyPanel(f"<b>{escape_plotly(head)}</b>{escape_plotly(dash + rest)}", [trace], _finite_limits(values))
+        )
+    data, layout = stack_panels(
+        made,
+        height=PANEL_HEIGHT_PIXELS if len(made) < 6 else 90,
+        time_label=_time_label(time_unit, origin),
+        span=window,
+    )
+    grounds = [
+        (colour, part)
+        for colour, part in ((FIT_WINDOW_COLOR, fitted), (VALIDATION_WINDOW_COLOR, held_out))
+        if part is not None
+    ]
+    for colour, (first, last) in grounds:
+        for number in range(1, len(made) + 1):
+            axis = "y domain" if number == 1 else f"y{number} domain"
+            ground = {
+                "type": "rect",
+                "xref": "x",
+                "yref": axis,
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "line": {"width": 0},
+            }
+            layout["shapes"].append({**ground, "x0": first, "x1": last, "fillcolor": colour})
+    layout["dragmode"] = "select"
+    layout["selectdirection"] = "h"
+    return {"data": data, "layout": layout}
+
+
+def add_sample_traces(
+    data: Sequence[Mapping[str, Any]], panels: Sequence[str], names: Sequence[str], times: Array, drawn: Array
+) -> list[dict[str, Any]]:
+    """Return traces with functions drawn from the posterior behind them.
+
+    Parameters
+    ----------
+    data : sequence of dict
+        Traces of a stack of panels.
+    panels, names : sequence of str
+        What the panels show, from top to bottom, and what was drawn.
+    times : array, shape (n,)
+    drawn : array, shape (s, n, names)
+    """
+    made: list[dict[str, Any]] = []
+    for number, name in enumerate(panels, 1):
+        for one in drawn[:, :, names.index(name)] if name in names else ():
+            made.append(
+                {
+                    "name": "samples",
+                    "x": round_values(times, 12),
+                    "y": round_values(one, 6),
+                    "mode": "lines",
+                    "line": {"color": SAMPLE_TRACE_COLOR, "width": 1},
+                    "hoverinfo": "skip",
+                    "type": "scatter",
+                    "xaxis": "x",
+                    "yaxis": "y" if number == 1 else f"y{number}",
+                    "legendgroup": "samples",
+                    "showlegend": not made,
+                }
+            )
+    return [*made, *(dict(trace) for trace in data)]
+
+
+def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigure:
+    """Return a plot of a free run over the measurements of a record that was not used.
+
+    Parameters
+    ----------
+    found : Validation
+    units : dict of str to str
+        Of channels, and of ``t``.
+    """
+    panels = []
+    for item in found.channels:
+        low, high = item.mean - NORMAL_QUANTILE_95 * item.std, item.mean + NORMAL_QUANTILE_95 * item.std
+        times = round_values(item.times, 12)
+        band = {
+            "name": "95 % band of a measurement",
+            "x": times + times[::-1],
+            "y": round_values(high) + round_values(low[::-1]),
+            "mode": "lines",
+            "line": {"width": 0},
+            "fill": "toself",
+            "fillcolor": PLOTLY_BAND_COLOR,
+            "hoverinfo": "skip",
+        }
+        line = {"color": PLOTLY_MEAN_COLOR, "width": 2}
+        mean = {"name": "free run", "x": times, "y": round_values(item.mean), "mode": "lines", "line": line}
+        unit = f" in {units[item.name]}" if units.get(item.name) else ""
+        title = f"<b>{escape_plotly(item.name)}</b>{escape_plotly(unit)}"
+        title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
+        traces = [band, _measurement_trace("held-out measurements", item.times, item.values), mean]
+        panels.append(PlotlyPanel(title, traces, _finite_limits(low, high, item.values)))
+    every = np.concatenate([item.times for item in found.channels])
+    span = float(every.min()), float(every.max())
+    data, layout = stack_panels(
+        panels, height=PANEL_HEIGHT_PIXELS, time_label=_time_label(units.get("t", "")), span=span
+    )
+    return {"data": data, "layout": layout}
+
+
+def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
+    """Return the complex plane with exponents in it as SVG, in the colour of the text around it.
+
+    Parameters
+    ----------
+    poles : sequence of complex
+        Poles of the response: crosses.
+    modes : sequence of complex
+        Modes that nothing can influence: filled circles.
+    """
+    every = [complex(root) for root in (*poles, *modes)]
+    size = 1.25 * max([abs(part) for root in every for part in (root.real, root.imag)] or [1.0]) or 1.0
+
+    def place(root: complex) -> tuple[float, float]:
+        return 130 + 105 * root.real / size, 130 - 105 * root.imag / size
+
+    words = describe_poles(poles, modes)
+    marks = []
+    for root in poles:
+        x, y = place(root)
+        cross = f"M{x - 6:.1f} {y - 6:.1f}l12 12m0 -12l-12 12"
+        marks.append(f'<path d="{cross}" stroke="{PLOTLY_MEAN_COLOR}" stroke-width="3" fill="none"/>')
+    for root in modes:
+        x, y = place(root)
+        marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{PLOTLY_TRUTH_COLOR}"/>')
+    tick = f'<text x="138" y="50">{size / 1.25:.3g} i</text>'
+    tick += f'<text x="46" y="148" text-anchor="middle">−{size / 1.25:.3g}</text>'
+    return (
+        f'<svg viewBox="0 0 260 260" role="img" aria-label="{escape(words)}" class="plane">'
+        '<rect x="12" y="12" width="118" height="236" fill="currentColor" opacity="0.05"/>'
+        '<g stroke="currentColor" opacity="0.45"><path d="M12 130H248M130 12V248"/>'
+        f'<path d="M46 126v8M126 46h8"/></g><g font-size="11" fill="currentColor" opacity="0.7">{tick}</g>'
+        f"{''.join(marks)}</svg>"
+    )
+
+
+def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
+    """Return where exponents lie in the complex plane, in words.
+
+    Parameters
+    ----------
+    poles : sequence of complex
+        Poles of the response.
+    modes : sequence of complex
+        Modes that nothing can influence.
+
+    Examples
+    --------
+    >>> describe_exponents([-1 - 2j, -1 + 2j])
+    'Complex plane with poles at -1 - 2i, -1 + 2i'
+    """
+    parts = []
+    for what, own in (("poles", poles), ("modes that nothing can influence", modes)):
+        if own:
+            parts.append(f"{what} at {', '.join(_format_complex(complex(root)) for root in own)}")
+    return f"Complex plane with {' and '.join(parts)}" if parts else "Complex plane without exponents"
+
+
+def _format_complex(root: complex) -> str:
+    if not root.imag:
+        return f"{root.real:.4g}"
+    return f"{root.real:.4g} {'-' if root.imag < 0 else '+'} {abs(root.imag):.4g}i"
+
+
+#: Width of the drawing, height of a panel, and what is left for labels at the left, above a panel and at the bottom.
+SVG_WIDTH, SVG_PANEL_HEIGHT, SVG_LEFT_MARGIN, SVG_TOP_MARGIN, SVG_BOTTOM_MARGIN = 640.0, 132.0, 52.0, 30.0, 40.0
+#: More points than this cannot be told apart.
+MAX_SVG_POINTS = 300
+
+
+def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Return round numbers between two numbers, about so many as `count` says.
+
+    Parameters
+    ----------
+    low, high : float
+    count : int
+
+    Examples
+    --------
+    >>> choose_ticks(0.0, 10.0), choose_ticks(-0.52, 0.93)
+    ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [-0.5, 0.0, 0.5])
+    >>> choose_ticks(0.0, 4e-13)
+    [0.0, 1e-13, 2e-13, 3e-13, 4e-13]
+    """
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        return [low]
+    rough = (high - low) / max(count, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda size: abs(math.log(size / rough)))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    # Twelve digits: a multiple of 0.1 is shown as what it is meant to be.
+    return [float(f"{number * step:.12g}") + 0.0 for number in range(first, last + 1)]
+
+
+def curves_svg(
+    names: Sequence[str],
+    times: Array,
+    mean: Array,
+    points: Mapping[str, tuple[Array, Array]],
+    *,
+    units: Mapping[str, str],
+    alt_text: str,
+    held_inputs: Sequence[str] = (),
+    known_inputs: Sequence[str] = (),
+) -> str:
+    """Return curves over measurements as SVG, one panel for each channel.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the channels.
+    times : array, shape (n,)
+    mean : array, shape (n, channels)
+    points : dict of str to (times, values)
+        The measurements.
+    units : dict of str to str
+        Of the channels, and of ``t``.
+    alt_text : str
+        What the drawing shows, for those who cannot see it.
+    held_inputs, known_inputs : sequence of str
+        Channels that are drawn as steps, and those that are known inputs.
+    """
+    span = float(times[0]), float(times[-1])
+    parts, top = [], 0.0
+    for number, name in enumerate(names):
+        note = " – known" if name in known_inputs else "" if name in points else " – not measured"
+        unit = f" in {units[name]}" if units.get(name) else ""
+        title = f'<tspan font-weight="700">{escape(name)}</tspan>{escape(unit)}<tspan opacity="0.65">{note}</tspan>'
+        own = None if name in known_inputs else points.get(name)
+        parts.append(_svg_panel(top, title, span, times, mean[:, number], own, is_held=name in held_inputs))
+        top += SVG_TOP_MARGIN + SVG_PANEL_HEIGHT
+    label = f"t in {units['t']}" if units.get("t") else "t"
+    ticks = "".join(
+        f'<text x="{_x_position(tick, span):.1f}" y="{top + 16:.1f}" text-anchor="middle">{tick:.6g}</text>'
+        for tick in choose_ticks(*span, 6)
+    )
+    middle = (SVG_LEFT_MARGIN + SVG_WIDTH) / 2
+    ticks += f'<text x="{middle:.1f}" y="{top + 34:.1f}" text-anchor="middle">{escape(label)}</text>'
+    return (
+        f'<svg class="lk-curves" role="img" aria-label="{escape(alt_text)}" viewBox="0 0 {SVG_WIDTH:.0f} {top + SVG_BOTTOM_MARGIN:.0f}" '
+        f'font-size="12.5" fill="currentColor">{"".join(parts)}{ticks}</svg>'
+    )
+
+
+def _x_position(time: float, span: tuple[float, float]) -> float:
+    return SVG_LEFT_MARGIN + (SVG_WIDTH - SVG_LEFT_MARGIN - 8) * (time - span[0]) / ((span[1] - span[0]) or 1.0)
+
+
+def _svg_panel(
+    top: float,
+    title: str,
+    span: tuple[float, float],
+    times: Array,
+    curve: Array,
+    points: tuple[Array, Array] | None,
+    *,
+    is_held: bool,
+) -> str:
+    """Return one panel whose upper edge lies at `top`; what grows beyond the measurements does not flatten them."""
+    values = curve if points is None or not len(points[1]) else points[1]
+    low, high = float(values.min()), float(values.max())
+    reach = 0.6 * (high - low) or 1.0
+    low, high = max(min(low, float(curve.min())), low - reach), min(max(high, float(curve.max())), high + reach)
+    margin = 0.06 * (high - low) or 0.5
+    low, high = low - margin, high + margin
+    upper = top + SVG_TOP_MARGIN
+
+    def down(value: float) -> float:
+        return upper + SVG_PANEL_HEIGHT * (1.0 - (value - low) / (high - low))
+
+    lines, labels = [], []
+    for tick in choose_ticks(low, high, 3):
+        y = down(tick)
+        lines.append(f"M{SVG_LEFT_MARGIN:.0f} {y:.1f}H{SVG_WIDTH - 8:.0f}")
+        labels.append(f'<text x="{SVG_LEFT_MARGIN - 6:.0f}" y="{y + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
+    lines += [f"M{_x_position(tick, span):.1f} {upper:.1f}v{SVG_PANEL_HEIGHT:.0f}" for tick in choose_ticks(*span, 6)]
+    grid = f'<path d="{"".join(lines)}" stroke="currentColor" opacity="0.12" fill="none"/>'
+    edge = f"M{SVG_LEFT_MARGIN:.0f} {upper:.1f}v{SVG_PANEL_HEIGHT:.0f}H{SVG_WIDTH - 8:.0f}"
+    frame = f'<path d="{edge}" stroke="currentColor" opacity="0.3" fill="none"/>'
+    dots = ""
+    if points is not None:
+        chosen = slice(None, None, max(len(points[0]) // MAX_SVG_POINTS, 1))
+        places = zip(points[0][chosen].tolist(), points[1][chosen].tolist(), strict=True)
+        marks = "".join(f"M{_x_position(t, span):.1f} {down(y):.1f}h0" for t, y in places)
+        dots = f'<path d="{marks}" stroke="currentColor" stroke-width="5" stroke-linecap="round" opacity="0.6"/>'
+    clipped = np.clip(curve, low - 10 * (high - low), high + 10 * (high - low)).tolist()
+    xs = [_x_position(t, span) for t in times.tolist()]
+    ys = [down(value) for value in clipped]
+    path = f"M{xs[0]:.1f} {ys[0]:.1f}" + "".join(
+        f"H{x:.1f}V{y:.1f}" if is_held else f"L{x:.1f} {y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True)
+    )
+    name = f"clip{top:.0f}"
+    inside = f'<rect x="{SVG_LEFT_MARGIN}" y="{upper:.1f}" width="{SVG_WIDTH - SVG_LEFT_MARGIN}" height="{SVG_PANEL_HEIGHT}"/>'
+    box = f'<clipPath id="{name}">{inside}</clipPath>'
+    look = f'stroke="var(--accent)" stroke-width="2" fill="none" clip-path="url(#{name})"'
+    line = f'<path class="lk-curve" d="{path}" {look}/>'
+    head = f'<text x="{SVG_LEFT_MARGIN:.0f}" y="{upper - 8:.1f}" font-size="13">{title}</text>'
+    return f"{box}{grid}{frame}{''.join(labels)}{head}{dots}{line}"

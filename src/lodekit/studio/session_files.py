@@ -1,0 +1,345 @@
+"""A fit of the studio in files and lines: a system file, a command of the shell, and Python that does the same.
+
+A whole session in one file: what was typed, the data, and every fit; bounded and checked when it is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lodekit.data.preview import TablePreview
+from lodekit.errors import LodekitError
+from lodekit.model import LODEGP
+from lodekit.studio.session import FitChoices, StudioSession, session_from_dict
+from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
+from lodekit.support.files import MODEL_FILE, StorageError, read_archive, write_archive, write_atomically
+from lodekit.system.files import SystemFileHints, format_system_file
+from lodekit.system.parameters import Parameter
+from lodekit.system.system import System
+from lodekit.workflow.system_proposal import ColumnRole, propose_system_file
+
+__all__ = [
+    "MAX_UPLOAD_BYTES",
+    "SESSION_SUFFIX",
+    "SYSTEM_FILE",
+    "check_session_can_be_reopened",
+    "generate_command",
+    "generate_script",
+    "generate_shell",
+    "generate_system_file",
+    "pack_session",
+    "safe_name",
+    "session_size",
+    "unpack_session",
+]
+
+
+#: What the system file of a fit is called.
+SYSTEM_FILE = "system.toml"
+#: Where results go in what is taken away.
+RESULT_FOLDER = "log-fit"
+
+
+def generate_system_file(
+    session: StudioSession,
+    base_system: System,
+    preview: TablePreview | None = None,
+    roles: Sequence[ColumnRole] = (),
+    *,
+    mapping: Mapping[str, str] | None = None,
+    use_starts: bool = False,
+) -> str:
+    """Return the text of a system file with all that was typed and chosen.
+
+    Parameters
+    ----------
+    session : Session
+    base_system : System
+        As it was read from the equations, with nothing known of its parameters.
+    preview : Look, optional
+        At the data; None where there are none.
+    roles : sequence of Guess
+        What columns are taken for.
+    mapping : dict of channel to column, optional
+        Channels that are left out.
+    use_starts : bool
+        Whether a search begins where the sliders stand.
+    """
+    system = session.system(base_system, starts=use_starts)
+    known = {name: _parameter_to_toml(parameter) for name, parameter in system.parameters.items()}
+    names, equations = list(system.parameters), "\n".join(system.equations)
+    if preview is None:
+        return format_system_file(
+            equations, names, title=session.example, hints=SystemFileHints(parameter_options=known)
+        )
+    return propose_system_file(
+        preview, roles, equations, names, mapping=mapping, title=session.example, parameter_definitions=known
+    )
+
+
+def _parameter_to_toml(parameter: Parameter) -> str:
+    """Return what is known of a parameter, as the inside of a table in TOML."""
+    parts = ["positive = true"] if parameter.positive else []
+    if parameter.bounds is not None:
+        parts.append(f"bounds = [{', '.join(_number_to_toml(edge) for edge in parameter.bounds)}]")
+    parts += [
+        f"{role} = {_number_to_toml(v)}" for role in ("fixed", "start") if (v := getattr(parameter, role)) is not None
+    ]
+    if parameter.prior is not None:
+        kind = type(parameter.prior).__name__.lower()
+        parts.append(
+            f"prior = {{ {kind} = [{', '.join(_number_to_toml(part) for part in vars(parameter.prior).values())}] }}"
+        )
+    return ", ".join(parts)
+
+
+def _number_to_toml(value: float) -> str:
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return repr(float(value))
+
+
+def _non_default_options(choices: FitChoices) -> dict[str, Any]:
+    """Return the arguments of a fit that are not as they are by default."""
+    default = FitChoices()
+    named = {"noise": choices.noise, "latent": choices.latent, "prior": choices.prior}
+    return {name: value for name, value in named.items() if value != getattr(default, name)}
+
+
+def generate_command(session: StudioSession) -> str:
+    """Return the command that makes the same fit, with results where it puts them by itself."""
+    words = ["lodekit", "fit", SYSTEM_FILE, session.file]
+    words += [] if session.dt is None else ["--dt", repr(session.dt)]
+    words += _window_options(session.window)
+    for name, value in _non_default_options(session.choices).items():
+        words += [f"--{name}", value]
+    return shlex.join([*words, "--seed", str(session.choices.seed)])
+
+
+def generate_shell(session: StudioSession) -> str:
+    """Return the commands that make the same fit, its report and its validation.
+
+    Parameters
+    ----------
+    session : Session
+
+    Examples
+    --------
+    >>> print(write_shell(Session(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))))
+    lodekit fit system.toml log.csv --from 0.0 --to 5.0 --seed 0 --out log-fit
+    lodekit validate log-fit log.csv --from 5.0 --to 9.0
+    """
+    lines = [f"{generate_command(session)} --out {RESULT_FOLDER}"]
+    if session.held_out is not None:
+        more = [] if session.dt is None else ["--dt", repr(session.dt)]
+        more += ["--given", ",".join(session.given)] if session.given else []
+        lines.append(
+            shlex.join(["lodekit", "validate", RESULT_FOLDER, session.file, *more, *_window_options(session.held_out)])
+        )
+    return "\n".join(lines)
+
+
+def _window_options(window: tuple[float | None, float | None]) -> list[str]:
+    named = zip(("--from", "--to"), window, strict=True)
+    return [word for option, edge in named if edge is not None for word in (option, repr(edge))]
+
+
+def generate_script(session: StudioSession) -> str:
+    """Return Python that makes the same fit, its report and its validation.
+
+    Parameters
+    ----------
+    session : Session
+    """
+    file = json.dumps(session.file, ensure_ascii=False)
+    options = {**_non_default_options(session.choices), "random_state": session.choices.seed}
+    if session.dt is not None:
+        options["dt"] = session.dt
+    if session.window != (None, None):
+        options["window"] = session.window
+    written = "".join(f", {name}={value!r}" for name, value in options.items())
+    lines = [
+        "import lodekit as lk",
+        "from lodekit.workflow.pipeline import compute_results, fit_file, write_results",
+        "",
+        f'system = lk.read_system_file("{SYSTEM_FILE}")',
+        f"product = fit_file(system, {file}{written})",
+        "gp = product.gp",
+        "print(gp.summary())",
+        f'write_results(product, compute_results(product), "{RESULT_FOLDER}")  # model, predictions, figures, report',
+    ]
+    if session.held_out is not None:
+        step = "" if session.dt is None else f", dt={session.dt!r}"
+        given = f", given={list(session.given)!r}" if session.given else ""
+        lines += [
+            "",
+            "from lodekit.workflow.new_data import read_record",
+            "",
+            f"print(gp.validate(read_record(gp, {file}{step}, window={session.held_out!r}){given}))",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+SESSION_SUFFIX = ".studio"
+#: The largest file that is taken, in bytes.
+MAX_UPLOAD_BYTES = 50 << 20
+ARCHIVE_KIND, ARCHIVE_FORMAT = "lodekit-session", 1
+#: What is kept of a fit.
+FIT_FILES = (REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, MODEL_FILE)
+#: Names of files and folders that stand beside the data in the folder of a session or of a fit.
+RESERVED_NAMES = re.compile(
+    "|".join([*map(re.escape, (*FIT_FILES, PROGRESS_FILE)), r"fit-\d+", "sliders", "free", "files"])
+)
+#: More fits than a person makes; a session with more is none that the page has saved.
+MAX_FITS = 500
+
+
+def safe_name(name: str) -> str:
+    """Return the name of a file without folders and odd characters; ``log.csv`` where nothing is left of it.
+
+    Parameters
+    ----------
+    name : str
+        As somebody called it.
+
+    Examples
+    --------
+    >>> safe_name("../../etc/pass wd.csv"), safe_name("")
+    ('pass wd.csv', 'log.csv')
+    """
+    last = re.split(r"[\\/]", name)[-1]
+    plain = re.sub(r"[^\w.,+() -]", "_", last).strip(". ")[-120:]
+    return plain if plain and not RESERVED_NAMES.fullmatch(plain) else "log.csv"
+
+
+def pack_session(session: StudioSession, folder: Path) -> bytes:
+    """Return a session as the content of one file.
+
+    Parameters
+    ----------
+    session : Session
+    folder : Path
+        With its data file, and a folder for each of its fits.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "session")
+        _pack(path, session, folder)
+        return path.read_bytes()
+
+
+def _pack(path: Path, session: StudioSession, folder: Path) -> None:
+    arrays = {name: np.frombuffer(file.read_bytes(), dtype=np.uint8) for name, file in _session_files(session, folder)}
+    write_archive(path, {"kind": ARCHIVE_KIND, "format": ARCHIVE_FORMAT, "session": session.to_dict()}, arrays)
+
+
+def _session_files(session: StudioSession, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield all files of a session, with their names in its archive."""
+    named = {"data": folder / session.file} if session.file else {}
+    for number, name in enumerate(session.tray):
+        named |= {f"fit{number}_{part}": folder / name / file for part, file in enumerate(FIT_FILES)}
+    return ((name, path) for name, path in named.items() if path.is_file())
+
+
+def session_size(session: StudioSession, folder: Path) -> int:
+    """Return how many bytes the files of a session have before they are packed.
+
+    Parameters
+    ----------
+    session : Session
+    folder : Path
+        Its files.
+    """
+    return sum(path.stat().st_size for _, path in _session_files(session, folder))
+
+
+def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:
+    """Raise where a session that is saved now could not be opened again; packs it to see.
+
+    Parameters
+    ----------
+    session : Session
+    folder : Path
+        Its files.
+    """
+    remedy = "take fits out of the comparison, or take models and data away one by one"
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "session")
+        _pack(path, session, folder)
+        if (size := path.stat().st_size) > MAX_UPLOAD_BYTES:
+            raise LodekitError(f"this session could not be opened again: {_size_message(size)}; {remedy}")
+        try:
+            read_archive(path)
+        except StorageError:
+            # Files of a few bytes that become very large ones are refused, wherever they come from.
+            raise LodekitError(f"this session could not be opened again: its data repeat too much; {remedy}") from None
+
+
+def _size_message(size: int) -> str:
+    return f"expected a session of at most {MAX_UPLOAD_BYTES / 2**20:.1f} MB, got {size / 2**20:.1f} MB"
+
+
+def unpack_session(content: bytes, folder: Path) -> StudioSession:
+    """Return the session in the content of a file, and write its data and its fits to a folder.
+
+    Nothing there is changed where the file is no whole session.
+
+    Parameters
+    ----------
+    content : bytes
+        From anywhere.
+    folder : Path
+        Where files go.
+    """
+    if len(content) > MAX_UPLOAD_BYTES:
+        raise LodekitError(_size_message(len(content)))
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "session")
+        path.write_bytes(content)
+        try:
+            values, arrays, _ = read_archive(path)
+        except StorageError:
+            raise LodekitError(
+                "expected a session that the studio has saved, got another file, or a damaged one"
+            ) from None
+    if not isinstance(values, dict) or values.get("kind") != ARCHIVE_KIND or values.get("format") != ARCHIVE_FORMAT:
+        raise LodekitError("expected a session that the studio has saved, got another file")
+    session = session_from_dict(values.get("session"))
+    names = set(session.tray)
+    if not len(names) == len(session.tray) <= MAX_FITS or not all(re.fullmatch(r"fit-\d{1,4}", n) for n in names):
+        raise LodekitError("expected a session with the names of its fits, got others")
+    if session.file and (session.file != safe_name(session.file) or "data" not in arrays):
+        raise LodekitError("expected a session with its data file, got one without")
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        whole = Path(place)
+        if session.file:
+            write_atomically(whole / session.file, arrays["data"].astype(np.uint8).tobytes())
+        for number, name in enumerate(session.tray):
+            _write_fit(whole / name, {file: arrays.get(f"fit{number}_{part}") for part, file in enumerate(FIT_FILES)})
+        for made in whole.iterdir():
+            # What follows from an earlier fit of that name, such as its report, goes with it.
+            shutil.rmtree(folder / made.name, ignore_errors=True)
+            made.replace(folder / made.name)
+    return session
+
+
+def _write_fit(folder: Path, parts: Mapping[str, Any]) -> None:
+    """Write the files of a fit; raise where its model is none, or its result is no JSON."""
+    folder.mkdir()
+    for name, array in parts.items():
+        if array is not None:
+            write_atomically(folder / name, array.astype(np.uint8).tobytes())
+    try:
+        json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        LODEGP.load(folder / MODEL_FILE)
+    except (OSError, ValueError, LodekitError):
+        raise LodekitError("expected a session with complete fits, got one that was damaged or changed") from None

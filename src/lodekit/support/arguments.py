@@ -1,0 +1,234 @@
+"""Checks of what users give, counts, seeds, times and values of parameters, and of the numbers that they get."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Integral, Real
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.errors import DataError, LodekitError
+
+__all__ = [
+    "as_float_array",
+    "as_times",
+    "check_count",
+    "check_finite",
+    "check_memory",
+    "check_parameters",
+    "check_positive",
+    "check_seed",
+    "includes_parameter_uncertainty",
+    "parse_parameter_values",
+]
+
+Array = NDArray[np.float64]
+
+
+def check_positive(name: str, value: object) -> float:
+    """Return an argument as a positive finite number; raise where it is none.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    value : object
+        What the user gave.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise LodekitError(f"expected {name} as a positive finite number, got {value!r}")
+    return float(value)
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise where an argument is not a whole number of at least one.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    value : object
+        What the user gave.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise LodekitError(f"expected {name} as a whole number of at least 1, got {value!r}")
+
+
+def check_seed(seed: object) -> None:
+    """Raise where a random generator cannot start from a seed.
+
+    Parameters
+    ----------
+    seed : object
+        What the user gave as `random_state`.
+    """
+    try:
+        np.random.default_rng(seed)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise LodekitError(f"expected random_state as a whole number of zero or more, or None, got {seed!r}") from None
+
+
+def check_parameters(known: Collection[str], names: Iterable[object]) -> None:
+    """Raise where names are no parameters.
+
+    Parameters
+    ----------
+    known : collection of str
+        The parameters that there are.
+    names : iterable
+        What the user gave.
+    """
+    for name in names:
+        if name not in known:
+            raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(known) or 'none'}")
+
+
+def parse_parameter_values(known: Collection[str], values: object) -> dict[str, float]:
+    """Return values of parameters as finite numbers by name; raise where they are not.
+
+    Parameters
+    ----------
+    known : collection of str
+        The parameters that there are.
+    values : object
+        What the user gave; None stands for no values.
+
+    Examples
+    --------
+    >>> read_parameter_values(["a", "b"], {"b": 2})
+    {'b': 2.0}
+    """
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise LodekitError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
+    check_parameters(known, values)
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
+    return {name: float(value) for name, value in values.items()}
+
+
+def check_finite(values: Array, times: Array) -> None:
+    """Raise where a prediction is not finite, and say at which time.
+
+    Parameters
+    ----------
+    values : array, shape (n, ...)
+        The prediction.
+    times : array, shape (n,)
+        Of the prediction, in the user's units.
+    """
+    if np.isfinite(values).all():
+        return
+    bad = ~np.isfinite(values.reshape(len(times), -1)).all(axis=1)
+    raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
+
+
+def as_times(t: ArrayLike) -> Array:
+    """Return times as an array of finite numbers, shape (n,); raise where that cannot be.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), or a number
+        What the user gave, in the user's units.
+    """
+    times = as_float_array("times", t)
+    if times.ndim == 2 and times.shape[1] == 1:  # as scikit-learn has them
+        times = times[:, 0]
+    if times.ndim != 1:
+        raise DataError(f"expected one row of times, got shape {times.shape}")
+    if not np.isfinite(times).all():
+        raise DataError(f"expected finite times, got {times[~np.isfinite(times)][0]}")
+    return times
+
+
+def as_float_array(what: str, values: object) -> Array:
+    """Return numbers as an array of floats, of one dimension at least; NaN where they are masked or missing.
+
+    Parameters
+    ----------
+    what : str
+        What they are, for the message.
+    values : object
+        What the user gave: anything that NumPy takes for an array. Complex numbers, dates and texts are refused.
+
+    Examples
+    --------
+    >>> read_numbers("x", np.ma.array([1, -999], mask=[False, True])).tolist()
+    [1.0, nan]
+    """
+    mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    if mask is None and hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        raise DataError(f"expected numbers for {what}, got rows of different lengths, or no numbers") from None
+    if array.dtype.kind in "cmM":
+        kind = {"c": "complex numbers", "m": "differences of dates", "M": "dates"}[array.dtype.kind]
+        raise DataError(f"expected real numbers for {what}, got {kind}; convert them (dates to seconds or hours)")
+    # A view may repeat one number so often that no copy fits.
+    check_memory(array.size, f"a copy of {what}")
+    if array.dtype.kind == "O":
+        array = np.array([_object_to_float(what, item) for item in array.ravel().tolist()], dtype=float).reshape(
+            array.shape
+        )
+    try:
+        found = np.array(array, dtype=float, ndmin=1)
+    except (TypeError, ValueError):
+        raise DataError(f"expected numbers for {what}, got {_dtype_name(array)}") from None
+    if mask is not None:
+        found[mask.reshape(found.shape)] = np.nan
+    return found
+
+
+def _object_to_float(what: str, item: object) -> float:
+    """Return an entry of an array of objects as a float: NaN where it is missing."""
+    if item is None or type(item).__name__ in ("NAType", "NaTType", "MaskedConstant"):
+        return math.nan
+    try:
+        if isinstance(item, str | complex | bytes):
+            raise TypeError
+        return float(item)  # type: ignore[arg-type]
+    except OverflowError:
+        raise DataError(f"expected numbers of a size that floats have for {what}, got one of over 300 digits") from None
+    except (TypeError, ValueError):
+        raise DataError(f"expected real numbers for {what}, got {type(item).__name__}") from None
+
+
+def _dtype_name(array: NDArray[np.generic]) -> str:
+    return "texts" if array.dtype.kind in "US" else str(array.dtype)
+
+
+def check_memory(n_floats: float, what: str) -> None:
+    """Raise where so many numbers take more memory than the machine has.
+
+    Linux promises memory that it does not have, and ends whoever takes it: so it is asked for beforehand.
+
+    Parameters
+    ----------
+    n_floats : float
+        How many floats are held at the same time.
+    what : str
+        That needs them, for the message.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # a system that does not tell
+        return
+    if 8 * n_floats > memory:
+        raise LodekitError(
+            f"{what} would take {8e-9 * n_floats:.3g} GB of memory, and this machine has {1e-9 * memory:.3g} GB; ask "
+            "for fewer times at once"
+        )
+
+
+def includes_parameter_uncertainty(parameters: str) -> bool:
+    """Return whether the uncertainty of what was learned counts: ``"uncertain"``, not ``"fixed"``."""
+    if parameters not in ("uncertain", "fixed"):
+        raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
+    return parameters == "uncertain"

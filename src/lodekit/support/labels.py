@@ -1,0 +1,85 @@
+"""Labels: the words that figures, reports and files use for a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from lodekit.errors import LodekitError
+
+__all__ = ["Labels"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The words that figures, reports and files use: a title, units, the date of time zero, and names of columns.
+
+    Parameters
+    ----------
+    title : str
+        Of reports; empty where there is none.
+    units : dict of str to str
+        Units of channels, parameters and the time ``t``, by name.
+    origin : str
+        The date that is time zero, where times are counted since then; empty where times are numbers.
+    columns : dict of str to str
+        Where files of measurements have channels and the time ``t``, by name or number; as far as their names differ.
+    """
+
+    title: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, labels: Mapping[str, Any]) -> Labels:
+        """Return labels from plain values; raise where these are no labels.
+
+        Parameters
+        ----------
+        labels : dict
+            What `to_dict` returns; empty for no labels.
+        """
+        if not labels:
+            return cls()
+        found = cls(labels["title"], dict(labels["units"]), labels["origin"], dict(labels.get("columns", {})))
+        tables = [text for table in (found.units, found.columns) for pair in table.items() for text in pair]
+        if not all(isinstance(text, str) for text in (found.title, found.origin, *tables)):
+            raise TypeError("labels are texts")
+        if found.origin:
+            datetime.fromisoformat(found.origin)
+        return found
+
+    def updated(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:
+        """Return other labels; raise where they are no texts, or the origin is no date.
+
+        Parameters
+        ----------
+        title : str
+        units : dict of str to str, or None
+        origin : str or None
+            None keeps the origin, and with it the unit of time.
+        """
+        kept = self.origin if origin is None else origin
+        counted = self.units.get("t", "s") if kept and kept == self.origin else "s"
+        try:
+            own = {**({"t": counted} if kept else {}), **dict(units or {})}
+            found = Labels.from_dict({"title": title, "units": own, "origin": kept, "columns": self.columns})
+        except (TypeError, ValueError):
+            raise LodekitError(
+                "expected labels as texts, and origin as a date such as 2026-03-01T12:00, got "
+                f"title={title!r}, units={units!r}, origin={origin!r}"
+            ) from None
+        if kept and kept == self.origin and own["t"] != counted:
+            raise LodekitError(
+                f"the times of this fit are counted in {counted} since {kept}; expected that as the unit of t, got "
+                f"{own['t']!r}"
+            )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all labels by name."""
+        found = {"title": self.title, "units": dict(self.units), "origin": self.origin}
+        return found | {"columns": dict(self.columns)} if self.columns else found

@@ -1,0 +1,222 @@
+"""Progress on standard error, where a person waits longer than a second."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from threading import Timer
+from typing import Any
+from weakref import ref
+
+__all__ = ["hide_progress", "listening", "report_best_value", "track_progress"]
+
+#: Who hears of every step: words, the number of steps that are done, and how many there are, where that is known.
+ProgressCallback = Callable[[str, int, int | None], None]
+
+#: Seconds before a bar is shown.
+_BAR_DELAY_SECONDS = 1.0
+#: What is waited for, the innermost last.
+_active_tasks: list[_Task] = []
+#: The bar that is there, or about to be, with its lines and how many steps each counts; the last line is seen.
+_visible_lines: list[tuple[Any, Any, int | None]] = []
+#: Who wants to hear of every step; the last one does.
+_callbacks: list[ProgressCallback] = []
+
+
+class _Task:
+    """Something that is waited for: how far it has come, in words and numbers.
+
+    Parameters
+    ----------
+    text : str
+    total : int or None
+        How many steps there are.
+    callback : function
+        Told of each.
+    """
+
+    def __init__(self, text: str, total: int | None, hear: ProgressCallback) -> None:
+        self.text, self.total, self.callback = text, total, hear
+        self.done, self.detail, self.best_text = 0, "", ""
+        self.best, self.objective = -inf, ref[Any](_Task)
+        self._notify()
+
+    def advance(self, amount: int = 1, what: str = "") -> None:
+        """Count some steps as done, and say what comes next, or what they led to."""
+        self.done, self.detail = self.done + amount, what
+        self._notify()
+
+    def report_best_value(self, hill: Any, name: str, value: float) -> None:
+        """Tell the highest value so far, as `report_best_value` does."""
+        if self.objective() is not hill:
+            # Whatever it was, nobody should have to keep it for this.
+            self.best, self.objective = -inf, ref(hill)
+        if value > self.best:
+            self.best, self.best_text = value, f"{name} {value:.3f}"
+            self._notify()
+
+    def adopt_result(self, inner: _Task) -> None:
+        """Go on where something inside has come to, unless steps are counted here: then it was one of many."""
+        if self.total is None and inner.best_text:
+            self.best, self.objective, self.best_text = inner.best, inner.objective, inner.best_text
+            self._notify()
+
+    def _notify(self) -> None:
+        self.callback(
+            ", ".join(part for part in (self.text, self.detail, self.best_text) if part), self.done, self.total
+        )
+
+
+def _ignore_progress(words: str, done: int, total: int | None) -> None:
+    """Hear nothing."""
+
+
+@contextmanager
+def listening(callback: ProgressCallback) -> Iterator[None]:
+    """Call a function at every step, instead of showing a bar: for programs that show progress in their own way.
+
+    Parameters
+    ----------
+    callback : function
+        Called with words, the number of steps that are done, and how many there are, where that is known.
+
+    Examples
+    --------
+    >>> heard = []
+    >>> with listening(lambda *said: heard.append(said)), waiting("fitting", 2) as advance:
+    ...     advance(1, "first start")
+    >>> heard
+    [('fitting', 0, 2), ('fitting, first start', 1, 2)]
+    """
+    _callbacks.append(callback)
+    try:
+        yield
+    finally:
+        _callbacks.remove(callback)
+
+
+@contextmanager
+def hide_progress() -> Iterator[None]:
+    """Show no progress at all.
+
+    Examples
+    --------
+    >>> with silence(), waiting("fitting") as advance:
+    ...     advance(1, "first start")
+    """
+    with listening(_ignore_progress):
+        yield
+
+
+def report_best_value(objective: Any, name: str, value: float) -> None:
+    """Say how high a search has come; of all that is said of one hill, the highest value is shown.
+
+    Parameters
+    ----------
+    objective : object
+        What is searched. Values of another one begin anew.
+    name : str
+        What the values are.
+    value : float
+
+    Examples
+    --------
+    >>> heard = []
+    >>> with listening(lambda *said: heard.append(said[0])), waiting("fitting"):
+    ...     for value in (-3.0, 2.0, 1.0):
+    ...         reach(_Step, "height", value)
+    >>> heard
+    ['fitting', 'fitting, height -3.000', 'fitting, height 2.000']
+    """
+    if _active_tasks:
+        _active_tasks[-1].report_best_value(objective, name, value)
+
+
+@contextmanager
+def track_progress(text: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Yield a function ``advance(amount, what)`` that counts steps done and may say what they led to.
+
+    A bar shows both on a terminal, after a second. It also moves while a single step takes long. There is no second
+    bar inside another one: that shows what is inside, where it does not count steps itself.
+
+    Parameters
+    ----------
+    text : str
+        What is waited for; it stands beside the bar.
+    total : int, optional
+        How many steps there are, where that is known.
+    """
+    with _progress_callback(text, total) as hear:
+        step = _Task(text, total, hear)
+        _active_tasks.append(step)
+        try:
+            yield step.advance
+        finally:
+            _active_tasks.remove(step)
+            if _active_tasks:
+                _active_tasks[-1].adopt_result(step)
+
+
+@contextmanager
+def _progress_callback(text: str, total: int | None) -> Iterator[ProgressCallback]:
+    """Yield who is to hear of the steps of something: a listener, a bar, or nobody."""
+    if _callbacks:
+        yield _callbacks[-1]
+    elif _visible_lines:
+        bar, line, count = _visible_lines[-1]
+        if count is not None:
+            yield _ignore_progress
+            return
+        bar.update(line, visible=False)
+        try:
+            with _bar_line(bar, text, total) as hear:
+                # The clock goes on.
+                bar.tasks[-1].start_time = bar.tasks[0].start_time
+                yield hear
+        finally:
+            bar.update(line, visible=True)
+    elif not sys.stderr.isatty():
+        yield _ignore_progress
+    else:
+        with _delayed_bar() as bar, _bar_line(bar, text, total) as hear:
+            yield hear
+
+
+@contextmanager
+def _delayed_bar() -> Iterator[Any]:
+    """Yield a bar that is shown where it takes long."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    patience = Timer(_BAR_DELAY_SECONDS, bar.start)
+    patience.daemon = True
+    patience.start()
+    try:
+        yield bar
+    finally:
+        patience.cancel()
+        patience.join()
+        bar.live.stop()
+
+
+@contextmanager
+def _bar_line(bar: Any, text: str, total: int | None) -> Iterator[ProgressCallback]:
+    """Yield a function that says in a line of a bar how far something has come."""
+    task = bar.add_task(text, total=total)
+    known = (bar, task, total)
+    _visible_lines.append(known)
+    try:
+        yield lambda words, done, total: bar.update(task, completed=done, description=words)
+    finally:
+        _visible_lines.remove(known)
+        bar.remove_task(task)

@@ -1,0 +1,159 @@
+"""Numbers as people write them: as many digits as their error tells.
+
+Counts, lists, sentences and shares as people write them; numbers with their errors are those of `rounding`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+__all__ = [
+    "as_sentence",
+    "format_below",
+    "format_count",
+    "format_number",
+    "format_percent",
+    "format_probability",
+    "format_quantity",
+    "format_to_error",
+    "format_uncertain",
+    "join_list",
+    "significant_digits",
+]
+
+
+#: Digits of a number whose error says nothing.
+_MIN_DIGITS = 4
+
+
+def significant_digits(value: float, step: float, minimum: int) -> int:
+    """Return how many significant digits of a value show steps with two digits.
+
+    Parameters
+    ----------
+    value : float
+    step : float
+        The size of a step, such as a standard error.
+    minimum : int
+        How many digits are shown at least.
+
+    Examples
+    --------
+    >>> digits(4.0, 0.000052, 4), digits(4.0, 0.5, 4)
+    (7, 4)
+    """
+    if not (step > 0 and value and math.isfinite(step) and math.isfinite(value)):
+        return minimum
+    return min(max(math.floor(math.log10(abs(value))) - math.floor(math.log10(step)) + 2, minimum), 17)
+
+
+def format_uncertain(value: float, error: float) -> str:
+    """Return a `value` with its `error` as text, rounded to two digits of the error.
+
+    Examples
+    --------
+    >>> format_uncertain(2.97161, 0.0421), format_uncertain(1234567.0, 890.0), format_uncertain(1.5e-9, 2.1e-11)
+    ('2.972 ± 0.042', '1234570 ± 890', '(1.500 ± 0.021)e-9')
+    """
+    largest = max(abs(value), error)
+    if not (math.isfinite(largest) and error > 0):
+        return f"{value:.5g}"
+    power = math.floor(math.log10(largest))
+    power = power if not -4 <= power < 8 else 0
+    places = 1 - math.floor(math.log10(error)) + power
+    first, second = (round(number / 10.0**power, places) for number in (value, error))
+    shown = f"{first:.{max(places, 0)}f} ± {second:.{max(places, 0)}f}"
+    return f"({shown})e{power}" if power else shown
+
+
+def format_to_error(value: float, error: float) -> str:
+    """Return a `value` as far as two digits of an `error` reach, such as the end of an interval.
+
+    Examples
+    --------
+    >>> format_like(53.3982, 8.18), format_like(2.8891, 0.0421), format_like(1.4587e-9, 2.1e-11)
+    ('53.4', '2.889', '1.459e-09')
+    """
+    return f"{value:.{significant_digits(value, error, 1 if 0.0 < error < math.inf else _MIN_DIGITS)}g}"
+
+
+def format_number(value: float, error: float) -> str:
+    """Return a value with as many digits as show its error with two, and four at least.
+
+    Parameters
+    ----------
+    value : float
+    error : float
+        Zero or infinite where none is known.
+
+    Examples
+    --------
+    >>> format_number(2.971612345, 0.0421), format_number(3.0, 0.0), format_number(1.00000123456, 6e-8)
+    ('2.972', '3', '1.000001235')
+    """
+    return f"{value:.{significant_digits(value, error, _MIN_DIGITS)}g}"
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """Return a number with its unit, rounded to two digits, without an exponent where that is short.
+
+    Parameters
+    ----------
+    value : float
+    unit : str
+        Empty where it is not known.
+    """
+    return f"{float(f'{value:.2g}'):g} {unit}".rstrip()
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return a `number` with a `noun`, in the plural unless it is one: "3 channels"; thousands stand apart."""
+    return f"{number:,} {noun}{'s' * (number != 1)}".replace(",", "\u202f")
+
+
+def join_list(items: Sequence[str], conjunction: str = "and") -> str:
+    """Return a list of `items` in a sentence, with a `conjunction` before the last.
+
+    Examples
+    --------
+    >>> join_words(["a", "b", "c"]), join_words(["a", "b"], "or")
+    ('a, b and c', 'a or b')
+    """
+    return f" {conjunction} ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} {conjunction} {items[-1]}"
+
+
+def as_sentence(text: str) -> str:
+    """Return text that begins with a capital and ends with a full stop."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def format_below(share: float, bound: float) -> tuple[str, str]:
+    """Return a `share` and the `bound` that it should be, with as many digits as tell them apart.
+
+    Examples
+    --------
+    >>> show_below(0.853, 0.9), show_below(0.8997, 0.9)
+    (('85.3 %', '90.0 %'), ('89.97 %', '90.00 %'))
+    """
+    for places in range(1, 6):
+        first, second = (f"{100 * each:.{places}f} %" for each in (share, bound))
+        if first != second:
+            break
+    return first, second
+
+
+def format_probability(probability: float) -> str:
+    """Return a probability: what is next to nothing is told by a bound, as rounding may have made a zero of it.
+
+    Examples
+    --------
+    >>> show_chance(0.0321), show_chance(4.7e-11), show_chance(0.0)
+    ('p = 0.032', 'p = 4.7e-11', 'p < 1e-12')
+    """
+    return "p < 1e-12" if probability < 1e-12 else f"p = {probability:.2g}"
+
+
+def format_percent(share: float) -> str:
+    """Return a share as text: "98.4 %"; empty where it is not known."""
+    return "" if math.isnan(share) else f"{100 * max(share, 0.0):.1f} %"

@@ -1,0 +1,77 @@
+"""The threads of linear algebra: one while somebody asks for that, and as many as before once nobody does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+__all__ = ["single_threaded_blas"]
+
+_LOCK = Lock()
+#: How many callers are inside, and what brings back what was there before the first of them.
+_LIMIT_STATE: dict[str, Any] = {"count": 0, "limits": None}
+#: What was found of the libraries of this process, and how many modules there were then.
+_CONTROLLER_CACHE: dict[str, Any] = {"modules": 0, "controller": None}
+#: Libraries whose threads come from OpenMP have a number for each thread that calls them; others one for the process.
+_PROCESS_WIDE_LAYERS = ["pthreads", "intel", "gnu", "tbb", "disabled", "not specified", "unknown"]
+
+
+@contextmanager
+def single_threaded_blas(library: str = "blas") -> Iterator[None]:
+    """Keep linear algebra at one thread inside, whoever else does so at the same time.
+
+    Callers in several threads that each remember what they found would remember the limits of each other, and the last
+    one out would leave the process with one thread for good: so they are counted, the first one in sets the limit, and
+    the last one out lifts it.
+
+    Parameters
+    ----------
+    library : {"blas", "openmp"}
+        Linear algebra, or everything that OpenMP does in the thread that asks.
+
+    Examples
+    --------
+    >>> with one_thread():
+    ...     pass
+    """
+    import threadpoolctl
+
+    every = _controller(threadpoolctl)
+    if library == "openmp":
+        with every.select(user_api="openmp").limit(limits=1):
+            yield
+        return
+    found = every.select(user_api="blas")
+    with _LOCK:
+        if not _LIMIT_STATE["count"]:
+            _release_controlling_thread(threadpoolctl)
+            _LIMIT_STATE["limits"] = found.select(threading_layer=_PROCESS_WIDE_LAYERS).limit(limits=1)
+        _LIMIT_STATE["count"] += 1
+    try:
+        with found.select(threading_layer="openmp").limit(limits=1):
+            yield
+    finally:
+        with _LOCK:
+            _LIMIT_STATE["count"] -= 1
+            if not _LIMIT_STATE["count"]:
+                _release_controlling_thread(threadpoolctl)
+                _LIMIT_STATE["limits"].restore_original_limits()
+                _release_controlling_thread(threadpoolctl)
+
+
+def _controller(threadpoolctl: Any) -> Any:
+    """Return the libraries of this process; they are looked for again only where a module was imported since."""
+    modules = len(sys.modules)
+    if modules != _CONTROLLER_CACHE["modules"]:
+        _CONTROLLER_CACHE.update(controller=threadpoolctl.ThreadpoolController(), modules=modules)
+    return _CONTROLLER_CACHE["controller"]
+
+
+def _release_controlling_thread(threadpoolctl: Any) -> None:
+    """Let any thread set the number: newer versions keep that to the thread that did so first, without a word."""
+    controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
+    if hasattr(controller, "clear_controlling_thread"):
+        controller.clear_controlling_thread(force=True)

@@ -1,0 +1,273 @@
+"""Units as users write them, such as ``kg*m/s^2``: products of powers of base units, of prime numbers and of words."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["UnitConversion", "UnitPowers", "find_unit_conversion", "format_powers", "is_known_unit", "parse_unit"]
+
+#: Exponents by base; words that are no known unit are quoted, so that they cannot be mistaken for one.
+UnitPowers = dict[str, Fraction]
+
+#: Units in terms of others: numbers are factors, and a kelvin more is a degree more.
+_UNITS = {
+    "g": "", "m": "", "s": "", "A": "", "K": "", "mol": "", "cd": "", "rad": "1", "sr": "1",
+    "N": "kg*m/s^2", "J": "N*m", "W": "J/s", "Pa": "N/m^2", "Hz": "1/s", "C": "A*s", "V": "W/A", "Ohm": "V/A",
+    "ohm": "V/A", "Ω": "V/A", "F": "C/V", "H": "V*s/A", "S": "A/V", "T": "V*s/m^2", "Wb": "V*s", "L": "1/1000*m^3",
+    "l": "1/1000*m^3", "bar": "100000*Pa", "eV": "", "min": "60*s", "h": "3600*s", "d": "86400*s", "day": "86400*s",
+    "degC": "K", "°C": "K", "deg": "1/180*pi", "°": "1/180*pi", "%": "1/100", "rpm": "1/30*pi/s", "pi": "",
+    "degF": "5/9*K", "°F": "5/9*K", "Wh": "3600*J", "sec": "s", "second": "s", "seconds": "s",
+    "minute": "min", "minutes": "min", "hr": "h", "hour": "h", "hours": "h", "days": "d",
+}  # fmt: skip
+_PREFIXES = {
+    "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9, "p": -12,
+}  # fmt: skip
+#: Units that take no prefix: minutes, days, and what is a number.
+_UNITS_WITHOUT_PREFIX = {
+    "min", "h", "d", "day", "degC", "°C", "deg", "°", "%", "rpm", "pi", "rad", "sr", "degF", "°F",
+    "second", "seconds", "minute", "minutes", "hr", "hour", "hours", "days",
+}  # fmt: skip
+#: Where the zero of a temperature stands, in kelvins.
+_TEMPERATURE_OFFSETS = {"K": Fraction(0), "degC": Fraction("273.15"), "degF": Fraction("459.67") * 5 / 9}
+_TEMPERATURE_OFFSETS |= {"°C": _TEMPERATURE_OFFSETS["degC"], "°F": _TEMPERATURE_OFFSETS["degF"]}
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_TOKEN_PATTERN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<word>[^\W\d_]+|[%°][A-Za-z]?)|(?P<power>\^|\*\*)|(?P<sign>[-*/()·⋅]))"
+)
+
+
+def parse_unit(text: str) -> UnitPowers | None:
+    """Return a unit as exponents by base; None where the text is no product of powers.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``m/s^2``, ``kg m^2``, ``W/(m^2*K)`` or ``1/s``.
+
+    Examples
+    --------
+    >>> read_unit("N") == read_unit("kg*m/s^2"), read_unit("mm") == read_unit("m")
+    (True, False)
+    >>> format_powers(read_unit("pigs/m^2"))
+    "'pigs'/m^2"
+    """
+    tokens = []
+    place, text = 0, re.sub(r"([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", r"^\1", text).translate(_SUPERSCRIPTS).strip()
+    while place < len(text):
+        found = _TOKEN_PATTERN.match(text, place)
+        if found is None:
+            return None
+        tokens.append((str(found.lastgroup), str(found[found.lastgroup or 0])))
+        place = found.end()
+    reader = _UnitParser(tokens)
+    try:
+        powers = reader.product()
+    except (RecursionError, ValueError, ZeroDivisionError):  # the first where brackets stand in thousands of others
+        return None
+    return powers if not reader.tokens else None
+
+
+def format_powers(powers: UnitPowers) -> str:
+    """Return a product of powers as text: ``u*t/x``, ``1/t^2``; ``1`` where there are none.
+
+    Parameters
+    ----------
+    powers : dict of str to Fraction
+        Exponents by base.
+
+    Examples
+    --------
+    >>> format_powers({"u": Fraction(1), "t": Fraction(-2), "x": Fraction(-1, 2)})
+    'u/(t^2*x^(1/2))'
+    """
+
+    def show(items: Iterable[tuple[str, Fraction]]) -> list[str]:
+        shown = []
+        for name, power in items:
+            size = str(abs(power)) if power.denominator == 1 else f"({abs(power)})"
+            shown.append(name if abs(power) == 1 else f"{name}^{size}")
+        return shown
+
+    above = show((name, power) for name, power in powers.items() if power > 0)
+    below = show((name, power) for name, power in powers.items() if power < 0)
+    bottom = "*".join(below)
+    if not below:
+        return "*".join(above) or "1"
+    return f"{'*'.join(above) or '1'}/{f'({bottom})' if len(below) > 1 else bottom}"
+
+
+@dataclass(frozen=True)
+class UnitConversion:
+    """From one unit to another: a number is multiplied, divided, and shifted.
+
+    Parameters
+    ----------
+    factor, divisor : float
+        A factor as a quotient, so that milliseconds become seconds with one rounding.
+    offset : float
+        What is added then; other than zero between temperatures only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> find_conversion("ms", "s").apply(np.array([1500.0])).tolist()
+    [1.5]
+    """
+
+    factor: float = 1.0
+    divisor: float = 1.0
+    offset: float = 0.0
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing changes."""
+        return self == UnitConversion()
+
+    def convert(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values in the other unit."""
+        return self.convert_difference(values) + self.offset if self.offset else self.convert_difference(values)
+
+    def convert_difference(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return differences of values, such as standard deviations, in the other unit."""
+        if self.factor != 1.0:
+            differences = differences * self.factor
+        return differences / self.divisor if self.divisor != 1.0 else differences
+
+
+def is_known_unit(unit: str) -> bool:
+    """Return whether a text is a unit in which no word is strange.
+
+    Examples
+    --------
+    >>> is_known("m/s"), is_known("filtered"), is_known("3")
+    (True, False, False)
+    """
+    powers = parse_unit(unit)
+    return powers is not None and bool(re.search(r"[^\W\d_]|[%°]", unit)) and not any(base[0] == "'" for base in powers)
+
+
+def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
+    """Return how numbers in one unit become numbers in another; None where they cannot.
+
+    Parameters
+    ----------
+    unit, target : str
+        Units; words that are no known unit can be converted to themselves alone.
+
+    Examples
+    --------
+    >>> find_conversion("degC", "K").plus, find_conversion("m", "s")
+    (273.15, None)
+    """
+    unit, target = unit.strip(), target.strip()
+    if unit == target:
+        return UnitConversion()
+    first, second = parse_unit(unit), parse_unit(target)
+    if first is None or second is None:
+        return None
+    ratio = {base: first.get(base, Fraction(0)) - second.get(base, Fraction(0)) for base in {**first, **second}}
+    if any(power and base != "pi" and not base.isdigit() for base, power in ratio.items()):
+        return None
+    times = over = 1.0
+    try:
+        for base, power in ratio.items():
+            size = (math.pi if base == "pi" else float(base)) ** float(abs(power)) if power else 1.0
+            times, over = (times * size, over) if power > 0 else (times, over * size)
+    except OverflowError:
+        return None
+    if not math.isfinite(times + over):
+        return None
+    shift = Fraction(0)
+    if unit in _TEMPERATURE_OFFSETS and target in _TEMPERATURE_OFFSETS:
+        shift = (_TEMPERATURE_OFFSETS[unit] - _TEMPERATURE_OFFSETS[target]) / (
+            Fraction(5, 9) if target in ("degF", "°F") else 1
+        )
+    return UnitConversion(times, over, float(shift))
+
+
+class _UnitParser:
+    """What is left of a unit to read; `tokens` are kinds and texts."""
+
+    def __init__(self, tokens: list[tuple[str, str]]) -> None:
+        self.tokens = tokens
+
+    def _take(self, *texts: str) -> str:
+        return self.tokens.pop(0)[1] if self.tokens and self.tokens[0][1] in texts else ""
+
+    def product(self) -> UnitPowers:
+        total = self._factor()
+        while self.tokens and self.tokens[0][1] != ")":
+            operator = self._take("*", "·", "⋅", "/")
+            sign = -1 if operator == "/" else 1
+            for base, power in self._factor().items():
+                total[base] = total.get(base, Fraction(0)) + sign * power
+        return {base: power for base, power in total.items() if power}
+
+    def _factor(self) -> UnitPowers:
+        if self._take("("):
+            inner = self.product()
+            if not self._take(")"):
+                raise ValueError("a bracket is missing")
+        else:
+            kind, text = self.tokens.pop(0) if self.tokens else ("", "")
+            if kind not in ("number", "word"):
+                raise ValueError("expected a unit or a number")
+            inner = _prime_factors(Fraction(text)) if kind == "number" else _unit_powers(text)
+        # m2 and s-1 are powers, too.
+        follows = bool(self.tokens) and (self.tokens[0][0] == "number" or self.tokens[0][1] == "-")
+        if not self._take("^", "**") and not follows:
+            return inner
+        power = self._exponent()
+        return {base: value * power for base, value in inner.items()}
+
+    def _exponent(self) -> Fraction:
+        bracket, sign = self._take("("), -1 if self._take("-") else 1
+        kind, text = self.tokens.pop(0) if self.tokens else ("", "")
+        if kind != "number":
+            raise ValueError("expected an exponent")
+        value = sign * Fraction(text)
+        if bracket and self._take("/"):
+            value /= Fraction(self.tokens.pop(0)[1] if self.tokens else "0")
+        if bracket and not self._take(")"):
+            raise ValueError("a bracket is missing")
+        return value
+
+
+def _unit_powers(word: str) -> UnitPowers:
+    """Return a word as powers: a known unit, one with a prefix, or a base of its own."""
+    if word in _UNITS:
+        meaning = _UNITS[word]
+        return {word: Fraction(1)} if not meaning else parse_unit(meaning) or {}
+    prefix, rest = word[:1], word[1:]
+    if prefix in _PREFIXES and rest in _UNITS and rest not in _UNITS_WITHOUT_PREFIX:
+        total = _unit_powers(rest)
+        for prime in ("2", "5"):
+            total[prime] = total.get(prime, Fraction(0)) + _PREFIXES[prefix]
+        return {base: power for base, power in total.items() if power}
+    return {f"'{word}'": Fraction(1)}
+
+
+def _prime_factors(value: Fraction) -> UnitPowers:
+    """Return a positive number as a product of primes."""
+    if value <= 0:
+        raise ValueError("expected a positive number")
+    found: UnitPowers = {}
+    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
+        rest, prime = number, 2
+        while rest > 1:
+            while rest % prime == 0:
+                found[str(prime)] = found.get(str(prime), Fraction(0)) + sign
+                rest //= prime
+            prime += 1
+            if prime > 1000:
+                raise ValueError("expected a number with small factors")
+    return found

@@ -1,0 +1,633 @@
+"""What measurements can tell about parameters at all, by exact algebra: whatever the noise, and for any solution.
+
+Whatever is not measured is eliminated from the equations, from their derivatives and from what was measured: a linear
+system for the derivatives of all these. The relations that remain between measured quantities, brought to echelon form,
+are all that data can show; parameters that can move without any change of their coefficients are undetermined. The
+derivatives of the coefficients are computed exactly, at a random point of a large finite field: what holds there holds
+generically.
+
+Changes of scales and of signs that leave the equations, and all that was measured, as they are; found exactly.
+
+Under ``c -> s_c c`` for channels that are not measured and ``p -> s_p p`` for parameters, all terms of an equation must
+scale alike: a linear system over the rationals for the logarithms of the scales. The same system modulo two tells which
+signs can change together.
+
+The relations between measured quantities in a form that is unique: its coefficients are all that data can show.
+
+All that was not measured is eliminated, and what remains is brought to its Popov form with leading coefficients of one.
+Values of the parameters at which these coefficients are the same give the same behaviour of what was measured, whatever
+the inputs and the initial states are; values at which they are not do not.
+
+The equations that a system implies between some of its channels alone: all others are eliminated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import islice
+
+from flint import fmpq, fmpq_mat, nmod_mat
+
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.polynomials import sample_points
+from lodekit.algebra.reduction import ELIMINATION_SHIFT, Vector, popov_basis
+from lodekit.algebra.scalars import Element, FiniteField, Scalar, ScalarRing
+from lodekit.support.units import format_powers
+from lodekit.system.analysis import StructuralAnalysis
+from lodekit.system.delays import DelayedChannel, undelayed_name
+from lodekit.system.signals import ExponentialPolynomial, ExponentialTerm
+from lodekit.system.state_space import eliminate_channels
+
+__all__ = [
+    "IdentifiabilityProblem",
+    "find_identifiable_combinations",
+    "find_implied_equations",
+    "find_scale_symmetries",
+    "find_sign_symmetries",
+    "find_unidentifiable_directions",
+    "input_output_coefficients",
+]
+
+
+#: Matrices with more columns than this are not looked at: such systems are too large to be told here.
+_MAX_COLUMNS = 1500
+#: Entries of directions are told from numbers modulo a prime where they are fractions of numbers up to this.
+_MAX_FRACTION_PART = 12
+
+_JetColumn = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class IdentifiabilityProblem:
+    """A system, what was measured of it, and which parameters are not known.
+
+    Parameters
+    ----------
+    system : Facts
+    observables : OperatorMatrix
+        A row for each measured observable: the operator on the channels.
+    known_signals : sequence of Signal
+        The known functions of time beside the operators.
+    unknown_parameters : tuple of str
+        Parameters that only data can tell, in order. All others are known.
+    """
+
+    system: StructuralAnalysis
+    observables: OperatorMatrix
+    known_signals: Sequence[ExponentialPolynomial]
+    unknown_parameters: tuple[str, ...]
+
+    @cached_property
+    def channel_indices(self) -> tuple[int | None, ...]:
+        """The number of the channel that each observable is; None for all else that was measured."""
+        found: list[int | None] = []
+        for i, signal in enumerate(self.known_signals):
+            row = [self.observables.coefficients(i, j) for j in range(self.observables.width)]
+            used = [j for j, values in enumerate(row) if any(values)]
+            alone = len(used) == 1 and [value.as_fraction() for value in row[used[0]]] == [1] and not signal
+            found.append(used[0] if alone else None)
+        return tuple(found)
+
+    @cached_property
+    def measured_channels(self) -> frozenset[int]:
+        """The numbers of channels that are measured, and of those that are delayed."""
+        names = self.system.channels
+        measured = {names[j] for j in self.channel_indices if j is not None}
+        return frozenset(j for j, name in enumerate(names) if name in measured or undelayed_name(name) in measured)
+
+    @property
+    def unmeasured_channels(self) -> tuple[str, ...]:
+        """The channels that are not measured themselves."""
+        return tuple(name for j, name in enumerate(self.system.channels) if j not in self.measured_channels)
+
+
+def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict[str, Fraction | None]] | None:
+    """Return directions in which parameters can move without any change of what can be measured; None if too large.
+
+    Parameters
+    ----------
+    problem : Measured
+
+    Returns
+    -------
+    list of dict of str to Fraction
+        A basis in echelon form. An entry is None where it depends on the values of the parameters.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> from lodekit.prior.observables import ObservableReader
+    >>> system = lk.System("(M + m)*x'' + c*x' = F", parameters=["M", "m", "c"])
+    >>> operator, known = ObservableReader(system).read(["x", "F"])
+    >>> [way] = undetermined_directions(Measured(system, operator, known, ("M", "m", "c")))
+    >>> {name: str(value) for name, value in way.items()}
+    {'M': '1', 'm': '-1'}
+    """
+    if not problem.unknown_parameters:
+        return []
+    found: list[tuple[int, list[list[int]]]] = []
+    for field, points in islice(sample_points(problem.system.operator.ring, seed=7), 2):
+        jets = _ProlongedSystem(problem, field, _set_fixed_parameters(problem, field, points))
+        if jets.width > _MAX_COLUMNS:
+            return None
+        found.append((field.prime, jets.null_directions()))
+        if not found[0][1]:
+            return []
+    (prime, first), (other, second) = found
+    if len(first) != len(second):
+        # One of the points is a special one: too rare to look for a third.
+        return None
+    directions = []
+    for one, two in zip(first, second, strict=True):
+        way: dict[str, Fraction | None] = {}
+        for name, a, b in zip(problem.unknown_parameters, one, two, strict=True):
+            if a or b:
+                left, right = _reconstruct_fraction(a, prime), _reconstruct_fraction(b, other)
+                way[name] = left if left == right else None
+        directions.append(way)
+    return directions
+
+
+def _set_fixed_parameters(
+    problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element]
+) -> list[Element]:
+    """Return a point at which parameters that are fixed have their values."""
+    ring, found = problem.system.operator.ring, list(points)
+    for name, parameter in problem.system.parameters.items():
+        if parameter.fixed is not None and name not in problem.unknown_parameters:
+            value = Fraction(parameter.fixed)
+            place = len(ring.constants) + ring.parameters.index(name)
+            found[place] = field.integer(value.numerator) / field.integer(value.denominator)
+    return found
+
+
+def _reconstruct_fraction(value: int, prime: int) -> Fraction | None:
+    """Return the small fraction that a number modulo a prime stands for; None where there is none."""
+    for bottom in range(1, _MAX_FRACTION_PART + 1):
+        top = value * bottom % prime
+        top = top - prime if top > prime // 2 else top
+        if abs(top) <= _MAX_FRACTION_PART:
+            return Fraction(top, bottom)
+    return None
+
+
+class _ProlongedSystem:
+    """The equations, what was measured, and their derivatives as one linear system over a finite field.
+
+    Its unknowns are derivatives of channels (to be eliminated), then derivatives of observables, high ones first, then
+    known functions of time. So rows of the echelon form that start with an observable are relations between measured
+    quantities alone, of lowest order.
+    """
+
+    def __init__(self, problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element]) -> None:
+        self.problem, self.field, self.points = problem, field, points
+        system, own = problem.system, problem.observables
+        self.ring = system.operator.ring
+        #: The known functions of time that occur in `rows`, numbered; filled while these are made.
+        self.time_functions: dict[ExponentialTerm, int] = {}
+        orders = [_row_order(system.operator, i) for i in range(len(system.operator.rows))]
+        # Elimination multiplies by determinants at most, whose order is bounded by the sum of all orders.
+        self.max_relation_order = sum(orders) + sum(_row_order(own, i) for i in range(len(own.rows)))
+        self.n_derivatives = 2 * self.max_relation_order + 1
+        self.width = (len(system.channels) + len(own.rows)) * (self.n_derivatives + max(orders, default=0) + 1)
+
+    def null_directions(self) -> list[list[int]]:
+        """Return moves of the unknown parameters that change no relation, in echelon form, as numbers below p."""
+        prime = self.field.prime
+        columns = sorted({column for row in self.rows for column in row})
+        index = {column: k for k, column in enumerate(columns)}
+        matrix = self._matrix(0, index, range(len(self.rows)))
+        pivots, chosen = _pivot_columns(*matrix.rref()), _pivot_columns(*matrix.transpose().rref())
+        others = sorted(set(range(len(columns))) - set(pivots))
+        if not others:
+            return _left_null_space_modulo([[] for _ in self.problem.unknown_parameters], prime)
+        table = matrix.tolist()
+        square = _take_columns([table[r] for r in chosen], pivots, prime)
+        values = square.solve(_take_columns([table[r] for r in chosen], others, prime))
+        # The relations between measured quantities: rows that start with an observable.
+        # High ones may lack a derivative that would have made them simpler.
+        shown = [r for r, k in enumerate(pivots) if columns[k][0] == 1 and -columns[k][1] <= self.max_relation_order]
+        seen = {
+            columns[k][2] for i, k in enumerate(others) if columns[k][0] == 2 and any(int(values[r, i]) for r in shown)
+        }
+        inverse = square.inv()
+        weights = nmod_mat(
+            len(shown), len(chosen), [int(inverse[r, k]) for r in shown for k in range(len(chosen))], prime
+        )
+        slopes: list[list[int]] = []
+        for number in range(1, len(self.problem.unknown_parameters) + 1):
+            table = self._matrix(number, index, chosen).tolist()
+            change = weights * (_take_columns(table, others, prime) - _take_columns(table, pivots, prime) * values)
+            own = [int(value) for value in change.entries()]
+            for wave, place in self.time_functions.items():
+                parts = [self._value_and_gradient(value)[number] for value in (wave.rate, wave.frequency)]
+                own += [int(part) if place in seen else 0 for part in parts]
+            delays = [name for name in self.problem.system.channels if isinstance(name, DelayedChannel)]
+            slopes.append(own + [int(self._value_and_gradient(name.time)[number]) for name in delays])
+        return _left_null_space_modulo(slopes, prime)
+
+    def _matrix(self, number: int, index: dict[_JetColumn, int], chosen: Sequence[int]) -> nmod_mat:
+        """Return some rows as a matrix: their values, or their derivatives in a parameter counted from one."""
+        matrix = nmod_mat(len(chosen), len(index), self.field.prime)
+        for r, place in enumerate(chosen):
+            for column, parts in self.rows[place].items():
+                matrix[r, index[column]] = parts[number]
+        return matrix
+
+    @cached_property
+    def rows(self) -> list[dict[_JetColumn, list[Element]]]:
+        """All rows, by columns (kind, minus the order, number): each entry with its derivatives in the parameters."""
+        system, measured = self.problem.system, self.problem
+        found: list[dict[_JetColumn, list[Element]]] = []
+        for kind, operator, signals in (
+            (0, system.operator, [signal.scale(self.ring.rational(-1)) for signal in system.forcing]),
+            (1, measured.observables, measured.known_signals),
+        ):
+            for i, signal in enumerate(signals):
+                if kind and measured.channel_indices[i] is not None:
+                    continue
+                fixed = [
+                    (order, j, self._value_and_gradient(value))
+                    for j in range(operator.width)
+                    for order, value in enumerate(operator.coefficients(i, j))
+                    if value
+                ]
+                current = signal
+                for k in range(self.n_derivatives):
+                    row = {(int(j in measured.measured_channels), -(order + k), j): parts for order, j, parts in fixed}
+                    current = current.derivative() if k else current
+                    for wave, value in current.terms.items():
+                        row[2, 0, self.time_functions.setdefault(wave, len(self.time_functions))] = (
+                            self._value_and_gradient(value)
+                        )
+                    if kind:
+                        row[1, -k, operator.width + i] = self._value_and_gradient(self.ring.rational(-1))
+                    found.append(row)
+        return found
+
+    def _value_and_gradient(self, value: Scalar) -> list[Element]:
+        """Return a coefficient at the point, and its derivatives in the unknown parameters there."""
+        top, bottom = value.numerator, value.denominator
+        a, b = (self.ring.map_to_finite_field(part, self.field, self.points) for part in (top, bottom))
+        found = [a / b]
+        for name in self.problem.unknown_parameters:
+            place = len(self.ring.constants) + self.ring.parameters.index(name)
+            da, db = (
+                self.ring.map_to_finite_field(part.derivative(place), self.field, self.points) for part in (top, bottom)
+            )
+            found.append((da * b - a * db) / (b * b) if da or db else self.field.zero)
+        return found
+
+
+def _row_order(operator: OperatorMatrix, i: int) -> int:
+    return max((len(operator.coefficients(i, j)) - 1 for j in range(operator.width)), default=0)
+
+
+def _take_columns(rows: Sequence[Sequence[Element]], columns: Sequence[int], prime: int) -> nmod_mat:
+    return nmod_mat(len(rows), len(columns), [int(row[k]) for row in rows for k in columns], prime)
+
+
+def _pivot_columns(echelon: nmod_mat, rank: int) -> list[int]:
+    """Return the first column of each row of an echelon form that is not zero."""
+    found, k = [], 0
+    for r in range(int(rank)):
+        while not int(echelon[r, k]):
+            k += 1
+        found.append(k)
+    return found
+
+
+def _left_null_space_modulo(jacobian: Sequence[Sequence[int]], prime: int) -> list[list[int]]:
+    """Return the moves that make ``sum_i move_i slopes_i`` vanish, in echelon form."""
+    count, length = len(jacobian), max(1, len(jacobian[0]))
+    entries = [jacobian[i][k] if jacobian[i] else 0 for k in range(length) for i in range(count)]
+    space, nullity = nmod_mat(length, count, entries, prime).nullspace()
+    if not nullity:
+        return []
+    basis = nmod_mat(int(nullity), count, [int(space[i, k]) for k in range(int(nullity)) for i in range(count)], prime)
+    echelon, _ = basis.rref()
+    return [[int(value) for value in row] for row in echelon.tolist()]
+
+
+#: The exponents of one term: of symbols by name, of a channel, and of the scale of its whole equation.
+_Exponents = dict[str, int]
+
+
+def _monomial_exponents(ring: ScalarRing, values: Sequence[tuple[Scalar, _Exponents]]) -> Iterator[_Exponents]:
+    """Yield the exponents of all monomials of coefficients, cleared of fractions, each beside its own others."""
+    bottom = ring.common_multiple(value.denominator for value, _ in values if value)
+    for value, beside in values:
+        if not value:
+            continue
+        whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator
+        for exponents in ring.terms(whole):
+            found = dict(beside)
+            for name, power in zip(ring.parameters, exponents[len(ring.constants) :], strict=True):
+                if power:
+                    found[name] = found.get(name, 0) + power
+            yield found
+
+
+def _exponent_rows(problem: IdentifiabilityProblem) -> tuple[list[_Exponents], list[_Exponents]]:
+    """Return the terms of all equations and observables, and those of rates, frequencies and delays.
+
+    All must keep their scale: the former beside that of their equation, the latter for themselves.
+    """
+    system, ring = problem.system, problem.system.operator.ring
+    lines: list[_Exponents] = []
+    inside: list[_Exponents] = []
+    rows = [(system.operator, system.forcing, True), (problem.observables, problem.known_signals, False)]
+    for operator, signals, free in rows:
+        for i, signal in enumerate(signals):
+            if not free and problem.channel_indices[i] is not None:
+                continue
+            values = [
+                (value, {undelayed_name(name): 1})
+                for j, name in enumerate(system.channels)
+                for value in operator.coefficients(i, j)
+            ]
+            own, more = _forcing_exponents(ring, signal)
+            inside += more
+            # The scale of a whole equation does not matter; that of a measured observable is one.
+            scale = {f"equation {i}": -1} if free else {}
+            lines += [{**term, **scale} for term in _monomial_exponents(ring, [*values, *own])]
+    # Like a rate, a delay may not change at all.
+    inside += _monomial_exponents(
+        ring, [(name.time, {}) for name in system.channels if isinstance(name, DelayedChannel)]
+    )
+    return lines, inside
+
+
+def _forcing_exponents(
+    ring: ScalarRing, signal: ExponentialPolynomial
+) -> tuple[list[tuple[Scalar, _Exponents]], list[_Exponents]]:
+    """Return the coefficients of a known function of time, and what may not change inside of it.
+
+    A rate may not change at all; nor may a frequency, except for its sign: the sine changes with it, as if it had a
+    factor more.
+    """
+    values: list[tuple[Scalar, _Exponents]] = []
+    inside: list[_Exponents] = []
+    for wave, value in signal.terms.items():
+        mark: _Exponents = {}
+        inside += _monomial_exponents(ring, [(wave.rate, {})])
+        if wave.frequency:
+            own = f"frequency {wave.frequency}"
+            inside += [{**term, own: -1} for term in _monomial_exponents(ring, [(wave.frequency, {})])]
+            mark = {own: 1} if wave.sine else {}
+        values.append((value, mark))
+    return values, inside
+
+
+def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fraction]]:
+    """Return by which powers of one number unknown parameters can be multiplied without any change of what is measured.
+
+    Parameters
+    ----------
+    problem : Measured
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> from lodekit.prior.observables import ObservableReader
+    >>> system = lk.System("m*x'' + c*x' + k*x = F; F' = -a*F", parameters=["m", "c", "k", "a"])
+    >>> operator, known = ObservableReader(system).read(["x"])
+    >>> [way] = scale_symmetries(Measured(system, operator, known, ("m", "c", "k", "a")))
+    >>> {name: str(power) for name, power in sorted(way.items())}
+    {'c': '1', 'k': '1', 'm': '1'}
+    """
+    lines, inside = _exponent_rows(problem)
+    # Frequencies and rates keep their size: the marks of frequencies count as pure numbers here.
+    lines = [{n: p for n, p in line.items() if not n.startswith("frequency ")} for line in (*lines, *inside)]
+    equations = sorted({name for line in lines for name in line if name.startswith("equation ")})
+    names = [*equations, *problem.unmeasured_channels, *problem.unknown_parameters]
+    return [
+        {name: power for name, power in way.items() if name in problem.unknown_parameters}
+        for way in _rational_null_space(names, lines)
+        if any(name in problem.unknown_parameters for name in way)
+    ]
+
+
+def _rational_null_space(names: Sequence[str], lines: Sequence[Mapping[str, int]]) -> list[dict[str, Fraction]]:
+    """Return a basis of the exponents that all lines annihilate; names that are not listed have none."""
+    if not names:
+        return []
+    rows = [[fmpq(line.get(name, 0)) for name in names] for line in lines] or [[fmpq(0)] * len(names)]
+    echelon, rank = fmpq_mat(rows).rref()
+    table = [[Fraction(int(v.p), int(v.q)) for v in row] for row in echelon.tolist()[: int(rank)]]
+    pivots = [next(k for k, value in enumerate(row) if value) for row in table]
+    found = []
+    for free in sorted(set(range(len(names))) - set(pivots)):
+        way = {names[free]: Fraction(1)}
+        way |= {names[k]: -row[free] for k, row in zip(pivots, table, strict=True) if row[free]}
+        found.append(way)
+    return found
+
+
+def find_sign_symmetries(problem: IdentifiabilityProblem, flippable: Collection[str]) -> list[frozenset[str]]:
+    """Return sets of parameters whose signs can change together without any change of what is measured.
+
+    They generate all such changes. Channels that are not measured may change their signs, too.
+
+    Parameters
+    ----------
+    problem : Measured
+    flippable : collection of str
+        Parameters that may be negative as well as positive.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> from lodekit.prior.observables import ObservableReader
+    >>> system = lk.System("x'' + 2*z*w*x' + w^2*x = 0", parameters=["z", "w"])
+    >>> operator, known = ObservableReader(system).read(["x"])
+    >>> [sorted(names) for names in sign_symmetries(Measured(system, operator, known, ("z", "w")), ["z", "w"])]
+    [['w', 'z']]
+    """
+    lines, inside = _exponent_rows(problem)
+    lines = [*lines, *inside]
+    marks = sorted({name for line in lines for name in line if name.startswith(("equation ", "frequency "))})
+    own = [name for name in problem.unknown_parameters if name in flippable]
+    names = [*marks, *problem.unmeasured_channels, *own]
+    if not own:
+        return []
+    entries = [line.get(name, 0) % 2 for line in lines for name in names]
+    space, nullity = nmod_mat(max(len(lines), 1), len(names), entries or [0] * len(names), 2).nullspace()
+    offset = len(names) - len(own)
+    rows = [[int(space[offset + k, n]) for k in range(len(own))] for n in range(int(nullity))]
+    if not rows:
+        return []
+    echelon, rank = nmod_mat(len(rows), len(own), [value for row in rows for value in row], 2).rref()
+    return [
+        frozenset(name for name, value in zip(own, row, strict=True) if int(value))
+        for row in echelon.tolist()[: int(rank)]
+    ]
+
+
+def find_identifiable_combinations(
+    problem: IdentifiabilityProblem, directions: Sequence[Mapping[str, Fraction | None]]
+) -> list[str] | None:
+    """Return what is determined of parameters that are not, as texts such as ``k/m``; None where that is not simple.
+
+    Parameters
+    ----------
+    problem : Measured
+    directions : sequence of dict
+        From `undetermined_directions`.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> from lodekit.prior.observables import ObservableReader
+    >>> from lodekit.system.structural_identifiability import undetermined_directions
+    >>> system = lk.System("m*x'' + c*x' + k*x = 0", parameters=["m", "c", "k"])
+    >>> operator, known = ObservableReader(system).read(["x"])
+    >>> measured = Measured(system, operator, known, ("m", "c", "k"))
+    >>> determined_combinations(measured, undetermined_directions(measured))
+    ['c/m', 'k/m']
+    """
+    alone = {name for way in directions if len(way) == 1 for name in way}
+    rest = [way for way in directions if len(way) > 1]
+    names = [name for name in problem.unknown_parameters if any(name in way for way in rest)]
+    if not rest:
+        return []
+    if all(value is not None for way in rest for value in way.values()):
+        return [_format_parameter_sum(way, names) for way in _rational_null_space(names, _clear_denominators(rest))]
+    scalings = [{n: p for n, p in way.items() if n not in alone} for way in find_scale_symmetries(problem)]
+    scalings = _independent_directions(names, [way for way in scalings if way])
+    if len(scalings) != len(rest):
+        return None
+    return [
+        format_powers(_integer_exponents(way, names))
+        for way in _rational_null_space(names, _clear_denominators(scalings))
+    ]
+
+
+def _clear_denominators(directions: Sequence[Mapping[str, Fraction | None]]) -> list[dict[str, int]]:
+    """Return directions with whole numbers."""
+    found = []
+    for way in directions:
+        bottom = 1
+        for value in way.values():
+            bottom *= (value or Fraction(0)).denominator
+        found.append({name: int((value or Fraction(0)) * bottom) for name, value in way.items()})
+    return found
+
+
+def _independent_directions(
+    names: Sequence[str], directions: Sequence[Mapping[str, Fraction]]
+) -> list[dict[str, Fraction]]:
+    """Return as many of the directions as are independent."""
+    kept: list[dict[str, Fraction]] = []
+    for way in directions:
+        rows = [
+            [fmpq(int(v.numerator), int(v.denominator)) for v in (w.get(n, Fraction(0)) for n in names)]
+            for w in [*kept, way]
+        ]
+        if int(fmpq_mat(rows).rank()) == len(rows):
+            kept.append(dict(way))
+    return kept
+
+
+def _integer_exponents(direction: Mapping[str, Fraction], names: Sequence[str]) -> dict[str, Fraction]:
+    """Return exponents as whole numbers, in the order of the names; what stands first in the numerator leads."""
+    [whole] = _clear_denominators([direction])
+    return {name: Fraction(whole[name]) for name in sorted(whole, key=lambda n: (whole[n] < 0, names.index(n)))}
+
+
+def _format_parameter_sum(direction: Mapping[str, Fraction], names: Sequence[str]) -> str:
+    """Return a sum of parameters as text, in the order of the names."""
+    [whole] = _clear_denominators([direction])
+    text = ""
+    for name, value in sorted(whole.items(), key=lambda item: names.index(item[0])):
+        size = name if abs(value) == 1 else f"{abs(value)}*{name}"
+        text += (" - " if value < 0 else " + ") + size if text else ("-" if value < 0 else "") + size
+    return text
+
+
+def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
+    """Return what determines the behaviour of all that was measured, as functions of the parameters.
+
+    These are the coefficients of the relations, those of the known functions of time in them with their rates and
+    frequencies, and the delays.
+
+    Parameters
+    ----------
+    problem : Measured
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> from lodekit.prior.observables import ObservableReader
+    >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=["p", "q"])
+    >>> operator, known = ObservableReader(system).read(["y", "u"])
+    >>> [str(value) for value in relation_coefficients(Measured(system, operator, known, ("p", "q")))]
+    ['-1/(p*q)', '1/(p*q)', '(p + q)/(p*q)']
+    """
+    system, ring = problem.system, problem.system.operator.ring
+    joined, sides, hidden = _augment_by_observables(problem)
+    count = len(joined.rows)
+    # What each relation is combined from is carried along, for the right-hand sides.
+    rows: list[Vector] = [
+        [*row, *([bottom] if i == k else [] for k in range(count))]
+        for i, (row, bottom) in enumerate(zip(joined.rows, joined.denominators, strict=True))
+    ]
+    shifts = [ELIMINATION_SHIFT if j in hidden else 0 for j in range(joined.width)]
+    basis, _ = popov_basis(ring, rows, [*shifts, *[None] * count])
+    found: list[Scalar] = []
+    for pivot, row in basis.items():
+        if pivot in hidden:
+            continue
+        leading = row[pivot][-1]
+        found += [Scalar(ring, value, leading) for entry in row[: joined.width] for value in entry]
+        total = ExponentialPolynomial(ring)
+        for weight, signal in zip(row[joined.width :], sides, strict=True):
+            total = total + signal.apply_operator([Scalar(ring, value, leading) for value in weight])
+        for wave, value in total.terms.items():
+            found += [value, wave.rate, wave.frequency]
+    found += [name.time for name in system.channels if isinstance(name, DelayedChannel)]
+    return [value for value in dict.fromkeys(found) if value.as_fraction() is None]
+
+
+def _augment_by_observables(
+    problem: IdentifiabilityProblem,
+) -> tuple[OperatorMatrix, list[ExponentialPolynomial], set[int]]:
+    """Return the equations, with a column for each observable that is no channel, and the columns to eliminate."""
+    system, ring = problem.system, problem.system.operator.ring
+    others = [i for i, place in enumerate(problem.channel_indices) if place is None]
+    width, zero = system.operator.width, list[Scalar]()
+    entries = [[*row, *[zero] * len(others)] for row in system.operator.entries()]
+    own = problem.observables
+    for k, i in enumerate(others):
+        shown = [[ring.rational(-1)] if k == n else zero for n in range(len(others))]
+        entries.append([*(own.coefficients(i, j) for j in range(width)), *shown])
+    sides = [*system.forcing, *(problem.known_signals[i].scale(ring.rational(-1)) for i in others)]
+    hidden = set(range(width)) - problem.measured_channels
+    return OperatorMatrix.from_scalars(ring, entries, width + len(others)), sides, hidden
+
+
+def find_implied_equations(
+    system: StructuralAnalysis, channels: Collection[str]
+) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
+    """Return both sides of the equations between some channels that a system implies; columns of others are zero.
+
+    With a channel, its delayed ones remain.
+
+    Parameters
+    ----------
+    system : Facts
+    channels : collection of str
+        Those that remain.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> operator, known = implied_equations(lk.System("x' = v; v' = -k*x", parameters=["k"]), ["x"])
+    >>> [[str(value) for value in operator.coefficients(0, 0)], operator.coefficients(0, 1)]
+    [['k', '0', '1'], []]
+    """
+    hidden = [j for j, name in enumerate(system.channels) if undelayed_name(name) not in channels]
+    return eliminate_channels(system.operator, system.forcing, hidden)

@@ -1,0 +1,294 @@
+"""Estimates of parameters with standard errors and intervals, and a note where the data say nothing.
+
+How well standard errors themselves are known: degrees of freedom of the intervals of parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
+
+from lodekit.fitting.hessian import invert_information
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
+from lodekit.support.text import format_number, format_uncertain
+
+__all__ = [
+    "AT_BOUND_MESSAGE",
+    "NORMAL_QUANTILE_95",
+    "NOT_IDENTIFIED_MESSAGE",
+    "Estimate",
+    "estimate_parameters",
+    "inflated_quantile",
+    "satterthwaite_dof",
+    "student_quantile",
+]
+
+
+Array = NDArray[np.float64]
+#: A 95 % interval reaches this many standard deviations to either side.
+NORMAL_QUANTILE_95 = 1.959963984540054
+#: What is said of a parameter that the data do not determine, and of one that would go farther.
+NOT_IDENTIFIED_MESSAGE, AT_BOUND_MESSAGE = "not identified by these data", "at its bound"
+#: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter; so does
+#: one of so many times the size of a parameter that may be anything.
+_MAX_IDENTIFIED_STD, _MAX_IDENTIFIED_RELATIVE_ERROR = 3.0, 10.0
+#: A parameter this close to one of two bounds, as a share of their distance, sits there.
+_BOUND_TOLERANCE = 1e-3
+#: With more degrees of freedom than this, Student's distribution is normal.
+_NORMAL_DOF = 1e6
+#: Fewer say no more than that the standard error is hardly known.
+_MIN_DOF = 3.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A parameter of the system as the data tell it, in the user's units.
+
+    Parameters
+    ----------
+    value : float
+        The estimate, or the fixed value.
+    std_error : float
+        From the curvature at the optimum; zero for a fixed parameter, infinite where the data do not identify it.
+    interval : (float, float)
+        95 %; positive parameters have positive intervals, bounded ones stay inside their bounds.
+    identified : bool
+        Whether the data determine it; also true for a fixed parameter.
+    note : str
+        Why there is no interval, such as "fixed" or "at its bound"; empty otherwise.
+
+    Examples
+    --------
+    >>> found = Estimate(2.97161234567, 0.0421234567, (2.88911234567, 3.05411234567))
+    >>> found
+    Estimate(value=2.972, std_error=0.042, interval=(2.889, 3.054))
+    >>> print(found)
+    2.972 ± 0.042 (95 % interval: 2.889 to 3.054)
+    >>> found.value
+    2.97161234567
+    """
+
+    value: float
+    std_error: float
+    interval: tuple[float, float]
+    identified: bool = True
+    note: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval that data have told: not where it is fixed, at its bound, or not identified."""
+        return self.identified and self.std_error > 0.0 and math.isfinite(self.std_error)
+
+    def __repr__(self) -> str:
+        # Digits beyond the error say nothing; `value` has them all.
+        low, high = (format_number(edge, self.std_error) for edge in self.interval)
+        shown = f"value={format_number(self.value, self.std_error)}, std_error={self.std_error:.2g}"
+        more = f", note={self.note!r}" if self.note else ""
+        return f"Estimate({shown}, interval=({low}, {high}){more})"
+
+    def __str__(self) -> str:
+        if not self.has_interval:
+            return f"{self.value:.5g}" + (f" ({self.note})" if self.note else "")
+        low, high = (format_number(edge, self.std_error) for edge in self.interval)
+        return f"{format_uncertain(self.value, self.std_error)} (95 % interval: {low} to {high})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is infinite is None."""
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        return {
+            "value": self.value,
+            "std_error": finite(self.std_error),
+            "interval": [finite(edge) for edge in self.interval],
+            "identified": self.identified,
+            "note": self.note,
+        }
+
+
+def estimate_parameters(
+    layout: ParameterLayout,
+    x: Array,
+    information: Array,
+    at_bound: NDArray[np.bool_],
+    n_points: int | None = None,
+    dof: Array | None = None,
+    inflation: Array | None = None,
+    confidence: float = 0.95,
+) -> dict[str, Estimate]:
+    """Return the parameters of the system by name, with standard errors and intervals.
+
+    Parameters
+    ----------
+    layout : Layout
+    x : array, shape (n,)
+        The optimum, a vector of the layout.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    at_bound : array of bool, shape (n,)
+        What sits at a limit of the search.
+    n_points : int, optional
+        How many measurements there are at different times. Fewer than what is learned determine nothing: something
+        fits them exactly, and its curvature says nothing of the rest. None stands for enough.
+    dof : array, shape (p,), optional
+        Degrees of freedom of the standard errors of learned parameters; None stands for so many that they do not count.
+    inflation : array, shape (p,), optional
+        Factors of the standard errors of learned parameters, for residuals that are correlated: so many fewer are the
+        measurements that count, and the degrees of freedom with them.
+    confidence : float
+        How often intervals should hold the truth.
+    """
+    enough = n_points is None or n_points >= layout.size
+    covariance = invert_information(information, ~at_bound)
+    theta = layout.unpack(x).theta
+    found = {}
+    for number, name in enumerate(layout.names):
+        value = float(theta[number])
+        if number not in layout.transforms:
+            found[name] = Estimate(value, 0.0, (value, value), note="fixed")
+            continue
+        position, transform = layout.free_parameters.index(number), layout.transforms[number]
+        width = transform.high - transform.low
+        close = math.isfinite(width) and min(value - transform.low, transform.high - value) < _BOUND_TOLERANCE * width
+        if at_bound[position] or close:
+            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND_MESSAGE)
+            continue
+        point, wider = float(x[position]), 1.0 if inflation is None else float(inflation[position])
+        plain = math.sqrt(max(float(covariance[position, position]), 0.0))
+        spread = wider * plain
+        error = abs(transform.derivative(point)) * spread
+        # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
+        size = max(abs(value), transform.expected_magnitude)
+        flat = error > _MAX_IDENTIFIED_RELATIVE_ERROR * size if transform.is_unbounded else spread > _MAX_IDENTIFIED_STD
+        if not math.isfinite(error) or spread == 0.0 or flat or not enough:
+            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, NOT_IDENTIFIED_MESSAGE)
+            continue
+        reach = plain * inflated_quantile(confidence, math.inf if dof is None else float(dof[position]), wider)
+        found[name] = Estimate(value, error, _confidence_interval(transform, point, reach))
+    return found
+
+
+def _confidence_interval(transform: ParameterTransform, point: float, half_width: float) -> tuple[float, float]:
+    """Return an interval that reaches so far on the scale of the search, or linearly where there are no limits."""
+    if not transform.is_unbounded:
+        low, high = sorted((transform.forward(point - half_width), transform.forward(point + half_width)))
+        return low, high
+    # The scale of the search is only a means there: it knows zero, which the data need not know.
+    linear = abs(transform.derivative(point)) * half_width
+    return transform.forward(point) - linear, transform.forward(point) + linear
+
+
+def student_quantile(confidence: float, dof: float = math.inf) -> float:
+    """Return how many standard errors an interval reaches to either side.
+
+    Parameters
+    ----------
+    confidence : float
+        How often it should hold the truth.
+    dof : float
+        Degrees of freedom of the standard error.
+
+    Examples
+    --------
+    >>> round(find_quantile(0.95), 3), round(find_quantile(0.95, 10.0), 3)
+    (1.96, 2.228)
+    """
+    return float(stdtrit(dof, 0.5 + 0.5 * confidence)) if dof < _NORMAL_DOF else float(ndtri(0.5 + 0.5 * confidence))
+
+
+def inflated_quantile(confidence: float, dof: float, inflation: float = 1.0) -> float:
+    """Return how many standard errors an interval reaches to either side where residuals are correlated.
+
+    Parameters
+    ----------
+    confidence : float
+        How often it should hold the truth.
+    dof : float
+        Degrees of freedom of the standard error, if residuals were independent.
+    inflation : float
+        By what factor it is larger: so many fewer are the measurements that count, and the degrees of freedom with
+        them.
+
+    Examples
+    --------
+    >>> round(find_reach(0.95, 40.0), 3), round(find_reach(0.95, 40.0, 2.0), 3)
+    (2.021, 4.456)
+    """
+    return float(inflation) * student_quantile(confidence, max(float(dof) / inflation**2, _MIN_DOF))
+
+
+#: How far the objective is looked at to either side, in standard errors.
+_SATTERTHWAITE_STEP = 0.5
+#: A standard error beyond this, on the scale of the search, says that nothing is known.
+_MAX_KNOWN_STD = 30.0
+#: With so many measurements and no free function, about as many degrees of freedom are left: as good as known.
+_MIN_ROWS_INFINITE_DOF = 100_000
+
+
+def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> Array:
+    """Return the degrees of freedom of each learned parameter's standard error, shape (p,); infinite where it is known.
+
+    The standard error depends on noise, lengthscales and deviations, which are estimates as well. With the variance V
+    of a parameter, its slopes d in all of these, and their covariance C, the variance of V is ``d^T C d``; that of an
+    estimate from n independent normal errors is ``2 V^2 / n``. So n is what an interval's quantile of Student's
+    distribution takes: the approximation of Satterthwaite. For a single level of noise it is the textbook's.
+
+    V is an entry of the inverse curvature, and its slopes are third derivatives of the objective, twice along one
+    direction: a second difference of its gradient gives all of them, with two evaluations for each parameter.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        The optimum.
+    covariance : array, shape (n, n)
+        Of everything learned, on the scale of the search; infinite on the diagonal where nothing is known.
+    """
+    blocks = objective.layout.slices
+    count, rest = blocks.theta.stop, slice(blocks.theta.stop, len(x))
+    found = np.full(count, np.inf)
+    known = np.isfinite(np.diag(covariance)) & (np.diag(covariance) > 0.0)
+    finite = _condition_on_unidentified(np.where(np.outer(known, known), covariance, 0.0), count)
+    if not known[rest].any() or not known[:count].any():
+        return found
+    if objective.engine.size >= _MIN_ROWS_INFINITE_DOF and objective.layout.is_deterministic:
+        return found
+    with np.errstate(all="ignore"):
+        centre = objective.evaluate(x)[1]
+        # Powers of ten away nothing is finite, and to find that out takes long.
+        for k in np.flatnonzero(known[:count] & (np.diag(finite)[:count] < _MAX_KNOWN_STD**2)).tolist():
+            along = _SATTERTHWAITE_STEP * finite[k] / np.sqrt(finite[k, k])
+            above, below = (objective.evaluate(x + sign * along)[1] for sign in (1.0, -1.0))
+            # The curvature along this direction, times the square of its length, and the slopes of V relative to V.
+            curvature = 0.5 * float(along @ (below - above))
+            slopes = (above + below - 2.0 * centre)[rest] / curvature
+            spread = float(slopes @ finite[rest, rest] @ slopes)
+            if np.isfinite(spread) and spread > 0.0 and curvature > 0.0:
+                found[k] = max(2.0 / spread, _MIN_DOF)
+    return found
+
+
+def _condition_on_unidentified(covariance: Array, n_parameters: int) -> Array:
+    """Return the covariance where parameters of which nothing is known, among the first so many, are held.
+
+    What makes up for them, as the deviation of a disturbance does for a factor before it, is open, too; with such a
+    parameter held it is known, and no standard error depends on where.
+    """
+    lost = np.flatnonzero(np.diag(covariance)[:n_parameters] >= _MAX_KNOWN_STD**2)
+    if not len(lost):
+        return covariance
+    beside = covariance[:, lost]
+    found: Array = covariance - beside @ np.linalg.pinv(covariance[np.ix_(lost, lost)], hermitian=True) @ beside.T
+    # Differences of large numbers: what is left of rounding is no variance.
+    sizes = np.diag(covariance)
+    gone = np.diag(found) <= 1e-10 * sizes
+    found[gone], found[:, gone] = 0.0, 0.0
+    found[lost, lost] = sizes[lost]
+    return found

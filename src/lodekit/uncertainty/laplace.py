@@ -1,0 +1,324 @@
+"""What it does to predictions that everything was estimated: how means move with the estimates, and draws of these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
+from lodekit.errors import LodekitError
+from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.inference.engine import Posterior
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Hyperparameters
+
+__all__ = ["UNIDENTIFIED_STD", "LaplaceApproximation", "regularized_covariance_root"]
+
+Array = NDArray[np.float64]
+#: What the data say nothing about is taken to be known to so many units of the scale of the search: a factor of 20.
+UNIDENTIFIED_STD = 3.0
+#: The same for parameters that may have either sign, in units of their own size.
+_UNIDENTIFIED_RELATIVE_STD = 10.0
+#: Relative to the largest one, a curvature below this is rounding.
+_EIGENVALUE_TOLERANCE = 1e-9
+#: Means are differenced between points so many standard deviations to either side of the estimate; the nearer ones
+#: where nothing is known at the others.
+_DIFFERENCE_STEPS = 0.1, 0.01
+#: A drawn point may be this much less likely than the normal distribution has it; how often it is taken half as far.
+_MAX_LOG_DENSITY_DEFICIT, _MAX_HALVINGS = 3.0, 8
+#: Posteriors at neighbouring points are kept as long as their matrices have fewer numbers than this.
+_MAX_CACHED_ENTRIES = 1e8
+
+
+def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
+    """Return how far from an estimate anything may be that the data say nothing about, shape (n,)."""
+    found = np.full(layout.size, UNIDENTIFIED_STD)
+    for position, number in enumerate(layout.free_parameters):
+        transform, point = layout.transforms[number], float(x[position])
+        if transform.is_unbounded:
+            # Near zero the scale of the search is arbitrarily fine.
+            size = max(abs(transform.forward(point)), transform.expected_magnitude)
+            found[position] = _UNIDENTIFIED_RELATIVE_STD * size / transform.derivative(point)
+    return found
+
+
+def regularized_covariance_root(information: Array, free: NDArray[np.bool_], prior_stds: Array) -> Array:
+    """Return a root L of the covariance of what was learned, ``L L^T = (H + diag(reaches)^-2)^-1``, shape (n, k).
+
+    The second term is what one knows without any data. It changes nothing where the data speak, and keeps finite what
+    they say nothing about; a direction in which the evidence grows is taken to be flat.
+
+    Parameters
+    ----------
+    information : array, shape (n, n)
+        Minus the Hessian H at the optimum.
+    free : array of bool, shape (n,)
+        What does not sit at a bound; all else has no variance, and neither has what has no finite curvature.
+    prior_stds : array, shape (n,)
+        The deviation of each entry where the data say nothing.
+
+    Examples
+    --------
+    >>> root = roots_of_covariance(np.diag([4.0, 0.0]), np.array([True, True]), np.array([1e6, 3.0]))
+    >>> (root @ root.T).round(6)
+    array([[0.25, 0.  ],
+           [0.  , 9.  ]])
+    """
+    inner = np.flatnonzero(free & np.isfinite(information).all(axis=0) & np.isfinite(prior_stds))
+    total = np.zeros((len(information), len(inner)))
+    if not len(inner):
+        return total
+    part, alone = information[np.ix_(inner, inner)], prior_stds[inner] ** -2.0
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(part), 0.0) + alone)
+    curvatures, vectors = np.linalg.eigh(part * np.outer(scale, scale))
+    curvatures[curvatures < _EIGENVALUE_TOLERANCE * max(float(curvatures.max()), 1.0)] = 0.0
+    known = (vectors * curvatures) @ vectors.T + np.diag(alone * scale**2)
+    sharpness, directions = np.linalg.eigh(known)
+    total[inner] = scale[:, None] * directions / np.sqrt(np.maximum(sharpness, 1e-3 * _EIGENVALUE_TOLERANCE))
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceApproximation:
+    """Everything that was learned as a normal distribution around the optimum, and what follows for predictions.
+
+    It is normal on the scale of the search, on which positive parameters, lengthscales, deviations and levels are
+    logarithms; in parameters that may have either sign it is normal in these themselves, like their intervals.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The centre.
+    information : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    posterior_at : function
+        From hyperparameters to the posterior there.
+    alternatives : sequence of Rival
+        Other values that fit about as well.
+    is_single_record : bool
+        Whether that is the posterior of one record among several, and the objective that of all.
+    """
+
+    objective: Objective
+    optimum: Optimum
+    information: Array
+    posterior_at: Callable[[Hyperparameters], Posterior]
+    alternatives: Sequence[AlternativeOptimum] = ()
+    is_single_record: bool = False
+
+    @cached_property
+    def covariance_root(self) -> Array:
+        """A root of the covariance, shape (n, k): each column is one standard deviation in its direction."""
+        layout, optimum = self.objective.layout, self.optimum
+        return regularized_covariance_root(self.information, ~optimum.at_bound, _prior_stds(layout, optimum.x))
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance, shape (n, n); always finite."""
+        return np.asarray(self.covariance_root @ self.covariance_root.T)
+
+    def inflated_covariance_root(self, inflation: Mapping[str, float]) -> Array:
+        """Return a root of the covariance, shape (n, k), with parameters as uncertain as their standard errors say.
+
+        Parameters
+        ----------
+        inflation : dict of str to float
+            Factors of standard errors, by name.
+        """
+        layout, factors = self.objective.layout, np.ones(len(self.optimum.x))
+        factors[: len(layout.free_parameters)] = [inflation.get(layout.names[k], 1.0) for k in layout.free_parameters]
+        return np.asarray(self.covariance_root * factors[:, None])
+
+    def parameter_covariance(self, inflation: Mapping[str, float]) -> Array:
+        """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed.
+
+        Parameters
+        ----------
+        inflation : dict of str to float
+            Factors of standard errors, by name.
+        """
+        layout, x = self.objective.layout, self.optimum.x
+        found, own = np.zeros((len(layout.names),) * 2), slice(len(layout.free_parameters))
+        steps = [layout.transforms[k].derivative(float(x[i])) for i, k in enumerate(layout.free_parameters)]
+        scale = np.array(steps) * np.array([inflation.get(layout.names[k], 1.0) for k in layout.free_parameters])
+        found[np.ix_(layout.free_parameters, layout.free_parameters)] = self.covariance[own, own] * np.outer(
+            scale, scale
+        )
+        return found
+
+    def shifted_point(self, shift: Array) -> Array:
+        """Return the point that lies by a move, shape (n,), away from the optimum.
+
+        Parameters
+        ----------
+        shift : array, shape (n,)
+            On the scale of the search.
+        """
+        layout, centre = self.objective.layout, self.optimum.x
+        found = centre + shift
+        for position, number in enumerate(layout.free_parameters):
+            transform, point = layout.transforms[number], float(centre[position])
+            if transform.is_unbounded:
+                value = transform.forward(point) + transform.derivative(point) * float(shift[position])
+                found[position] = transform.inverse(value)
+        return np.asarray(found)
+
+    def mean_jacobian(self, observables: Observables, times: Array) -> Array:
+        """Return by how much the posterior mean moves with each column of `roots`, shape (k, n, o).
+
+        Summed over k, their products are the covariance that the estimates add to that of the posterior. The posteriors
+        at the neighbouring points are computed once; after that it takes 2 k plain means.
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them.
+        times : array, shape (n,)
+            In the user's units.
+        """
+        found = [
+            (above.mean(observables, times) - below.mean(observables, times)) / (2.0 * step)
+            for step, above, below in self.posterior_pairs
+        ]
+        return np.stack(found) if found else np.zeros((0, len(times), observables.count))
+
+    def mean_shifts(self, observables: Observables, times: Array) -> Array:
+        """Return `slopes`, and by how much the mean is elsewhere at rivals, each by the root of its share, (k, n, o).
+
+        Summed over k, their products are the covariance that estimates and rivals add to that of the posterior.
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them.
+        times : array, shape (n,)
+            In the user's units.
+        """
+        found = self.mean_jacobian(observables, times)
+        others = [
+            (math.exp(-rival.below), self._posterior_or_none(np.array(rival.point))) for rival in self.alternatives
+        ]
+        usable = [(weight, posterior) for weight, posterior in others if posterior is not None]
+        if not usable:
+            return found
+        mean, total = (
+            self._posterior_at_point(self.optimum.x).mean(observables, times),
+            1.0 + sum(weight for weight, _ in usable),
+        )
+        apart = [math.sqrt(weight / total) * (each.mean(observables, times) - mean) for weight, each in usable]
+        return np.concatenate([found, np.stack(apart)])
+
+    def shifts_of(self, function: Callable[[Hyperparameters], Array | None]) -> Array:
+        """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does.
+
+        Parameters
+        ----------
+        function : function
+            From hyperparameters to an array, or to None where there is none.
+        """
+        layout, found = self.objective.layout, list[Array]()
+
+        def at(point: Array) -> Array | None:
+            try:
+                with np.errstate(all="ignore"):
+                    value = function(layout.unpack(point))
+            except LodekitError:
+                return None
+            return value if value is not None and np.isfinite(value).all() else None
+
+        for column in self.covariance_root.T:
+            for step in _DIFFERENCE_STEPS:
+                above, below = (at(self.shifted_point(sign * step * column)) for sign in (1.0, -1.0))
+                if above is not None and below is not None:
+                    found.append((above - below) / (2.0 * step))
+                    break
+        centre = at(self.optimum.x)
+        others = [(math.exp(-rival.below), at(np.array(rival.point))) for rival in self.alternatives]
+        usable = [] if centre is None else [(weight, each - centre) for weight, each in others if each is not None]
+        total = 1.0 + sum(weight for weight, _ in usable)
+        found += [math.sqrt(weight / total) * apart for weight, apart in usable]
+        return np.stack(found) if found else np.zeros((0,) + (() if centre is None else centre.shape))
+
+    def sample_posteriors(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
+        """Yield points drawn from the distribution, each with the posterior there.
+
+        A point that the evidence all but rules out, though the normal distribution does not, is taken nearer to the
+        optimum.
+
+        Parameters
+        ----------
+        size : int
+            How many.
+        generator : numpy.random.Generator
+        """
+        for z in generator.standard_normal((size, self.covariance_root.shape[1])):
+            for number in range(_MAX_HALVINGS):
+                step = z / 2.0**number
+                point = self.shifted_point(self.covariance_root @ step)
+                posterior = self._posterior_or_none(point)
+                if posterior is None:
+                    continue
+                if (
+                    self._objective_value(point, posterior)
+                    >= self._max_value - 0.5 * float(step @ step) - _MAX_LOG_DENSITY_DEFICIT
+                ):
+                    yield point, posterior
+                    break
+            else:
+                yield self.optimum.x, self._posterior_at_point(self.optimum.x)
+
+    @cached_property
+    def _max_value(self) -> float:
+        """The objective at the optimum; computed again, because saved models know another one from other versions."""
+        return self._objective_value(self.optimum.x, self._posterior_at_point(self.optimum.x))
+
+    def _objective_value(self, point: Array, posterior: Posterior) -> float:
+        """Return the objective at a point where the posterior is known: it tells most of it, unless it is a part."""
+        if self.is_single_record:
+            return self.objective.value(point)
+        return posterior.value + self.objective.log_prior(point)[0]
+
+    @property
+    def posterior_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
+        """How far from the optimum neighbouring posteriors are, and those above and below, for each column of `roots`.
+
+        Columns along which no neighbour is known are left out.
+        """
+        engine = self.objective.engine
+        numbers = 2.0 * self.covariance_root.shape[1] * engine.size**2 if engine.benefits_from_threads else 0.0
+        return iter(self._cached_pairs) if numbers < _MAX_CACHED_ENTRIES else self._compute_pairs()
+
+    @cached_property
+    def _cached_pairs(self) -> list[tuple[float, Posterior, Posterior]]:
+        return list(self._compute_pairs())
+
+    def _compute_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
+        """Yield `pairs`, computed anew."""
+        for column in self.covariance_root.T:
+            for step in _DIFFERENCE_STEPS:
+                above, below = (
+                    self._posterior_or_none(self.shifted_point(sign * step * column)) for sign in (1.0, -1.0)
+                )
+                if above is not None and below is not None:
+                    yield step, above, below
+                    break
+
+    def _posterior_at_point(self, point: Array) -> Posterior:
+        return self.posterior_at(self.objective.layout.unpack(point))
+
+    def _posterior_or_none(self, point: Array) -> Posterior | None:
+        """Return the posterior at a point; None where nothing finite can be said there."""
+        try:
+            with np.errstate(all="ignore"):
+                found = self._posterior_at_point(point)
+        except LodekitError:
+            return None
+        return found if np.isfinite(found.value) else None

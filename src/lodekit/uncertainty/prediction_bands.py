@@ -1,0 +1,278 @@
+"""Errors whose size changes with time, and bands of predictions that follow it.
+
+A disturbance has one intensity, but doors open by day. Then innovations are too large for hours, and too small for
+others, and a band that is right on the whole is too narrow whenever it matters. How large they are now is told by those
+before: their mean square follows the last squares by a gain, and goes back to one with time (a GARCH(1,1) process of
+Bollerslev 1986, for times at any distance). That is learned from the innovations of a fit, by likelihood, and counts
+where it gains more than chance allows. The rest is taken from the errors so far ahead themselves, as in conformal
+prediction: a band is scaled until it holds as many of the fitted errors as it says. These are smaller than errors to
+come, as the parameters were fitted to them: where unknown parameters add a variance to an error to come, they have
+taken as much from a fitted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from lodekit.diagnostics.residual_tests import median_step
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+
+__all__ = [
+    "CONSTANT_VARIANCE",
+    "NOMINAL_SCALE",
+    "ForecastErrorScale",
+    "GarchVariance",
+    "calibrate_error_scale",
+    "fit_garch",
+]
+
+Array = NDArray[np.float64]
+#: The share of errors that bands have to hold.
+_COVERAGE = 0.95
+#: Gains that are tried, and memories, in typical steps.
+_GAIN_GRID = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8])
+_MEMORY_GRID = np.geomspace(1.0, 200.0, 12)
+#: What following the size must gain, in nats: steady innovations gain as much in one of a hundred records.
+_MIN_LOG_LIKELIHOOD_GAIN = 7.0
+#: Fewer errors say nothing of their sizes.
+_MIN_ERRORS = 50
+#: The last ones of so many tell.
+_MAX_ROWS = 20_000
+#: Where the size is followed, it is never taken to be less than this share of the mean square.
+_MIN_VARIANCE_RATIO = 0.05
+#: Parameters have taken at most this share of the variance of a fitted error; more is an error of a linear formula.
+_MAX_FITTED_FRACTION = 0.75
+#: Errors that overlap are never taken for fewer independent ones.
+_MIN_DOF = 4.0
+#: The relative variance of what 95 % of one normal error are within; over n, that of n independent ones.
+_QUANTILE_VARIANCE = 0.905
+#: No band is made narrower by more than this.
+_MIN_SCALE = 0.01
+
+
+@dataclass(frozen=True)
+class GarchVariance:
+    """How the size of innovations follows those before.
+
+    Parameters
+    ----------
+    gain : float
+        What the last square counts; zero where the size does not change.
+    memory_time : float
+        After this time a change is forgotten to 1/e, in the user's time.
+    mean_square : float
+        The mean square of all of them.
+    log_likelihood_gain : float
+        How many nats likelier the innovations are so.
+    """
+
+    gain: float = 0.0
+    memory_time: float = 1.0
+    mean_square: float = 1.0
+    log_likelihood_gain: float = 0.0
+
+    def filter_variance(self, times: Array, innovations: Array) -> Array:
+        """Return mean squares to be expected after each innovation, one on the whole, shape (n,).
+
+        Parameters
+        ----------
+        times, innovations : arrays, shape (n,)
+            In the order of time.
+        """
+        if not self.gain:
+            return np.ones(len(innovations))
+        forgotten = np.exp(-np.diff(times, prepend=times[:1]) / self.memory_time)
+        return _filter_variances(np.array([self.gain]), forgotten[:, None], innovations / np.sqrt(self.mean_square))[1][
+            :, 0
+        ]
+
+
+#: The size of innovations does not change.
+CONSTANT_VARIANCE = GarchVariance()
+
+
+@dataclass(frozen=True)
+class ForecastErrorScale:
+    """How large errors of predictions some time ahead are, against what the model says.
+
+    Parameters
+    ----------
+    persistence : float
+        Which share of what is known of the size, when the prediction is made, still holds when it comes true.
+    scale : float
+        By which factor bands are wider besides, what parameters do to them included; below one where they are narrower.
+    """
+
+    persistence: float = 0.0
+    scale: float = 1.0
+
+    def forecast_std(self, variance_ratios: Array, variances: Array, parameter_variance: Array | float = 0.0) -> Array:
+        """Return deviations of errors to come.
+
+        Parameters
+        ----------
+        variance_ratios : array, shape (n,)
+            Mean squares of innovations when predictions were made.
+        variances : array, shape (n,)
+            Of the errors, as the model at the learned values has them.
+        parameter_variance : array, shape (n,), or float
+            What is unknown of the parameters adds to these.
+        """
+        return np.asarray(
+            self.scale * np.sqrt(_expected_variance(self.persistence, variance_ratios) * variances + parameter_variance)
+        )
+
+
+#: Errors are as large as the model says.
+NOMINAL_SCALE = ForecastErrorScale()
+
+
+def _expected_variance(persistence: float, variance_ratios: Array) -> Array:
+    """Return mean squares of errors, one on the whole, where a share of what was known of their size still holds."""
+    return np.maximum(1.0 + persistence * (variance_ratios - 1.0), _MIN_VARIANCE_RATIO)
+
+
+def _filter_variances(gains: Array, decay: Array, innovations: Array) -> tuple[Array, Array]:
+    """Return mean squares before and after each innovation, (n, m), for m ways to follow them."""
+    size = np.ones(len(gains))
+    before, after = np.empty((2, len(innovations), len(gains)))
+    for row, square in enumerate((innovations**2).tolist()):
+        size = 1.0 + decay[row] * (size - 1.0)
+        before[row] = size
+        size = size + gains * (square - size)
+        after[row] = size
+    return np.maximum(before, _MIN_VARIANCE_RATIO), after
+
+
+def fit_garch(times: Sequence[Array], innovations: Sequence[Array]) -> GarchVariance:
+    """Return how the size of innovations changes; steady where that is no more than chance.
+
+    Parameters
+    ----------
+    times, innovations : sequences of arrays, shape (n,)
+        Of each record, or run of neighbours, in the order of time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z, t = np.random.default_rng(0).standard_normal(400), np.arange(400.0)
+    >>> find_unsteadiness([t], [z]).gain
+    0.0
+    >>> find_unsteadiness([t], [z * np.where(t // 50 % 2, 0.4, 1.4)]).gain > 0
+    True
+    """
+    kept = [(own, z) for own, z in zip(times, innovations, strict=True) if len(z)]
+    if sum(len(z) for _, z in kept) < _MIN_ERRORS:
+        return CONSTANT_VARIANCE
+    step = float(np.median([median_step(own) for own, _ in kept]))
+    level = float(np.mean(np.concatenate([z for _, z in kept]) ** 2))
+    if not (step > 0.0 and 0.0 < level < np.inf):
+        return CONSTANT_VARIANCE
+    gains, memories = (each.ravel() for each in np.meshgrid(_GAIN_GRID, step * _MEMORY_GRID))
+    total = np.zeros(len(gains))
+    for own, z in kept:
+        last, scaled = own[-_MAX_ROWS:], z[-_MAX_ROWS:] / np.sqrt(level)
+        forgotten = np.exp(-np.diff(last, prepend=last[:1])[:, None] / memories)
+        sizes, squares = _filter_variances(gains, forgotten, scaled)[0], scaled[:, None] ** 2
+        total += 0.5 * np.sum(squares - squares / sizes - np.log(sizes), axis=0)
+    best = int(np.argmax(total))
+    if not total[best] > _MIN_LOG_LIKELIHOOD_GAIN:
+        return CONSTANT_VARIANCE
+    return GarchVariance(float(gains[best]), float(memories[best]), level, float(total[best]))
+
+
+def calibrate_error_scale(
+    errors: Sequence[Array],
+    variance_ratios: Sequence[Array],
+    parameter_variance: Sequence[Array] | None = None,
+    horizon_rows: int = 1,
+) -> ForecastErrorScale:
+    """Return how large errors of fitted records were, some rows ahead.
+
+    Parameters
+    ----------
+    errors : sequence of arrays, shape (n,)
+        Of each record, or run of neighbours, over the deviations that the model has for them; NaN where there is none.
+    variance_ratios : sequence of arrays, shape (n,)
+        Mean squares of innovations when predictions were made; one where they do not change.
+    parameter_variance : sequence of arrays, shape (n,), optional
+        Variances that unknown parameters would add to errors of another record, in the unit of the errors. So much
+        have these parameters taken from the errors of their own.
+    horizon_rows : int
+        How many rows: errors of predictions that overlap go together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = np.random.default_rng(0).standard_normal(400)
+    >>> [bool(abs(find_spread([size * z], [np.ones(400)]).scale / size - 1) < 0.1) for size in (0.5, 1.0, 2.0)]
+    [True, True, True]
+    """
+    if parameter_variance is None:
+        parameter_variance = [np.zeros(len(own)) for own in errors]
+    z, level, taken = (np.concatenate([np.zeros(0), *each]) for each in (errors, variance_ratios, parameter_variance))
+    finite = np.isfinite(z)
+    if finite.sum() < _MIN_ERRORS:
+        return NOMINAL_SCALE
+    carried = _estimate_persistence(z[finite], level[finite])
+    expected = _expected_variance(carried, level)
+    z = z / np.sqrt(np.maximum(expected - taken, (1.0 - _MAX_FITTED_FRACTION) * expected))
+    told = _effective_sample_size(np.split(z, np.cumsum([len(own) for own in errors])[:-1]), horizon_rows)
+    return ForecastErrorScale(carried, _estimate_scale(z[finite], told))
+
+
+def _estimate_scale(errors: Array, effective_size: float) -> float:
+    """Return by which factor bands are too narrow, where so many independent errors tell.
+
+    The share in the band decides, as in conformal prediction; but deviations are returned, and where they become
+    smaller, they stay above those of the errors. By chance alone the logarithm of the factor has the variance of that
+    of a quantile: one that is as large counts half, and one that is far larger counts in full. What a few errors tell
+    of their size is uncertain itself, as in the intervals of Student.
+    """
+    sorted_ = np.sort(np.abs(errors))
+    place = min(int(np.ceil((len(sorted_) + 1) * _COVERAGE)), len(sorted_)) - 1
+    deviation = float(np.sqrt(np.mean(errors**2)))
+    found = np.log(max(float(sorted_[place]) / NORMAL_QUANTILE_95, min(1.0, deviation), _MIN_SCALE))
+    chance = _QUANTILE_VARIANCE / effective_size
+    student = float(stdtrit(max(effective_size, _MIN_DOF), 0.5 + 0.5 * _COVERAGE)) / NORMAL_QUANTILE_95
+    return float(np.exp(found * found**2 / (found**2 + chance))) * student
+
+
+def _estimate_persistence(errors: Array, variance_ratios: Array) -> float:
+    """Return which share of a change of sizes errors have kept, by likelihood."""
+    if not (variance_ratios != 1.0).any():
+        return 0.0
+    shares = np.linspace(0.0, 1.0, 21)
+    level = float(np.mean(errors**2))
+    heights = [
+        -np.sum(
+            np.log(_expected_variance(share, variance_ratios))
+            + errors**2 / (level * _expected_variance(share, variance_ratios))
+        )
+        for share in shares.tolist()
+    ]
+    return float(shares[int(np.argmax(heights))])
+
+
+def _effective_sample_size(errors: Sequence[Array], horizon_rows: int) -> float:
+    """Return as many independent errors as tell as much about the share of a band.
+
+    Errors of a right model are correlated over fewer rows than predictions look ahead; of normal numbers with a
+    correlation, being in a band has about its square.
+    """
+    products, count = np.zeros(horizon_rows), 0
+    for own in errors:
+        count += int(np.isfinite(own).sum())
+        filled = np.where(np.isfinite(own), own, 0.0)
+        lags = min(horizon_rows, len(own))
+        # Zeros at the end keep it from coming round again.
+        power = np.abs(np.fft.rfft(filled, len(own) + lags)) ** 2
+        products[:lags] += np.fft.irfft(power, len(own) + lags)[:lags]
+    if not products[0] > 0.0:
+        return float(count)
+    return count / (1.0 + 2.0 * float(np.sum((products[1:] / products[0]) ** 2)))

@@ -1,0 +1,282 @@
+"""What correlated residuals do to standard errors: an autoregression of the residuals, and a sandwich.
+
+A curve that was fitted as if errors were independent still ends near the truth where they are not; how near, they
+tell themselves. With g the slopes of the curve along directions in which the estimates have unit variance, that is
+``g^T R g`` where R are the correlations of the errors, and the identity for independent ones.
+
+What correlated residuals do: factors by which errors of parameters are larger, and what bands must hold besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import matmul_toeplitz, solve_toeplitz
+
+from lodekit.diagnostics.residual_tests import ResidualCheck
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.prior.observables import Observables
+from lodekit.support.text import join_list
+from lodekit.uncertainty.laplace import LaplaceApproximation
+
+__all__ = [
+    "ResidualSensitivity",
+    "ar_autocorrelation",
+    "estimate_unexplained_std",
+    "fit_autoregression",
+    "inflate_all",
+    "sandwich_covariance",
+    "sandwich_factors",
+    "warn_unexplained",
+]
+
+
+Array = NDArray[np.float64]
+#: The highest order of an autoregression, chosen by Akaike's criterion, and how many residuals each order takes.
+_MAX_AR_ORDER, _MIN_ROWS_PER_ORDER = 8, 10
+#: How often the correlations of errors are corrected for what the fit has taken from them.
+_N_BIAS_CORRECTIONS = 3
+#: Of its last step, the variance that an autoregression leaves at least.
+_MIN_INNOVATION_VARIANCE = 1e-4
+#: The share of errors that residuals hold at least: where it is less, nothing is known.
+_MIN_RESIDUAL_FRACTION = 0.2
+#: Correlations at longer lags are left out.
+_MAX_LAG = 100_000
+
+
+def fit_autoregression(correlations: Array, n_rows: int) -> Array:
+    """Return the coefficients of an autoregression, by Yule and Walker, its order by Akaike; shape (order,).
+
+    Parameters
+    ----------
+    correlations : array, shape (m + 1,)
+        At the lags zero to m, the highest order.
+    n_rows : int
+        How many residuals they come from.
+
+    Examples
+    --------
+    >>> select_autoregression(0.8 ** np.arange(4), 200).round(6).tolist()
+    [0.8]
+    """
+    best, found = 0.0, np.zeros(0)
+    for order in range(1, len(correlations)):
+        coefficients = solve_toeplitz(correlations[:order], correlations[1 : order + 1])
+        left = 1.0 - float(coefficients @ correlations[1 : order + 1])
+        if not _MIN_INNOVATION_VARIANCE < left <= 1.0:
+            break
+        criterion = n_rows * np.log(left) + 2.0 * order
+        # A higher order has to be better by more than rounding.
+        if criterion < best - 1e-6:
+            best, found = criterion, coefficients
+    return found
+
+
+def ar_autocorrelation(coefficients: Array, count: int) -> Array:
+    """Return the correlations of an autoregression at the lags zero to ``count - 1``.
+
+    Parameters
+    ----------
+    coefficients : array, shape (order,)
+    count : int
+
+    Examples
+    --------
+    >>> autocorrelation(np.array([0.5]), 4).tolist()
+    [1.0, 0.5, 0.25, 0.125]
+    """
+    order = len(coefficients)
+    if not order:
+        return np.asarray(np.eye(1, count)[0])
+    equations, known = np.eye(order + 1), np.eye(order + 1)[0]
+    for lag in range(order + 1):
+        for back, value in enumerate(coefficients, 1):
+            equations[lag, abs(lag - back)] -= value
+    start = np.linalg.solve(equations, known)
+    found = np.zeros(count)
+    head = min(order + 1, count)
+    found[:head] = (start / start[0])[:head]
+    for lag in range(order + 1, min(count, _MAX_LAG)):
+        found[lag] = found[lag - order : lag][::-1] @ coefficients
+        if np.abs(found[lag - order + 1 : lag + 1]).max() < 1e-12:
+            break
+    return found
+
+
+def sandwich_covariance(jacobians: Sequence[Array], residuals: Sequence[Array]) -> tuple[Array, Array]:
+    """Return ``g^T R g`` for the errors that residuals tell of, and ``g^T g`` for independent ones, both (k, k).
+
+    The correlations of residuals are smaller than those of errors, because the fit has taken its share of them: what
+    it takes from an autoregression is computed and given back, a few times.
+
+    Parameters
+    ----------
+    jacobians : sequence of arrays, shape (n, k)
+        g: for each series of residuals the slopes of the curve, in units of the noise.
+    residuals : sequence of arrays, shape (n,)
+        In units of the noise, in the order of time, at equal steps.
+    """
+    count = jacobians[0].shape[1]
+    correlated, plain = np.zeros((count, count)), np.zeros((count, count))
+    for own, values in zip(jacobians, residuals, strict=True):
+        correlations, scale = _error_correlations(own, values)
+        correlated += scale * own.T @ matmul_toeplitz(correlations, own)
+        plain += own.T @ own
+    return correlated, plain
+
+
+def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float]:
+    """Return the correlations of errors at all lags, and their variance against that of independent ones."""
+    size, lags = len(residuals), max(1, min(_MAX_AR_ORDER, len(residuals) // _MIN_ROWS_PER_ORDER))
+    if size <= lags:
+        # One residual resembles nothing.
+        return np.eye(1, size)[0], 1.0
+    observed = np.array([float(residuals[lag:] @ residuals[: size - lag]) for lag in range(lags + 1)])
+    left, sizes, _ = np.linalg.svd(jacobian, full_matrices=False)
+    basis = left[:, sizes > 1e-6 * sizes.max(initial=0.0)]
+    sums, scale, correlations = observed, 1.0, np.eye(1, size)[0]
+    counts = size - np.arange(lags + 1)
+    for _ in range(_N_BIAS_CORRECTIONS):
+        correlations = ar_autocorrelation(fit_autoregression(sums / sums[0], size), size)
+        expected = _expected_residual_products(basis, correlations, lags)
+        scale = float(observed[0] / max(expected[0], _MIN_RESIDUAL_FRACTION * size))
+        sums = observed + scale * (counts * correlations[: lags + 1] - expected)
+    # That a fit takes its share of independent errors, too, is known already.
+    return correlations, scale * (size - basis.shape[1]) / size
+
+
+def _expected_residual_products(basis: Array, correlations: Array, lags: int) -> Array:
+    """Return sums of products at some lags to be expected of residuals: of errors less their part in a basis."""
+    spread = matmul_toeplitz(correlations, basis)
+    inner, size = basis.T @ spread, len(basis)
+    found = []
+    for lag in range(lags + 1):
+        early, late = slice(0, size - lag), slice(lag, size)
+        both = np.sum(basis[early] * spread[late]) + np.sum(spread[early] * basis[late])
+        found.append((size - lag) * correlations[lag] - both + np.sum((basis[early] @ inner) * basis[late]))
+    return np.array(found)
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualSensitivity:
+    """Residuals of one observable, and how the curve there moves with what was learned.
+
+    Parameters
+    ----------
+    laplace : Uncertainty
+        Of the fit, or of the record that it is from.
+    observables : Observables
+        The observable, compiled.
+    times, residuals, noise_std : arrays, shape (n,)
+        In the order of time; residuals in units of the noise.
+    """
+
+    laplace: LaplaceApproximation
+    observables: Observables
+    times: Array
+    residuals: Array
+    noise_std: Array
+
+
+def sandwich_factors(
+    layout: ParameterLayout, covariance_root: Array, sensitivities: Sequence[ResidualSensitivity]
+) -> dict[str, float]:
+    """Return factors of standard errors for learned parameters by name, one at least.
+
+    Parameters
+    ----------
+    layout : Layout
+    covariance_root : array, shape (n, k)
+        Of the covariance of all that was learned, if errors were independent.
+    sensitivities : sequence of Leftover
+        Of a fit without free functions: its curve follows measurements only as parameters and a few modes allow.
+    """
+    slopes = []
+    for part in sensitivities:
+        moved = part.laplace.mean_jacobian(part.observables, part.times)[:, :, 0]
+        if len(moved) != covariance_root.shape[1]:
+            return {}
+        slopes.append(np.asarray((moved / part.noise_std).T))
+    if not slopes or not covariance_root.shape[1]:
+        return {}
+    correlated, plain = (
+        covariance_root @ each @ covariance_root.T
+        for each in sandwich_covariance(slopes, [part.residuals for part in sensitivities])
+    )
+    found = {}
+    for position, number in enumerate(layout.free_parameters):
+        before, after = float(plain[position, position]), float(correlated[position, position])
+        if before > 0.0 and np.isfinite(after):
+            found[layout.names[number]] = max(1.0, float(np.sqrt(after / before)))
+    return found
+
+
+def inflate_all(layout: ParameterLayout, checks: Sequence[ResidualCheck]) -> dict[str, float]:
+    """Return factors of standard errors for all learned parameters by name, in a fit with free functions.
+
+    How much of what is left these would take up is not known. So the factor is that of the mean of as many errors
+    which resemble their neighbours as much: a rule of thumb, and the largest of all observables.
+
+    Parameters
+    ----------
+    layout : Layout
+    checks : sequence of Check
+        Of each observable.
+    """
+    largest = max((check.std_error_inflation for check in checks if check.is_autocorrelated), default=1.0)
+    return {layout.names[number]: largest for number in layout.free_parameters} if largest > 1.0 else {}
+
+
+def estimate_unexplained_std(
+    checks: Sequence[ResidualCheck], total_std: Callable[[str], float], noise_std: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the deviation of what is left of observables beside noise, by name.
+
+    Where the prior finds a motion so unlikely that it counts as noise, what is left is a curve: its innovations are
+    correlated, and neighbours differ by less than the level of the noise. Bands must hold it as well.
+
+    Parameters
+    ----------
+    checks : sequence of Check
+        Of each observable.
+    total_std : function
+        From an observable to the level of noise in the fit.
+    noise_std : dict of str to float
+        What neighbouring measurements say of the noise, by observable, where that is known.
+    """
+    found: dict[str, float] = {}
+    for check in checks:
+        whole = total_std(check.name) if check.is_autocorrelated else 0.0
+        rest = whole**2 - min(noise_std.get(check.name, np.sqrt(max(1.0 - check.memory, 0.0)) * whole), whole) ** 2
+        if rest > 0.0:
+            found[check.name] = max(found.get(check.name, 0.0), float(np.sqrt(rest)))
+    return found
+
+
+def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
+    """Return a warning where the fit leaves curves over; none where it does not.
+
+    Parameters
+    ----------
+    unexplained_std : dict of str to float
+        Deviations of what is left beside noise, by observable.
+    is_conditioned : bool
+        Whether the prior is one of channels, conditioned on the equations.
+
+    Examples
+    --------
+    >>> warn_of_missed({"x": 0.2}, is_conditioned=True)
+    ['what is left of x is a curve and no noise; bands hold it as well, about 0.2']
+    """
+    if not unexplained_std:
+        return []
+    sizes = ", ".join(f"{deviation:.2g}" for deviation in unexplained_std.values())
+    text = f"what is left of {join_list(list(unexplained_std))} is a curve and no noise; bands hold it as well, about {sizes}"
+    advice = (
+        ": where the equations miss nothing, free functions find the motion unlikely, such as ringing under a slow "
+        'input; try prior="channels"'
+    )
+    return [text if is_conditioned else text + advice]

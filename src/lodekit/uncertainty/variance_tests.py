@@ -1,0 +1,230 @@
+"""Whether disturbances are needed: a test of deviations that cannot be negative.
+
+Twice the log likelihood that a disturbance gains is compared with what it gains where there is none. A deviation of
+zero is at the edge of what is possible: in half of all samples the best one is zero, and nothing is gained; in the
+other half the gain is chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). A lengthscale that
+is learned beside it means nothing where the deviation is zero. No simple law holds then. It counts as one more
+degree of freedom, so that gains are one or two of these, which `benchmarks/boundary.py` finds to be on the safe side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc
+
+from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.prior.disturbances import WHITE_NOISE, CompiledDisturbances
+from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.text import format_probability
+from lodekit.system.analysis import StructuralAnalysis
+from lodekit.system.dimensions import white_noise_unit
+
+__all__ = ["UNOBSERVED_MESSAGE", "Disturbance", "chi_bar_p_value", "summarize_disturbances"]
+
+#: A disturbance that chance would explain more often than this is not needed.
+_SIGNIFICANCE = 0.05
+#: What is said of a disturbance that moves nothing that was measured.
+UNOBSERVED_MESSAGE = "nothing that was measured responds to it, so that nothing is known of it"
+#: Responses whose directions differ by less are alike.
+_COLLINEARITY_TOLERANCE = 1e-9
+#: A relative error of a deviation beyond this says that nothing is known of it.
+_MAX_RELATIVE_STD_ERROR = 30.0
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What was learned of a disturbance.
+
+    Parameters
+    ----------
+    name, kind : str
+    deviation : float
+        In the unit of the channel; of white noise the root of its spectral density, in that unit times the root of the
+        unit of time: over a time T its integral has the deviation ``deviation * sqrt(T)``. Zero where it is best there.
+    std_error : float
+        Of the deviation; NaN where that is zero, infinite where the data do not tell it.
+    lengthscale : float or None
+        In the user's time; None for white noise.
+    gain : float
+        By how much the log evidence, with the priors of what is learned, exceeds that of a fit without it.
+    p_value : float
+        How often chance alone would gain as much.
+    needed : bool
+        Whether that is less often than one in twenty times, beside all other disturbances.
+    note : str
+        What else is to be known of it; empty where nothing is.
+    beside : tuple of str
+        The other disturbances of the fit: whether this one is needed is asked beside them.
+    """
+
+    name: str
+    kind: str
+    deviation: float
+    std_error: float
+    lengthscale: float | None
+    gain: float
+    p_value: float
+    needed: bool
+    note: str = ""
+    beside: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is no number is None."""
+        found = asdict(self)
+        del found["beside"]
+        is_odd = {key: isinstance(value, float) and not np.isfinite(value) for key, value in found.items()}
+        return {key: None if is_odd[key] else value for key, value in found.items()}
+
+    def sentence(
+        self, units: Mapping[str, str], system: StructuralAnalysis | None = None, measured: Sequence[str] = ()
+    ) -> str:
+        """Return what was found out about it.
+
+        Parameters
+        ----------
+        units : dict of str to str
+            Of channels and of the time, where they are known.
+        system : Facts, optional
+            The equations, which tell the unit of white noise by those of others.
+        measured : sequence of str
+            Channels that are rather spoken of than others.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> system, found = lk.System("x' = w"), Disturbance("w", "white", 0.4, 0.02, None, 30.0, 4.7e-15, True)
+        >>> found.sentence({"x": "m", "t": "s"}, system)
+        'w: white noise, 0.4 m/sqrt(s): its integral over 1 s has that deviation, over 4 s twice it; needed (p < 1e-12)'
+        """
+        own, time = units.get(self.name, ""), units.get("t", "")
+        unit, is_white = f" {own}" if own else "", self.kind == WHITE_NOISE
+        if is_white:
+            short, words = white_noise_unit(system, self.name, units, measured)
+            one, four = (f"1 {time}", f"4 {time}") if time else ("a time of 1", "4")
+            unit = f" {short}" if words == short else f" in {words}"
+            unit += f": its integral over {one} has that deviation, over {four} twice it"
+        what = "white noise" if is_white else self.kind
+        if self.note == UNOBSERVED_MESSAGE:
+            return f"{self.name}: {what}; {self.note}"
+        beside = f" beside {' and '.join(self.beside)}" if self.beside else ""
+        if not self.deviation:
+            return f"{self.name}: {what}, not needed{beside}: it is best at zero"
+        size = f"{self.name}: {what}, {self.deviation:.4g}{unit}"
+        if self.lengthscale is not None:
+            size += f", lengthscale {self.lengthscale:.4g}{f' {time}' if time else ''}"
+        note = f"; {self.note}" if self.note else ""
+        return (
+            f"{size}; {'needed' if self.needed else f'not needed{beside}'} ({format_probability(self.p_value)}){note}"
+        )
+
+
+def chi_bar_p_value(gain: float, *, coloured: bool) -> float:
+    """Return how often a disturbance that is not there gains as much.
+
+    Parameters
+    ----------
+    gain : float
+        In log evidence.
+    coloured : bool
+        Whether a lengthscale was learned with it.
+
+    Examples
+    --------
+    >>> round(boundary_p_value(1.3528, coloured=False), 4), boundary_p_value(0.0, coloured=False)
+    (0.05, 1.0)
+    """
+    if gain <= 0.0:
+        return 1.0
+    one, two = (float(chdtrc(freedom, 2.0 * gain)) for freedom in (1, 2))
+    return 0.5 * (one + two) if coloured else 0.5 * one
+
+
+def summarize_disturbances(
+    prior: Prior,
+    layout: ParameterLayout,
+    hyper: Hyperparameters,
+    covariance: NDArray[np.float64],
+    at_bound: NDArray[np.bool_],
+    gains: Mapping[str, float],
+    scale_confounded: Sequence[str] = (),
+) -> dict[str, Disturbance]:
+    """Return what was learned of each disturbance, by name.
+
+    Parameters
+    ----------
+    prior : Prior
+    layout : Layout
+    hyper : Hyperparameters
+        At the optimum.
+    covariance : array, shape (n, n)
+        Of everything learned, on the scale of the search.
+    at_bound : array of bool, shape (n,)
+        What sits at a limit of the search: deviations there are zero.
+    gains : dict of str to float
+        By how much the objective is less without each.
+    scale_confounded : sequence of str
+        Parameters that disturbances of another size make up for.
+    """
+    own = prior.observables.disturbances
+    if own is None:
+        return {}
+    found, start = {}, layout.slices.disturbance_deviations.start
+    alike = _group_collinear(own, hyper.theta)
+    for number, (name, kind) in enumerate(zip(own.names, own.kinds, strict=True)):
+        is_zero, gain = bool(at_bound[start + number]), max(float(gains.get(name, 0.0)), 0.0)
+        deviation = 0.0 if is_zero else float(hyper.disturbance_amplitudes[number])
+        error = np.nan if is_zero else deviation * float(np.sqrt(covariance[start + number, start + number]))
+        coloured = number in own.coloured_index
+        length, note = None, ""
+        if coloured:
+            place = own.coloured_index.index(number)
+            scaled = float(hyper.disturbance_lengthscales[place])
+            length = np.nan if is_zero else prior.units.unscale_durations(scaled)
+            if not is_zero and at_bound[layout.slices.disturbance_lengthscales.start + place]:
+                short = "as short as the times of the data tell: 'white' says as much"
+                note = f"the lengthscale is {short if scaled < 1.0 else 'beyond the record: it hardly changes there'}"
+        p_value = chi_bar_p_value(0.0 if is_zero else gain, coloured=coloured)
+        others = tuple(other for other in own.names if other != name)
+        twins = [other for other in others if alike[own.names.index(other)] == alike[number]]
+        if alike[number] is None:
+            deviation, note = 0.0, UNOBSERVED_MESSAGE
+        elif twins and not is_zero:
+            error, note = np.inf, f"it acts as {' and '.join(twins)} does, and the data tell both together: keep one"
+        elif scale_confounded and error > _MAX_RELATIVE_STD_ERROR * deviation:
+            error, note = np.inf, f"its size goes with {' and '.join(scale_confounded)}"
+        found[name] = Disturbance(
+            name, kind, deviation, error, length, gain, p_value, p_value < _SIGNIFICANCE, note, others
+        )
+    return found
+
+
+def _group_collinear(disturbed: CompiledDisturbances, theta: NDArray[np.float64]) -> list[int | None]:
+    """Return for each disturbance the first white one that acts as it does, or itself; None where it does not act.
+
+    Responses are compared by what stands before w and its derivatives, and by ``X F^j G``, which tell all of them.
+    """
+    numbers = disturbed.split(disturbed.table.evaluate(theta)[0])
+    rate = float(np.abs(numbers.F).sum(axis=-1).max(initial=0.0)) or 1.0
+    rows, moved = [part * rate**k for k, part in enumerate(numbers.feedthrough)], numbers.G / rate
+    for _ in range(len(numbers.F)):
+        rows.append(numbers.observation_matrix @ moved)
+        moved = numbers.F @ moved / rate
+    table = np.array(rows).reshape(len(rows), -1, len(disturbed.names))
+    # Observables may have any units.
+    table = table / np.maximum(np.abs(table).max(axis=(0, 2), initial=0.0), 1e-300)[:, None]
+    columns = table.reshape(-1, len(disturbed.names)).T
+    found: list[int | None] = []
+    for number, (column, kind) in enumerate(zip(columns, disturbed.kinds, strict=True)):
+        size = float(np.linalg.norm(column))
+        same = [
+            k for k in range(number)
+            if kind == WHITE_NOISE == disturbed.kinds[k] and found[k] == k
+            and 1.0 - abs(column @ columns[k]) / (size * np.linalg.norm(columns[k]) or 1.0) < _COLLINEARITY_TOLERANCE
+        ]  # fmt: skip
+        found.append(None if not size else same[0] if same else number)
+    return found

@@ -1,0 +1,623 @@
+"""What a fit answers as columns of a table, and columns as CSV.
+
+From files to results: read a system and its measurements, fit, and compute everything that a fit writes.
+
+The command line prints what these functions return; a web page can show it. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lodekit.errors import LodekitError
+from lodekit.results.summary import summary_dict
+from lodekit.support.arguments import check_parameters
+from lodekit.support.files import MODEL_FILE, make_folder, write_atomically
+from lodekit.support.progress import track_progress
+from lodekit.support.units import find_unit_conversion
+from lodekit.system.files import SystemFile
+from lodekit.system.parameters import Parameter
+from lodekit.system.system import System
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lodekit.data.sources import LoadedData
+    from lodekit.model import LODEGP
+
+__all__ = [
+    "MODEL_FILE",
+    "RESULT_FILES",
+    "FitOutputs",
+    "FitRun",
+    "compute_results",
+    "date_column",
+    "fit_file",
+    "fit_to_dict",
+    "forecast_table",
+    "merge_columns",
+    "prediction_table",
+    "prepare_fit",
+    "read_model",
+    "sample_table",
+    "simulation_table",
+    "to_csv",
+    "with_parameter_values",
+    "write_results",
+]
+
+
+#: How many times are predicted at once.
+PREDICTION_BLOCK_ROWS = 5000
+
+
+def prediction_table(
+    gp: LODEGP,
+    times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]],
+    observables: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return times, dates where there are any, and means with standard deviations, as columns.
+
+    Where there are several records, the first column names them.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,), or dict of str to array
+        Of the only record, or by the name of a record.
+    observables : sequence of str, optional
+        Observables; the channels by default.
+    """
+    if isinstance(times, Mapping):
+        parts = [(record, _record_prediction_table(gp, own, observables, record)) for record, own in times.items()]
+        return _concatenate_records(parts) if len(gp.records_) > 1 else parts[0][1]
+    return _record_prediction_table(gp, times, observables, None)
+
+
+def forecast_table(
+    gp: LODEGP, horizon: int | str, observables: Sequence[str] | None = None, record: str | None = None
+) -> dict[str, Any]:
+    """Return predictions some rows or time ahead at the times of each record, with standard deviations, as columns.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    horizon : int or str
+        How many rows, or a time.
+    observables : sequence of str, optional
+        Observables that were measured; all of them by default.
+    record : str, optional
+        The record that is asked for; all of them by default.
+    """
+    from lodekit.results.forecast import forecast_observables, parse_horizon
+
+    parts = []
+    for own in gp.records_ if record is None else gp.fit_.for_record(record).record_names:
+        fit = gp.fit_.for_record(own)
+        texts = list(observables or fit.measurements.names)
+        times, mean, std = forecast_observables(fit, texts, parse_horizon(horizon, fit.clock.unit))
+        parts.append((own, _mean_std_table(gp, times, texts, mean, std)))
+    return _concatenate_records(parts) if len(gp.records_) > 1 else parts[0][1]
+
+
+def _concatenate_records(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the tables of several records as one, below each other, with a column of their names.
+
+    Cells of a column that a record does not have are None, and empty in CSV.
+    """
+    columns: dict[str, Any] = {"record": [record for record, own in parts for _ in own["t"]]}
+    for name in dict.fromkeys(name for _, own in parts for name in own):
+        lists = (own.get(name, [None] * len(own["t"])) for _, own in parts)
+        merge_columns(columns, {name: [cell for cells in lists for cell in cells]})
+    return columns
+
+
+def _record_prediction_table(
+    gp: LODEGP, times: NDArray[np.float64], observables: Sequence[str] | None, record: str | None
+) -> dict[str, Any]:
+    """Return the predictions of one record as columns."""
+    import numpy as np
+
+    observables = gp.fit_.setup.channels if observables is None else observables
+    # In blocks, so that memory does not grow with the number of times.
+    blocks = np.split(times, range(PREDICTION_BLOCK_ROWS, len(times), PREDICTION_BLOCK_ROWS))
+    with track_progress("predicting", len(blocks)) as advance:
+        parts = []
+        for block in blocks:
+            parts.append(gp.predict(block, observables, return_std=True, record=record))
+            advance()
+    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return _mean_std_table(gp, times, observables, mean, std)
+
+
+def _mean_std_table(
+    gp: LODEGP,
+    times: NDArray[np.float64],
+    observables: Sequence[str],
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    known_channels: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return times, dates where there are any, means and standard deviations, as columns; what is known has no std."""
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
+    for number, name in enumerate(observables):
+        own = {name: mean[:, number].tolist()}
+        merge_columns(columns, own if name in known_channels else {**own, f"std({name})": std[:, number].tolist()})
+    return columns
+
+
+def sample_table(
+    gp: LODEGP,
+    times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]],
+    observables: Sequence[str] | None = None,
+    *,
+    size: int = 1,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return functions drawn from the posterior as columns: a number for each, times, dates, channels, and parameters.
+
+    Each function solves the equations at parameters of its own; those that were learned are columns, too.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,), or dict of str to array
+        Of the only record, or by the name of a record.
+    observables : sequence of str, optional
+        Observables; the channels by default.
+    size : int
+        How many functions.
+    seed : int
+        Of the draws.
+    """
+    if isinstance(times, Mapping):
+        parts = [
+            (record, _record_sample_table(gp, own, observables, size, seed, record)) for record, own in times.items()
+        ]
+        return _concatenate_records(parts) if len(gp.records_) > 1 else parts[0][1]
+    return _record_sample_table(gp, times, observables, size, seed, None)
+
+
+def _record_sample_table(
+    gp: LODEGP,
+    times: NDArray[np.float64],
+    observables: Sequence[str] | None,
+    size: int,
+    seed: int,
+    record: str | None,
+) -> dict[str, Any]:
+    """Return functions of one record as columns."""
+    observables = gp.fit_.setup.channels if observables is None else observables
+    drawn, own = gp.sample(times, size, seed, observables, return_parameters=True, record=record)
+    columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
+    dates = date_column(gp.labels_, times)
+    columns |= {name: values * size for name, values in dates.items()}
+    for number, name in enumerate(observables):
+        merge_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
+    learned = [gp.fit_.layout.names[number] for number in gp.fit_.layout.free_parameters]
+    merge_columns(columns, {name: own[name].repeat(len(times)).tolist() for name in learned})
+    return columns
+
+
+def simulation_table(
+    gp: LODEGP,
+    times: NDArray[np.float64],
+    inputs: Mapping[str, Any],
+    start: str | Mapping[str, float] = "rest",
+    record: str | None = None,
+) -> dict[str, Any]:
+    """Return how a model responds to new inputs, with standard deviations, as columns.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,)
+    inputs, start, record
+        As in `LODEGP.simulate`.
+    """
+    names = gp.fit_.setup.channels
+    mean, std = gp.simulate(times, inputs, start, names, return_std=True, record=record)
+    return _mean_std_table(gp, times, names, mean, std, known_channels=inputs)
+
+
+def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, list[str]]:
+    """Return a column of dates for times that are counted since an origin; nothing where there is none.
+
+    Parameters
+    ----------
+    labels : dict
+        Of a fit: the origin as a date in ISO form, or nothing, and the unit of the times among the units.
+    times : iterable of float
+
+    Examples
+    --------
+    >>> date_column({"origin": "2026-03-01T12:00:00", "units": {"t": "min"}}, [0.0, 1.5])
+    {'date': ['2026-03-01T12:00:00', '2026-03-01T12:01:30']}
+    """
+    if not labels.get("origin"):
+        return {}
+    start = datetime.fromisoformat(labels["origin"])
+    unit = labels["units"].get("t", "s")
+    conversion = find_unit_conversion(unit, "s")
+    if conversion is None:
+        raise LodekitError(f"expected a unit of time for the dates of this fit, got {unit!r}; label(units=) changes it")
+    seconds = conversion.factor / conversion.divisor
+    try:
+        return {"date": [(start + timedelta(seconds=float(t) * seconds)).isoformat() for t in times]}
+    except OverflowError:
+        raise LodekitError("expected times whose dates lie between the years 1 and 9999, got others") from None
+
+
+def merge_columns(columns: dict[str, Any], new_columns: Mapping[str, Any]) -> None:
+    """Add columns to a table; two of one name are refused.
+
+    Parameters
+    ----------
+    columns : dict of str to sequence
+        Changed in place.
+    new_columns : dict of str to sequence
+    """
+    for name, values in new_columns.items():
+        if name in columns:
+            raise LodekitError(
+                f"two columns would be called {name!r}; ask for each observable once, and rename channels"
+            )
+        columns[name] = values
+
+
+def to_csv(columns: Mapping[str, Sequence[Any]]) -> str:
+    r"""Return columns as CSV; numbers in full precision.
+
+    Parameters
+    ----------
+    columns : dict of str to sequence
+
+    Examples
+    --------
+    >>> format_columns({"t": [0.0, 0.1], "x": [1.0, 2.5]})
+    't,x\n0.0,1.0\n0.1,2.5\n'
+    """
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([repr(float(cell)) if isinstance(cell, float) else cell for cell in row])
+    return target.getvalue()
+
+
+#: What a fit may write; a file of measurements beside it is never taken for one of these.
+RESULT_FILES = {
+    *("report.html", "predictions.csv", MODEL_FILE),
+    *("channels.png", "equations.png", "parameters.png", "modes.png"),
+    *("residuals.png", "bode.png", "step.png"),
+}
+#: How many times the table of predictions has.
+N_PREDICTION_TIMES = 400
+
+
+@dataclass(frozen=True)
+class FitRun:
+    """A fit with everything that its report says about where it comes from.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    source : str
+        What the data are called.
+    command : str
+        The command that makes it again; empty where there is none.
+    notes : tuple of str
+        What was found out about the data, in words.
+    """
+
+    gp: LODEGP
+    source: str
+    command: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FitOutputs:
+    """Everything that a fit writes but the model itself.
+
+    Parameters
+    ----------
+    contents : dict of str to str or bytes
+        By the name of the file.
+    remarks : tuple of str
+        What is not there, and why.
+    """
+
+    contents: dict[str, str | bytes]
+    remarks: tuple[str, ...] = ()
+
+
+def fit_file(
+    file: SystemFile,
+    data: str | Path | Sequence[str | Path],
+    *,
+    columns: Mapping[str, Any] | None = None,
+    header: bool | None = None,
+    dt: float | None = None,
+    window: tuple[Any, Any] = (None, None),
+    records: str | None = None,
+    command: str = "",
+    **arguments: Any,
+) -> FitRun:
+    r"""Fit the system of a system file to measurements in files.
+
+    Parameters
+    ----------
+    file : SystemFile
+        As `lodekit.read_system_file` returns it.
+    data : str or Path, or a sequence of them
+        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``; each of several is a record of its own.
+    columns, header, dt, window, records
+        How files are read, as in `lodekit.data.sources.ReadOptions`; columns and records go before what the system file
+        says.
+    command : str
+        The command that makes it again, for the report; messages speak of its options then.
+    **arguments
+        Of `LODEGP`, such as ``engine`` and ``random_state``; what is None, or not there, is as the system file says.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import lodekit as lk
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "room.toml").write_text("equations = [\"T' = -k*T\"]\nparameters = ['k']")
+    ...     rows = (f"{t};{20 * 0.9 ** t:.4f}".replace(".", ",") for t in range(20))
+    ...     _ = Path(folder, "log.csv").write_text("\n".join(["time [h];T [K]", *rows]))
+    ...     product = fit_file(lk.read_system_file(Path(folder, "room.toml")), Path(folder, "log.csv"), random_state=0)
+    >>> product.notes
+    ("separator ';', decimal comma", 'T is in column T [K]')
+    >>> round(product.gp.parameters_["k"].value, 3)
+    0.105
+    """
+    from lodekit.support.labels import Labels
+
+    how: dict[str, Any] = {"columns": columns, "header": header, "dt": dt, "window": window, "records": records}
+    gp, source = prepare_fit(file, data, in_shell=bool(command), **how, **arguments)
+    labels = gp.fit(source).labels_
+    known = {**file.columns, **(columns or {})}
+    units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
+    gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
+    named = ", ".join(Path(path).name if os.path.exists(path) else str(path) for path in _list_paths(data))
+    return FitRun(gp, named, command, source.notes)
+
+
+def prepare_fit(
+    file: SystemFile,
+    data: str | Path | Sequence[str | Path],
+    *,
+    columns: Mapping[str, Any] | None = None,
+    header: bool | None = None,
+    dt: float | None = None,
+    window: tuple[Any, Any] = (None, None),
+    records: str | None = None,
+    in_shell: bool = False,
+    **arguments: Any,
+) -> tuple[LODEGP, LoadedData]:
+    """Return the estimator of a system file, not fitted yet, and the measurements that it would be fitted to.
+
+    Parameters
+    ----------
+    file : SystemFile
+    data, columns, header, dt, window, records
+        As in `fit_file`.
+    in_shell : bool
+        Whether messages speak of options of the command line.
+    **arguments
+        Of `LODEGP`; what is None, or not there, is as the system file says.
+    """
+    from lodekit.model import LODEGP
+
+    given = {name: value for name, value in arguments.items() if value is not None}
+    gp = LODEGP(file.system, **{**_model_arguments(file), **given})
+    known, paths = {**file.columns, **(columns or {})}, _list_paths(data)
+    how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
+    never = tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else ()
+    return gp, _read_data(
+        file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, never=never, **how
+    )
+
+
+def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [data] if isinstance(data, str | Path) else list(data)
+
+
+def _read_data(file: SystemFile, data: Any, **how: Any) -> LoadedData:
+    """Return the measurements of a system file: in its units, with the noise that it says."""
+    from lodekit.data.sources import load_data
+    from lodekit.prior.observables import table_checks
+
+    return load_data(
+        data,
+        channels=file.system.plain_channels,
+        noise_std=file.noise if isinstance(file.noise, dict) else None,
+        units={name: unit for name, unit in file.units.items() if name in (*file.system.plain_channels, "t")},
+        **table_checks(file.system, file.units),
+        **how,
+    )
+
+
+def _model_arguments(file: SystemFile) -> dict[str, Any]:
+    """Return the arguments of `LODEGP` that a system file holds."""
+    return {
+        "noise": file.noise if isinstance(file.noise, str) else "channel",
+        "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
+        "prior": file.prior,
+        "mode_deviation": file.mode_deviation,
+        "inputs": dict(file.inputs) or None,
+        "disturbances": dict(file.disturbances) or None,
+    }
+
+
+def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:
+    """Return a system file in which some parameters are known, or start somewhere.
+
+    Parameters
+    ----------
+    file : SystemFile
+    fixed : dict of str to float
+        Parameters that are fixed.
+    starts : dict of str to float
+        Where the search for others starts.
+    """
+    system = file.system
+    if not fixed and not starts:
+        return file
+    parameters = dict(system.parameters)
+    for role, values in (("fixed", fixed), ("start", starts)):
+        check_parameters(system.parameters, values)
+        for name, value in values.items():
+            try:
+                parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
+            except LodekitError as problem:
+                raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
+    equations, channels, basis = list(system.equations), system.plain_channels, system.basis
+    return replace(file, system=System(equations, parameters=parameters, channels=channels, basis=basis))
+
+
+def read_model(path: str | Path) -> LODEGP:
+    """Return a saved model; a folder that a fit has written is as good as the model in it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The model, or the folder.
+    """
+    from lodekit.model import LODEGP
+
+    place = Path(path)
+    if place.suffix.lower() == ".toml":
+        raise LodekitError(
+            f"expected a fitted model, or the folder that lodekit fit has written, got the system file {place}; "
+            f"lodekit inspect {place} shows what its equations imply, lodekit fit {place} DATA makes a model"
+        )
+    if os.path.isdir(place) and not (place / MODEL_FILE).exists():
+        raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL_FILE} in it")
+    return LODEGP.load(place)
+
+
+def compute_results(fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> FitOutputs:
+    """Compute report, predictions and figures of a fit; nothing is written yet.
+
+    Parameters
+    ----------
+    fit_run : Product
+    figures : bool
+        Whether figures are drawn, as PNG; they need matplotlib.
+    data : dict of str to sequence, optional
+        Columns for ``data.csv``, where the data are not in a file already.
+    """
+    import numpy as np
+
+    from lodekit.report import make_report
+
+    gp, remarks = fit_run.gp, list[str]()
+    if gp.fit_.is_on_disk:
+        remarks.append(
+            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there on, and "
+            "goes on as a stream"
+        )
+    contents: dict[str, bytes | str] = {}
+    with track_progress("writing") as advance:
+        advance(1, "report")
+        contents["report.html"] = make_report(
+            gp,
+            title=gp.labels_["title"],
+            units=gp.labels_["units"],
+            source=fit_run.source,
+            command=fit_run.command,
+            notes=fit_run.notes,
+        )
+        advance(1, "predictions")
+        parts = zip(gp.records_, gp.fit_.record_fits, strict=True)
+        times = {record: np.linspace(*part.setup.default_window, N_PREDICTION_TIMES) for record, part in parts}
+        contents["predictions.csv"] = to_csv(prediction_table(gp, times))
+        if figures:
+            advance(1, "figures")
+            drawn, remark = _draw_figures(gp)
+            contents |= drawn
+            remarks += [remark] if remark else []
+        if data is not None:
+            contents["data.csv"] = to_csv(data)
+    return FitOutputs(contents, tuple(remarks))
+
+
+def write_results(fit_run: FitRun, results: FitOutputs, folder: str | Path) -> dict[str, Path]:
+    """Write a model and its results to a folder, and return the paths by name.
+
+    Everything was computed before, so that an interruption leaves no half of anything; what an earlier fit has left
+    in the folder, and this one has not, is removed.
+
+    Parameters
+    ----------
+    fit_run : Product
+    results : Results
+    folder : str or Path
+        Made where it is not there.
+    """
+    place = make_folder(folder)
+    fit_run.gp.save(place / MODEL_FILE)
+    for name, content in results.contents.items():
+        write_atomically(place / name, content)
+    for name in RESULT_FILES - {MODEL_FILE, *results.contents}:
+        # It would be taken for a part of this fit.
+        (place / name).unlink(missing_ok=True)
+    return {name: place / name for name in (*results.contents, MODEL_FILE)}
+
+
+def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
+    """Return figures as PNG by name, or why there are none."""
+    from lodekit.plotting import import_matplotlib, to_png
+
+    try:
+        import_matplotlib()
+    except LodekitError:
+        return {}, "no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"
+    drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "equations.png": gp.plot_residual}
+    if not gp.certificate(samples=0).mean.residuals.shape[1]:
+        # White noise drives every equation: values of curves cannot be put into any.
+        del drawn["equations.png"]
+    if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
+        drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
+    if gp.fit_.setup.reduced_system.modes:
+        drawn["modes.png"] = gp.plot_modes
+    if not gp.fit_.measurements.has_only_statistics:
+        drawn["residuals.png"] = gp.plot_residuals
+    if gp.fit_.measurements.inputs:
+        drawn["bode.png"] = gp.plot_bode
+        if not gp.state_space().D1.any():
+            drawn["step.png"] = gp.plot_step
+    return {name: to_png(draw()) for name, draw in drawn.items()}, ""
+
+
+def fit_to_dict(fit_run: FitRun, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """Return a fit as plain values, for JSON.
+
+    Parameters
+    ----------
+    fit_run : Product
+    paths : dict of str to Path, optional
+        Where results were written.
+    """
+    return {
+        **summary_dict(fit_run.gp.fit_),
+        "notes": list(fit_run.notes),
+        "files": {name: str(path) for name, path in (paths or {}).items()},
+    }

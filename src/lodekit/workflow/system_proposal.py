@@ -1,0 +1,241 @@
+"""A system file from a data file: channels, inputs, units, and equations to begin with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lodekit.data.preview import ColumnPreview, TablePreview
+from lodekit.data.tables.columns import IGNORED_COLUMN, ArgumentSyntax, is_time_name, resolve_columns
+from lodekit.errors import DataError, EquationError, LodekitError
+from lodekit.support.interval_means import IntervalObservable, parse_interval
+from lodekit.system.dimensions import check_units
+from lodekit.system.files import SystemFileHints, format_system_file
+from lodekit.system.parameters import parse_names
+from lodekit.system.system import System
+
+__all__ = ["ColumnRole", "guess_column_roles", "propose_first_order_equations", "propose_system_file"]
+
+_FIRST_ORDER_REMARK = (
+    "A first guess, to begin with: whatever was measured follows the inputs with one time constant. Write your own."
+)
+_NO_INPUT_REMARK = (
+    "No column looks like an input, so there is no guess; write your equations, and their parameters below."
+)
+
+
+@dataclass(frozen=True)
+class ColumnRole:
+    """What a column is taken for.
+
+    Parameters
+    ----------
+    channel : str
+    column : Column
+    input_kind : {"", "hold", "linear", "auto"}
+        Of an input, what it does between samples; empty for what was measured.
+    reason : str
+        In words.
+    """
+
+    channel: str
+    column: ColumnPreview
+    input_kind: str = ""
+    reason: str = ""
+
+
+def guess_column_roles(
+    preview: TablePreview, system: System | None = None, mapping: Mapping[str, str] | None = None
+) -> list[ColumnRole]:
+    """Return what each column is taken for: those of a system's channels, or all that hold numbers.
+
+    Parameters
+    ----------
+    preview : Look
+    system : System, optional
+        Whose channels are looked for.
+    mapping : dict of channel to column, optional
+        Where channels of the system are, as ``--map`` says it.
+    """
+    if system is None:
+        usable = [column for column in preview.columns if not column.is_constant]
+        named = _channel_names(usable, preview.has_header)
+        return [_guess_role(name, column) for name, column in zip(named, usable, strict=True)]
+    time = None if preview.time is None else preview.time.name
+    known = {column.name: column for column in preview.columns}
+    try:
+        own_time = None if "t" in (mapping or {}) else time
+        found = resolve_columns(
+            preview.names, system.plain_channels, mapping, own_time, syntax=ArgumentSyntax(in_shell=True)
+        )
+    except DataError:
+        if preview.has_header or mapping:
+            raise
+        return []
+    return [_guess_role(name, known[column]) for name, column in found.values.items() if column in known]
+
+
+def _guess_role(channel: str, column: ColumnPreview) -> ColumnRole:
+    if column.input_evidence:
+        return ColumnRole(channel, column, "hold", column.input_evidence)
+    return ColumnRole(channel, column, "", "changes as sensors do")
+
+
+def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[str]:
+    """Return names that equations can have: u and y without a header, otherwise those of the columns."""
+    found: list[str] = []
+    counts = {letter: sum(bool(c.input_evidence) == (letter == "u") for c in columns) for letter in "uy"}
+    for column in columns:
+        letter = "u" if column.input_evidence else "y"
+        plain = re.sub(r"\s*(\[[^\[\]]*\]|\([^()]*\))\s*$", "", column.name) if has_header else ""
+        average = _interval_of_column(column)
+        name = re.sub(r"\W+", "_", plain if average is None else average.expression).strip("_")
+        try:
+            (name,) = parse_names([name], "channel")
+        except EquationError:
+            number = 1 + sum(
+                bool(c.input_evidence) == bool(column.input_evidence) for c in columns[: columns.index(column)]
+            )
+            name = letter if counts[letter] == 1 else f"{letter}{number}"
+        while name in found:
+            name += "_"
+        found.append(name)
+    return found
+
+
+def _interval_of_column(column: ColumnPreview) -> IntervalObservable | None:
+    """Return which average of a channel a column holds as its name says, ``mean(T, 300) [degC]``; None for values."""
+    try:
+        found = parse_interval(re.sub(r"\s*\[[^\[\]]*\]\s*$", "", column.name))
+    except EquationError:
+        return None
+    return found if found is not None and found.expression.isidentifier() else None
+
+
+def propose_first_order_equations(roles: Sequence[ColumnRole]) -> tuple[str, dict[str, str]]:
+    """Return equations to begin with, and what is known of their parameters; nothing without inputs or outputs.
+
+    Each output follows all inputs with a gain each, one time constant and an offset.
+
+    Parameters
+    ----------
+    roles : sequence of Guess
+
+    Examples
+    --------
+    >>> guess_equations([Guess("u", Column("u", 2), "hold"), Guess("y", Column("y", 3))])
+    ("tau*y' + y - y0 = K*u", {'tau': 'positive = true', 'K': '', 'y0': ''})
+    """
+    inputs = [guess.channel for guess in roles if guess.input_kind]
+    outputs = [guess.channel for guess in roles if not guess.input_kind]
+    if not inputs or not outputs:
+        return "", {}
+    taken = {*inputs, *outputs}
+    lines, about = [], dict[str, str]()
+
+    def new(name: str, known: str = "") -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        about[name] = known
+        return name
+
+    for row, output in enumerate(outputs, 1):
+        end = str(row) if len(outputs) > 1 else ""
+        tau = new(f"tau{end}", "positive = true")
+        gains = [new(f"K{end}{column if len(inputs) > 1 else ''}") for column in range(1, len(inputs) + 1)]
+        offset = new(f"{output}_0" if output[-1].isdigit() else f"{output}0")
+        drive = " + ".join(f"{gain}*{name}" for gain, name in zip(gains, inputs, strict=True))
+        lines.append(f"{tau}*{output}' + {output} - {offset} = {drive}")
+    return "\n".join(lines), about
+
+
+def propose_system_file(
+    preview: TablePreview,
+    roles: Sequence[ColumnRole],
+    equations: str = "",
+    parameters: Sequence[str] = (),
+    channels: Sequence[str] | None = None,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    title: str = "",
+    parameter_definitions: Mapping[str, str] | None = None,
+) -> str:
+    """Return the text of a system file with what a data file tells.
+
+    Parameters
+    ----------
+    preview : Look
+    roles : sequence of Guess
+        What columns are taken for.
+    equations : str
+        Of the user; guessed where there are none.
+    parameters, channels : sequence of str
+        That go with them.
+    mapping : dict of channel to column, optional
+        As the user said it.
+    title : str
+    parameter_definitions : dict of str to str, optional
+        What parameters of the user's equations are known to be, in TOML.
+    """
+    about = dict(parameter_definitions or {})
+    remark = ""
+    if not equations:
+        equations, about = propose_first_order_equations(roles)
+        remark, parameters = (_FIRST_ORDER_REMARK if equations else _NO_INPUT_REMARK), list(about)
+        channels = None if equations else [guess.channel for guess in roles]
+    contents = SystemFileHints(
+        units=_consistent_units(preview, roles, equations, parameters),
+        inputs={guess.channel: (guess.input_kind, guess.reason) for guess in roles if guess.input_kind},
+        columns=_explicit_columns(preview, roles, mapping or {}),
+        records=preview.record_column,
+        parameter_options=about,
+        comment=remark,
+    )
+    return format_system_file(equations, parameters, channels, title=title, hints=contents)
+
+
+def _consistent_units(
+    preview: TablePreview, roles: Sequence[ColumnRole], equations: str, parameters: Sequence[str]
+) -> dict[str, str]:
+    """Return the units that names of columns tell; none where equations contradict them."""
+    own = [guess for guess in roles if (average := _interval_of_column(guess.column)) is None or not average.is_total]
+    units = {guess.channel: guess.column.unit for guess in own if guess.column.unit}
+    if preview.time is not None and preview.time.unit:
+        units["t"] = preview.time.unit
+    if equations:
+        try:
+            check_units(System(equations, parameters=list(parameters)), units)
+        except LodekitError:
+            return {}
+    return units
+
+
+def _explicit_columns(
+    preview: TablePreview, roles: Sequence[ColumnRole], mapping: Mapping[str, str]
+) -> dict[str, int | str]:
+    """Return the columns that their names do not tell; those without a name by number."""
+    found: dict[str, int | str] = {}
+    if preview.time is not None and [name for name in preview.names if is_time_name(name)] != [preview.time.name]:
+        found["t"] = preview.time.name if _has_column_name(preview, preview.time) else preview.time.number
+    for guess in roles:
+        name, column = guess.channel, guess.column
+        if name in mapping:
+            found[name] = mapping[name]
+        elif _interval_of_column(column) is None and not _is_recognized_by_name(preview, name, column):
+            found[name] = column.name if _has_column_name(preview, column) else column.number
+    return found | {name: column for name, column in mapping.items() if column == IGNORED_COLUMN}
+
+
+def _is_recognized_by_name(preview: TablePreview, channel: str, column: ColumnPreview) -> bool:
+    """Return whether the name of a column tells by itself that it is that of a channel."""
+    try:
+        time = None if preview.time is None else preview.time.name
+        return resolve_columns(preview.names, [channel], None, time).values[channel] == column.name
+    except DataError:
+        return False
+
+
+def _has_column_name(preview: TablePreview, column: ColumnPreview) -> bool:
+    return preview.has_header and not re.fullmatch(r"unnamed \d+|\d+", column.name)
