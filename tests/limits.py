@@ -14,7 +14,7 @@ SOURCES = Path(__file__).parents[1]
 _PRELUDE = """
 import json, resource, sys
 import lodekit as lk
-from lodekit.data.sources import read_source
+from lodekit.data.sources import load_data
 answers = {{}}
 def ask(name, function):
     try:
@@ -36,7 +36,7 @@ def ask_bounded(code: str, megabytes: int = 500, seconds: int = 300) -> dict[str
     Parameters
     ----------
     code : str
-        Knows ``lk`` and ``read_source``.
+        Knows ``lk`` and ``load_data``.
     megabytes : int
         How much memory it may take beyond what the libraries take when they are loaded.
     seconds : int

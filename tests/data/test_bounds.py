@@ -32,7 +32,7 @@ def test_packed_bytes_without_line_ends_are_refused_in_little_memory(tmp_path: P
     answers = ask_bounded(
         "import os\n"
         "for name in ('digits.csv.gz', 'zeros.csv.gz', 'head.csv.gz', 'log.parquet.gz', '/dev/zero'):\n"
-        f"    ask(name, lambda: read_source(os.path.join({str(tmp_path)!r}, name), channels=['x']))\n"
+        f"    ask(name, lambda: load_data(os.path.join({str(tmp_path)!r}, name), channels=['x']))\n"
     )
     assert "one is longer than 16 MB" in answers["digits.csv.gz"]
     assert "got binary data" in answers["zeros.csv.gz"]
@@ -49,7 +49,7 @@ def test_a_packed_log_of_long_lines_is_read_in_pieces_in_bounded_memory(tmp_path
         for first in range(0, 160_000, 1000):
             file.write(b"".join(b"%d,%d.5,%s\n" % (i, i % 7, remark) for i in range(first, first + 1000)))
     answers = ask_bounded(
-        f"ask('log', lambda: read_source({str(tmp_path / 'log.csv.gz')!r}, channels=['x']).measurements.size)",
+        f"ask('log', lambda: load_data({str(tmp_path / 'log.csv.gz')!r}, channels=['x']).measurements.size)",
         megabytes=350,
     )
     assert answers["log"] == "160000"

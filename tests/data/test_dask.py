@@ -105,7 +105,7 @@ def test_a_frame_that_cannot_be_used_says_why(table: Mapping[str, Any], message:
 
 
 def test_what_reads_tables_is_never_imported_for_arrays() -> None:
-    lines = "import sys, lodekit.data.sources as s; s.read_source([0, 1], {'x': [1, 2]})"
+    lines = "import sys, lodekit.data.sources as s; s.load_data([0, 1], {'x': [1, 2]})"
     check = "sys.exit(any(name in sys.modules for name in ('dask', 'distributed', 'duckdb', 'polars', 'pyarrow')))"
     subprocess.run([sys.executable, "-c", f"{lines}; {check}"], check=True)
 

@@ -104,7 +104,7 @@ def test_the_line_of_an_error_is_right_in_files_of_any_size(
         monkeypatch.setattr(text, "BLOCK_BYTES", draw.choice([64, 200, 1000]))
         monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", draw.choice([5, 10**6]))
         for module in (text_module, text):
-            monkeypatch.setattr(module, "SAMPLE", draw.choice([300, 1 << 18]))
+            monkeypatch.setattr(module, "SAMPLE_BYTES", draw.choice([300, 1 << 18]))
         count, dated, found = draw.randint(20, 80), draw.random() < 0.5, ["t,x,remark"]
         wrong = draw.randint(8, count - 1)
         for k in range(count):

@@ -21,10 +21,10 @@ class Present(ComputeProcess):
     def __init__(self) -> None:
         self.is_closed, self.last_request = False, 3.0
 
-    def ask(self, name: str, *arguments: object, limit: float = 1.0) -> object:
+    def call(self, name: str, *arguments: object, timeout: float = 1.0) -> object:
         return REQUEST_HANDLERS[name](*arguments)
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         self.is_closed = True
 
 

@@ -705,7 +705,7 @@ def load_data(
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "log.csv").write_text("date;T [K]\n01.03.2026 12:00;293,5\n01.03.2026 12:01;293,25\n")
-    ...     found = read_source(folder + "/*.csv", channels=["T"])
+    ...     found = load_data(folder + "/*.csv", channels=["T"])
     >>> found.measurements.series[0].times.tolist(), found.origin
     ([0.0, 60.0], datetime.datetime(2026, 3, 1, 12, 0))
     """

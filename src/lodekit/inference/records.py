@@ -156,7 +156,7 @@ class MultiRecordEngine:
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         value = error = 0.0
-        for own_value, own_error in self._query_all("appraise", hyper):
+        for own_value, own_error in self._query_all("value_with_error", hyper):
             if not np.isfinite(own_value):
                 return -np.inf, 0.0
             value, error = value + own_value, error + own_error

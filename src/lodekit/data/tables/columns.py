@@ -282,7 +282,7 @@ def resolve_columns_of_tables(
     channels = [name for name in channels if asked.get(name) != IGNORED_COLUMN]
     asked = {key: column for key, column in asked.items() if column != IGNORED_COLUMN}
     several, found, seen = len(tables) > 1, [], set[str]()
-    options: dict[str, Any] = {"advice": syntax, "by_number": allow_numbers}
+    options: dict[str, Any] = {"syntax": syntax, "allow_numbers": allow_numbers}
     for key, column in asked.items() if several else ():
         if not any(_has_column(names, column, allow_numbers) for names in tables.values()):
             every = format_column_list(list(dict.fromkeys(name for names in tables.values() for name in names)))

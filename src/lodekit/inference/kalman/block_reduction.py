@@ -78,7 +78,7 @@ class ReducedBlocks:
         ----------
         where : slice
         """
-        own = {name: value[where] for name, value in vars(self).items() if name != "inside"}
+        own = {name: value[where] for name, value in vars(self).items() if name != "block_model"}
         return ReducedBlocks(self.block_model, **own)
 
     def measurement_scores(self, y: Array, reduced_scores: Array, end_scores: Array) -> Array:

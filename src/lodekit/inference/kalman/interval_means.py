@@ -241,5 +241,5 @@ def add_averaging_states(model: StateSpaceModel, averaging: AveragingStates | No
             row[np.arange(len(own)), own] = 1.0
         parts.append(row)
     found: dict[str, Any] = {item.name: getattr(model, item.name) for item in fields(model)}
-    found |= {"matrix": matrix, "density": density, "readings": np.concatenate(parts) if parts else readings}
+    found |= {"F": matrix, "noise_intensity": density, "H": np.concatenate(parts) if parts else readings}
     return AveragedStateSpaceModel(**found, base_model=model, averaging=averaging)
