@@ -182,7 +182,7 @@ def test_an_experiment_in_which_nothing_moves_is_refused() -> None:
 def test_what_a_start_leaves_open_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A swing is let go, and is not pushed."""
     looked = list[AssumedModel]()
-    monkeypatch.setattr(AssumedModel, "look", lambda self, names: looked.append(self))
+    monkeypatch.setattr(AssumedModel, "evaluate", lambda self, names: looked.append(self))
     swing = lk.System("x' = v; v' = -k*x - c*v + u", parameters=["k", "c"])
     k, c = 4.0, 1.2
     times = np.linspace(0.0, 5.0, 11)

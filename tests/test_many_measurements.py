@@ -83,7 +83,7 @@ def test_prediction_far_from_the_data_is_the_prior(many: lk.LODEGP) -> None:
 def test_mean_and_deviation_cross_into_the_far_without_a_step() -> None:
     times, table = heating_data(200)
     gp = lk.LODEGP(HEATING.system, engine="spectral", random_state=0, restarts=1).fit(times, table)
-    engine = gp.fit_.setup.engine.first  # type: ignore[attr-defined]
+    engine = gp.fit_.setup.engine.primary  # type: ignore[attr-defined]
     assert isinstance(engine, SpectralEngine)
     solution = solve_spectral(engine.workspace, gp.fit_.hyperparameters)
     edge = times[-1] + gp.fit_.prior.units.unscale_durations(solution.frequencies.correlation_range[0])

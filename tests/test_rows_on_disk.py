@@ -57,7 +57,7 @@ def make(path: Path, most: int) -> lk.LODEGP:
         source = sources.load_data(path, channels=["x", "u"], noise_std={"x": 0.05})
     setup = build_setup(plant, arguments, source.measurements, parameter_magnitudes=np.array([0.2, 0.4]))
     hyper = setup.layout.unpack(np.zeros(setup.layout.size))
-    parts = {"theta": [0.21, 0.42], "disturbance_deviations": [0.05]}
+    parts = {"theta": [0.21, 0.42], "disturbance_amplitudes": [0.05]}
     x = setup.layout.pack(replace(hyper, **{name: np.array(own) for name, own in parts.items()}))
     gp.fit_ = replace(fit_at_point(setup, x), notes=source.notes, disturbance_gains={"w": 30.0})
     return gp

@@ -101,7 +101,7 @@ def format_arguments(self: Any) -> str:
     Examples
     --------
     >>> import lodekit as lk
-    >>> show_arguments(lk.LODEGP(lk.System("x' = v"), restarts=3, noise="channel"))
+    >>> format_arguments(lk.LODEGP(lk.System("x' = v"), restarts=3, noise="channel"))
     '<System of 1 equation in x, v>, restarts=3'
     """
     known = inspect.signature(type(self).__init__).parameters

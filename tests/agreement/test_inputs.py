@@ -94,7 +94,7 @@ def make(case: Case, engine: str, count: int = 40) -> tuple[FitSetup, Hyperparam
 
 def engine_of(setup: FitSetup) -> Engine:
     """The engine itself, and not the one that takes over where it loses digits."""
-    return setup.engine.first  # type: ignore[attr-defined, no-any-return]
+    return setup.engine.primary  # type: ignore[attr-defined, no-any-return]
 
 
 @pytest.mark.parametrize("name", CASES)

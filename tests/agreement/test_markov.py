@@ -320,9 +320,9 @@ def test_absurd_values_are_impossible_and_no_accident(regular: bool) -> None:
     engine = KalmanEngine(cut_blocks(prior, measurements.series, 40))
     hyper = hyper_of(prior, (0.6,))
     for changes in (
-        {"lengthscales": 1e-6, "deviations": 1e14, "noise": 1e-9},
+        {"lengthscales": 1e-6, "amplitudes": 1e14, "noise_std": 1e-9},
         {"theta": np.inf},
-        {"deviations": 1e300},
+        {"amplitudes": 1e300},
     ):
         absurd = replace(hyper, **{name: np.array([value]) for name, value in changes.items()})
         found = engine.evaluate(absurd)

@@ -177,7 +177,7 @@ def test_a_rule_of_too_few_waves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     _, spectral, measurements, hyper = engines("two_mass", 15)
     hyper = drawn(hyper, 1)
     right = spectral.value(hyper)
-    for name in ("_SLOPES", "_UNSEEN"):
+    for name in ("GRADIENT_WAVE_TOLERANCE", "CHANNEL_WAVE_TOLERANCE"):
         monkeypatch.setattr(f"lodekit.prior.channel_prior.quadrature.{name}", 1.0)
     value, error = SpectralEngine.from_measurements(spectral.prior, measurements, 1e2).value_with_error(hyper)
     assert abs(value - right) > 1e-3

@@ -89,8 +89,8 @@ def tune_waves(patch: pytest.MonkeyPatch) -> None:
 
 WAVES, ROUGH = {"engine": "spectral"}, {"latent": "matern-13/2"}
 SABOTAGES = [
-    Sabotage("derivatives of the covariance", "heating", wrap(SquaredExponential, "stack", tilt_derivatives), {}),
-    Sabotage("derivatives of a rough one", "heating", wrap(Matern, "stack", tilt_derivatives), ROUGH),
+    Sabotage("derivatives of the covariance", "heating", wrap(SquaredExponential, "derivatives", tilt_derivatives), {}),
+    Sabotage("derivatives of a rough one", "heating", wrap(Matern, "derivatives", tilt_derivatives), ROUGH),
     Sabotage("coefficients of the free functions", "heating", wrap(Observables, "evaluate", change_coefficients), {}),
     Sabotage("coefficients on waves", "bipendulum", wrap(Observables, "evaluate", change_coefficients), WAVES),
     Sabotage("frequencies of waves", "bipendulum", tune_waves, WAVES),
@@ -129,7 +129,7 @@ def test_sabotage_is_noticed(sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch
 def test_the_closed_form_is_blind_to_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why the certificate measures: A B = 0 cancels whatever numbers stand for the derivatives of a free function."""
     gp = model_of("heating")
-    wrap(SquaredExponential, "stack", tilt_derivatives)(monkeypatch)
+    wrap(SquaredExponential, "derivatives", tilt_derivatives)(monkeypatch)
     assert np.abs(gp.residual(ASKED, relative=True)).max() < 1e-9
     assert gp.certificate(ASKED, samples=0).residual > 1e-3
 

@@ -67,5 +67,5 @@ def assert_same(found: Statistics | None, expected: Statistics, tolerance: float
         scale = tolerance * max(cell.count, float(cell.weight_moments[0]))
         np.testing.assert_allclose(other.weight_moments, cell.weight_moments, rtol=0, atol=scale)
         np.testing.assert_allclose(other.value_moments, cell.value_moments, rtol=0, atol=scale)
-        for name in ("log_weights", "square", "bins"):
+        for name in ("log_weight_sum", "sum_of_squares", "bins"):
             np.testing.assert_allclose(getattr(other, name), getattr(cell, name), rtol=tolerance, atol=scale)

@@ -215,10 +215,10 @@ def test_a_damaged_parquet_file_is_named_and_never_cut_short(tmp_path: Path) -> 
 
 def test_a_file_that_changes_between_the_looks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.parquet", make_table(2000))
-    monkeypatch.setattr(ParquetFile, "span", lambda *_: (-3.0, 8.0, 1999))
+    monkeypatch.setattr(ParquetFile, "column_range", lambda *_: (-3.0, 8.0, 1999))
     with pytest.raises(DataError, match=r"a\.parquet: expected 1999 rows, got 2000; did the file change"):
         read_sums(path)
-    monkeypatch.setattr(ParquetFile, "span", lambda *_: (0.0, 8.0, 2000))
+    monkeypatch.setattr(ParquetFile, "column_range", lambda *_: (0.0, 8.0, 2000))
     with pytest.raises(DataError, match=r"a\.parquet: expected times between 0.0 and 8.0"):
         read_sums(path)
 

@@ -251,10 +251,10 @@ class Answering:
     name: str = "answering"
     size: int = 9
 
-    def refuses(self, _: EngineTask) -> str:
+    def rejection_reason(self, _: EngineTask) -> str:
         return ""
 
-    def make(self, *_: object) -> Answering:
+    def create(self, *_: object) -> Answering:
         return self
 
     def posterior(self, _: Hyperparameters) -> Answer:

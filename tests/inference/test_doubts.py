@@ -14,13 +14,13 @@ from lodekit.inference.fallback import FallbackEngine
 
 
 def make(value: float, other: float, name: str = "spectral", size: int = 10, error: float = 1e-9) -> Any:
-    posterior = SimpleNamespace(value=value, error=0.0, rounding=0.0, warnings=lambda: ["one of its own"])
+    posterior = SimpleNamespace(value=value, error=0.0, mean_rounding_error=0.0, warnings=lambda: ["one of its own"])
     beside = SimpleNamespace(value=other, error=error)
     first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size)
-    choice: Any = SimpleNamespace(kind=SimpleNamespace(name=name))
+    choice: Any = SimpleNamespace(factory=SimpleNamespace(name=name))
     measurements: Any = None
     engine = FallbackEngine(first, choice, measurements, EngineTask(size, (), channel_prior=True))
-    engine.__dict__["second"] = SimpleNamespace(appraise=lambda _: (other, error), posterior=lambda _: beside)
+    engine.__dict__["fallback"] = SimpleNamespace(value_with_error=lambda _: (other, error), posterior=lambda _: beside)
     return engine.posterior(SimpleNamespace())  # type: ignore[arg-type]
 
 

@@ -142,9 +142,9 @@ def test_half_a_way_back_is_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None
     names = setup.prior.noise.observables
     engine = OutOfCoreEngine(setup.prior, RowStore.write(names, blocks, noise_columns=names[:1]), 16)
 
-    def stop(*args: Any, keep: bool) -> FilterSolution | None:
+    def stop(*args: Any, keep_blocks: bool) -> FilterSolution | None:
         """Nothing is finite from where the last piece has told something."""
-        return solve_filter(*args, keep_blocks=keep) if args[-1].score is None else None
+        return solve_filter(*args, keep_blocks=keep_blocks) if args[-1].score is None else None
 
     monkeypatch.setattr(out_of_core, "solve_filter", stop)
     assert np.isfinite(engine.value(hyper))
@@ -179,7 +179,7 @@ def test_memory_does_not_grow_with_the_record(monkeypatch: pytest.MonkeyPatch) -
         read.append(last - first)
         return plain(own, first, last)
 
-    monkeypatch.setattr(RowStore, "read", watched)
+    monkeypatch.setattr(RowStore, "read_series", watched)
     for count in sizes:
         setup, hyper, blocks = make(EXAMPLES["free function, regular"], count)
         names = setup.prior.noise.observables

@@ -57,10 +57,10 @@ EXAMPLES = {
 #: Of all hyperparameters but those of modes, which are left open.
 SIZES = {
     "lengthscales": 0.1,
-    "deviations": 0.8,
-    "noise": 0.3,
+    "amplitudes": 0.8,
+    "noise_std": 0.3,
     "disturbance_lengthscales": 0.05,
-    "disturbance_deviations": 1.3,
+    "disturbance_amplitudes": 1.3,
 }
 
 

@@ -72,7 +72,7 @@ def test_a_parameter_that_is_told_gets_the_interval_that_the_evidence_has() -> N
 
     # The curvature says nothing of the kind.
     found = look(value, [POSITIVE, POSITIVE], [0.0, 0.0], [[-3.0, 0.0], [0.0, 1.0]])
-    assert found.below
+    assert found.falls_below
     assert found.above
     for edge in (1.0 - found.low, found.high - 1.0):
         # The truth is 1.96e-5; the place is looked for to a factor of two.
@@ -84,7 +84,7 @@ def test_what_is_told_on_one_side_is_bounded_on_that_side() -> None:
         return -2.0 * math.exp(min(float(x[0]) - 1.0, 50.0))
 
     found = look(value, [POSITIVE], [-3.0], [[0.0]])
-    assert not found.below
+    assert not found.falls_below
     assert found.low == 0.0
     # exp(x - 1) = 0.96 + exp(-4), where the evidence has fallen by 1.92.
     assert found.high == pytest.approx(math.e * 0.98, rel=0.6)
@@ -98,7 +98,7 @@ def test_a_second_optimum_with_another_sign_makes_nothing_flat() -> None:
 
     start = math.asinh(200.0)
     found = look(value, [EITHER], [start], [[(4.0 / 0.1 * 2.0) ** 2]])
-    assert found.below
+    assert found.falls_below
     assert found.above
     assert 1.8 < found.low < 2.0 < found.high < 2.2
 

@@ -240,7 +240,7 @@ def test_the_same_lengths_are_not_made_twice(monkeypatch: pytest.MonkeyPatch) ->
         made.append(length)
         return make(self, length)
 
-    monkeypatch.setattr(StepDiscretizer, "make", counted)
+    monkeypatch.setattr(StepDiscretizer, "discretize", counted)
     stream = fitted("modes").stream()
     made.clear()
     start = float(stream.time or 0.0)

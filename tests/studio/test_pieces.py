@@ -250,8 +250,8 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
 def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = SessionController(ServerSession("token", tmp_path), TaskRunner())
     desk.change(file="log.csv")
-    for module in ("saving", "desk"):
-        monkeypatch.setattr(f"lodekit.studio.{module}.LARGEST", 100_000)
+    for module in ("session_files", "controller"):
+        monkeypatch.setattr(f"lodekit.studio.{module}.MAX_UPLOAD_BYTES", 100_000)
     # What shrinks when it is packed may be larger.
     for content in (bytes(10), bytes(200_000)):
         (tmp_path / "log.csv").write_bytes(content)

@@ -115,7 +115,7 @@ def test_what_could_exhaust_a_machine_is_answered_or_refused(name: str, answers:
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> int:
     """Return how many vectors the eliminations of some work have made."""
-    steps, cancel = [0], vars(reduction)["_cancel"]
+    steps, cancel = [0], vars(reduction)["_cancel_term"]
 
     def counted(*arguments: object) -> object:
         steps[0] += 1

@@ -257,7 +257,7 @@ def cancel_common_factors(
     --------
     >>> ring = ScalarRing(("a",))
     >>> one, a = ring.rational(1), ring.parameter("a")
-    >>> lowest_terms(ring, [a, one], [a / a, one / a])
+    >>> cancel_common_factors(ring, [a, one], [a / a, one / a])
     ([Scalar(a)], [Scalar(1)])
     """
     common = ring.common_multiple(value.denominator for value in (*numerator, *denominator))

@@ -190,7 +190,7 @@ def resolvent_fraction(
     --------
     >>> ring = ScalarRing(("a",))
     >>> one, a = ring.rational(1), ring.parameter("a")
-    >>> resolve([[-a]], [one], [a])
+    >>> resolvent_fraction([[-a]], [one], [a])
     ([Scalar(a)], [Scalar(a), Scalar(1)])
     """
     size, ring = len(F), row[0].ring
@@ -234,7 +234,7 @@ def reduce_to_left_fraction(ring: ScalarRing, rows: Sequence[Vector], n_outputs:
     --------
     >>> ring = ScalarRing()
     >>> one, two = ring.one, 2 * ring.one
-    >>> system = reduce_driven(ring, [[[two, one], [-one]]], 1).realize()
+    >>> system = reduce_to_left_fraction(ring, [[[two, one], [-one]]], 1).realize()
     >>> print(system.F, system.G, system.H, system.D)
     [[Scalar(-2)]] [[Scalar(1)]] [[Scalar(1)]] [[Scalar(0)]]
     """

@@ -363,7 +363,7 @@ class InputOutputPartitions:
         Examples
         --------
         >>> ring = ScalarRing()
-        >>> Exchanges(ring, [[[ring.zero, ring.one], [-ring.one], []]], 3).sets(10)
+        >>> InputOutputPartitions(ring, [[[ring.zero, ring.one], [-ring.one], []]], 3).sets(10)
         ((0, 2), (1, 2))
         """
         found: list[tuple[int, ...]] = []

@@ -180,7 +180,7 @@ class NamedConstant:
 
         Examples
         --------
-        >>> Constant("sqrt", Fraction(2)).name, Constant("cos", Fraction(1, 5), times_pi=True).name
+        >>> NamedConstant("sqrt", Fraction(2)).name, NamedConstant("cos", Fraction(1, 5), times_pi=True).name
         ('sqrt(2)', 'cos(pi/5)')
         """
         if self.kind == "pi":
@@ -240,7 +240,7 @@ class ScalarRing:
 
     Examples
     --------
-    >>> two = Constant("sqrt", Fraction(2))
+    >>> two = NamedConstant("sqrt", Fraction(2))
     >>> ring = ScalarRing(("a",), (two,))
     >>> root, a = ring.constant(two), ring.parameter("a")
     >>> print((root + a) * (root - a))
@@ -451,7 +451,7 @@ def format_sum(terms: Iterable[tuple[Scalar, str]]) -> str:
     Examples
     --------
     >>> ring = ScalarRing(("a", "b"))
-    >>> join_terms([(ring.rational(-2), "x"), (ring.parameter("a") + ring.parameter("b"), "y"), (ring.rational(1), "")])
+    >>> format_sum([(ring.rational(-2), "x"), (ring.parameter("a") + ring.parameter("b"), "y"), (ring.rational(1), "")])
     '-2*x + (a + b)*y + 1'
     """
     text = ""

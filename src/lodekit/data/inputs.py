@@ -197,7 +197,7 @@ def inputs_from_arrays(definitions: Iterable[Mapping[str, Any]], arrays: Mapping
 
     Examples
     --------
-    >>> again = unpack_inputs(*pack_inputs({"u": InputSignal([0.0, 1.0], [5.0, 7.0], "hold")}))
+    >>> again = inputs_from_arrays(*inputs_to_arrays({"u": InputSignal([0.0, 1.0], [5.0, 7.0], "hold")}))
     >>> again["u"].kind, again["u"].at([0.5, 2.0]).tolist()
     ('hold', [5.0, 7.0])
     """
@@ -262,7 +262,7 @@ class _QuantileSketch:
 
     Examples
     --------
-    >>> sizes = _Sizes()
+    >>> sizes = _QuantileSketch()
     >>> sizes.take(np.array([1.0, 1.0, 1.0, 2.0]))
     >>> sizes.take(np.array([8.0, 0.0]))
     >>> [round(sizes.quantile(share), 2) for share in (0.1, 0.5, 0.75, 1.0)]
@@ -296,7 +296,7 @@ class InputGapDetector:
 
     Examples
     --------
-    >>> watch, times = GapWatch("hold"), np.array([0.0, 1.0, 2.0, 3.0, 30.0, 31.0, 32.0, 33.0, 34.0])
+    >>> watch, times = InputGapDetector("hold"), np.array([0.0, 1.0, 2.0, 3.0, 30.0, 31.0, 32.0, 33.0, 34.0])
     >>> for first in range(0, 9, 2):
     ...     watch.take(times[first : first + 2], np.where(times < 5, 1.0, 4.0)[first : first + 2])
     >>> watch.moved

@@ -313,7 +313,7 @@ def parse_noise_std(noise_std: Any) -> NoiseSpecification:
 
     Examples
     --------
-    >>> noise = read_noise({"x": 0.1, "y": "sigma"})
+    >>> noise = parse_noise_std({"x": 0.1, "y": "sigma"})
     >>> noise.number_of("x"), noise.number_of("y"), noise.columns
     (0.1, None, {'y': 'sigma'})
     """

@@ -77,7 +77,7 @@ class TimeSeries:
 
         Examples
         --------
-        >>> Series("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, 0.0])).noise_with(0.5).tolist()
+        >>> TimeSeries("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, 0.0])).noise_with(0.5).tolist()
         [0.5, 0.1, 0.0]
         """
         return np.where(self.has_unknown_noise, level, self.std)
@@ -91,7 +91,7 @@ class TimeSeries:
 
         Examples
         --------
-        >>> item = Series("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, np.nan]))
+        >>> item = TimeSeries("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, np.nan]))
         >>> [(learned, len(part.times)) for learned, part in item.split()]
         [(True, 2), (False, 1)]
         """
@@ -111,8 +111,8 @@ def concatenate_series(parts: Sequence[TimeSeries]) -> TimeSeries:
 
     Examples
     --------
-    >>> one = Series("x", np.array([0.0]), np.array([5.0]), np.zeros(1), missing=2)
-    >>> both = join_series([one, one])
+    >>> one = TimeSeries("x", np.array([0.0]), np.array([5.0]), np.zeros(1), missing=2)
+    >>> both = concatenate_series([one, one])
     >>> both.values.tolist(), both.missing
     ([5.0, 5.0], 4)
     """
@@ -125,7 +125,7 @@ def shift_to_midpoints(series: TimeSeries) -> TimeSeries:
 
     Examples
     --------
-    >>> at_middle(Series("mean(x, 2)", np.array([3.0]), np.zeros(1), np.zeros(1))).times.tolist()
+    >>> shift_to_midpoints(TimeSeries("mean(x, 2)", np.array([3.0]), np.zeros(1), np.zeros(1))).times.tolist()
     [2.0]
     """
     window = averaging_time(series.observable)
@@ -147,8 +147,8 @@ def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) 
 
     Examples
     --------
-    >>> means = Series("total(u, 2)", np.array([2.0, 4.0]), np.array([6.0, 8.0]), np.zeros(2))
-    >>> called, found = samples_of([means], "u", "hold")
+    >>> means = TimeSeries("total(u, 2)", np.array([2.0, 4.0]), np.array([6.0, 8.0]), np.zeros(2))
+    >>> called, found = find_input_samples([means], "u", "hold")
     >>> called, found.times.tolist(), found.values.tolist()
     ('total(u, 2)', [0.0, 2.0], [3.0, 4.0])
     """

@@ -55,7 +55,7 @@ def looks_like_input(values: Array) -> bool:
 
     Examples
     --------
-    >>> is_stepped(np.repeat([0.0, 50.0, 20.0, 80.0], 10)), is_stepped(np.sin(np.arange(40.0)))
+    >>> looks_like_input(np.repeat([0.0, 50.0, 20.0, 80.0], 10)), looks_like_input(np.sin(np.arange(40.0)))
     (True, False)
     """
     return bool(describe_steps(values))
@@ -71,11 +71,11 @@ def describe_steps(values: Array) -> str:
 
     Examples
     --------
-    >>> find_steps(np.array([0.0, 1.5, 1.5, 0.0, 1.5, 0.0, 0.0, 1.5, 0.0]))
+    >>> describe_steps(np.array([0.0, 1.5, 1.5, 0.0, 1.5, 0.0, 0.0, 1.5, 0.0]))
     'takes two values only, 0 and 1.5'
-    >>> find_steps(np.repeat([20.0, 35.0, 25.0, 30.0], 3))
+    >>> describe_steps(np.repeat([20.0, 35.0, 25.0, 30.0], 3))
     'is held for about 3 rows at a time between jumps'
-    >>> find_steps(np.round(np.sin(np.arange(0, 6, 0.01)), 1))  # a sensor with a coarse display
+    >>> describe_steps(np.round(np.sin(np.arange(0, 6, 0.01)), 1))  # a sensor with a coarse display
     ''
     """
     if len(values) < _MIN_ROWS:
@@ -101,7 +101,7 @@ def describe_off_periods(values: Array) -> str:
 
     Examples
     --------
-    >>> find_rest(np.array([0.0, 0.0, 0.0, 5.1, 4.2, 0.0, 0.0, 0.0, 3.9, 4.4, 0.0, 0.0, 0.0]))
+    >>> describe_off_periods(np.array([0.0, 0.0, 0.0, 5.1, 4.2, 0.0, 0.0, 0.0, 3.9, 4.4, 0.0, 0.0, 0.0]))
     'is exactly zero in 69 % of the rows, again and again'
     """
     off = values == 0
@@ -254,7 +254,7 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
     >>> rows = [f"{k},{k // 5 % 2},{k * k % 7}.5,ok" for k in range(20)]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "log.csv").write_text("\n".join(["time [s],valve,level [m],state", *rows]))
-    ...     look = look_at(Path(folder, "log.csv"))
+    ...     look = preview_table(Path(folder, "log.csv"))
     >>> look.time.name, [(column.name, column.unit, column.stepped) for column in look.columns]
     ('time [s]', [('valve', '', 'takes two values only, 0 and 1'), ('level [m]', 'm', '')])
     >>> look.left_out

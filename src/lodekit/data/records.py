@@ -471,7 +471,7 @@ def check_no_overlap(old: Measurements, new: Measurements) -> None:
     --------
     >>> from lodekit.data.observations import Observations
     >>> old = Measurements.of(Observations().add([0.0, 1.0, 2.0], "x", [1.0, 2.0, 3.0]))
-    >>> check_later(old, Measurements.of(Observations().add([2.0, 3.0], "x", [2.9, 4.0])))
+    >>> check_no_overlap(old, Measurements.of(Observations().add([2.0, 3.0], "x", [2.9, 4.0])))
     """
     known = {item.observable: item for item in old.plotted_series}
     for item in new.plotted_series:
@@ -518,7 +518,7 @@ def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.floa
 
     Examples
     --------
-    >>> check_missed(np.array([0.0, 1.0]), np.array([1e-9, 1e-8]))
+    >>> check_exact_residuals(np.array([0.0, 1.0]), np.array([1e-9, 1e-8]))
     """
     residuals = np.where(np.isfinite(residuals), np.abs(residuals), np.inf)
     if len(residuals) and residuals.max() >= _EXACT_TOLERANCE:
@@ -584,7 +584,7 @@ class RecordSet(Measurements):
     --------
     >>> from lodekit.data.observations import Observations
     >>> parts = [Measurements.of(Observations().add([0.0, 1.0], "x", values)) for values in ([0.0, 2.0], [4.0, 6.0])]
-    >>> pool = Pool.together([Record("a", parts[0]), Record("b", parts[1])])
+    >>> pool = RecordSet.together([Record("a", parts[0]), Record("b", parts[1])])
     >>> pool.size, pool.names, pool.summaries[0].mean
     (4, ('x',), 3.0)
     """
@@ -798,7 +798,7 @@ def find_record_index(names: Sequence[str], record: object) -> int:
 
     Examples
     --------
-    >>> find_record(["a.csv", "b.csv"], "b.csv"), find_record(["a.csv", "b.csv"], 0), find_record(["3", "7"], 7)
+    >>> find_record_index(["a.csv", "b.csv"], "b.csv"), find_record_index(["a.csv", "b.csv"], 0), find_record_index(["3", "7"], 7)
     (1, 0, 1)
     """
     listed = _format_record_names(names)
@@ -836,7 +836,7 @@ def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
     >>> from lodekit.data.observations import Observations
     >>> t = np.arange(100.0)
     >>> kept = Measurements.of(Observations().add(t, "y", t).add(t, "u", t)).given({"u": "hold"})
-    >>> short = decimate(kept, 10)
+    >>> short = decimate_record(kept, 10)
     >>> short.size, short.inputs["u"].at([0.0, 10.0]).tolist()
     (10, [4.5, 14.5])
     """
@@ -960,7 +960,7 @@ class Scaling:
 
     Examples
     --------
-    >>> units = Units(10.0, 5.0, np.array([2.0]))
+    >>> units = Scaling(10.0, 5.0, np.array([2.0]))
     >>> units.scaled_times(np.array([10.0, 15.0])).tolist(), units.user_lengths(0.5)
     ([0.0, 1.0], 2.5)
     """

@@ -234,10 +234,10 @@ class RowStore:
 
         Examples
         --------
-        >>> from lodekit.data.tables.cells import Numerals
-        >>> from lodekit.data.tables.reader import Records
-        >>> block = Records(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, Numerals())
-        >>> spool = Spool.write(["x"], [block], {"x": 0.1})
+        >>> from lodekit.data.tables.cells import NumberFormat
+        >>> from lodekit.data.tables.reader import ParsedBlock
+        >>> block = ParsedBlock(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, NumberFormat())
+        >>> spool = RowStore.write(["x"], [block], {"x": 0.1})
         >>> spool.count, spool.read(0, 2)[0].values.tolist()
         (2, [1.0, 2.0])
         """
@@ -386,7 +386,7 @@ def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> 
 
     Examples
     --------
-    >>> _join_rows(np.array([[3.0, 1.0, np.nan], [3.0, np.nan, 5.0], [4.0, 2.0, 6.0]]), [(1, 0), (2, 0)]).tolist()
+    >>> _merge_rows_of_equal_time(np.array([[3.0, 1.0, np.nan], [3.0, np.nan, 5.0], [4.0, 2.0, 6.0]]), [(1, 0), (2, 0)]).tolist()
     [[3.0, 1.0, 5.0], [4.0, 2.0, 6.0]]
     """
     is_new = np.append(True, np.diff(rows[:, 0]) > 0)[: len(rows)]
@@ -557,11 +557,11 @@ def extract_inputs(
 
     Examples
     --------
-    >>> from lodekit.data.tables.cells import Numerals
-    >>> from lodekit.data.tables.reader import Records
+    >>> from lodekit.data.tables.cells import NumberFormat
+    >>> from lodekit.data.tables.reader import ParsedBlock
     >>> values = {"x": np.arange(4.0), "u": np.array([1.0, 1.0, 1.0, 2.0])}
-    >>> rows = Spooled(("x", "u"), {}, (), lambda: iter([Records(np.arange(4.0), values, {}, Numerals())]))
-    >>> left, inputs = take_inputs(rows, {"u": "hold"})
+    >>> rows = OutOfCoreRows(("x", "u"), {}, (), lambda: iter([ParsedBlock(np.arange(4.0), values, {}, NumberFormat())]))
+    >>> left, inputs = extract_inputs(rows, {"u": "hold"})
     >>> left.names, inputs["u"].times.tolist()
     (('x',), [0.0, 3.0])
     """

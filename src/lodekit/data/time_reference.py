@@ -32,7 +32,7 @@ class TimeReference:
 
     Examples
     --------
-    >>> Clock(datetime(2026, 3, 1, 12), "min").read(np.array(["2026-03-01T12:30"], dtype="datetime64[m]")).tolist()
+    >>> TimeReference(datetime(2026, 3, 1, 12), "min").read(np.array(["2026-03-01T12:30"], dtype="datetime64[m]")).tolist()
     [30.0]
     """
 

@@ -92,7 +92,7 @@ def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
 
     Examples
     --------
-    >>> is_unresolved(np.array([2.0]), [np.arange(0.0, 20.0, 1.8)]), is_unresolved(np.array([2.0]), [np.arange(20.0)])
+    >>> is_undersampled(np.array([2.0]), [np.arange(0.0, 20.0, 1.8)]), is_undersampled(np.array([2.0]), [np.arange(20.0)])
     (True, False)
     """
     gaps = time_gaps(times)
@@ -112,7 +112,7 @@ def find_undersampled_parameters(system: System, measured: Sequence[str]) -> lis
 
     Examples
     --------
-    >>> parameters_between(System("x' = -a*x + b*u; y = c*x", parameters=["a", "b", "c"]), ["x", "u", "y"])
+    >>> find_undersampled_parameters(System("x' = -a*x + b*u; y = c*x", parameters=["a", "b", "c"]), ["x", "u", "y"])
     ['a', 'b']
     """
     operator, found = system.operator, set()

@@ -97,11 +97,11 @@ def find_equivalent_parameters(
     Examples
     --------
     >>> import lodekit as lk
-    >>> from lodekit.fitting.parameter_vector import parameter_transforms
+    >>> from lodekit.fitting.parameter_vector import build_transforms
     >>> lags = {name: lk.Parameter(positive=True) for name in ("p", "q")}
     >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=lags)
-    >>> layout = Layout(("p", "q"), *parameter_transforms(("p", "q"), lags), 0, 0, 1)
-    >>> [twin] = find_twins(Structure(system, ("y", "u")), layout, np.array([2.0, 5.0]))
+    >>> layout = ParameterLayout(("p", "q"), *build_transforms(("p", "q"), lags), 0, 0, 1)
+    >>> [twin] = find_equivalent_parameters(StructuralIdentifiability(system, ("y", "u")), layout, np.array([2.0, 5.0]))
     >>> [round(float(value), 6) for value in twin.theta]
     [5.0, 2.0]
     """
@@ -419,7 +419,7 @@ def find_common_sampling_step(times: Sequence[Array]) -> float:
 
     Examples
     --------
-    >>> common_step([np.array([0.0, 0.5, 1.5]), np.array([7.1, 8.1])]), common_step([np.array([0.0, 1.0, 2.3])])
+    >>> find_common_sampling_step([np.array([0.0, 0.5, 1.5]), np.array([7.1, 8.1])]), find_common_sampling_step([np.array([0.0, 1.0, 2.3])])
     (0.5, nan)
     """
     gaps = time_gaps(times)

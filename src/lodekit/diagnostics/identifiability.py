@@ -276,9 +276,9 @@ class IdentifiabilityResult:
 
         Examples
         --------
-        >>> Verdict(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.95)
+        >>> IdentifiabilityResult(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.95)
         (1.0, 16.0)
-        >>> low, high = Verdict(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.5)
+        >>> low, high = IdentifiabilityResult(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.5)
         >>> round(low, 2), round(high, 2)
         (2.48, 6.45)
         """

@@ -480,9 +480,9 @@ def describe_input(
 
     Examples
     --------
-    >>> input_sentence("u", "hold", 12, 0)
+    >>> describe_input("u", "hold", 12, 0)
     'u: known, held between 12 samples'
-    >>> input_sentence("u", "hold", 1, 0, changes=False)
+    >>> describe_input("u", "hold", 1, 0, changes=False)
     'u: known, held between 1 sample; it does not change while anything was measured, so nothing tells what it does'
     """
     between = "held" if kind == "hold" else "straight lines"

@@ -180,7 +180,7 @@ def autocorrelation_at_lags(times: Array, values: Array, max_lag: int) -> tuple[
 
     Examples
     --------
-    >>> lag_correlations(np.arange(4.0), np.array([1.0, -1.0, 1.0, -1.0]), 2)[0].round(9).tolist()
+    >>> autocorrelation_at_lags(np.arange(4.0), np.array([1.0, -1.0, 1.0, -1.0]), 2)[0].round(9).tolist()
     [-1.0, 1.0]
     """
     step = median_step(times)
@@ -390,7 +390,7 @@ def warn_outliers(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]]
 
     Examples
     --------
-    >>> print(*warn_of_outliers({"x": [], "y": [(3.2, 61.3)]}, "s"))
+    >>> print(*warn_outliers({"x": [], "y": [(3.2, 61.3)]}, "s"))
     y at t = 3.2 s lies 61 deviations of the others from the curve, which normal noise does not do: leave it out (NaN) \
 where it is a slip, or give it a larger noise_std
     """

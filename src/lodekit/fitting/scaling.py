@@ -197,7 +197,7 @@ def time_gaps(record_times: Sequence[Array]) -> Array:
 
     Examples
     --------
-    >>> gaps_between([np.array([0.0, 0.3, 3 * 0.1, 0.5]), np.array([7.0])]).round(9).tolist()
+    >>> time_gaps([np.array([0.0, 0.3, 3 * 0.1, 0.5]), np.array([7.0])]).round(9).tolist()
     [0.3, 0.2]
     """
     found = [np.zeros(0)]

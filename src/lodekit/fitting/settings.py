@@ -187,7 +187,7 @@ def resolve_parameter_value(system: System, name: str, values: Mapping[str, floa
     --------
     >>> import lodekit as lk
     >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(start=2)})
-    >>> find_value(system, "a", {}), find_value(system, "a", {"a": 3.0})
+    >>> resolve_parameter_value(system, "a", {}), resolve_parameter_value(system, "a", {"a": 3.0})
     (2.0, 3.0)
     """
     own = system.parameters[name]

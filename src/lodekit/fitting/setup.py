@@ -432,10 +432,10 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
     Examples
     --------
     >>> import lodekit as lk
-    >>> (warning,), notes = find_slips(lk.System("tau*level' + levle = K*Q", parameters=["tau", "K"]), ["level", "Q"])
+    >>> (warning,), notes = find_unmeasured_names(lk.System("tau*level' + levle = K*Q", parameters=["tau", "K"]), ["level", "Q"])
     >>> print(warning.partition(". ")[2])
     Is level meant? If it is a constant, declare it as a parameter
-    >>> warnings, (note,) = find_slips(lk.System("tau*T1' + T1 - T2 = K*Q", parameters=["tau", "K"]), ["T1", "Q"])
+    >>> warnings, (note,) = find_unmeasured_names(lk.System("tau*T1' + T1 - T2 = K*Q", parameters=["tau", "K"]), ["T1", "Q"])
     >>> print(note.partition(". ")[2])
     Is T1 meant? If it is a constant, declare it as a parameter
     """

@@ -95,7 +95,7 @@ class Horizon:
         Examples
         --------
         >>> t = np.array([0.0, 0.0, 1.0, 2.0, 2.0])
-        >>> Lead(1).known(t, t[[0, 3]]).tolist(), Lead(time=1.0).known(t, t[[0, 3]]).tolist()
+        >>> Horizon(1).known(t, t[[0, 3]]).tolist(), Horizon(time=1.0).known(t, t[[0, 3]]).tolist()
         ([0, 2], [0, 3])
         """
         if self.time is not None:

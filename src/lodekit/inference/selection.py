@@ -89,7 +89,7 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
 
     Examples
     --------
-    >>> str(choose("auto", Case(size=75, latents=())))
+    >>> str(choose_engine("auto", EngineTask(size=75, latents=())))
     'dense: 75 measurements; exact, and fast up to 200'
     """
     check_engine_name(engine)

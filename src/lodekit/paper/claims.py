@@ -92,7 +92,7 @@ def claim_status(holds: bool) -> ClaimStatus:
 
     Examples
     --------
-    >>> decide(2 > 1)
+    >>> claim_status(2 > 1)
     'yes'
     """
     return "yes" if holds else "no"
@@ -147,7 +147,7 @@ def power_of_ten_bound(value: float) -> float:
 
     Examples
     --------
-    >>> bound(3e-8), bound(2e-7)
+    >>> power_of_ten_bound(3e-8), power_of_ten_bound(2e-7)
     (1e-06, 0.0001)
     """
     return float(f"1e{2 * int(np.ceil((np.log10(max(value, 1e-17)) + 1) / 2))}")

@@ -71,7 +71,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> number(0.0602), number(-1.6384), number(5.136e-07), number(0.0)
+    >>> format_number(0.0602), format_number(-1.6384), format_number(5.136e-07), format_number(0.0)
     ('0.0602', '-1.638', '5.14e-07', '0')
     """
     if value == 0:

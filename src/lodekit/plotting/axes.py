@@ -232,7 +232,7 @@ def escape_mathtext(text: str) -> str:
 
     Examples
     --------
-    >>> print(literal("3 $/h"))
+    >>> print(escape_mathtext("3 $/h"))
     3 \$/h
     """
     return text.replace("$", r"\$")

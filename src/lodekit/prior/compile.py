@@ -55,7 +55,7 @@ def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
 
     Examples
     --------
-    >>> constant(np, np.ones(2), np.zeros(2)).tolist()
+    >>> match_array(np, np.ones(2), np.zeros(2)).tolist()
     [1.0, 1.0]
     """
     # Thousands of small evaluations make a fit: NumPy's own arrays are taken as they are.

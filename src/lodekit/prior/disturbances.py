@@ -61,9 +61,9 @@ def parse_disturbance(name: str, kind: object) -> Kernel | None:
 
     Examples
     --------
-    >>> read_disturbance("w", "matern-3/2").name
+    >>> parse_disturbance("w", "matern-3/2").name
     'matern-3/2'
-    >>> read_disturbance("w", "white") is None
+    >>> parse_disturbance("w", "white") is None
     True
     """
     expected = (
@@ -268,7 +268,7 @@ def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> li
     Examples
     --------
     >>> import lodekit as lk
-    >>> find_infinite(lk.System("x' = -a*x + q; q = 2*w", parameters=["a"]), {"w": "white"})
+    >>> find_channels_without_values(lk.System("x' = -a*x + q; q = 2*w", parameters=["a"]), {"w": "white"})
     ['q', 'w']
     """
     latents = {name: parse_disturbance(name, kind) for name, kind in kinds.items()}
@@ -298,7 +298,7 @@ def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str
     Examples
     --------
     >>> import lodekit as lk
-    >>> prove_response(lk.System("x' = -a*x + w", parameters=["a"]), {"w": "white"})
+    >>> verify_disturbance_response(lk.System("x' = -a*x + w", parameters=["a"]), {"w": "white"})
     "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"
     """
     found = compile_disturbances(

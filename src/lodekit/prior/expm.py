@@ -172,7 +172,7 @@ def exponential_moments(exponent: complex, window: float, order: int) -> Complex
 
     Examples
     --------
-    >>> moments(0.0, 2.0, 2).real.round(12).tolist()
+    >>> exponential_moments(0.0, 2.0, 2).real.round(12).tolist()
     [1.0, 1.0, 1.333333333333]
     """
     z = complex(exponent) * window
@@ -215,7 +215,7 @@ def expm_mean(matrix: Array, matrix_jacobian: Array, window: float) -> tuple[Arr
 
     Examples
     --------
-    >>> found, _ = average_matrix(np.array([[0.0, 1.0], [0.0, 0.0]]), np.zeros((0, 2, 2)), 3.0)
+    >>> found, _ = expm_mean(np.array([[0.0, 1.0], [0.0, 0.0]]), np.zeros((0, 2, 2)), 3.0)
     >>> found.round(12).tolist()
     [[1.0, 1.5], [0.0, 1.0]]
     """
@@ -253,7 +253,7 @@ def expm_action(
     Examples
     --------
     >>> M, times = np.array([[0.0, 1.0], [-4.0, 0.0]]), np.linspace(0.0, 3.0, 50)
-    >>> found, _ = flow_of_weights(np.eye(1, 2), np.zeros((0, 1, 2)), M, np.zeros((0, 2, 2)), times)
+    >>> found, _ = expm_action(np.eye(1, 2), np.zeros((0, 1, 2)), M, np.zeros((0, 2, 2)), times)
     >>> bool(np.abs(found[0, :, 0] - np.cos(2.0 * times)).max() < 1e-14)
     True
     """
@@ -286,7 +286,7 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
 
     Examples
     --------
-    >>> found = pull_flow(np.ones((1, 1)), np.full((1, 1), -2.0), np.array([0.5]), np.ones((1, 1, 1)))
+    >>> found = expm_action_vjp(np.ones((1, 1)), np.full((1, 1), -2.0), np.array([0.5]), np.ones((1, 1, 1)))
     >>> [float(part[0, 0].round(6)) for part in found]  # of w e^(M / 2): e^-1 and e^-1 / 2
     [0.367879, 0.18394]
     """

@@ -441,9 +441,9 @@ def parse_kernel(name: str) -> Kernel:
 
     Examples
     --------
-    >>> read_latent("matern-5/2").name
+    >>> parse_kernel("matern-5/2").name
     'matern-5/2'
-    >>> read_latent("Matern 5/2")
+    >>> parse_kernel("Matern 5/2")
     Traceback (most recent call last):
     lodekit.errors.LodekitError: expected latent='se' or 'matern-p/2' with odd p up to 131, such as 'matern-7/2', got
     'Matern 5/2', which is 'matern-5/2' here
@@ -484,7 +484,7 @@ def group_by_window(windows: Array) -> list[tuple[float, NDArray[np.intp]]]:
 
     Examples
     --------
-    >>> [(h, rows.tolist()) for h, rows in distinct_windows(np.array([0.0, 0.5, 0.0]))]
+    >>> [(h, rows.tolist()) for h, rows in group_by_window(np.array([0.0, 0.5, 0.0]))]
     [(0.0, [0, 2]), (0.5, [1])]
     """
     return [(float(h), np.flatnonzero(windows == h)) for h in np.unique(windows)]

@@ -115,7 +115,7 @@ def frequency_powers(frequencies: Array, count: int) -> ComplexArray:
 
     Examples
     --------
-    >>> powers_of(np.array([0.0, 3.0]), 3).tolist()
+    >>> frequency_powers(np.array([0.0, 3.0]), 3).tolist()
     [[(1+0j), (1+0j)], [0j, 3j], [0j, (-9+0j)]]
     """
     found = np.ones((count, len(frequencies)), dtype=complex)

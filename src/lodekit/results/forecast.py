@@ -296,7 +296,7 @@ def parse_horizon(ahead: object, unit: str = "") -> Horizon:
 
     Examples
     --------
-    >>> read_ahead(5).steps, read_ahead("2 h", "min").time
+    >>> parse_horizon(5).steps, parse_horizon("2 h", "min").time
     (5, 120.0)
     """
     if isinstance(ahead, str):

@@ -76,7 +76,7 @@ def parse_input(
 
     Examples
     --------
-    >>> read_signal("u", [1.0, 2.0, 3.0], "hold", np.array([2.0, 0.0, 1.0]), np.asarray).values.tolist()
+    >>> parse_input("u", [1.0, 2.0, 3.0], "hold", np.array([2.0, 0.0, 1.0]), np.asarray).values.tolist()
     [2.0, 3.0, 1.0]
     """
     if isinstance(given, InputSignal):

@@ -364,7 +364,7 @@ def pade_approximation(delay: float, order: int) -> tuple[Array, Array]:
 
     Examples
     --------
-    >>> [part.tolist() for part in pade(2.0, 1)]
+    >>> [part.tolist() for part in pade_approximation(2.0, 1)]
     [[-1.0, 1.0], [1.0, 1.0]]
     """
     if isinstance(order, bool) or not isinstance(order, int) or not 0 <= order <= 20:

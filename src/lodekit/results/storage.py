@@ -241,7 +241,7 @@ def load_fit(path: str | Path) -> Fit:
         system = System.from_definition(state["system"])
         time, scales = Scaling(start, span, np.zeros(0)), state["scales"]
         sizes = _read_parameter_scales(state, system, measurements)
-        kept: dict[str, Any] = {"time": time, "scales": scales, "sizes": sizes, "starts": starts}
+        kept: dict[str, Any] = {"time_units": time, "scales": scales, "parameter_magnitudes": sizes, "record_starts": starts}
         setup = build_setup(system, arguments, measurements, **kept)
         if state["format"] <= _FORMAT_WITHOUT_DIFFUSE_MODES and setup.layout.diffuse_modes is not None:
             setup = build_setup(system, replace(arguments, mode_deviation="learned"), measurements, **kept)

@@ -551,7 +551,7 @@ class _ValidationRun:
         Channels that are given come before all others.
         """
         setup, series, engine = self.setup(self.record), self.record.series, self.fit.engine_choice.name
-        change = {"noise": np.zeros(0), "mode_deviations": self.initial_std(setup)}
+        change = {"noise_std": np.zeros(0), "mode_amplitudes": self.initial_std(setup)}
         order = [item.observable for item in series]
         first = frozenset(order.index(name) for name in self.given)
         for run in [series] if uses_kalman_filter(engine, setup.prior) and not first else split_into_segments(series):

@@ -74,7 +74,7 @@ def startup_message(data: Path | None, port: int, address: str) -> str:
 
     Examples
     --------
-    >>> print(announce(Path("log.csv"), 8501, "localhost"))
+    >>> print(startup_message(Path("log.csv"), 8501, "localhost"))
     lodekit studio: http://localhost:8501, with log.csv; Ctrl-C stops it
     """
     # What listens to everybody has no address of its own.

@@ -107,10 +107,10 @@ def parse_typed_equations(text: str, declared: str = "") -> EquationInput:
 
     Examples
     --------
-    >>> found = read_equations("tau*y' + y = K*u")
+    >>> found = parse_typed_equations("tau*y' + y = K*u")
     >>> found.system, found.taken
     (<System of 1 equation in y, u, parameters tau, K>, ('tau', 'K'))
-    >>> print(read_equations("x' = -(x").trouble)
+    >>> print(parse_typed_equations("x' = -(x").trouble)
     unbalanced parentheses: this '(' is never closed; add a ')'
       in equation 1:
           x' = -(x

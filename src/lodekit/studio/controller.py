@@ -68,9 +68,9 @@ def subtract_from_fit_window(
 
     Examples
     --------
-    >>> make_room((None, None), (7.0, 10.0)), make_room((0.0, 10.0), (1.0, 2.0))
+    >>> subtract_from_fit_window((None, None), (7.0, 10.0)), subtract_from_fit_window((0.0, 10.0), (1.0, 2.0))
     ((None, 7.0), (2.0, 10.0))
-    >>> make_room((2.0, 5.0), (1.0, 6.0))
+    >>> subtract_from_fit_window((2.0, 5.0), (1.0, 6.0))
     (None, 1.0)
     """
     low, high = window
@@ -98,7 +98,7 @@ def subtract_from_validation_window(
 
     Examples
     --------
-    >>> keep_apart((7.0, 10.0), (0.0, 8.0)), keep_apart((7.0, 10.0), (0.0, 10.0))
+    >>> subtract_from_validation_window((7.0, 10.0), (0.0, 8.0)), subtract_from_validation_window((7.0, 10.0), (0.0, 10.0))
     ((8.0, 10.0), None)
     """
     if held_out is None or held_out[1] <= fitted[0] or held_out[0] >= fitted[1]:

@@ -251,7 +251,7 @@ def simulate_csv(
     --------
     >>> from lodekit.system import catalog
     >>> example = catalog.heating()
-    >>> text = make_data(Wish(count=3, noise=0.0, hidden=("u",)), example.system, {}, example)
+    >>> text = simulate_csv(SimulationRequest(count=3, noise=0.0, hidden=("u",)), example.system, {}, example)
     >>> text.splitlines()[0], len(text.splitlines())
     ('t,f1,f2', 4)
     """

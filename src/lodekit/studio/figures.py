@@ -303,7 +303,7 @@ def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> s
 
     Examples
     --------
-    >>> describe_exponents([-1 - 2j, -1 + 2j])
+    >>> describe_poles([-1 - 2j, -1 + 2j])
     'Complex plane with poles at -1 - 2i, -1 + 2i'
     """
     parts = []

@@ -553,7 +553,7 @@ class SessionStore:
 
         Examples
         --------
-        >>> shelf = Shelf()
+        >>> shelf = SessionStore()
         >>> room = shelf.open()
         >>> shelf.open(room.token) is room, shelf.open("guess") is room
         (True, False)

@@ -59,9 +59,9 @@ def user_message(error: Exception, folder: Path | None = None) -> str:
 
     Examples
     --------
-    >>> say_trouble(LodekitError("expected two times, got one"))
+    >>> user_message(LodekitError("expected two times, got one"))
     'expected two times, got one'
-    >>> say_trouble(KeyError("x"))
+    >>> user_message(KeyError("x"))
     'Something unexpected went wrong here; nothing that you typed is lost.'
     """
     if isinstance(error, LodekitError):
@@ -134,7 +134,7 @@ class ParameterEntry:
 
         Examples
         --------
-        >>> Entry("k", 2.0, is_positive=True, bounds="0.1 to 10").parameter(starts=True)
+        >>> ParameterEntry("k", 2.0, is_positive=True, bounds="0.1 to 10").parameter(starts=True)
         Parameter(positive=True, bounds=(0.1, 10.0), fixed=None, start=2.0, prior=None)
         """
         try:
@@ -349,8 +349,8 @@ def session_from_dict(content: Any) -> StudioSession:
 
     Examples
     --------
-    >>> session = Session("x' = -a*x", entries=(Entry("a", 2.0),), held_out=(1.0, 2.0))
-    >>> read_session(session.to_dict()) == session
+    >>> session = StudioSession("x' = -a*x", entries=(ParameterEntry("a", 2.0),), held_out=(1.0, 2.0))
+    >>> session_from_dict(session.to_dict()) == session
     True
     """
     try:
@@ -454,7 +454,7 @@ def analyze_system(system: System) -> EquationAnalysis:
     Examples
     --------
     >>> import lodekit as lk
-    >>> found = analyse(lk.System("x' = -a*x + u", parameters=["a"]))
+    >>> found = analyze_system(lk.System("x' = -a*x + u", parameters=["a"]))
     >>> found.is_controllable, found.inputs, found.dimensions
     (True, (('x',), ('u',)), {'a': '1/t'})
     """
@@ -482,7 +482,7 @@ def format_proof(system: System) -> ProofText:
     Examples
     --------
     >>> import lodekit as lk
-    >>> prove(lk.System("x' = v")).proved[0]
+    >>> format_proof(lk.System("x' = v")).proved[0]
     'U A V = D'
     """
     shown = [block for block in analysis_sections(system) if block[0] not in _OMITTED_SECTIONS]
@@ -508,7 +508,7 @@ def modes_at(system: System, given: Sequence[str], values: Mapping[str, float]) 
     --------
     >>> import lodekit as lk
     >>> system = lk.System("x'' + c*x' + k*x = u", parameters=["c", "k"])
-    >>> exponents_at(system, ["u"], {"c": 2.0, "k": 5.0})
+    >>> modes_at(system, ["u"], {"c": 2.0, "k": 5.0})
     ((-1-2j), (-1+2j))
     """
     rest = system.given(given) if given else system

@@ -135,7 +135,7 @@ def generate_shell(session: StudioSession) -> str:
 
     Examples
     --------
-    >>> print(write_shell(Session(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))))
+    >>> print(generate_shell(StudioSession(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))))
     lodekit fit system.toml log.csv --from 0.0 --to 5.0 --seed 0 --out log-fit
     lodekit validate log-fit log.csv --from 5.0 --to 9.0
     """

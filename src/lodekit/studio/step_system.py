@@ -268,7 +268,7 @@ def slider_range(entry: ParameterEntry, centre: float) -> tuple[float, float]:
 
     Examples
     --------
-    >>> slider_ends(Entry("k", is_positive=True), 2.0), slider_ends(Entry("k", bounds="1 to 3"), 2.0)
+    >>> slider_range(ParameterEntry("k", is_positive=True), 2.0), slider_range(ParameterEntry("k", bounds="1 to 3"), 2.0)
     ((0.2, 6.0), (1.0, 3.0))
     """
     size = abs(centre) or 1.0

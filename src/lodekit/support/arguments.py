@@ -98,7 +98,7 @@ def parse_parameter_values(known: Collection[str], values: object) -> dict[str, 
 
     Examples
     --------
-    >>> read_parameter_values(["a", "b"], {"b": 2})
+    >>> parse_parameter_values(["a", "b"], {"b": 2})
     {'b': 2.0}
     """
     if values is None:
@@ -158,7 +158,7 @@ def as_float_array(what: str, values: object) -> Array:
 
     Examples
     --------
-    >>> read_numbers("x", np.ma.array([1, -999], mask=[False, True])).tolist()
+    >>> as_float_array("x", np.ma.array([1, -999], mask=[False, True])).tolist()
     [1.0, nan]
     """
     mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None

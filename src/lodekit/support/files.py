@@ -218,7 +218,7 @@ def back_up_files(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("old")
-    ...     same, moved = set_aside(folder, {"a.txt": "old"}), set_aside(folder, {"a.txt": "new"})
+    ...     same, moved = back_up_files(folder, {"a.txt": "old"}), back_up_files(folder, {"a.txt": "new"})
     ...     same is None, moved.name, Path(moved, "a.txt").read_text(), Path(folder, "a.txt").exists()
     (True, 'earlier-1', 'old', False)
     """

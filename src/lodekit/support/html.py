@@ -50,7 +50,7 @@ def notebook_card(title: str, lead: str = "", parts: Iterable[str] = ()) -> str:
 
     Examples
     --------
-    >>> "x &lt; y" in card("Tanks", "x < y")
+    >>> "x &lt; y" in notebook_card("Tanks", "x < y")
     True
     """
     about = f' <span class="soft">{escape(lead)}</span>' if lead else ""
@@ -73,7 +73,7 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_column
 
     Examples
     --------
-    >>> table(["name", "value", "note"], [["a", "3", ""]]).count("<th")
+    >>> html_table(["name", "value", "note"], [["a", "3", ""]]).count("<th")
     3
     """
     every = [list(line) for line in rows]
@@ -214,7 +214,7 @@ def escape_plotly(text: str) -> str:
 
     Examples
     --------
-    >>> plot_text("<b>m/s</b> %{x}")
+    >>> escape_plotly("<b>m/s</b> %{x}")
     '&lt;b&gt;m/s&lt;/b&gt; %&#123;x}'
     """
     return escape(text, quote=False).replace("{", "&#123;")
@@ -238,7 +238,7 @@ class HtmlPage:
 
     Examples
     --------
-    >>> page = Page("Tanks & pipes", "Two tanks")
+    >>> page = HtmlPage("Tanks & pipes", "Two tanks")
     >>> page.section("Result")
     >>> page.table(["name", "value"], [["a < b", "3"]])
     >>> "a &lt; b" in page.text() and "<h1>Tanks &amp; pipes</h1>" in page.text()

@@ -57,9 +57,9 @@ def parse_interval(text: str) -> IntervalObservable | None:
 
     Examples
     --------
-    >>> read_interval("mean(T1 - T2, 300)")
+    >>> parse_interval("mean(T1 - T2, 300)")
     Interval(expression='T1 - T2', window=Fraction(300, 1), is_total=False)
-    >>> read_interval("x'") is None
+    >>> parse_interval("x'") is None
     True
     """
     opening = _FUNCTION_PATTERN.match(text)
@@ -94,7 +94,7 @@ def averaging_time(text: str) -> float:
 
     Examples
     --------
-    >>> window_of("total(Q, 3600)"), window_of("Q")
+    >>> averaging_time("total(Q, 3600)"), averaging_time("Q")
     (3600.0, 0.0)
     """
     found = parse_interval(text)
@@ -112,7 +112,7 @@ def interval_from_column(column: str, channels: Collection[str]) -> str:
 
     Examples
     --------
-    >>> find_interval("mean(T, 300) [degC]", ["T"]), find_interval("mean(T)", ["T"]), find_interval("T", ["T"])
+    >>> interval_from_column("mean(T, 300) [degC]", ["T"]), interval_from_column("mean(T)", ["T"]), interval_from_column("T", ["T"])
     ('mean(T, 300)', '', '')
     """
     text = _UNIT_PATTERN.sub("", column.strip()).strip()
@@ -135,7 +135,7 @@ def observable_unit(units: Mapping[str, str], name: str) -> str:
 
     Examples
     --------
-    >>> [unit_of_observable({"Q": "kW", "t": "h"}, name) for name in ("Q", "mean(Q, 1)", "total(Q, 1)", "Q'")]
+    >>> [observable_unit({"Q": "kW", "t": "h"}, name) for name in ("Q", "mean(Q, 1)", "total(Q, 1)", "Q'")]
     ['kW', 'kW', 'kW*h', '']
     """
     found = None if name in units else parse_interval(name)

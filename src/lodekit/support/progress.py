@@ -85,7 +85,7 @@ def listening(callback: ProgressCallback) -> Iterator[None]:
     Examples
     --------
     >>> heard = []
-    >>> with listening(lambda *said: heard.append(said)), waiting("fitting", 2) as advance:
+    >>> with listening(lambda *said: heard.append(said)), track_progress("fitting", 2) as advance:
     ...     advance(1, "first start")
     >>> heard
     [('fitting', 0, 2), ('fitting, first start', 1, 2)]
@@ -103,7 +103,7 @@ def hide_progress() -> Iterator[None]:
 
     Examples
     --------
-    >>> with silence(), waiting("fitting") as advance:
+    >>> with hide_progress(), track_progress("fitting") as advance:
     ...     advance(1, "first start")
     """
     with listening(_ignore_progress):
@@ -124,9 +124,9 @@ def report_best_value(objective: Any, name: str, value: float) -> None:
     Examples
     --------
     >>> heard = []
-    >>> with listening(lambda *said: heard.append(said[0])), waiting("fitting"):
+    >>> with listening(lambda *said: heard.append(said[0])), track_progress("fitting"):
     ...     for value in (-3.0, 2.0, 1.0):
-    ...         reach(_Step, "height", value)
+    ...         report_best_value(_Task, "height", value)
     >>> heard
     ['fitting', 'fitting, height -3.000', 'fitting, height 2.000']
     """

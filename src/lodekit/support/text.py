@@ -40,7 +40,7 @@ def significant_digits(value: float, step: float, minimum: int) -> int:
 
     Examples
     --------
-    >>> digits(4.0, 0.000052, 4), digits(4.0, 0.5, 4)
+    >>> significant_digits(4.0, 0.000052, 4), significant_digits(4.0, 0.5, 4)
     (7, 4)
     """
     if not (step > 0 and value and math.isfinite(step) and math.isfinite(value)):
@@ -72,7 +72,7 @@ def format_to_error(value: float, error: float) -> str:
 
     Examples
     --------
-    >>> format_like(53.3982, 8.18), format_like(2.8891, 0.0421), format_like(1.4587e-9, 2.1e-11)
+    >>> format_to_error(53.3982, 8.18), format_to_error(2.8891, 0.0421), format_to_error(1.4587e-9, 2.1e-11)
     ('53.4', '2.889', '1.459e-09')
     """
     return f"{value:.{significant_digits(value, error, 1 if 0.0 < error < math.inf else _MIN_DIGITS)}g}"
@@ -117,7 +117,7 @@ def join_list(items: Sequence[str], conjunction: str = "and") -> str:
 
     Examples
     --------
-    >>> join_words(["a", "b", "c"]), join_words(["a", "b"], "or")
+    >>> join_list(["a", "b", "c"]), join_list(["a", "b"], "or")
     ('a, b and c', 'a or b')
     """
     return f" {conjunction} ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} {conjunction} {items[-1]}"
@@ -133,7 +133,7 @@ def format_below(share: float, bound: float) -> tuple[str, str]:
 
     Examples
     --------
-    >>> show_below(0.853, 0.9), show_below(0.8997, 0.9)
+    >>> format_below(0.853, 0.9), format_below(0.8997, 0.9)
     (('85.3 %', '90.0 %'), ('89.97 %', '90.00 %'))
     """
     for places in range(1, 6):
@@ -148,7 +148,7 @@ def format_probability(probability: float) -> str:
 
     Examples
     --------
-    >>> show_chance(0.0321), show_chance(4.7e-11), show_chance(0.0)
+    >>> format_probability(0.0321), format_probability(4.7e-11), format_probability(0.0)
     ('p = 0.032', 'p = 4.7e-11', 'p < 1e-12')
     """
     return "p < 1e-12" if probability < 1e-12 else f"p = {probability:.2g}"

@@ -34,7 +34,7 @@ def single_threaded_blas(library: str = "blas") -> Iterator[None]:
 
     Examples
     --------
-    >>> with one_thread():
+    >>> with single_threaded_blas():
     ...     pass
     """
     import threadpoolctl

@@ -55,9 +55,9 @@ def parse_unit(text: str) -> UnitPowers | None:
 
     Examples
     --------
-    >>> read_unit("N") == read_unit("kg*m/s^2"), read_unit("mm") == read_unit("m")
+    >>> parse_unit("N") == parse_unit("kg*m/s^2"), parse_unit("mm") == parse_unit("m")
     (True, False)
-    >>> format_powers(read_unit("pigs/m^2"))
+    >>> format_powers(parse_unit("pigs/m^2"))
     "'pigs'/m^2"
     """
     tokens = []
@@ -119,7 +119,7 @@ class UnitConversion:
     Examples
     --------
     >>> import numpy as np
-    >>> find_conversion("ms", "s").apply(np.array([1500.0])).tolist()
+    >>> find_unit_conversion("ms", "s").apply(np.array([1500.0])).tolist()
     [1.5]
     """
 
@@ -148,7 +148,7 @@ def is_known_unit(unit: str) -> bool:
 
     Examples
     --------
-    >>> is_known("m/s"), is_known("filtered"), is_known("3")
+    >>> is_known_unit("m/s"), is_known_unit("filtered"), is_known_unit("3")
     (True, False, False)
     """
     powers = parse_unit(unit)
@@ -165,7 +165,7 @@ def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
 
     Examples
     --------
-    >>> find_conversion("degC", "K").plus, find_conversion("m", "s")
+    >>> find_unit_conversion("degC", "K").plus, find_unit_conversion("m", "s")
     (273.15, None)
     """
     unit, target = unit.strip(), target.strip()

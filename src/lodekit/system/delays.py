@@ -35,7 +35,7 @@ class DelayedChannel(str):
     Examples
     --------
     >>> from lodekit.algebra.scalars import ScalarRing
-    >>> name = Delayed("u", ScalarRing(("T",)).parameter("T"))
+    >>> name = DelayedChannel("u", ScalarRing(("T",)).parameter("T"))
     >>> name, name.channel
     ('delay(u, T)', 'u')
     """

@@ -464,11 +464,11 @@ def white_noise_unit(
     --------
     >>> import lodekit as lk
     >>> system = lk.System("x' = -a*x + K*u + w", parameters=["a", "K"])
-    >>> tell_intensity(system, "w", {"t": "s", "x": "degC"})
+    >>> white_noise_unit(system, "w", {"t": "s", "x": "degC"})
     ('degC/sqrt(s)', 'degC/sqrt(s)')
-    >>> tell_intensity(system, "w", {})
+    >>> white_noise_unit(system, "w", {})
     ('x/sqrt(t)', 'the unit of x per root of time')
-    >>> tell_intensity(lk.System("tau*y' + y = K*u + w", parameters=["tau", "K"]), "w", {})
+    >>> white_noise_unit(lk.System("tau*y' + y = K*u + w", parameters=["tau", "K"]), "w", {})
     ('y*sqrt(t)', 'the unit of y times the root of time')
     """
     known = {key: unit.strip() for key, unit in units.items() if unit.strip()}

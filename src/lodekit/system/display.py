@@ -457,7 +457,7 @@ def split_subscript(name: str) -> tuple[str, list[str]]:
 
     Examples
     --------
-    >>> split_name("f1"), split_name("theta_max"), split_name("TH1_in"), split_name("x")
+    >>> split_subscript("f1"), split_subscript("theta_max"), split_subscript("TH1_in"), split_subscript("x")
     (('f', ['1']), ('theta', ['max']), ('TH', ['1', 'in']), ('x', []))
     """
     head, _, tail = name.translate(_SUBSCRIPT_DIGITS).strip("_").partition("_")
@@ -471,7 +471,7 @@ def format_latex_name(name: str) -> str:
 
     Examples
     --------
-    >>> latex_name("f1"), latex_name("theta_max"), latex_name("speed"), latex_name("x")
+    >>> format_latex_name("f1"), format_latex_name("theta_max"), format_latex_name("speed"), format_latex_name("x")
     ('f_{1}', '\\theta_{\\mathrm{max}}', '\\mathit{speed}', 'x')
     """
     head, subscript = split_subscript(name)

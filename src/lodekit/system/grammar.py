@@ -258,9 +258,9 @@ def suggest_linearization(function: str, argument: str) -> str:
 
     Examples
     --------
-    >>> print(suggest_tangent("sin", "theta"))  # doctest: +ELLIPSIS
+    >>> print(suggest_linearization("sin", "theta"))  # doctest: +ELLIPSIS
      Linearise it: where theta stays small, write theta for sin(theta); near another value c, ...
-    >>> print(suggest_tangent("sqrt", "h"))
+    >>> print(suggest_linearization("sqrt", "h"))
      Linearise it: near a value c, write sqrt(c) + (h - c)/(2*sqrt(c)) with a number for c
     """
     name, inner = function.lower(), argument.strip()
@@ -333,7 +333,7 @@ def find_closest_name(name: str, others: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> find_alike("temprature", ["pressure", "temperature"]), find_alike("T2", ["T1", "Q"]), find_alike("u", ["x"])
+    >>> find_closest_name("temprature", ["pressure", "temperature"]), find_closest_name("T2", ["T1", "Q"]), find_closest_name("u", ["x"])
     ('temperature', 'T1', '')
     """
     known = [other for other in others if other != name]
@@ -392,7 +392,7 @@ def find_derivative_name(channels: Iterable[str]) -> tuple[str, str, int] | None
 
     Examples
     --------
-    >>> find_dotted(["x", "x_ddot"]), find_dotted(["x", "spot"])
+    >>> find_derivative_name(["x", "x_ddot"]), find_derivative_name(["x", "spot"])
     (('x_ddot', 'x', 2), None)
     """
     known = list(channels)

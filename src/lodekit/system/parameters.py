@@ -332,7 +332,7 @@ def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) 
 
     Examples
     --------
-    >>> list(read_parameters("a, b"))
+    >>> list(parse_parameters("a, b"))
     ['a', 'b']
     """
     if isinstance(parameters, str):
@@ -484,7 +484,7 @@ def candidate_names(*preferred: str) -> Iterator[str]:
 
     Examples
     --------
-    >>> next(name for name in spare_names("s", "S") if name not in ("s", "S", "S_"))
+    >>> next(name for name in candidate_names("s", "S") if name not in ("s", "S", "S_"))
     'S__'
     """
     yield from preferred

@@ -99,8 +99,8 @@ class ExponentialPolynomial:
     Examples
     --------
     >>> ring = ScalarRing(("a",))
-    >>> t = Signal.time(ring)
-    >>> wave = Signal.wave(ring.rational(0), ring.rational(2))
+    >>> t = ExponentialPolynomial.time(ring)
+    >>> wave = ExponentialPolynomial.wave(ring.rational(0), ring.rational(2))
     >>> print((t * wave).derivative())
     cos(2*t) - 2*t*sin(2*t)
     """
@@ -478,7 +478,7 @@ def solve_scalar_ode(operator: Sequence[Scalar], forcing: ExponentialPolynomial)
     >>> from lodekit.algebra.scalars import ScalarRing
     >>> ring = ScalarRing(("a",))
     >>> one, a = ring.rational(1), ring.parameter("a")
-    >>> print(solve_scalar([a, one], Signal.constant(one)), solve_scalar([ring.rational(0), one], Signal.constant(one)))
+    >>> print(solve_scalar_ode([a, one], ExponentialPolynomial.constant(one)), solve_scalar_ode([ring.rational(0), one], ExponentialPolynomial.constant(one)))
     1/a t
     """
     ring = forcing.ring

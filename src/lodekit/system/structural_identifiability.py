@@ -119,10 +119,10 @@ def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict
     Examples
     --------
     >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableReader
+    >>> from lodekit.prior.observables import ObservableCompiler
     >>> system = lk.System("(M + m)*x'' + c*x' = F", parameters=["M", "m", "c"])
-    >>> operator, known = ObservableReader(system).read(["x", "F"])
-    >>> [way] = undetermined_directions(Measured(system, operator, known, ("M", "m", "c")))
+    >>> operator, known = ObservableCompiler(system).read(["x", "F"])
+    >>> [way] = find_unidentifiable_directions(IdentifiabilityProblem(system, operator, known, ("M", "m", "c")))
     >>> {name: str(value) for name, value in way.items()}
     {'M': '1', 'm': '-1'}
     """
@@ -392,10 +392,10 @@ def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fra
     Examples
     --------
     >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableReader
+    >>> from lodekit.prior.observables import ObservableCompiler
     >>> system = lk.System("m*x'' + c*x' + k*x = F; F' = -a*F", parameters=["m", "c", "k", "a"])
-    >>> operator, known = ObservableReader(system).read(["x"])
-    >>> [way] = scale_symmetries(Measured(system, operator, known, ("m", "c", "k", "a")))
+    >>> operator, known = ObservableCompiler(system).read(["x"])
+    >>> [way] = find_scale_symmetries(IdentifiabilityProblem(system, operator, known, ("m", "c", "k", "a")))
     >>> {name: str(power) for name, power in sorted(way.items())}
     {'c': '1', 'k': '1', 'm': '1'}
     """
@@ -441,10 +441,10 @@ def find_sign_symmetries(problem: IdentifiabilityProblem, flippable: Collection[
     Examples
     --------
     >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableReader
+    >>> from lodekit.prior.observables import ObservableCompiler
     >>> system = lk.System("x'' + 2*z*w*x' + w^2*x = 0", parameters=["z", "w"])
-    >>> operator, known = ObservableReader(system).read(["x"])
-    >>> [sorted(names) for names in sign_symmetries(Measured(system, operator, known, ("z", "w")), ["z", "w"])]
+    >>> operator, known = ObservableCompiler(system).read(["x"])
+    >>> [sorted(names) for names in find_sign_symmetries(IdentifiabilityProblem(system, operator, known, ("z", "w")), ["z", "w"])]
     [['w', 'z']]
     """
     lines, inside = _exponent_rows(problem)
@@ -481,12 +481,12 @@ def find_identifiable_combinations(
     Examples
     --------
     >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableReader
-    >>> from lodekit.system.structural_identifiability import undetermined_directions
+    >>> from lodekit.prior.observables import ObservableCompiler
+    >>> from lodekit.system.structural_identifiability import find_unidentifiable_directions
     >>> system = lk.System("m*x'' + c*x' + k*x = 0", parameters=["m", "c", "k"])
-    >>> operator, known = ObservableReader(system).read(["x"])
-    >>> measured = Measured(system, operator, known, ("m", "c", "k"))
-    >>> determined_combinations(measured, undetermined_directions(measured))
+    >>> operator, known = ObservableCompiler(system).read(["x"])
+    >>> measured = IdentifiabilityProblem(system, operator, known, ("m", "c", "k"))
+    >>> find_identifiable_combinations(measured, find_unidentifiable_directions(measured))
     ['c/m', 'k/m']
     """
     alone = {name for way in directions if len(way) == 1 for name in way}
@@ -561,10 +561,10 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
     Examples
     --------
     >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableReader
+    >>> from lodekit.prior.observables import ObservableCompiler
     >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=["p", "q"])
-    >>> operator, known = ObservableReader(system).read(["y", "u"])
-    >>> [str(value) for value in relation_coefficients(Measured(system, operator, known, ("p", "q")))]
+    >>> operator, known = ObservableCompiler(system).read(["y", "u"])
+    >>> [str(value) for value in input_output_coefficients(IdentifiabilityProblem(system, operator, known, ("p", "q")))]
     ['-1/(p*q)', '1/(p*q)', '(p + q)/(p*q)']
     """
     system, ring = problem.system, problem.system.operator.ring
@@ -625,7 +625,7 @@ def find_implied_equations(
     Examples
     --------
     >>> import lodekit as lk
-    >>> operator, known = implied_equations(lk.System("x' = v; v' = -k*x", parameters=["k"]), ["x"])
+    >>> operator, known = find_implied_equations(lk.System("x' = v; v' = -k*x", parameters=["k"]), ["x"])
     >>> [[str(value) for value in operator.coefficients(0, 0)], operator.coefficients(0, 1)]
     [['k', '0', '1'], []]
     """

@@ -197,7 +197,7 @@ def student_quantile(confidence: float, dof: float = math.inf) -> float:
 
     Examples
     --------
-    >>> round(find_quantile(0.95), 3), round(find_quantile(0.95, 10.0), 3)
+    >>> round(student_quantile(0.95), 3), round(student_quantile(0.95, 10.0), 3)
     (1.96, 2.228)
     """
     return float(stdtrit(dof, 0.5 + 0.5 * confidence)) if dof < _NORMAL_DOF else float(ndtri(0.5 + 0.5 * confidence))
@@ -218,7 +218,7 @@ def inflated_quantile(confidence: float, dof: float, inflation: float = 1.0) -> 
 
     Examples
     --------
-    >>> round(find_reach(0.95, 40.0), 3), round(find_reach(0.95, 40.0, 2.0), 3)
+    >>> round(inflated_quantile(0.95, 40.0), 3), round(inflated_quantile(0.95, 40.0, 2.0), 3)
     (2.021, 4.456)
     """
     return float(inflation) * student_quantile(confidence, max(float(dof) / inflation**2, _MIN_DOF))

@@ -66,7 +66,7 @@ def regularized_covariance_root(information: Array, free: NDArray[np.bool_], pri
 
     Examples
     --------
-    >>> root = roots_of_covariance(np.diag([4.0, 0.0]), np.array([True, True]), np.array([1e6, 3.0]))
+    >>> root = regularized_covariance_root(np.diag([4.0, 0.0]), np.array([True, True]), np.array([1e6, 3.0]))
     >>> (root @ root.T).round(6)
     array([[0.25, 0.  ],
            [0.  , 9.  ]])

@@ -161,9 +161,9 @@ def fit_garch(times: Sequence[Array], innovations: Sequence[Array]) -> GarchVari
     --------
     >>> import numpy as np
     >>> z, t = np.random.default_rng(0).standard_normal(400), np.arange(400.0)
-    >>> find_unsteadiness([t], [z]).gain
+    >>> fit_garch([t], [z]).gain
     0.0
-    >>> find_unsteadiness([t], [z * np.where(t // 50 % 2, 0.4, 1.4)]).gain > 0
+    >>> fit_garch([t], [z * np.where(t // 50 % 2, 0.4, 1.4)]).gain > 0
     True
     """
     kept = [(own, z) for own, z in zip(times, innovations, strict=True) if len(z)]
@@ -210,7 +210,7 @@ def calibrate_error_scale(
     --------
     >>> import numpy as np
     >>> z = np.random.default_rng(0).standard_normal(400)
-    >>> [bool(abs(find_spread([size * z], [np.ones(400)]).scale / size - 1) < 0.1) for size in (0.5, 1.0, 2.0)]
+    >>> [bool(abs(calibrate_error_scale([size * z], [np.ones(400)]).scale / size - 1) < 0.1) for size in (0.5, 1.0, 2.0)]
     [True, True, True]
     """
     if parameter_variance is None:

@@ -59,7 +59,7 @@ def fit_autoregression(correlations: Array, n_rows: int) -> Array:
 
     Examples
     --------
-    >>> select_autoregression(0.8 ** np.arange(4), 200).round(6).tolist()
+    >>> fit_autoregression(0.8 ** np.arange(4), 200).round(6).tolist()
     [0.8]
     """
     best, found = 0.0, np.zeros(0)
@@ -85,7 +85,7 @@ def ar_autocorrelation(coefficients: Array, count: int) -> Array:
 
     Examples
     --------
-    >>> autocorrelation(np.array([0.5]), 4).tolist()
+    >>> ar_autocorrelation(np.array([0.5]), 4).tolist()
     [1.0, 0.5, 0.25, 0.125]
     """
     order = len(coefficients)
@@ -268,7 +268,7 @@ def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bo
 
     Examples
     --------
-    >>> warn_of_missed({"x": 0.2}, is_conditioned=True)
+    >>> warn_unexplained({"x": 0.2}, is_conditioned=True)
     ['what is left of x is a curve and no noise; bands hold it as well, about 0.2']
     """
     if not unexplained_std:

@@ -135,7 +135,7 @@ def chi_bar_p_value(gain: float, *, coloured: bool) -> float:
 
     Examples
     --------
-    >>> round(boundary_p_value(1.3528, coloured=False), 4), boundary_p_value(0.0, coloured=False)
+    >>> round(chi_bar_p_value(1.3528, coloured=False), 4), chi_bar_p_value(0.0, coloured=False)
     (0.05, 1.0)
     """
     if gain <= 0.0:

@@ -286,7 +286,7 @@ def to_csv(columns: Mapping[str, Sequence[Any]]) -> str:
 
     Examples
     --------
-    >>> format_columns({"t": [0.0, 0.1], "x": [1.0, 2.5]})
+    >>> to_csv({"t": [0.0, 0.1], "x": [1.0, 2.5]})
     't,x\n0.0,1.0\n0.1,2.5\n'
     """
     target = io.StringIO()

@@ -124,7 +124,7 @@ def propose_first_order_equations(roles: Sequence[ColumnRole]) -> tuple[str, dic
 
     Examples
     --------
-    >>> guess_equations([Guess("u", Column("u", 2), "hold"), Guess("y", Column("y", 3))])
+    >>> propose_first_order_equations([ColumnRole("u", Column("u", 2), "hold"), ColumnRole("y", Column("y", 3))])
     ("tau*y' + y - y0 = K*u", {'tau': 'positive = true', 'K': '', 'y0': ''})
     """
     inputs = [guess.channel for guess in roles if guess.input_kind]

@@ -34,7 +34,7 @@ def is_data_cell(text: str) -> bool:
 
     Examples
     --------
-    >>> [is_value(text) for text in ("1.5", "1,5", "-2e-3", "NA", "2024-03-01", "T1")]
+    >>> [is_data_cell(text) for text in ("1.5", "1,5", "-2e-3", "NA", "2024-03-01", "T1")]
     [True, True, True, True, True, False]
     """
     text = text.strip()

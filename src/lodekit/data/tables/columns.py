@@ -47,7 +47,7 @@ class ArgumentSyntax:
 
     Examples
     --------
-    >>> Advice().map({"T": "temp 1"}), Advice(in_shell=True).map({"T": "temp 1"})
+    >>> ArgumentSyntax().map({"T": "temp 1"}), ArgumentSyntax(in_shell=True).map({"T": "temp 1"})
     ("columns={'T': 'temp 1'}", "--map T='temp 1'")
     """
 
@@ -144,7 +144,7 @@ class ColumnMapping:
 
         Examples
         --------
-        >>> find_columns(["run", "t", "x"], ["x"]).with_record(["run", "t", "x"], "run").used
+        >>> resolve_columns(["run", "t", "x"], ["x"]).with_record(["run", "t", "x"], "run").used
         ['t', 'x', 'run']
         """
         found = _locate_column(names, "the record", record.strip(), allow_numbers)
@@ -158,7 +158,7 @@ def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
 
     Examples
     --------
-    >>> read_mapping(["T1=temperature 1", "t=1"])
+    >>> parse_mapping(["T1=temperature 1", "t=1"])
     {'T1': 'temperature 1', 't': '1'}
     """
     found: dict[str, str] = {}
@@ -221,7 +221,7 @@ def resolve_columns(
 
     Examples
     --------
-    >>> find_columns(["Time", "t1 [degC]", "T2", "remark"], ["T1", "T2"]).values
+    >>> resolve_columns(["Time", "t1 [degC]", "T2", "remark"], ["T1", "T2"]).values
     {'T1': 't1 [degC]', 'T2': 'T2'}
     """
     _check_distinct(names)
@@ -272,10 +272,10 @@ def resolve_columns_of_tables(
 
     Examples
     --------
-    >>> one, two = find_all_columns({"a": ["t", "x"], "b": ["t", "temp"]}, ["x", "T"], {"T": "temp"})
+    >>> one, two = resolve_columns_of_tables({"a": ["t", "x"], "b": ["t", "temp"]}, ["x", "T"], {"T": "temp"})
     >>> one.values, two.values
     ({'x': 'x'}, {'T': 'temp'})
-    >>> find_all_columns({"a": ["t", "x", "y"]}, ["x", "y"], {"x": "-"})[0].values
+    >>> resolve_columns_of_tables({"a": ["t", "x", "y"]}, ["x", "y"], {"x": "-"})[0].values
     {'y': 'y'}
     """
     asked = {str(key).strip(): str(column).strip() for key, column in (mapping or {}).items()}
@@ -460,7 +460,7 @@ def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, s
 
     Examples
     --------
-    >>> recall_names({"T": "temp. 1", "u": "2"}, ["t", "temp. 1"])
+    >>> reuse_columns({"T": "temp. 1", "u": "2"}, ["t", "temp. 1"])
     {'T': 'temp. 1'}
     """
     has_header = not have_number_names(names)
@@ -492,7 +492,7 @@ def unit_from_name(column: str, *, is_time: bool = False) -> str:
 
     Examples
     --------
-    >>> find_unit("angle [deg]"), find_unit("x (filtered)"), find_unit("time_ms", is_time=True)
+    >>> unit_from_name("angle [deg]"), unit_from_name("x (filtered)"), unit_from_name("time_ms", is_time=True)
     ('deg', '', 'ms')
     """
     text = unicodedata.normalize("NFC", column).strip()

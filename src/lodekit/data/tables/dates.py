@@ -325,7 +325,7 @@ def parse_date(text: str) -> datetime | None:
 
     Examples
     --------
-    >>> read_date("01.03.2026 12:00"), read_date("soon")
+    >>> parse_date("01.03.2026 12:00"), parse_date("soon")
     (datetime.datetime(2026, 3, 1, 12, 0), None)
     """
     if not is_date(text):

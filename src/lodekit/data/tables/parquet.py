@@ -65,7 +65,7 @@ def read_arrow_metadata(packed: bytes) -> dict[str, ArrowFieldMetadata]:
 
     Examples
     --------
-    >>> read_hints(b"no message")
+    >>> read_arrow_metadata(b"no message")
     {}
     """
     try:

@@ -80,7 +80,7 @@ class TimeOrder:
 
     Examples
     --------
-    >>> whole = Order.of(np.array([0.0, 1.0, 2.0])) + Order.of(np.array([1.5, 3.0]))
+    >>> whole = TimeOrder.of(np.array([0.0, 1.0, 2.0])) + TimeOrder.of(np.array([1.5, 3.0]))
     >>> whole.drop, whole.rise, whole.count
     (0.5, 3.0, 5)
     """
@@ -319,9 +319,9 @@ def parse_time_array(t: Any) -> Timestamps | Durations | None:
 
     Examples
     --------
-    >>> read_instants(np.array(["2026-03-01T12:00"], dtype="datetime64[m]")).first
+    >>> parse_time_array(np.array(["2026-03-01T12:00"], dtype="datetime64[m]")).first
     datetime.datetime(2026, 3, 1, 12, 0)
-    >>> read_instants(np.array([1500], dtype="timedelta64[ms]")).seconds.tolist(), read_instants([1.5])
+    >>> parse_time_array(np.array([1500], dtype="timedelta64[ms]")).seconds.tolist(), parse_time_array([1.5])
     ([1.5], None)
     """
     if _is_numeric_array(t):  # the common case, without an import

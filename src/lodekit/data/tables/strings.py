@@ -79,7 +79,7 @@ class StringColumn:
 
     Examples
     --------
-    >>> texts = Texts.of([" 1.5", None, "two\n"])
+    >>> texts = StringColumn.of([" 1.5", None, "two\n"])
     >>> len(texts), texts[0], texts.strip().to_list()
     (3, ' 1.5', ['1.5', '', 'two'])
     """
@@ -236,7 +236,7 @@ def parse_decimals(lines: NDArray[np.uint8], ends: Integers | None = None) -> tu
 
     Examples
     --------
-    >>> numbers, valid = read_decimals(np.frombuffer(b"1.5\n-2e3\n\n1.2.3\n", dtype=np.uint8))
+    >>> numbers, valid = parse_decimals(np.frombuffer(b"1.5\n-2e3\n\n1.2.3\n", dtype=np.uint8))
     >>> numbers.tolist(), valid.tolist()
     ([1.5, -2000.0, nan, nan], [True, True, False, False])
     """

@@ -228,7 +228,7 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
 
     Examples
     --------
-    >>> found = find_dialect(b"# a log\nt;x\n0;1,5\n")
+    >>> found = detect_dialect(b"# a log\nt;x\n0;1,5\n")
     >>> found.names, found.separator, found.start
     (('t', 'x'), ';', 2)
     """

@@ -317,7 +317,7 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
     >>> t = np.linspace(0.0, 10.0, 200)
     >>> slow = Series("x", t, np.sin(t), np.full(200, np.nan))
     >>> fast = Series("y", t, np.sin(20.0 * t), np.full(200, np.nan))
-    >>> bool(abs(data_lengthscale([slow, fast]) - 0.92 / 20.0) < 0.005)
+    >>> bool(abs(estimate_correlation_time([slow, fast]) - 0.92 / 20.0) < 0.005)
     True
     """
     found = np.inf

@@ -75,7 +75,7 @@ def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
     Examples
     --------
     >>> t = np.linspace(0.0, 10.0, 80)
-    >>> rate, = oscillations(Series("x", t, np.exp(-0.3 * t) * np.sin(5.0 * t), np.full(80, np.nan)), 1)
+    >>> rate, = find_damped_oscillations(Series("x", t, np.exp(-0.3 * t) * np.sin(5.0 * t), np.full(80, np.nan)), 1)
     >>> bool(abs(rate - (-0.3 + 5j)) < 0.05)
     True
     """

@@ -454,7 +454,7 @@ def build_delay_grid(times: Array) -> Array:
 
     Examples
     --------
-    >>> delay_grid(np.arange(11.0)).round(2).tolist()
+    >>> build_delay_grid(np.arange(11.0)).round(2).tolist()
     [0.5, 0.75, 1.12, 1.69, 2.53]
     """
     gaps = time_gaps([times])

@@ -158,11 +158,11 @@ class SegmentModels:
 
     Examples
     --------
-    >>> plan = Plan.of(np.array([0]), np.array([[1, 1, 1, 0]]), np.zeros((1, 4, 1), dtype=int))
+    >>> plan = SegmentPlan.of(np.array([0]), np.array([[1, 1, 1, 0]]), np.zeros((1, 4, 1), dtype=int))
     >>> [len(join.first) for join in plan.joins]
     [2, 1]
     >>> one = np.ones((2, 1, 1))
-    >>> walk = Stretches(plan, one, one, np.array([0.0, 1.0]).reshape(2, 1, 1))
+    >>> walk = SegmentModels(plan, one, one, np.array([0.0, 1.0]).reshape(2, 1, 1))
     >>> np.tril(walk.covariances[0]).diagonal().tolist()
     [0.0, 1.0, 2.0, 3.0, 3.0]
     """
@@ -476,7 +476,7 @@ def invert_cholesky_factors(K: Array, sizes: IndexArray) -> Array:
 
     Examples
     --------
-    >>> invert_roots(np.array([[[4.0, 0.0], [2.0, 17.0]]]), np.array([2])).tolist()
+    >>> invert_cholesky_factors(np.array([[[4.0, 0.0], [2.0, 17.0]]]), np.array([2])).tolist()
     [[[0.5, 0.0], [-0.125, 0.25]]]
     """
     found = np.zeros_like(K)

@@ -36,7 +36,7 @@ class ProcessDiscretization:
 
     Examples
     --------
-    >>> steps = NoisySteps(np.array([[-1.0]]), np.array([[2.0]]), np.array([0.0, 0.1, 30.0]))
+    >>> steps = ProcessDiscretization(np.array([[-1.0]]), np.array([[2.0]]), np.array([0.0, 0.1, 30.0]))
     >>> np.allclose(steps.noises[:, 0, 0], -np.expm1([-0.0, -0.2, -60.0]), rtol=1e-14)
     True
     """

@@ -147,7 +147,7 @@ def pad_to_cache_line(values: NDArray[Scalar], fill_value: int = 0) -> NDArray[S
 
     Examples
     --------
-    >>> fill_up(np.ones(3)).tolist()
+    >>> pad_to_cache_line(np.ones(3)).tolist()
     [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
     more = -len(values) % _CACHE_LINE_DOUBLES
@@ -163,7 +163,7 @@ def move_blocks_last_padded(values: Array) -> Array:
 
     Examples
     --------
-    >>> put_side_by_side(np.ones((3, 2)))[1].tolist()
+    >>> move_blocks_last_padded(np.ones((3, 2)))[1].tolist()
     [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
     count = len(values)

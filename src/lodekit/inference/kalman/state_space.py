@@ -112,7 +112,7 @@ def build_block_diagonal(blocks: Sequence[Array]) -> Array:
 
     Examples
     --------
-    >>> put_together([np.array([[2.0]]), np.array([[1.0, 3.0], [0.0, 4.0]])]).tolist()
+    >>> build_block_diagonal([np.array([[2.0]]), np.array([[1.0, 3.0], [0.0, 4.0]])]).tolist()
     [[2.0, 0.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 4.0]]
     """
     edges = np.cumsum([0, *(len(part) for part in blocks)]).tolist()

@@ -90,7 +90,7 @@ def build_mode_grid(times: Array, rates: Sequence[float], lifetimes: Sequence[fl
 
     Examples
     --------
-    >>> grid = make_grid(np.linspace(0.0, 1.0, 2000), [30.0], [1.5])
+    >>> grid = build_mode_grid(np.linspace(0.0, 1.0, 2000), [30.0], [1.5])
     >>> found = grid.spread(np.exp(-30.0 * grid.nodes)[:, None])[:, 0]
     >>> bool(np.abs(found - np.exp(-30.0 * np.linspace(0.0, 1.0, 2000))).max() < 1e-13)
     True

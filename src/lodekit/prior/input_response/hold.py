@@ -121,7 +121,7 @@ class UniqueSteps:
 
         Examples
         --------
-        >>> Lengths.of(np.diff([0.0, 0.1, 0.2, 0.30000000000000004, 0.5]), 1e-15).which.tolist()
+        >>> UniqueSteps.of(np.diff([0.0, 0.1, 0.2, 0.30000000000000004, 0.5]), 1e-15).which.tolist()
         [0, 0, 0, 1]
         """
         if not steps.size:

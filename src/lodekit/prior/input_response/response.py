@@ -128,7 +128,7 @@ def observable_state_space(
     >>> lag = StateMatrices.of([[-2.0]], [[3.0]], [[1.0]])
     >>> none = StateMatrices.of(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
     >>> velocity = np.array([[[0.0]], [[1.0]]])
-    >>> found, _ = observe(lag, none, (velocity, np.zeros((0, 2, 1, 1))))
+    >>> found, _ = observable_state_space(lag, none, (velocity, np.zeros((0, 2, 1, 1))))
     >>> found.H.tolist(), found.D.tolist()
     ([[-2.0]], [[3.0]])
     """
@@ -174,7 +174,7 @@ def append_integrators(
     --------
     >>> lag = StateMatrices.of([[-2.0]], [[3.0]], [[1.0]])
     >>> none = StateMatrices.of(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
-    >>> found, _ = integrate(lag, none, np.array([0]))
+    >>> found, _ = append_integrators(lag, none, np.array([0]))
     >>> found.F.tolist(), found.H.tolist()
     ([[-2.0, 0.0], [1.0, 0.0]], [[0.0, 1.0]])
     """

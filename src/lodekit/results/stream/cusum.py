@@ -100,7 +100,7 @@ def average_run_length(threshold: float, reference: float) -> float:
 
     Examples
     --------
-    >>> round(run_length(4.0, 0.5))
+    >>> round(average_run_length(4.0, 0.5))
     335
     """
     nodes, weights = _gauss_legendre_rule()
@@ -158,7 +158,7 @@ def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array
 
     Examples
     --------
-    >>> sure, unsure = threshold_for(1e-3, 0.5), threshold_among(1e-3, 0.5, np.array([-0.1, 0.1]))
+    >>> sure, unsure = cusum_threshold(1e-3, 0.5), averaged_cusum_threshold(1e-3, 0.5, np.array([-0.1, 0.1]))
     >>> round(sure, 2), round(unsure, 2)
     (5.76, 5.87)
     """

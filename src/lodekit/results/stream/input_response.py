@@ -38,7 +38,7 @@ class TimeStepCache(Generic[T]):
 
     Examples
     --------
-    >>> squares = Remembered(lambda length: length**2)
+    >>> squares = TimeStepCache(lambda length: length**2)
     >>> squares.find(2.0, 1e-9), squares.find(2.0 + 1e-12, 1e-9)
     ((2.0, 4.0), (2.0, 4.0))
     """

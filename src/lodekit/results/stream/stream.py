@@ -266,8 +266,8 @@ class Stream:
         --------
         >>> import lodekit as lk
         >>> gp = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
-        >>> stream = gp.stream()
-        >>> found = stream.push(4.0, {"x": 0.02})
+        >>> start_stream = gp.stream()
+        >>> found = start_stream.push(4.0, {"x": 0.02})
         >>> abs(found["x"].predicted - 0.018) < 0.01
         True
         """
@@ -551,9 +551,9 @@ def start_stream(
     >>> y = np.where(t < 10, 0.0, 1 - np.exp(-(t - 10) / 5)) + 0.01 * np.sin(7 * t)
     >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
     >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
-    >>> stream = gp.stream()
-    >>> found = stream.push(40.0, {"y": 1.0}, inputs={"u": 0.0})
-    >>> abs(found["y"].score) < 3, bool(abs(stream.predict(45.0, "y")[0] - np.exp(-1)) < 0.02)
+    >>> start_stream = gp.stream()
+    >>> found = start_stream.push(40.0, {"y": 1.0}, inputs={"u": 0.0})
+    >>> abs(found["y"].score) < 3, bool(abs(start_stream.predict(45.0, "y")[0] - np.exp(-1)) < 0.02)
     (True, True)
     """
     if resume is not None and (fresh or record is not None):
