@@ -112,14 +112,7 @@ class VerificationError(LodekitError):
 
     @classmethod
     def unless(cls, holds: bool, statement: str) -> None:
-        """Raise an error that quotes a statement, unless it holds.
-
-        Parameters
-        ----------
-        holds : bool
-        statement : str
-            What should hold, to be read after "expected that".
-        """
+        """Raise an error that quotes a statement, unless it holds."""
         if not holds:
             raise cls(f"the exact check failed: expected that {statement}, and it does not hold")
 

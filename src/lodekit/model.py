@@ -59,13 +59,7 @@ R = TypeVar("R")
 
 
 def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a function over a fit as a method of an estimator, with the same documentation and all other arguments.
-
-    Parameters
-    ----------
-    function : callable
-        Its first argument is a `lodekit.results.fit.Fit`; the method takes `fit_` for it, so no docstring need describe it.
-    """
+    """Return a function over a fit as a method of an estimator, with the same documentation and all other arguments."""
 
     @wraps(function)
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -70,13 +70,8 @@ _ZERO_REAL_PART_BITS = 768
 class ModeFactor:
     """A factor of an invariant factor d_i, with its exact multiplicity there.
 
-    Parameters
-    ----------
-    polynomial : list of ring elements
-        Irreducible (square-free where square roots occur), as a canonical multiple.
-    multiplicity : int
-    mode_index : int
-        Which mode column it belongs to, counted from zero.
+    polynomial: Irreducible (square-free where square roots occur), as a canonical multiple.
+    mode_index: Which mode column it belongs to, counted from zero.
     """
 
     polynomial: Polynomial
@@ -108,20 +103,6 @@ def isolate_roots(
     The values are put in exactly and the result is factored, so multiplicities are exact. Every root is isolated by
     interval arithmetic and refined until its enclosure is far narrower than a float. Where a leading coefficient
     vanishes at the values, there are fewer roots than generically.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-        Of the coefficients.
-    polynomial : sequence of elements
-        The coefficients, lowest power first.
-    values : dict of str to Fraction, optional
-        The parameters that occur in the coefficients.
-
-    Returns
-    -------
-    list of (complex, int)
-        Sorted by real, then imaginary part; conjugate pairs are exact mirror images.
     """
     exact = dict(values or {})
     missing = [name for name in ring.parameters if name not in exact and _involves_parameter(ring, polynomial, name)]
@@ -226,15 +207,7 @@ def find_zero_channels(equations: Sequence[Vector]) -> list[int]:
 
 
 def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[tuple[Polynomial, int]]:
-    """Return irreducible polynomials with exponents: what the solutions of square equations are made of.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-        Without square roots and sines.
-    equations : sequence of vectors
-        In Popov form, as many as there are channels.
-    """
+    """Return irreducible polynomials with exponents: what the solutions of square equations are made of."""
     if ring.has_relations:
         raise AlgebraError("the exponents of systems with square roots need the whole decomposition")
     parts = factor(ring, _characteristic_polynomial(ring, equations))

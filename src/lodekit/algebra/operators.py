@@ -21,18 +21,11 @@ __all__ = ["OperatorMatrix", "element_to_sympy", "polynomial_to_sympy", "scalar_
 class OperatorMatrix:
     """An m x n matrix over K[d], kept as polynomials without fractions and one denominator a row.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-        Where the coefficients live.
-    rows : list of vectors
-        Numerators, m lists of n polynomials.
-    denominators : list of ring elements
-        One for each row, non-zero.
-    width : int
-        n, needed where there are no rows.
-    variable : str
-        What d is called where the matrix is shown or handed to SymPy.
+    ring: Where the coefficients live.
+    rows: Numerators, m lists of n polynomials.
+    denominators: One for each row, non-zero.
+    width: n, needed where there are no rows.
+    variable: What d is called where the matrix is shown or handed to SymPy.
     """
 
     ring: ScalarRing
@@ -50,21 +43,7 @@ class OperatorMatrix:
         variable: str = "d",
         denominators: Sequence[Element] = (),
     ) -> OperatorMatrix:
-        """Return the matrix with these rows, each in lowest terms with its denominator.
-
-        Parameters
-        ----------
-        ring : ScalarRing
-            Of the coefficients.
-        rows : sequence of vectors
-            Polynomials without fractions.
-        width : int
-            How many columns there are, even where there is no row.
-        variable : str
-            What d is called.
-        denominators : sequence of elements
-            One for each row; one where none is given.
-        """
+        """Return the matrix with these rows, each in lowest terms with its denominator."""
         below = list(denominators) or [ring.one] * len(rows)
         reduced = [_cancel_row_content(ring, row, bottom) for row, bottom in zip(rows, below, strict=True)]
         return cls(ring, [row for row, _ in reduced], [bottom for _, bottom in reduced], width, variable)
@@ -73,19 +52,7 @@ class OperatorMatrix:
     def from_scalars(
         cls, ring: ScalarRing, entries: Sequence[Sequence[Sequence[Scalar]]], width: int, variable: str = "d"
     ) -> OperatorMatrix:
-        """Return the matrix whose entries are given as field elements.
-
-        Parameters
-        ----------
-        ring : ScalarRing
-            Of the coefficients.
-        entries : rows of lists of Scalar
-            The coefficients of each entry, lowest power of d first.
-        width : int
-            How many columns there are, even where there is no row.
-        variable : str
-            What d is called.
-        """
+        """Return the matrix whose entries are given as field elements."""
         rows, denominators = [], []
         for entry_row in entries:
             common = ring.common_multiple(value.denominator for polynomial in entry_row for value in polynomial)

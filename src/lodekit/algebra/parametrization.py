@@ -86,16 +86,11 @@ __all__ = [
 class ModeColumn:
     """A finite-dimensional part of the solutions: f = C(d) p with d_i(d) p = 0.
 
-    Parameters
-    ----------
-    annihilator : polynomial
-        d_i, as a canonical multiple.
-    column : OperatorMatrix
-        C, n x 1, of lower degree than d_i.
-    observable : OperatorMatrix
-        The row g, 1 x n, that reads p off a solution: p = g(d) f. It cannot be influenced by the free functions.
-    correction : OperatorMatrix
-        The column, q x 1, by which the free functions change because C was reduced modulo the kernel.
+    annihilator: d_i, as a canonical multiple.
+    column: C, n x 1, of lower degree than d_i.
+    observable: The row g, 1 x n, that reads p off a solution: p = g(d) f. It cannot be influenced by the free
+        functions.
+    correction: The column, q x 1, by which the free functions change because C was reduced modulo the kernel.
     """
 
     annihilator: Polynomial
@@ -108,19 +103,12 @@ class ModeColumn:
 class Parametrization:
     """All solutions of A(d) f = 0, and only solutions.
 
-    Parameters
-    ----------
-    operator : OperatorMatrix
-        A.
-    equations : OperatorMatrix
-        The Popov form of A: the same solutions, without redundancy, the same however A was written.
-    free : OperatorMatrix
-        B, n x q: columns of a basis of the kernel, the minimal one unless another was chosen.
-    modes : tuple of ModeColumn
-        The autonomous part, empty for a controllable system. The d_i need not divide each other: what is decoupled in
-        the equations stays decoupled here.
-    chosen_observables : OperatorMatrix, optional
-        The rows X of a basis that somebody chose; None for the minimal basis.
+    operator: A.
+    equations: The Popov form of A: the same solutions, without redundancy, the same however A was written.
+    free: B, n x q: columns of a basis of the kernel, the minimal one unless another was chosen.
+    modes: The autonomous part, empty for a controllable system. The d_i need not divide each other: what is decoupled
+        in the equations stays decoupled here.
+    chosen_observables: The rows X of a basis that somebody chose; None for the minimal basis.
     """
 
     operator: OperatorMatrix
@@ -171,18 +159,7 @@ class Parametrization:
         return OperatorMatrix.from_vectors(ring, rows, len(operator.rows), operator.variable, contents)
 
     def verify(self) -> tuple[str, ...]:
-        """Return what was proved, after checking exactly that these are solutions, all of them, and none twice.
-
-        Returns
-        -------
-        tuple of str
-            What was proved.
-
-        Raises
-        ------
-        VerificationError
-            Naming the first statement that does not hold.
-        """
+        """Return what was proved, after checking exactly that these are solutions, all of them, and none twice."""
         unless = VerificationError.unless
         ring, variable = self.operator.ring, self.operator.variable
         unless(not (self.operator @ self.free).is_nonzero(), "A B = 0")
@@ -359,17 +336,7 @@ def invariant_factors(matrix: OperatorMatrix) -> list[Polynomial]:
 def change_basis_by_rows(
     parametrization: Parametrization, rows: OperatorMatrix, inverse: OperatorMatrix
 ) -> Parametrization:
-    """Return the parametrization whose free functions are read off a solution by given rows E: z = E(d) f.
-
-    Parameters
-    ----------
-    parametrization : Parametrization
-        With any basis B.
-    rows : OperatorMatrix
-        E, q x n.
-    inverse : OperatorMatrix
-        The inverse of E B, q x q.
-    """
+    """Return the parametrization whose free functions are read off a solution by given rows E: z = E(d) f."""
     free = parametrization.free @ inverse
     # A mode shares nothing with what was chosen: E C_i p = 0.
     modes = tuple(
@@ -382,17 +349,7 @@ def change_basis_by_rows(
 def change_basis_by_columns(
     parametrization: Parametrization, columns: OperatorMatrix, inverse: OperatorMatrix
 ) -> Parametrization:
-    """Return the parametrization with given free columns B W; the modes stay as they are.
-
-    Parameters
-    ----------
-    parametrization : Parametrization
-        With any basis B.
-    columns : OperatorMatrix
-        B W, n x q.
-    inverse : OperatorMatrix
-        The inverse of W, q x q.
-    """
+    """Return the parametrization with given free columns B W; the modes stay as they are."""
     return replace(parametrization, free=columns, chosen_observables=inverse @ parametrization.free_observables)
 
 
@@ -413,17 +370,7 @@ def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> lis
 def change_basis_by_transformation(
     parametrization: Parametrization, right: OperatorMatrix, inverse: OperatorMatrix, diagonal: Sequence[Polynomial]
 ) -> Parametrization:
-    """Return the parametrization by all of V: f = V h with d_i h_i = 0.
-
-    Parameters
-    ----------
-    parametrization : Parametrization
-        With any basis.
-    right, inverse : OperatorMatrix
-        V and its inverse.
-    diagonal : sequence of polynomials
-        The d_i, as `transformed_diagonal` returns them: free columns have none.
-    """
+    """Return the parametrization by all of V: f = V h with d_i h_i = 0."""
     free = [j for j, entry in enumerate(diagonal) if not entry]
     zero = OperatorMatrix.from_vectors(right.ring, [[[]] for _ in free], 1, right.variable)
     modes = tuple(
@@ -473,15 +420,7 @@ def exceptional_factors(parametrization: Parametrization) -> list[Element]:
 
 
 def singular_basis_factors(columns: OperatorMatrix, inverses: Iterable[OperatorMatrix]) -> list[Element]:
-    """Return the parameter factors at whose zeros chosen columns are no basis any more, tested at such zeros.
-
-    Parameters
-    ----------
-    columns : OperatorMatrix
-        Free columns, or a whole V: they fail where they are undefined, and where they have no left inverse.
-    inverses : iterable of OperatorMatrix
-        Matrices whose poles hold all such values: the inverse, among others.
-    """
+    """Return the parameter factors at whose zeros chosen columns are no basis any more, tested at such zeros."""
     rows = columns.transpose()
     return [
         factor for factor in _denominator_factors((columns, *inverses)) if _is_singular_at_zero(columns, rows, factor)

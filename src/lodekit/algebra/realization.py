@@ -33,11 +33,7 @@ ScalarMatrix = list[list[Scalar]]
 class Realization:
     """``x' = F x + G v``, ``g = H x + D v + D1 v'``, over a field.
 
-    Parameters
-    ----------
-    F, G, H, D, D1 : lists of lists of Scalar
-    state_operators : list of rows
-        Each state as operators on g and v, coefficients with the lowest power of d first.
+    state_operators: Each state as operators on g and v, coefficients with the lowest power of d first.
     """
 
     F: ScalarMatrix
@@ -52,15 +48,9 @@ class Realization:
 class LeftMatrixFraction:
     """``P(d) g + R(d) v = 0`` with P in Popov form.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-    n_outputs, n_inputs : int
-        How many functions there are in g and in v.
-    rows : dict of int to vector
-        P and R side by side, by the position in g whose highest derivative a row holds.
-    input_constraints : list of vectors
-        R of what holds for v alone, whatever g is.
+    n_outputs, n_inputs: How many functions there are in g and in v.
+    rows: P and R side by side, by the position in g whose highest derivative a row holds.
+    input_constraints: R of what holds for v alone, whatever g is.
     """
 
     ring: ScalarRing
@@ -179,13 +169,6 @@ def resolvent_fraction(
     Leverrier's algorithm: ``adj(d - F) = sum_k M_k d^(n-k)`` with ``M_1 = 1``, ``M_(k+1) = F M_k + c_(n-k)`` and the
     coefficients ``c_(n-k) = -tr(F M_k)/k`` of D, which is monic.
 
-    Parameters
-    ----------
-    F : list of lists of Scalar
-        n x n, with n above zero.
-    row, column : sequence of Scalar
-        n each.
-
     Examples
     --------
     >>> ring = ScalarRing(("a",))
@@ -220,15 +203,6 @@ def _trim_scalars(coefficients: list[Scalar]) -> list[Scalar]:
 
 def reduce_to_left_fraction(ring: ScalarRing, rows: Sequence[Vector], n_outputs: int) -> LeftMatrixFraction:
     """Return the equations with P in Popov form.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-        Of the coefficients.
-    rows : sequence of vectors
-        P and R side by side.
-    n_outputs : int
-        How many columns P has.
 
     Examples
     --------

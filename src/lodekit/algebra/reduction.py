@@ -205,21 +205,7 @@ def reduce_modulo_basis(
     *,
     excluded_pivot: int = -1,
 ) -> Vector:
-    """Return a multiple of the vector's remainder modulo a basis with distinct leading positions.
-
-    Parameters
-    ----------
-    ring : CoefficientRing
-        Of the coefficients.
-    vector : vector
-        What is reduced.
-    basis : dict of int to vector
-        By leading position.
-    shifts : sequence of int or None
-        Added to the degrees; a position with None is only carried along.
-    excluded_pivot : int
-        A leading position whose basis vector is not used (the vector's own).
-    """
+    """Return a multiple of the vector's remainder modulo a basis with distinct leading positions."""
     if isinstance(ring.one, fmpz) and not _is_flint_vector(vector):
         packed = {position: _to_flint(by) for position, by in basis.items()}
         return _from_flint(reduce_modulo_basis(ring, _to_flint(vector), packed, shifts, excluded_pivot=excluded_pivot))
@@ -242,15 +228,6 @@ def popov_basis(
 
     Every vector is the primitive multiple with a positive leading coefficient, so the result is unique: it depends on
     the module and the shifts alone (where nothing is carried, or nothing vanishes).
-
-    Parameters
-    ----------
-    ring : CoefficientRing
-        Of the coefficients.
-    vectors : iterable of vectors
-        What spans the module.
-    shifts : sequence of int or None
-        Added to the degrees; a position with None is only carried along.
     """
     if is_plain := isinstance(ring.one, fmpz):
         vectors = [_to_flint(vector) for vector in vectors]
@@ -273,17 +250,7 @@ def popov_basis(
 def kernel_and_image(
     ring: CoefficientRing, vectors: Sequence[Vector]
 ) -> tuple[list[Vector], list[Vector], list[Vector]]:
-    """Return the Popov basis of the module over `ring` that `vectors` span, with how it is combined from them.
-
-    Returns
-    -------
-    image : list of vectors
-        The Popov basis of the module that the given vectors span.
-    combinations : list of vectors
-        For each of them the coefficients of the given vectors, reduced modulo the kernel.
-    kernel : list of vectors
-        A minimal (Popov) basis of the relations among the given vectors; with `combinations` it is unimodular.
-    """
+    """Return the Popov basis of the module over `ring` that `vectors` span, with how it is combined from them."""
     if not vectors:
         return [], [], []
     width, count = len(vectors[0]), len(vectors)
@@ -304,13 +271,8 @@ class InputOutputPartitions:
     One such set is known, the first in order. In any other one, some channels of it are replaced by as many others, and
     whether they can be is a minor of the matrix that expresses the others by it: small where few are replaced.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-    equations : list of vectors
-        Independent.
-    width : int
-        How many channels there are.
+    equations: Independent.
+    width: How many channels there are.
     """
 
     ring: ScalarRing
@@ -342,13 +304,7 @@ class InputOutputPartitions:
         return self.width - len(self._row_echelon_form[1])
 
     def rank(self, channel_mask: int) -> int:
-        """Return how many of some channels can be chosen at once.
-
-        Parameters
-        ----------
-        channel_mask : int
-            The channels as bits: the lowest is the first channel.
-        """
+        """Return how many of some channels can be chosen at once."""
         prime, owners, rows = self._row_echelon_form
         mine = [owners[j] for j in owners if channel_mask >> j & 1]
         missing = [j for j in range(self.width) if j not in owners and not channel_mask >> j & 1]
@@ -389,14 +345,6 @@ def is_provably_left_prime(ring: ScalarRing, equations: Sequence[Vector], width:
 
     The determinants of the equations times random matrices are combinations of the maximal minors: where two of them
     have no common zero, the minors have none.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-    equations : sequence of vectors
-        Independent.
-    width : int
-        How many channels there are.
     """
     rank = len(equations)
     if not rank:

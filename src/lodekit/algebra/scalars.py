@@ -161,13 +161,8 @@ def format_rational(value: Fraction) -> str:
 class NamedConstant:
     """An irrational number known by name: ``pi``, ``sqrt(2)``, ``exp(1)``, ``cos(0.3)``, ``sin(pi/5)``.
 
-    Parameters
-    ----------
-    kind : {"pi", "sqrt", "exp", "cos", "sin"}
-    argument : Fraction
-        The rational argument (a prime for ``sqrt``); ignored for ``pi``.
-    is_multiple_of_pi : bool
-        Whether the argument is a multiple of pi.
+    argument: The rational argument (a prime for ``sqrt``); ignored for ``pi``.
+    is_multiple_of_pi: Whether the argument is a multiple of pi.
     """
 
     kind: str
@@ -231,12 +226,8 @@ copyreg.pickle(fmpz_mpoly, _pickle_element)
 class ScalarRing:
     """``Z[constants, parameters]`` modulo the squares of its square roots and sines.
 
-    Parameters
-    ----------
-    parameters : tuple of str
-        Names of the parameters; any text.
-    constants : tuple of Constant
-        A sine needs its cosine before it.
+    parameters: Names of the parameters; any text.
+    constants: A sine needs its cosine before it.
 
     Examples
     --------
@@ -464,12 +455,8 @@ def format_sum(terms: Iterable[tuple[Scalar, str]]) -> str:
 class Scalar:
     """An element of the field K, as a fraction in lowest terms with a positive, root-free denominator.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-        Whose fractions form the field.
-    numerator, denominator : element
-        Any elements of the ring; the denominator is one where it is None.
+    ring: Whose fractions form the field.
+    numerator, denominator: Any elements of the ring; the denominator is one where it is None.
 
     Examples
     --------
@@ -618,13 +605,6 @@ def evaluate_constant_function(ring: ScalarRing, function: str, argument: Scalar
     """Return a `function` at a number, the `argument`, in `ring`; None where such numbers have no named value.
 
     Numbers are rational, or rational multiples of pi (not for ``sqrt``).
-
-    Raises
-    ------
-    MissingConstantError
-        Where the ring must be extended first.
-    RelatedConstantsError
-        Where that would bring in a hidden relation.
     """
     rational = argument.as_fraction()
     if function == "sqrt":

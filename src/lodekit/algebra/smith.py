@@ -78,14 +78,9 @@ MAX_ELIMINATION_PRODUCTS = 10_000_000
 class DiagonalForm:
     """``[left; relations] A [right kernel] = [diag 0; 0 0]``, everything without fractions.
 
-    Parameters
-    ----------
-    left, relations : list of vectors
-        Rows that make A diagonal, and rows that make it vanish.
-    right, kernel : list of vectors
-        Columns that make A diagonal, and columns that A makes vanish.
-    diagonal : list of polynomials
-        What is left between `left` and `right`.
+    left, relations: Rows that make A diagonal, and rows that make it vanish.
+    right, kernel: Columns that make A diagonal, and columns that A makes vanish.
+    diagonal: What is left between `left` and `right`.
     """
 
     left: list[Vector]
@@ -97,14 +92,7 @@ class DiagonalForm:
 
 @dataclass(frozen=True)
 class PopovDecomposition:
-    """The stages for one matrix, given by rows of numerators.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-    rows : list of vectors
-    width : int
-    """
+    """The stages for one matrix, given by rows of numerators."""
 
     ring: ScalarRing
     rows: list[Vector]
@@ -355,14 +343,9 @@ class SmithForm:
     The exact matrices are `left`, `diagonal` and `right` (`OperatorMatrix`); `U`, `D`, `V` are the same for SymPy.
     `left_inverse` and `right_inverse` are witnesses that U and V are unimodular.
 
-    Parameters
-    ----------
-    operator : OperatorMatrix
-        A.
-    left, diagonal, right : OperatorMatrix
-        U, D and V, exact.
-    rank : int
-        How many entries of the diagonal are not zero.
+    operator: A.
+    left, diagonal, right: U, D and V, exact.
+    rank: How many entries of the diagonal are not zero.
 
     Examples
     --------
@@ -424,18 +407,7 @@ class SmithForm:
         return first.hstack(rest)
 
     def verify(self) -> tuple[str, ...]:
-        """Return what was proved, after checking the form exactly, by multiplication alone; no elimination is trusted.
-
-        Returns
-        -------
-        tuple of str
-            The identities that were proved.
-
-        Raises
-        ------
-        VerificationError
-            Naming the first identity that does not hold.
-        """
+        """Return what was proved, after checking the form exactly, by multiplication alone; no elimination is trusted."""
         height, width = self.operator.shape
         nonzero = sum(1 for i in range(min(height, width)) if self.diagonal.rows[i][i])
         VerificationError.unless(nonzero == self.rank, "the rank is the number of non-zero diagonal entries")

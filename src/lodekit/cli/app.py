@@ -117,19 +117,7 @@ def _options(
 def read_system(
     source: str, parameters: list[str] | dict[str, Parameter], channels: list[str], basis: list[str] | None = None
 ) -> System:
-    """Return a system from a system file, or from equations as text.
-
-    Parameters
-    ----------
-    source : str
-        The path of a system file, or equations.
-    parameters : list of str, or dict of str to Parameter
-        That go with equations; a system file has its own.
-    channels : list of str
-        The same of channels.
-    basis : list of str, optional
-        What the free functions are; goes before what a system file says.
-    """
+    """Return a system from a system file, or from equations as text."""
     is_there = is_system_file(source)
     if re.fullmatch(r"[\w.-]+", source) and not is_there:
         names = ", ".join(example.name for example in examples.examples())
@@ -165,15 +153,7 @@ def parse_names(options: list[str] | None) -> list[str]:
 
 
 def parse_parameter_options(source: str, param: list[str] | None, positive: list[str] | None) -> dict[str, Parameter]:
-    """Return the parameters that options name, in the order in which equations have them.
-
-    Parameters
-    ----------
-    source : str
-        The equations.
-    param, positive : list of str or None
-        What ``--param`` and ``--positive`` say.
-    """
+    """Return the parameters that options name, in the order in which equations have them."""
     above = parse_names(positive)
     found = parse_parameters([*parse_names(param), *(name for name in above if name not in parse_names(param))])
     known = {name: Parameter(positive=True) if name in above else own for name, own in found.items()}
@@ -223,14 +203,7 @@ def _exit_with_error(text: str, hint: str = "", code: int = 2) -> None:
 
 
 def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
-    """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas.
-
-    Parameters
-    ----------
-    options : sequence of str
-    option_name : str
-        The option, for messages.
-    """
+    """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas."""
     found: dict[str, float] = {}
     for name, value in parse_pairs(options, option_name, f"NAME=NUMBER, such as {option_name} tau=10").items():
         try:
@@ -245,16 +218,7 @@ def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
 
 
 def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict[str, str]:
-    """Return words by name from texts such as ``u=hold``, several in one text separated by commas.
-
-    Parameters
-    ----------
-    options : sequence of str
-    option_name : str
-        The option, for messages.
-    expected : str
-        What follows the option, for messages.
-    """
+    """Return words by name from texts such as ``u=hold``, several in one text separated by commas."""
     found: dict[str, str] = {}
     for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
         name, _, word = (part.strip() for part in text.partition("="))
@@ -274,21 +238,7 @@ def parse_horizon(text: str) -> int | str:
 def prediction_times(
     gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    start, stop : str or None
-        Numbers or dates.
-    count : int
-        How many times, evenly spaced.
-    at : Path or None
-        A file of times.
-    record : str or None
-        The record that is asked for; None for all.
-    """
+    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default."""
     names = gp.records_ if record is None else gp.fit_.for_record(record).record_names
     if at is not None:
         if start is not None or stop is not None:
@@ -332,13 +282,7 @@ def _read_times_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
 
 
 def write_output(text: str, out: Path | None) -> None:
-    """Write a result to a file, or to standard output.
-
-    Parameters
-    ----------
-    text : str
-    out : Path or None
-    """
+    """Write a result to a file, or to standard output."""
     if out is None:
         sys.stdout.write(text)
     else:

@@ -36,14 +36,9 @@ _BINARY_SIGNATURES = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")
 class TableRow:
     """One line of a table.
 
-    Parameters
-    ----------
-    line_number : int
-        Where it stands, counted from one.
-    time : float
-        In the unit of the model.
-    values, noise : dict of observable to float
-        NaN where something is missing.
+    line_number: Where it stands, counted from one.
+    time: In the unit of the model.
+    values, noise: NaN where something is missing.
     """
 
     line_number: int
@@ -56,25 +51,14 @@ class TableRow:
 class InvalidRow:
     """A line that could not be read.
 
-    Parameters
-    ----------
-    message : str
-        Which one, and why.
+    message: Which one, and why.
     """
 
     message: str
 
 
 def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
-    """Yield what a file holds, and what is added to it; empty pieces where nothing was added for a while.
-
-    Parameters
-    ----------
-    path : Path
-        A pipe with a name, such as that of ``<(command)`` in a shell, has an end of its own.
-    once : bool
-        Whether the end of the file is the end.
-    """
+    """Yield what a file holds, and what is added to it; empty pieces where nothing was added for a while."""
     with as_data_errors(), path.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             # Reading so much at once would wait for it.
@@ -113,17 +97,7 @@ def follow_pipe(pipe: IO[bytes]) -> Iterator[bytes]:
 def follow_rows(
     chunks: Iterator[bytes], where: str, make_options: Callable[[Sequence[str]], ReadOptions]
 ) -> Iterator[TableRow | InvalidRow | TableSchema | None]:
-    """Yield the plan of a table once it is known, then rows, and lines that could not be read; None between pieces.
-
-    Parameters
-    ----------
-    chunks : iterator of bytes
-        What `follow_file` or `follow_pipe` yield.
-    where : str
-        What the table is called in messages.
-    make_options : callable
-        What is asked of a table, given the names of its columns.
-    """
+    """Yield the plan of a table once it is known, then rows, and lines that could not be read; None between pieces."""
     rest, before, opened = b"", 0, None
     for piece in chunks:
         rest += piece

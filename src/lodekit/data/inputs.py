@@ -39,15 +39,9 @@ class InputSignal:
     leaves a held signal unchanged and is bridged by a linear one: in both cases it is dropped, and counted in
     `missing`.
 
-    Parameters
-    ----------
-    times : array-like, shape (k,)
-        Finite, ascending, no time twice.
-    values : array-like, shape (k,)
-        NaN where missing; one value at least is known.
-    kind : {"hold", "linear"}
-    missing : int
-        Samples that were dropped before; those without a value are added to it.
+    times: Finite, ascending, no time twice; (k,).
+    values: NaN where missing; one value at least is known; (k,).
+    missing: Samples that were dropped before; those without a value are added to it.
 
     Examples
     --------
@@ -94,12 +88,7 @@ class InputSignal:
         object.__setattr__(self, "missing", int(missing) + int((~known).sum()))
 
     def at(self, times: ArrayLike) -> Array:
-        """Return the signal at any times, in any order.
-
-        Parameters
-        ----------
-        times : array-like
-        """
+        """Return the signal at any times, in any order."""
         asked = np.asarray(times, dtype=float)
         if self.kind == "linear":
             return np.asarray(np.interp(asked, self.times, self.values))
@@ -107,12 +96,7 @@ class InputSignal:
         return np.asarray(self.values[np.maximum(place, 0)])
 
     def derivative_at(self, times: ArrayLike) -> Array:
-        """Return the derivative from the right at any times: zero where the signal is held.
-
-        Parameters
-        ----------
-        times : array-like
-        """
+        """Return the derivative from the right at any times: zero where the signal is held."""
         asked = np.asarray(times, dtype=float)
         if self.kind == "hold":
             return np.zeros(asked.shape)
@@ -121,10 +105,6 @@ class InputSignal:
 
     def changes(self, first: float, last: float) -> bool:
         """Return whether the signal changes between two times.
-
-        Parameters
-        ----------
-        first, last : float
 
         Examples
         --------
@@ -138,10 +118,6 @@ class InputSignal:
     def restricted_to(self, first: float, last: float) -> Self:
         """Return the signal with the samples that matter between two times.
 
-        Parameters
-        ----------
-        first, last : float
-
         Examples
         --------
         >>> InputSignal([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 7.0, 6.0, 5.0, 4.0, 3.0], "hold").between(2.5, 2.6).times
@@ -152,32 +128,16 @@ class InputSignal:
         return type(self)(self.times[start:stop], self.values[start:stop], self.kind)
 
     def with_hold_type(self, kind: str) -> Self:
-        """Return the same samples with something else between them.
-
-        Parameters
-        ----------
-        kind : {"hold", "linear"}
-        """
+        """Return the same samples with something else between them."""
         return self if kind == self.kind else type(self)(self.times, self.values, kind, self.missing)  # type: ignore[arg-type]
 
     def delayed(self, delay: float) -> Self:
-        """Return the same signal so much later: its value at t is that of this one at ``t - delay``.
-
-        Parameters
-        ----------
-        delay : float
-            In the unit of the times; negative for earlier.
-        """
+        """Return the same signal so much later: its value at t is that of this one at ``t - delay``."""
         return type(self)(self.times + float(delay), self.values, self.kind, self.missing)
 
 
 def inputs_to_arrays(inputs: Mapping[str, InputSignal]) -> tuple[list[dict[str, Any]], dict[str, Array]]:
-    """Return inputs as plain values and arrays, for a file.
-
-    Parameters
-    ----------
-    inputs : dict of str to InputSignal
-    """
+    """Return inputs as plain values and arrays, for a file."""
     packed, arrays = [], dict[str, Array]()
     for number, (name, signal) in enumerate(inputs.items()):
         packed.append({"name": name, "kind": signal.kind, "missing": signal.missing})
@@ -187,13 +147,6 @@ def inputs_to_arrays(inputs: Mapping[str, InputSignal]) -> tuple[list[dict[str, 
 
 def inputs_from_arrays(definitions: Iterable[Mapping[str, Any]], arrays: Mapping[str, Any]) -> dict[str, InputSignal]:
     """Return what `inputs_to_arrays` took apart.
-
-    Parameters
-    ----------
-    definitions : iterable of dict
-        Plain values.
-    arrays : dict of str to array
-        These and others.
 
     Examples
     --------
@@ -226,14 +179,9 @@ _DROPPED_BITS = 42
 class InputGap(NamedTuple):
     """A gap in the log of an input in which it moved, the one in which it moved most.
 
-    Parameters
-    ----------
-    start, stop : float
-        The times of the samples beside the gap.
-    value_before, value_after : float
-        Their values.
-    n_gaps : int
-        How many such gaps there are.
+    start, stop: The times of the samples beside the gap.
+    value_before, value_after: Their values.
+    n_gaps: How many such gaps there are.
     """
 
     start: float
@@ -244,15 +192,7 @@ class InputGap(NamedTuple):
 
 
 def is_logged_every_row(n_times: int, n_logged: int) -> bool:
-    """Return whether an input is logged row by row, and not written where it changes only.
-
-    Parameters
-    ----------
-    n_times : int
-        At how many times something was measured.
-    n_logged : int
-        At how many of them the input has a value.
-    """
+    """Return whether an input is logged row by row, and not written where it changes only."""
     return n_logged >= _MIN_LOGGED_SHARE * n_times
 
 
@@ -289,10 +229,7 @@ class _QuantileSketch:
 class InputGapDetector:
     """Looks at the samples of one input as they are read, and keeps those beside gaps.
 
-    Parameters
-    ----------
-    kind : {"hold", "linear"}
-        What the input does between its samples.
+    kind: What the input does between its samples.
 
     Examples
     --------
@@ -317,10 +254,7 @@ class InputGapDetector:
     def update(self, times: Array, values: Array) -> None:
         """Look at some samples.
 
-        Parameters
-        ----------
-        times, values : arrays, shape (n,)
-            In the order of time, each time once; none is missing.
+        Shapes: times, values (n,).
         """
         if not len(times):
             return

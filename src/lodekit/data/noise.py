@@ -42,17 +42,10 @@ MIN_NOISE_RATIO, MIN_NOISE_RATIO_OF_ZEROS = 1e-6, 1e-2
 class NoiseModel:
     """Which level of noise belongs to which observable.
 
-    Parameters
-    ----------
-    shared : bool
-        Whether all observables share one level; otherwise each has its own.
-    observables : tuple of str
-    learned : tuple of bool
-        Whether some of the noise of each observable is learned.
-    scales : array, shape (o,)
-        The units of the observables.
-    zero_observables : tuple of str
-        Observables that are zero throughout: no level of noise is too low for them.
+    shared: Whether all observables share one level; otherwise each has its own.
+    learned: Whether some of the noise of each observable is learned.
+    scales: The units of the observables; (o,).
+    zero_observables: Observables that are zero throughout: no level of noise is too low for them.
     """
 
     shared: bool
@@ -65,23 +58,13 @@ class NoiseModel:
     def from_statistics(cls, statistics: Sequence[ObservableStatistics], scales: Array, *, shared: bool) -> NoiseModel:
         """Return the noise of what was measured.
 
-        Parameters
-        ----------
-        statistics : sequence of Summary
-        scales : array, shape (o,)
-        shared : bool
+        Shapes: scales (o,).
         """
         names, learned = zip(*((item.observable, item.n_unknown_noise > 0) for item in statistics), strict=True)
         return cls(shared, names, learned, scales, tuple(item.observable for item in statistics if item.is_zero))
 
     def restricted_to(self, observables: Sequence[str]) -> NoiseModel:
-        """Return the noise of some of the observables.
-
-        Parameters
-        ----------
-        observables : sequence of str
-            Each is there.
-        """
+        """Return the noise of some of the observables."""
         if tuple(observables) == self.observables:
             return self
         where = [self.observables.index(name) for name in observables]
@@ -120,41 +103,15 @@ class NoiseModel:
         return len(self.level_scales) if any(self.learned) else 0
 
     def level_index(self, observable: int, *, learned: bool) -> int:
-        """Return the level of measurements of an observable; -1 where their noise is known.
-
-        Parameters
-        ----------
-        observable : int
-            Its number.
-        learned : bool
-            Whether the noise of these measurements is learned.
-        """
+        """Return the level of measurements of an observable; -1 where their noise is known."""
         return self.level_indices[observable] if learned else -1
 
     def precision(self, observable: int, levels: Array, *, learned: bool) -> float:
-        """Return what the weights of measurements are multiplied by: one over the learned variance, in scaled units.
-
-        Parameters
-        ----------
-        observable : int
-            The number of the observable.
-        levels : array
-            Standard deviations in the user's units.
-        learned : bool
-            Whether the noise is learned; known noise stands in the weights already.
-        """
+        """Return what the weights of measurements are multiplied by: one over the learned variance, in scaled units."""
         return 1.0 / self.variance(observable, levels) if learned else 1.0
 
     def variance(self, observable: int, levels: Array) -> float:
-        """Return the learned noise variance of an observable in scaled units.
-
-        Parameters
-        ----------
-        observable : int
-            Its number.
-        levels : array
-            Standard deviations in the user's units.
-        """
+        """Return the learned noise variance of an observable in scaled units."""
         return float((levels[self.level_indices[observable]] / self.scales[observable]) ** 2)
 
     def level_medians(self, values: Array) -> Array:
@@ -173,14 +130,7 @@ class NoiseModel:
         return {name: float(level) for name, learned, level in known if learned}
 
     def transfer_levels(self, old: NoiseModel, levels: Array) -> Array:
-        """Return learned levels of an earlier fit for these observables; new ones start at a tenth of their size.
-
-        Parameters
-        ----------
-        old : Noise
-        levels : array
-            Of the earlier fit.
-        """
+        """Return learned levels of an earlier fit for these observables; new ones start at a tenth of their size."""
         found = 0.1 * self.level_scales[: self.n_levels]
         known = dict(zip(old.observables, old.level_indices, strict=True))
         for name, group in zip(self.observables, self.level_indices, strict=True):
@@ -193,17 +143,11 @@ class NoiseModel:
 class MeasurementNoise:
     """The noise of every single measurement, in scaled units.
 
-    Parameters
-    ----------
-    level_index : int array, shape (n,)
-        The level of each measurement.
-    learned : bool array, shape (n,)
-    exact : bool array, shape (n,)
-        Whether a value is said to have no noise at all; `EXACT_NOISE_RATIO` is what it has.
-    known_variance : array, shape (n,)
-        Known variances; zero where noise is learned.
-    squared_scales : array, shape (n,)
-        The squares of the units of the measurements.
+    level_index: The level of each measurement; (n,).
+    learned: shape (n,)
+    exact: Whether a value is said to have no noise at all; `EXACT_NOISE_RATIO` is what it has; (n,).
+    known_variance: Known variances; zero where noise is learned; (n,).
+    squared_scales: The squares of the units of the measurements; (n,).
     """
 
     level_index: NDArray[np.intp]
@@ -214,14 +158,7 @@ class MeasurementNoise:
 
     @classmethod
     def from_series(cls, noise: NoiseModel, series: Sequence[TimeSeries]) -> MeasurementNoise:
-        """Return the noise of measurements in memory.
-
-        Parameters
-        ----------
-        noise : Noise
-        series : sequence of Series
-            One for each observable, in the order of the noise.
-        """
+        """Return the noise of measurements in memory."""
         counts = [len(item.times) for item in series]
         std, learned = (
             np.concatenate([item.std for item in series]),
@@ -234,12 +171,7 @@ class MeasurementNoise:
         return cls(group, learned, exact, np.where(exact, EXACT_NOISE_RATIO**2, known), units)
 
     def select(self, rows: slice) -> MeasurementNoise:
-        """Return the noise of some of the measurements.
-
-        Parameters
-        ----------
-        rows : slice
-        """
+        """Return the noise of some of the measurements."""
         return MeasurementNoise(*(part[rows] for part in vars(self).values()))
 
     @property
@@ -248,13 +180,7 @@ class MeasurementNoise:
         return len(self.level_index) > 0 and all(bool((part == part[0]).all()) for part in vars(self).values())
 
     def variance(self, levels: Array) -> Array:
-        """Return the noise variance of every measurement.
-
-        Parameters
-        ----------
-        levels : array
-            The learned standard deviations in the user's units; empty where none is learned.
-        """
+        """Return the noise variance of every measurement."""
         if not len(levels):
             return self.known_variance
         return self.known_variance + self.learned * levels[self.level_index] ** 2 / self.squared_scales
@@ -262,12 +188,7 @@ class MeasurementNoise:
     def level_gradient(self, variance_gradient: Array, levels: Array) -> Array:
         """Return derivatives in the logarithms of the levels, from those in the variances of the measurements.
 
-        Parameters
-        ----------
-        variance_gradient : array, shape (n,)
-            Derivatives in the variances.
-        levels : array
-            Standard deviations in the user's units.
+        Shapes: variance_gradient (n,).
         """
         if not len(levels):
             return np.zeros(0)
@@ -279,14 +200,9 @@ class MeasurementNoise:
 class NoiseSpecification:
     """What is known of the noise before a table is read.
 
-    Parameters
-    ----------
-    default_std : float or None
-        The standard deviation of observables that are not named.
-    std_by_observable : dict of observable to float or None
-        None where it is learned.
-    std_columns : dict of observable to str
-        The column with the standard deviations.
+    default_std: The standard deviation of observables that are not named.
+    std_by_observable: None where it is learned.
+    std_columns: The column with the standard deviations.
     """
 
     default_std: float | None = None
@@ -305,11 +221,6 @@ class NoiseSpecification:
 
 def parse_noise_std(noise_std: Any) -> NoiseSpecification:
     """Return known noise from a number, or from a dict of observable to number or column.
-
-    Parameters
-    ----------
-    noise_std : number, dict, or None
-        Zero makes values exact.
 
     Examples
     --------

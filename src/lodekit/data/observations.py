@@ -34,15 +34,10 @@ _MIN_DUPLICATE_SHARE = 0.4
 class TimeSeries:
     """The measurements of one observable.
 
-    Parameters
-    ----------
-    observable : str
-        A channel, or any linear differential expression of channels: ``f1'``, ``f1 - f2``.
-    times, values : arrays, shape (n,)
-    std : array, shape (n,)
-        Known standard deviations of the noise; NaN where it is to be learned, zero where the value is exact.
-    missing : int
-        How many values were missing, and are left out.
+    observable: A channel, or any linear differential expression of channels: ``f1'``, ``f1 - f2``.
+    times, values: shape (n,)
+    std: Known standard deviations of the noise; NaN where it is to be learned, zero where the value is exact; (n,).
+    missing: How many values were missing, and are left out.
     """
 
     observable: str
@@ -104,11 +99,6 @@ class TimeSeries:
 def concatenate_series(parts: Sequence[TimeSeries]) -> TimeSeries:
     """Return several series of one observable as one, each behind the one before, whatever their times.
 
-    Parameters
-    ----------
-    parts : sequence of Series
-        One at least.
-
     Examples
     --------
     >>> one = TimeSeries("x", np.array([0.0]), np.array([5.0]), np.zeros(1), missing=2)
@@ -136,14 +126,6 @@ def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) 
     """Return the samples of an input, and what they are called; None where there are none.
 
     Averages serve where there are no samples: then it was held over each interval.
-
-    Parameters
-    ----------
-    series : sequence of Series
-    name : str
-        The input.
-    hold_type : {"hold", "linear"}
-        What it does between samples; averages do not tell lines.
 
     Examples
     --------
@@ -325,15 +307,7 @@ def _make_series(observable: str, times: ArrayLike, values: ArrayLike, std: Arra
 def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None) -> Observations:
     """Return observations from the forms that `fit` accepts.
 
-    Parameters
-    ----------
-    channels : sequence of str
-        The order of the columns of an array.
-    t : array-like, shape (n,), or Observations
-    Y : array-like (n, channels), or dict of observable to array
-        NaN for missing. DataFrames are made dicts before they come here.
-    noise_std : number, dict of observable to number or array, or array like Y, optional
-        Known standard deviation of the noise.
+    Shapes: t (n,).
     """
     if isinstance(t, Observations):
         if Y is not None or noise_std is not None:

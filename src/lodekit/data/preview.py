@@ -48,10 +48,7 @@ _MIN_ZERO_SHARE, _MIN_ZERO_RUNS, _MIN_ZERO_RUN_ROWS, _MIN_ACTIVE_MEDIAN_SHARE = 
 def looks_like_input(values: Array) -> bool:
     """Return whether a series looks like one that somebody set: held between jumps, or switched between two levels.
 
-    Parameters
-    ----------
-    values : array, shape (n,)
-        Measurements in the order of time, none missing.
+    Shapes: values (n,).
 
     Examples
     --------
@@ -64,10 +61,7 @@ def looks_like_input(values: Array) -> bool:
 def describe_steps(values: Array) -> str:
     """Return what makes a series look as if somebody had set it, in words; empty where nothing does.
 
-    Parameters
-    ----------
-    values : array, shape (n,)
-        Measurements in the order of time, none missing.
+    Shapes: values (n,).
 
     Examples
     --------
@@ -94,10 +88,7 @@ def describe_steps(values: Array) -> str:
 def describe_off_periods(values: Array) -> str:
     """Return, in words, that a series is often switched off, as powers, flows and sunshine are; empty where it is not.
 
-    Parameters
-    ----------
-    values : array, shape (n,)
-        Measurements in the order of time, none missing.
+    Shapes: values (n,).
 
     Examples
     --------
@@ -183,18 +174,11 @@ def _describe_hold_length(count: int, jumps: int) -> str:
 class ColumnPreview:
     """What one column holds.
 
-    Parameters
-    ----------
-    name : str
-        As the file has it; a number where there is no header.
-    number : int
-        Counted from one.
-    unit : str
-        As the name tells it; empty where it does not.
-    input_evidence : str
-        What makes it look as if somebody had set it, in words; empty where nothing does.
-    is_constant : bool
-        Whether all its values are the same.
+    name: As the file has it; a number where there is no header.
+    number: Counted from one.
+    unit: As the name tells it; empty where it does not.
+    input_evidence: What makes it look as if somebody had set it, in words; empty where nothing does.
+    is_constant: Whether all its values are the same.
     """
 
     name: str
@@ -208,24 +192,14 @@ class ColumnPreview:
 class TablePreview:
     """What a table holds.
 
-    Parameters
-    ----------
-    names : tuple of str
-        All columns.
-    columns : tuple of Column
-        Those of numbers that are no times.
-    time : Column or None
-        None where no column can be the time.
-    time_reason : str
-        What tells that it is the time, in words.
-    has_header : bool
-        Whether columns have names of their own.
-    n_rows : int
-        How many rows were looked at.
-    record_column : str
-        A column that changes where times start anew; empty where none does.
-    skipped_columns : dict of str to str
-        Other columns, and what they hold.
+    names: All columns.
+    columns: Those of numbers that are no times.
+    time: None where no column can be the time.
+    time_reason: What tells that it is the time, in words.
+    has_header: Whether columns have names of their own.
+    n_rows: How many rows were looked at.
+    record_column: A column that changes where times start anew; empty where none does.
+    skipped_columns: Other columns, and what they hold.
     """
 
     names: tuple[str, ...]
@@ -240,13 +214,6 @@ class TablePreview:
 
 def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
     r"""Return what the first rows of a file tell about its columns; the first half a million or so.
-
-    Parameters
-    ----------
-    path : str or Path
-        CSV and its relatives, or Parquet.
-    header : bool, optional
-        Whether a text file starts with the names of its columns; found out by default.
 
     Examples
     --------

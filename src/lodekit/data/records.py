@@ -65,19 +65,10 @@ MIN_DIFFERENCE_ROWS, _MAX_DIFFERENCE_ROWS = 8, 1 << 16
 class ObservableStatistics:
     """What is known of an observable before any model: its size, its mean, and how many measurements there are.
 
-    Parameters
-    ----------
-    observable : str
-    scale : float
-        The unit it is measured in inside: its spread, or its size where it does not change.
-    mean, std : float
-    count : int
-    n_unknown_noise : int
-        How many measurements have noise that is learned.
-    known_noise : float
-        The root mean square of its known noise; NaN where none is known.
-    has_exact_values : bool
-        Whether a value other than zero has no noise at all.
+    scale: The unit it is measured in inside: its spread, or its size where it does not change.
+    n_unknown_noise: How many measurements have noise that is learned.
+    known_noise: The root mean square of its known noise; NaN where none is known.
+    has_exact_values: Whether a value other than zero has no noise at all.
     """
 
     observable: str
@@ -112,16 +103,10 @@ def merge_observations(observations: Observations) -> list[TimeSeries]:
 class Measurements:
     """Measurements in memory, or sums over them.
 
-    Parameters
-    ----------
-    series : list of Series
-        One for each observable, ordered by time; empty where there are only sums.
-    sufficient_statistics : Statistics or None
-        Sums over measurements that are not in memory.
-    inputs : dict of str to InputSignal
-        Channels that are known for all times, by name; they are no measurements.
-    stored_rows : Spooled or None
-        Where there are only sums, the rows that these are over, if they can be read again.
+    series: One for each observable, ordered by time; empty where there are only sums.
+    sufficient_statistics: Sums over measurements that are not in memory.
+    inputs: Channels that are known for all times, by name; they are no measurements.
+    stored_rows: Where there are only sums, the rows that these are over, if they can be read again.
     """
 
     series: Sequence[TimeSeries] = ()
@@ -149,28 +134,14 @@ class Measurements:
         )
 
     def merge_inputs(self, other: Measurements) -> dict[str, InputSignal]:
-        """Return the inputs with the samples that other measurements add to them.
-
-        Parameters
-        ----------
-        other : Measurements
-            Of the same record.
-        """
+        """Return the inputs with the samples that other measurements add to them."""
         inputs = dict(self.inputs)
         for name, more in other.inputs.items():
             inputs[name] = _merge_input_samples(name, inputs[name], more) if name in inputs else more
         return inputs
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
-        """Return the measurements with some channels taken for known: their samples become inputs.
-
-        Parameters
-        ----------
-        hold_types : dict of str to {"hold", "linear"}
-            What each input does between its samples.
-        required : bool
-            Whether each of them needs samples.
-        """
+        """Return the measurements with some channels taken for known: their samples become inputs."""
         new = {name: kind for name, kind in hold_types.items() if name not in self.inputs}
         inputs = {
             name: self.inputs[name].with_hold_type(kind) for name, kind in hold_types.items() if name in self.inputs
@@ -294,13 +265,7 @@ class Measurements:
         return any(item.is_exact.any() for item in self.series)
 
     def require_all_rows(self, what: str) -> None:
-        """Raise where most rows were left out when a model was saved.
-
-        Parameters
-        ----------
-        what : str
-            What needs them.
-        """
+        """Raise where most rows were left out when a model was saved."""
         if self.stored_rows is not None and self.stored_rows.truncated is not None:
             raise DataError(
                 f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
@@ -380,12 +345,7 @@ def estimate_noise_std(values: Array) -> float:
 
 
 def natural_scale(std: float, max_abs: float) -> float:
-    """Return the unit of an observable: its spread, or its size where it does not change.
-
-    Parameters
-    ----------
-    std, max_abs : float
-    """
+    """Return the unit of an observable: its spread, or its size where it does not change."""
     return std if std > 1e-12 * max_abs and std > 0 else max_abs or 1.0
 
 
@@ -441,13 +401,7 @@ def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
 
 
 def typical_known_noise(statistics: Sequence[ObservableStatistics], observable: str) -> float:
-    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is.
-
-    Parameters
-    ----------
-    statistics : sequence of Summary
-    observable : str
-    """
+    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is."""
     own = [item.known_noise for item in statistics if item.observable == observable and not np.isnan(item.known_noise)]
     every = own or [item.known_noise for item in statistics if not np.isnan(item.known_noise)]
     return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan
@@ -461,11 +415,6 @@ def check_no_overlap(old: Measurements, new: Measurements) -> None:
     """Raise where new measurements of an observable lie among old ones: another record, or the same data once more.
 
     Other observables may be measured at the same times, and times without measurements may be filled in.
-
-    Parameters
-    ----------
-    old, new : Measurements
-        Where only sums are kept, averages over small parts of their window tell when something was measured.
 
     Examples
     --------
@@ -509,12 +458,7 @@ def check_consistent_exact_values(series: Sequence[TimeSeries]) -> None:
 def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.float64]) -> None:
     """Raise where curves miss exact values, which then contradict each other or the equations.
 
-    Parameters
-    ----------
-    times : array, shape (m,)
-        Of the exact values, in the user's units.
-    residuals : array, shape (m,)
-        By how much the curves miss them, in units of their observables.
+    Shapes: times (m,), residuals (m,).
 
     Examples
     --------
@@ -533,14 +477,7 @@ def check_exact_fit(
 ) -> None:
     """Raise where curves do not meet exact values, which then contradict each other or the equations.
 
-    Parameters
-    ----------
-    series : sequence of Series
-        The measurements of each observable.
-    scales : array, shape (o,)
-        Their units.
-    curves : sequence of arrays
-        The curve of each observable at its measurements, in these units.
+    Shapes: scales (o,).
     """
     for item, scale, curve in zip(series, scales, curves, strict=True):
         exact = item.is_exact
@@ -556,11 +493,6 @@ class Record:
     """The measurements of one run of a system.
 
     Its functions and its initial state are its own. Times of different records mean nothing to each other.
-
-    Parameters
-    ----------
-    name : str
-    measurements : Measurements
     """
 
     name: str
@@ -571,14 +503,9 @@ class Record:
 class RecordSet(Measurements):
     """All records of a fit together: what can be counted over all of them. They have no course of time in common.
 
-    Parameters
-    ----------
-    series, sums, spooled
-        Empty: every record has its own.
-    inputs : dict of str to InputSignal
-        Those of the first record: which channels are known, and what they do between samples, is the same in all.
-    records : tuple of Record
-        Two or more, of different names.
+    series, sums, spooled: Empty: every record has its own.
+    inputs: Those of the first record: which channels are known, and what they do between samples, is the same in all.
+    records: Two or more, of different names.
 
     Examples
     --------
@@ -607,13 +534,7 @@ class RecordSet(Measurements):
         return cls(inputs=first, records=tuple(records))
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
-        """Return all records with some channels taken for known, each with its own samples.
-
-        Parameters
-        ----------
-        kinds, required
-            As for one record.
-        """
+        """Return all records with some channels taken for known, each with its own samples."""
         made = []
         for record in self.records:
             try:
@@ -752,15 +673,7 @@ def list_measurements(measurements: Measurements) -> list[Measurements]:
 
 
 def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measurements:
-    """Return measurements with an empty series for what was not measured, so that all records look alike.
-
-    Parameters
-    ----------
-    measurements : Measurements
-        Of one record.
-    names : sequence of str
-        All observables, in order; those of the record are among them.
-    """
+    """Return measurements with an empty series for what was not measured, so that all records look alike."""
     if measurements.names == tuple(names) or measurements.sufficient_statistics is not None:
         return measurements
     own = {item.observable: item for item in measurements.series}
@@ -769,12 +682,7 @@ def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measu
 
 
 def describe_records(records: Sequence[Record]) -> list[str]:
-    """Return how many records there are, and what they are called; nothing where there is one.
-
-    Parameters
-    ----------
-    records : sequence of Record
-    """
+    """Return how many records there are, and what they are called; nothing where there is one."""
     if len(records) < 2:
         return []
     names = _format_record_names([record.name for record in records])
@@ -788,13 +696,6 @@ def _format_record_names(names: Sequence[str]) -> str:
 
 def find_record_index(names: Sequence[str], record: object) -> int:
     """Return which record is meant: by its name, or by its number counted from zero where no name is a number.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of all records.
-    record : str, int or None
-        What was asked for; None stands for the only one.
 
     Examples
     --------
@@ -823,13 +724,6 @@ _DECIMATION_CHUNK_ROWS = 100_000
 
 def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
     """Return every k-th measurement of each observable, under inputs that are averages over as many samples.
-
-    Parameters
-    ----------
-    measurements : Measurements
-        In memory, or rows on disk.
-    n_rows : int
-        About how many are left of the longest.
 
     Examples
     --------
@@ -883,15 +777,7 @@ def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:
 
 
 def most_active_segment(measurements: Measurements, n_rows: int) -> Measurements:
-    """Return the piece of a record in which inputs change most, with the inputs there; without inputs, measurements.
-
-    Parameters
-    ----------
-    measurements : Measurements
-        In memory, or rows on disk.
-    n_rows : int
-        About how many measurements of the longest observable the piece has.
-    """
+    """Return the piece of a record in which inputs change most, with the inputs there; without inputs, measurements."""
     if measurements.stored_rows is not None:
         return _most_active_rows(measurements, measurements.stored_rows.store, n_rows)
     longest = max(measurements.series, key=lambda item: len(item.times)).times
@@ -951,12 +837,8 @@ _MIN_SCALE, _MAX_SCALE = 1e-100, 1e100
 class Scaling:
     """The unit of time with its origin, and the unit of each observable.
 
-    Parameters
-    ----------
-    start, time_scale : float
-        Time zero and the unit of time of the scaled problem, in the user's time.
-    scales : array, shape (o,)
-        The units of the observables, in the user's.
+    start, time_scale: Time zero and the unit of time of the scaled problem, in the user's time.
+    scales: The units of the observables, in the user's; (o,).
 
     Examples
     --------
@@ -973,16 +855,7 @@ class Scaling:
     def from_measurements(
         cls, measurements: Measurements, *, time: Scaling | None = None, scales: Mapping[str, float] | None = None
     ) -> Scaling:
-        """Return the units that measurements suggest.
-
-        Parameters
-        ----------
-        measurements : Measurements
-        time : Units, optional
-            Whose unit of time is kept, from an earlier fit.
-        scales : dict of str to float, optional
-            Units of observables that are kept, from an earlier fit.
-        """
+        """Return the units that measurements suggest."""
         start, stop = measurements.window
         kept = scales or {}
         own = np.array([kept.get(item.observable, item.scale) for item in measurements.observable_statistics])
@@ -1009,11 +882,5 @@ class Scaling:
         return scaled * self.time_scale
 
     def log_jacobian(self, counts: Sequence[int]) -> float:
-        """Return what is added to a log density in scaled units to have it in the user's.
-
-        Parameters
-        ----------
-        counts : sequence of int
-            How many measurements there are of each observable.
-        """
+        """Return what is added to a log density in scaled units to have it in the user's."""
         return -sum(count * float(np.log(scale)) for count, scale in zip(counts, self.scales, strict=True))

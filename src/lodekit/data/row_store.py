@@ -57,24 +57,14 @@ class RowBlock(Protocol):
 class OutOfCoreRows:
     """Rows that can be read again; they are put on disk as plain numbers when somebody needs them.
 
-    Parameters
-    ----------
-    names : tuple of str
-        What was measured.
-    known_noise : dict of str to float
-        Known standard deviations that are the same for all rows.
-    noise_columns : tuple of str
-        Observables whose known standard deviations stand in the rows.
-    read_blocks : function
-        Returns the rows, in blocks.
-    existing_store : Spool, optional
-        The rows, where they are on disk already.
-    window : (float, float), optional
-        The first and the last time at which one of these was measured; that of all columns otherwise.
-    input_statistics : dict of str to Spread
-        What is known of the samples of inputs, which were columns of these rows.
-    truncated : LeftOut, optional
-        Where these are the end of longer rows: what is known of those before them.
+    names: What was measured.
+    known_noise: Known standard deviations that are the same for all rows.
+    noise_columns: Observables whose known standard deviations stand in the rows.
+    read_blocks: Returns the rows, in blocks.
+    existing_store: The rows, where they are on disk already.
+    window: The first and the last time at which one of these was measured; that of all columns otherwise.
+    input_statistics: What is known of the samples of inputs, which were columns of these rows.
+    truncated: Where these are the end of longer rows: what is known of those before them.
     """
 
     names: tuple[str, ...]
@@ -97,16 +87,10 @@ class OutOfCoreRows:
 class InputSampleStatistics(NamedTuple):
     """What is known of the samples of an input.
 
-    Parameters
-    ----------
-    n_samples : int
-        How many there are.
-    mean, std : float
-        Mean and deviation.
-    max_abs : float
-        Of all absolute values.
-    gap : Moved, optional
-        A gap in its log in which it moved.
+    n_samples: How many there are.
+    mean, std: Mean and deviation.
+    max_abs: Of all absolute values.
+    gap: A gap in its log in which it moved.
     """
 
     n_samples: int
@@ -119,16 +103,10 @@ class InputSampleStatistics(NamedTuple):
 class FilterCheckpoint(NamedTuple):
     """What rows that were left out say at some values of all that is learned.
 
-    Parameters
-    ----------
-    log_parameters : array
-        These values.
-    log_evidence, error : float
-        The log evidence of the rows, and about how large an error rounding makes in it.
-    mean, covariance_root : arrays, shapes (s, 1) and (s, s)
-        Of the states after them, and of their covariance.
-    response : array, shape (q,)
-        The states of the response to known inputs there.
+    log_parameters: These values.
+    log_evidence, error: The log evidence of the rows, and about how large an error rounding makes in it.
+    mean, covariance_root: Of the states after them, and of their covariance; (s, 1) and (s, s).
+    response: The states of the response to known inputs there; (q,).
     """
 
     log_parameters: Array
@@ -142,14 +120,9 @@ class FilterCheckpoint(NamedTuple):
 class TruncatedHistory(NamedTuple):
     """What is known of rows before others.
 
-    Parameters
-    ----------
-    n_measurements : int
-        How many measurements there were.
-    times, counts : arrays, shape (k,)
-        Some times of all rows, and for how many each stands.
-    checkpoints : tuple of Head
-        What they say, at what was learned and beside that.
+    n_measurements: How many measurements there were.
+    times, counts: Some times of all rows, and for how many each stands; (k,).
+    checkpoints: What they say, at what was learned and beside that.
     """
 
     n_measurements: int
@@ -184,20 +157,12 @@ class RowStore:
 
     Rows of one time that have different columns are one row, as they are in memory.
 
-    Parameters
-    ----------
-    names : tuple of str
-        What was measured.
-    columns : tuple of str
-        The columns of the file, these among them.
-    known_noise : dict of str to float
-        Known standard deviations that are the same for all rows.
-    noise_columns : tuple of str
-        Observables whose known standard deviations stand in the file.
-    n_rows : int
-        How many rows there are.
-    min_step : float
-        The least time between two rows that differ in it; infinite where there are no two.
+    names: What was measured.
+    columns: The columns of the file, these among them.
+    known_noise: Known standard deviations that are the same for all rows.
+    noise_columns: Observables whose known standard deviations stand in the file.
+    n_rows: How many rows there are.
+    min_step: The least time between two rows that differ in it; infinite where there are no two.
     """
 
     names: tuple[str, ...]
@@ -220,17 +185,6 @@ class RowStore:
 
         They take eight bytes for the time, each observable and each column of deviations of noise. The folder is where
         the environment variable TMPDIR says.
-
-        Parameters
-        ----------
-        names : sequence of str
-            What was measured.
-        blocks : iterable of SpoolBlock
-            In the order of time.
-        known_noise : dict of str to float, optional
-            Known standard deviations that are the same for all rows.
-        noise_columns : sequence of str
-            Observables whose known standard deviations stand in the blocks.
 
         Examples
         --------
@@ -280,13 +234,7 @@ class RowStore:
         return 1 + len(self.columns) + len(self.noise_columns)
 
     def read_array(self, first: int, last: int) -> Array:
-        """Return some rows as they are: times, all columns, and those of noise.
-
-        Parameters
-        ----------
-        first, last : int
-            As in `read`.
-        """
+        """Return some rows as they are: times, all columns, and those of noise."""
         count = max(0, min(last, self.n_rows) - first)
         try:
             found = np.fromfile(
@@ -304,15 +252,7 @@ class RowStore:
         return found.reshape(count, self._width)
 
     def read_series(self, first: int, last: int, step: int = 1) -> list[TimeSeries]:
-        """Return the measurements of some rows, one series for each observable.
-
-        Parameters
-        ----------
-        first, last : int
-            From which row to which one, the last one not included.
-        step : int
-            Take each so many rows.
-        """
+        """Return the measurements of some rows, one series for each observable."""
         rows, found = self.read_array(first, last)[::step], []
         times = rows[:, 0]
         for name in self.names:
@@ -325,15 +265,7 @@ class RowStore:
         return found
 
     def select_columns(self, names: Sequence[str], chunk_rows: int) -> RowStore:
-        """Return the rows in which one of some columns has a value, in a file of their own where these are fewer.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that were measured.
-        chunk_rows : int
-            How many rows are read at the same time.
-        """
+        """Return the rows in which one of some columns has a value, in a file of their own where these are fewer."""
         own, firsts = replace(self, names=tuple(names)), range(0, self.n_rows, chunk_rows)
         places = [1 + self.columns.index(name) for name in names]
         there = sum(int((~np.isnan(self.read_array(k, k + chunk_rows)[:, places]).all(axis=1)).sum()) for k in firsts)
@@ -377,12 +309,7 @@ def _append_rows(rows: Array, file: IO[bytes]) -> int:
 def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> Array:
     """Return as few rows as hold all values: the k-th value of a column at some time is in the k-th row of that time.
 
-    Parameters
-    ----------
-    rows : array, shape (n, c)
-        In the order of time, each with some value.
-    pairs : sequence of (int, int)
-        The columns of values, each with that of its noise; zero where it has none.
+    Shapes: rows (n, c).
 
     Examples
     --------
@@ -429,24 +356,13 @@ _MAX_INPUT_SAMPLES = 20_000_000
 class _InputSampleCollector:
     """The samples of one input, as they are read.
 
-    Parameters
-    ----------
-    name : str
-    kind : {"hold", "linear"}
-    parts : list of (array, array)
-        Times and values of the samples that are kept, block by block.
-    n_samples, n_missing, n_kept : int
-        How many samples there were, how many without a value, and how many are kept.
-    sums : list of two floats
-        Of the values less the reference, and of their squares.
-    reference : float
-        The first value: a large offset does not cost digits then.
-    max_abs : float
-        Of all absolute values.
-    last : (float, float), optional
-        Time and value of the last sample so far, kept or not.
-    n_measured, n_logged : int
-        At how many times something was measured, and the input has a value as well.
+    parts: Times and values of the samples that are kept, block by block.
+    n_samples, n_missing, n_kept: How many samples there were, how many without a value, and how many are kept.
+    sums: Of the values less the reference, and of their squares.
+    reference: The first value: a large offset does not cost digits then.
+    max_abs: Of all absolute values.
+    last: Time and value of the last sample so far, kept or not.
+    n_measured, n_logged: At how many times something was measured, and the input has a value as well.
     """
 
     name: str
@@ -470,12 +386,7 @@ class _InputSampleCollector:
     def update(self, times: Array, values: Array, measured: NDArray[np.bool_]) -> None:
         """Add some samples, in the order of time; keep those that change something.
 
-        Parameters
-        ----------
-        times, values : arrays, shape (n,)
-            NaN where a value is missing.
-        measured : array of bool, shape (n,)
-            Whether a row has a value of something that is no input.
+        Shapes: times, values (n,), measured (n,).
         """
         there = ~np.isnan(values)
         # Rows of one time count once; those in two blocks, of which there are few, twice.
@@ -547,13 +458,6 @@ def extract_inputs(
 
     Of a held input only samples at which it changes are kept; of one that is linear between its samples, all but those
     within stretches in which it does not change.
-
-    Parameters
-    ----------
-    spooled : Spooled
-        All rows.
-    hold_types : dict of str to {"hold", "linear"}
-        The inputs, which have columns.
 
     Examples
     --------

@@ -91,39 +91,22 @@ __all__ = [
 class ReadOptions:
     """What is asked of tables.
 
-    Parameters
-    ----------
-    channels : sequence of str
-        The channels of the system.
-    noise : KnownNoise
-    time : str, optional
-        The column of the time in a table; by default the one called t, time, timestamp, date or the like.
-    columns : dict of observable to column, optional
-        For columns of tables with other names: a name, or a number counted from one (the label itself where a DataFrame
-        calls its columns by numbers). ``t`` is the time, ``std(f1)`` the known noise of f1.
-    recalled : dict of str to str
-        Where files before these had them; what is asked for goes before, and what is not there does no harm.
-    header : bool, optional
-        Whether text files start with the names of their columns; found out by default.
-    dt : float, optional
-        The time between two rows of a table without a time; the first row is at zero.
-    records : str, optional
-        The column that says which record a line belongs to: a name, or a number counted from one.
-    since : datetime, optional
-        The date that is time zero; by default that of the first record of the first table.
-    units : dict of str to str
-        The units of channels and of the time ``t`` in the model: columns with another unit in their names are
+    channels: The channels of the system.
+    time: The column of the time in a table; by default the one called t, time, timestamp, date or the like.
+    columns: For columns of tables with other names: a name, or a number counted from one (the label itself where a
+        DataFrame calls its columns by numbers). ``t`` is the time, ``std(f1)`` the known noise of f1.
+    recalled: Where files before these had them; what is asked for goes before, and what is not there does no harm.
+    header: Whether text files start with the names of their columns; found out by default.
+    dt: The time between two rows of a table without a time; the first row is at zero.
+    records: The column that says which record a line belongs to: a name, or a number counted from one.
+    since: The date that is time zero; by default that of the first record of the first table.
+    units: The units of channels and of the time ``t`` in the model: columns with another unit in their names are
         converted, or refused.
-    window : (first, last)
-        Times, as numbers or dates; others are left out. None stands for no limit.
-    in_shell : bool
-        Whether messages speak of options of the command line, and not of arguments in Python.
-    never : sequence of str
-        Channels that are never measured, such as disturbances: nobody misses a column for them.
-    check : callable, optional
-        Called with the names of observables before large files are read; raises where they make no sense.
-    check_units : callable, optional
-        Called with units that the names of columns tell; raises where they make no sense.
+    window: Times, as numbers or dates; others are left out. None stands for no limit.
+    in_shell: Whether messages speak of options of the command line, and not of arguments in Python.
+    never: Channels that are never measured, such as disturbances: nobody misses a column for them.
+    check: Called with the names of observables before large files are read; raises where they make no sense.
+    check_units: Called with units that the names of columns tell; raises where they make no sense.
     """
 
     channels: Sequence[str]
@@ -164,14 +147,7 @@ class ReadOptions:
 
 
 def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tuple[list[TableSchema], dict[str, str]]:
-    """Return a plan for each table, and the units that their columns tell.
-
-    Parameters
-    ----------
-    tables : dict of str to TableSource
-        By the names they have in messages.
-    options : Request
-    """
+    """Return a plan for each table, and the units that their columns tell."""
     plans = []
     for (where, table), own in zip(tables.items(), _resolve_all_columns(tables, options), strict=True):
         known = {name: options.noise.known_std(name) for name in own.values if name not in own.noise}
@@ -291,17 +267,7 @@ def _infer_units(plans: Sequence[TableSchema], declared: Mapping[str, str]) -> t
 def check_time_order(
     schemas: Sequence[TableSchema], orders: Sequence[TimeOrder], syntax: ArgumentSyntax
 ) -> list[list[str]]:
-    """Return what there is to say about the times of each table; raise where they are none, or pieces overlap.
-
-    Parameters
-    ----------
-    schemas : sequence of Plan
-        Of the pieces of one record.
-    orders : sequence of Order
-        Of the times of each table.
-    syntax : Advice
-        The words of messages.
-    """
+    """Return what there is to say about the times of each table; raise where they are none, or pieces overlap."""
     notes = []
     for plan, order in zip(schemas, orders, strict=True):
         remedy = f"say which column is the time, {syntax.column_mapping({'t': 'COLUMN'})}, or {syntax.time_step} where there is none"
@@ -331,12 +297,6 @@ def merge_complementary_files(
 
     Files that measure different channels, none of them twice, belong to one record: alone, none of them would tell
     much.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-    schemas : sequence of Plan
-        Of all tables, in order.
     """
     seen = [name for plan in schemas for name in plan.columns.values]
     if len(groups) < 2 or len(set(seen)) < len(seen):
@@ -350,18 +310,7 @@ def merge_complementary_files(
 def read_records(
     groups: Sequence[NamedTables], schemas: Sequence[TableSchema], options: ReadOptions, *, large: bool
 ) -> tuple[list[Record], tuple[str, ...]]:
-    """Return the measurements of each record, and what was found out about the files.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-        Records, each with its tables.
-    schemas : sequence of Plan
-        One for each table of all groups, in order.
-    options : Request
-    large : bool
-        Whether they are read in pieces, and only sums are kept.
-    """
+    """Return the measurements of each record, and what was found out about the files."""
     if options.records is not None:
         if large:
             raise DataError(
@@ -485,13 +434,7 @@ def is_dataframe(source: Any) -> bool:
 
 
 def list_records(source: Any, Y: Any) -> list[Any] | None:
-    """Return the records of a list of several: files, tables, or times with values; None where it is no such list.
-
-    Parameters
-    ----------
-    source, Y
-        What `fit` was given; with values beside it, a list holds times.
-    """
+    """Return the records of a list of several: files, tables, or times with values; None where it is no such list."""
     if Y is not None or not isinstance(source, list | tuple) or not len(source) or not _item_type(source[0]):
         return None
     kinds = [_item_type(item) for item in source]
@@ -521,14 +464,7 @@ def _item_type(item: Any) -> str:
 
 
 def open_records(items: Sequence[Any], options: ReadOptions) -> list[tuple[str, dict[str, TableSource]]] | None:
-    """Return the tables of several records, each under its name; None where the list holds times with values.
-
-    Parameters
-    ----------
-    items : sequence
-        As `list_records` returns it.
-    options : Request
-    """
+    """Return the tables of several records, each under its name; None where the list holds times with values."""
     if _item_type(items[0]) == "values":
         return None
     paths = [isinstance(item, str | os.PathLike) for item in items]
@@ -551,15 +487,7 @@ def open_records(items: Sequence[Any], options: ReadOptions) -> list[tuple[str, 
 
 
 def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSource] | None:
-    """Return the tables of one record, each by its name, in order; None where values are meant.
-
-    Parameters
-    ----------
-    source, Y
-        What `fit` was given, or one record of it.
-    options : Request
-        Its channel is the name of a Series without one, where there is a single channel.
-    """
+    """Return the tables of one record, each by its name, in order; None where values are meant."""
     items = list(source) if isinstance(source, list | tuple) and len(source) else [source]
     is_path = all(isinstance(item, str | os.PathLike) for item in items)
     if Y is not None:
@@ -648,17 +576,10 @@ MAX_ROWS_IN_MEMORY = 2_000_000
 class LoadedData:
     """What was read, and what was found out on the way.
 
-    Parameters
-    ----------
-    measurements : Measurements
-    origin : datetime or None
-        The date that is time zero, where there are dates: times are counted from then.
-    notes : tuple of str
-        What was found out about files, in words.
-    units : dict of str to str
-        Units of channels and of the time ``t``, as far as the data tell them.
-    requested_columns : dict of str to str
-        Columns of channels and of the time ``t``, as far as they were said.
+    origin: The date that is time zero, where there are dates: times are counted from then.
+    notes: What was found out about files, in words.
+    units: Units of channels and of the time ``t``, as far as the data tell them.
+    requested_columns: Columns of channels and of the time ``t``, as far as they were said.
     """
 
     measurements: Measurements
@@ -681,23 +602,6 @@ def load_data(
     source: Any, Y: Any = None, channels: Sequence[str] = (), *, noise_std: Any = None, **how: Any
 ) -> LoadedData:
     r"""Return measurements from anything that `fit` accepts.
-
-    Parameters
-    ----------
-    source : array-like, Observations, Statistics, path, pattern, DataFrame, Dask DataFrame, Source, or a list of these
-        Times, or something that holds times and values itself. Files are Parquet, or text in any dialect that
-        `lodekit.data.tables.read_table` describes; those of a pattern count together, each once, in the order of their
-        names. A list holds records: files, tables, or pairs of times and values; a list of files in it is one record.
-    Y : array (n, channels), dict of observable to array, or DataFrame, optional
-        The values, where `source` holds the times alone.
-    channels : sequence of str
-        The channels of the system.
-    noise_std : number, dict or array, optional
-        Known standard deviation of the noise; learned where it is absent. For tables a number, or a dict of
-        observable to number or column; for arrays as in `parse_observations`.
-    **how
-        What else is asked of tables, as `lodekit.data.sources.ReadOptions` describes it: time, columns, header, dt,
-        records, since, units, window, in_shell, never, check and check_units.
 
     Examples
     --------
@@ -793,20 +697,7 @@ def load_arrays(
 ) -> tuple[Observations, TimeReference]:
     """Return observations from times and values, and how the times are counted.
 
-    Parameters
-    ----------
-    channels : sequence of str
-        The order of the columns of an array.
-    t : array-like, shape (n,), or Observations
-        Numbers, dates, or lengths of time.
-    Y : array-like (n, channels), dict of observable to array, or DataFrame
-        NaN, or masked, for missing values.
-    noise_std : number, dict or array, or None
-        Known standard deviation of the noise.
-    time_reference : Clock
-        Of the fit that these belong to; an empty one where there is none yet.
-    infer_reference : bool
-        Whether dates may be counted from the first of them.
+    Shapes: t (n,).
     """
     if not isinstance(t, Observations):
         if Y is None:

@@ -60,14 +60,7 @@ def cosine_transform(angles: Array, strengths: Sequence[Array], degree: int) -> 
 
     Real strengths travel in pairs: one as the real, one as the imaginary part of a complex transform.
 
-    Parameters
-    ----------
-    angles : array, shape (n,)
-        a_t, between zero and pi.
-    strengths : sequence of arrays, shape (n,)
-        c_t.
-    degree : int
-        The largest k.
+    Shapes: angles (n,), strengths (n,).
     """
     if len(angles) * (degree + 1) <= _MAX_DIRECT_TERMS:
         waves = np.cos(np.outer(np.arange(degree + 1), angles))
@@ -114,21 +107,13 @@ _CHUNK_ROWS = 1 << 21
 class ChebyshevMoments:
     """The measurements of one observable whose noise is learned (weight one), or known (weight 1/std^2).
 
-    Parameters
-    ----------
-    count : int
-    log_weight_sum : float
-        The sum of the logarithms of the weights.
-    reference : float
-        What was taken off the values, so that a large offset does not cost digits: one of them.
-    sum_of_squares : float
-        ``sum w (y - reference)^2``.
-    weight_moments : array, shape (2 degree + 1,)
-        ``sum w T_k(x)``.
-    value_moments : array, shape (degree + 1,)
-        ``sum w (y - reference) T_k(x)``.
-    bins : array, shape (3, bins)
-        Counts, sums of times and sums of values in equal parts of the window: a thumbnail, for start values.
+    log_weight_sum: The sum of the logarithms of the weights.
+    reference: What was taken off the values, so that a large offset does not cost digits: one of them.
+    sum_of_squares: ``sum w (y - reference)^2``.
+    weight_moments: ``sum w T_k(x)``; (2 degree + 1,).
+    value_moments: ``sum w (y - reference) T_k(x)``; (degree + 1,).
+    bins: Counts, sums of times and sums of values in equal parts of the window: a thumbnail, for start values; (3,
+        bins).
     """
 
     count: int
@@ -371,14 +356,7 @@ def chebyshev_nodes(count: int) -> Array:
 
 
 def quadrature_from_moments(moments: Array, count: int) -> tuple[Array, Array]:
-    """Return nodes in (-1, 1) and weights with ``sum_q v_q g(x_q) = sum_t c_t g(x_t)`` for g of degree below count.
-
-    Parameters
-    ----------
-    moments : array
-        ``sum_t c_t T_k(x_t)``; those missing up to the count are taken as zero.
-    count : int
-    """
+    """Return nodes in (-1, 1) and weights with ``sum_q v_q g(x_q) = sum_t c_t g(x_t)`` for g of degree below count."""
     padded = np.zeros(count)
     padded[: min(count, len(moments))] = moments[:count]
     # v_q = (m_0 + 2 sum_k m_k T_k(x_q)) / count; T_k(-x) = (-1)^k T_k(x) puts the nodes in ascending order.
@@ -389,11 +367,7 @@ def quadrature_from_moments(moments: Array, count: int) -> tuple[Array, Array]:
 def chebyshev_angles(times: Array, start: float, stop: float) -> Array:
     """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-    start, stop : float
-        The window.
+    Shapes: times (n,).
     """
     x = (times - start) * (2.0 / (stop - start)) - 1.0
     # The first and the last time may round to something outside.

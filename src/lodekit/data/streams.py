@@ -58,13 +58,8 @@ _MAX_WORKERS = 16
 class PartialStatistics:
     """What is kept of some records; pieces add.
 
-    Parameters
-    ----------
-    statistics : Statistics
-    number_format : Numerals
-        How their numbers are written.
-    time_order : Order
-        Of their times; it knows how many there are.
+    number_format: How their numbers are written.
+    time_order: Of their times; it knows how many there are.
     """
 
     statistics: Statistics
@@ -86,12 +81,6 @@ def accumulate_statistics(
 
     Memory does not grow with the number of records: one look at the times for the window, then the sums, pieces side
     by side. They are added in order, so that the sums are the same to the last bit however the threads are scheduled.
-
-    Parameters
-    ----------
-    tables : sequence of TableSource
-    schemas : sequence of Plan
-        One for each table, with the form of its dates and their origin.
     """
     # The threads of BLAS spin while they wait, and take the cores from the transforms.
     with single_threaded_blas():
@@ -119,13 +108,7 @@ def accumulate_statistics(
 
 
 def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) -> Iterator[ParsedBlock]:
-    """Yield the records of tables, block after block.
-
-    Parameters
-    ----------
-    tables, plans
-        As in `accumulate_statistics`.
-    """
+    """Yield the records of tables, block after block."""
     schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
     pairs = zip(tables, schemas, strict=True)
     with track_progress("writing rows to a temporary file") as advance:
@@ -234,14 +217,7 @@ def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: 
 
 
 def to_series(records: ParsedBlock, noise: Mapping[str, float]) -> list[TimeSeries]:
-    """Return the measurements in records; observables with the same records and noise share their arrays of times.
-
-    Parameters
-    ----------
-    records : Records
-    noise : dict of observable to float
-        Known standard deviations; learned where there is none.
-    """
+    """Return the measurements in records; observables with the same records and noise share their arrays of times."""
     found = []
     shared: dict[tuple[object, bytes], tuple[Array, Array]] = {}
     for name, values in records.values.items():
@@ -266,11 +242,7 @@ def is_dask_dataframe(source: object) -> bool:
 class DaskTable:
     """A Dask DataFrame as a table.
 
-    Parameters
-    ----------
-    frame : dask.dataframe.DataFrame
-    separator, notes
-        Nothing: those of text files.
+    separator, notes: Nothing: those of text files.
     """
 
     frame: Any
@@ -304,15 +276,7 @@ class DaskTable:
         return limit + 1
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
-        """Yield partitions, one after the other.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Of the columns.
-        as_one_block : bool
-            Refused: partitions are never put together here.
-        """
+        """Yield partitions, one after the other."""
         if as_one_block:
             raise DataError("expected a table that fits into memory, got a Dask DataFrame")
         for part in self.select_columns(names).to_delayed():
@@ -339,12 +303,6 @@ def accumulate_dask_statistics(table: DaskTable, schema: TableSchema) -> tuple[S
     """Return sums over the measurements of a Dask DataFrame, how its numbers are written, and the order of its times.
 
     Pure functions of partitions, so that lost work is simply done again.
-
-    Parameters
-    ----------
-    table : DaskFrame
-    schema : Plan
-        With the form of its dates and their origin.
     """
     with single_threaded_blas():
         times = replace(schema, columns=ColumnMapping(schema.columns.time, {}, {}))

@@ -23,12 +23,8 @@ Array = NDArray[np.float64]
 class TimeReference:
     """The date of time zero, and the unit of time.
 
-    Parameters
-    ----------
-    origin : datetime or None
-        None where times are numbers.
-    unit : str
-        Of times; empty where nothing tells.
+    origin: None where times are numbers.
+    unit: Of times; empty where nothing tells.
 
     Examples
     --------
@@ -41,15 +37,7 @@ class TimeReference:
 
     @classmethod
     def from_labels(cls, origin: str, unit: str | None) -> TimeReference:
-        """Return the clock of a fit.
-
-        Parameters
-        ----------
-        origin : str
-            A date in ISO form, or nothing.
-        unit : str or None
-            Of the times.
-        """
+        """Return the clock of a fit."""
         return cls(datetime.fromisoformat(origin) if origin else None, unit or "")
 
     @property
@@ -84,14 +72,7 @@ class TimeReference:
         return self.conversion_from_seconds.convert(timestamps.seconds_since(origin))
 
     def parse_time(self, time: Any, what: str) -> float:
-        """Return one time: a number, a date, or a text that is one of them.
-
-        Parameters
-        ----------
-        time : float, datetime or str
-        what : str
-            What it is called in messages.
-        """
+        """Return one time: a number, a date, or a text that is one of them."""
         if isinstance(time, str):
             try:
                 time = float(time)

@@ -83,13 +83,6 @@ def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
 
     Then the lengthscale is what the prior makes of it, and so is every derivative.
 
-    Parameters
-    ----------
-    lengthscales : array
-        Of the free functions, in the unit of the times; none where nothing is free.
-    times : sequence of arrays
-        All times of each record.
-
     Examples
     --------
     >>> is_undersampled(np.array([2.0]), [np.arange(0.0, 20.0, 1.8)]), is_undersampled(np.array([2.0]), [np.arange(20.0)])
@@ -103,12 +96,6 @@ def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
 
 def find_undersampled_parameters(system: System, measured: Sequence[str]) -> list[str]:
     """Return parameters of equations that hold between values of which not all are measured, in order.
-
-    Parameters
-    ----------
-    system : System
-    measured : sequence of str
-        The observables.
 
     Examples
     --------
@@ -131,26 +118,13 @@ _NOISE_FREE_RATIO = 1e-5
 class DiagnosticData:
     """All that a diagnosis looks at.
 
-    Parameters
-    ----------
-    system : System
-    objective : Objective
-    optimum : Optimum
-    information : array, shape (n, n)
-        Minus the Hessian of the objective at the optimum, from which errors come.
-    posterior : Posterior
-        At the optimum.
-    measurements : Measurements
-    noise_std_of : function
-        From an observable to the standard deviation of its noise.
-    log_evidence_on : function
-        From measurements to their log evidence at the optimum.
-    engine : str
-        The name of the engine.
-    records : dict of str to Examined
-        The same of each of several records, by name; empty where there is one.
-    last_chunk_posterior : MarkovPosterior, optional
-        Where the measurements are the last piece of a record on disk: the posterior there.
+    information: Minus the Hessian of the objective at the optimum, from which errors come; (n, n).
+    posterior: At the optimum.
+    noise_std_of: From an observable to the standard deviation of its noise.
+    log_evidence_on: From measurements to their log evidence at the optimum.
+    engine: The name of the engine.
+    records: The same of each of several records, by name; empty where there is one.
+    last_chunk_posterior: Where the measurements are the last piece of a record on disk: the posterior there.
     """
 
     system: System
@@ -232,13 +206,7 @@ class DiagnosticData:
         return tuple(name for n, (name, kind) in both if kind == WHITE_NOISE and not self.optimum.at_bound[start + n])
 
     def residuals(self, series: TimeSeries) -> ResidualSeries:
-        """Return what the fit leaves of the measurements of one observable, in memory.
-
-        Parameters
-        ----------
-        series : Series
-            One of the measurements.
-        """
+        """Return what the fit leaves of the measurements of one observable, in memory."""
 
         def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
             if all(np.array_equal(series.times, other.times) for other in self.measurements.series):
@@ -356,26 +324,17 @@ _UNIDENTIFIED_STD = 3.0
 class Diagnosis:
     """What is to be known about a fit before it is believed.
 
-    Parameters
-    ----------
-    failures : tuple of str
-        Why the search has failed, in sentences; empty where it has not.
-    identifiability : dict of str to Verdict
-        What was found out about parameters beside the curvature.
-    identifiable_combinations : tuple of str
-        What is determined of parameters that exact algebra shows to be undetermined, such as ``k/m``.
-    sign_symmetries : tuple of tuples of str
-        Parameters whose signs can change together.
-    checks : tuple of Check
-        What the residuals of each observable say.
-    log_evidence_gain : float
-        By how much the log evidence exceeds that of smooth curves that obey no equation, over the measurements that
-        were compared; NaN where they were not.
-    widening : dict of str to float
-        By which factor the standard error of a parameter is larger than the curvature says, because residuals are
-        correlated; empty where nothing was widened.
-    alternatives : tuple of Rival
-        Other values of the parameters that fit about as well.
+    failures: Why the search has failed, in sentences; empty where it has not.
+    identifiability: What was found out about parameters beside the curvature.
+    identifiable_combinations: What is determined of parameters that exact algebra shows to be undetermined, such as
+        ``k/m``.
+    sign_symmetries: Parameters whose signs can change together.
+    checks: What the residuals of each observable say.
+    log_evidence_gain: By how much the log evidence exceeds that of smooth curves that obey no equation, over the
+        measurements that were compared; NaN where they were not.
+    widening: By which factor the standard error of a parameter is larger than the curvature says, because residuals
+        are correlated; empty where nothing was widened.
+    alternatives: Other values of the parameters that fit about as well.
     """
 
     failures: tuple[str, ...] = ()
@@ -480,16 +439,7 @@ def diagnose_fit(
     structure: StructuralIdentifiability | None = None,
     identifiability: Mapping[str, IdentifiabilityResult] | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a fit.
-
-    Parameters
-    ----------
-    data : Examined
-    structure : Structure, optional
-        What the equations say; None where nothing was searched for, and only residuals are looked at.
-    identifiability : dict of str to Verdict, optional
-        What is known already about parameters, where nothing was searched for.
-    """
+    """Return the diagnosis of a fit."""
     with np.errstate(all="ignore"):
         checks = data.residual_checks()
         if structure is None:

@@ -64,13 +64,9 @@ _RANK_TOLERANCE = 1e-7
 class EquivalentParameters:
     """Other values at which all that was measured behaves as at the estimate.
 
-    Parameters
-    ----------
-    theta : array, shape (p,)
-        All parameters, in the user's units.
-    jacobian : array, shape (k, k)
-        By how much learned parameters move there, on the scale of the search, for a move of each at the estimate, where
-        what was measured changes alike.
+    theta: All parameters, in the user's units; (p,).
+    jacobian: By how much learned parameters move there, on the scale of the search, for a move of each at the
+        estimate, where what was measured changes alike; (k, k).
     """
 
     theta: Array
@@ -86,13 +82,7 @@ def find_equivalent_parameters(
     behave alike, as where p and q change places in ``p*q*y'' + (p + q)*y' + y = u``: that is the same plant. Of
     parameters that are undetermined anyway one stays where it is for each way in which they can move.
 
-    Parameters
-    ----------
-    structure : Structure
-    layout : Layout
-        Which parameters are learned, and their bounds.
-    theta : array, shape (p,)
-        All parameters at the estimate, in the user's units.
+    Shapes: theta (p,).
 
     Examples
     --------
@@ -267,20 +257,12 @@ _EQUAL_VALUE_TOLERANCE = 1e-2
 class AlternativeOptimum:
     """Values that fit about as well as the estimate.
 
-    Parameters
-    ----------
-    point : tuple of float
-        The vector of the layout.
-    below : float
-        By how much its log evidence is less; below zero where it is more.
-    is_alias : bool
-        Whether it is the same oscillation seen at times that are multiples of one step.
-    values : dict of str to float
-        Learned parameters that are elsewhere, in the user's units.
-    errors : dict of str to float
-        Their standard errors there, on the scale of the search; zero where they are not known.
-    is_twin : bool
-        Whether all that was measured behaves exactly as at the estimate.
+    point: The vector of the layout.
+    below: By how much its log evidence is less; below zero where it is more.
+    is_alias: Whether it is the same oscillation seen at times that are multiples of one step.
+    values: Learned parameters that are elsewhere, in the user's units.
+    errors: Their standard errors there, on the scale of the search; zero where they are not known.
+    is_twin: Whether all that was measured behaves exactly as at the estimate.
     """
 
     point: tuple[float, ...]
@@ -306,17 +288,7 @@ def find_alternative_optima(
 ) -> tuple[AlternativeOptimum, ...]:
     """Return other values of the parameters that fit about as well, most likely first.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        The estimate, with the places where other searches have ended.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there, from which errors come.
-    times : sequence of arrays
-        All times of each record; empty where they are not in memory.
-    structure : Structure, optional
-        What the equations say: twins are sought in it.
+    Shapes: information (n, n).
     """
     layout = objective.layout
     if not layout.free_parameters:
@@ -412,10 +384,6 @@ def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: 
 
 def find_common_sampling_step(times: Sequence[Array]) -> float:
     """Return the step of which all gaps between the times of each record are multiples; NaN where there is none.
-
-    Parameters
-    ----------
-    times : sequence of arrays
 
     Examples
     --------

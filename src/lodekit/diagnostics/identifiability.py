@@ -74,18 +74,10 @@ _MIN_SIGNAL_TO_NOISE = 12.0
 class FittedCurves:
     """Fitted curves, and what they were fitted to.
 
-    Parameters
-    ----------
-    system : System
-    prior : Prior
-        Whose units the posterior has.
-    posterior : Posterior
-    theta : array, shape (p,)
-        Values of all parameters.
-    window : (float, float)
-        The first and the last time.
-    measured : sequence of str
-        What was measured.
+    prior: Whose units the posterior has.
+    theta: Values of all parameters; (p,).
+    window: The first and the last time.
+    measured: What was measured.
     """
 
     system: System
@@ -104,9 +96,7 @@ class FittedCurves:
     def evaluate_all(self, times: Array) -> Array:
         """Return all curves that the prior knows at some times, in the user's units, (n, o); once for the same times.
 
-        Parameters
-        ----------
-        times : array, shape (n,)
+        Shapes: times (n,).
         """
         key = times.tobytes()
         if key not in self._cache:
@@ -119,13 +109,7 @@ class FittedCurves:
         return {}
 
     def derivatives(self, pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
-        """Return the posterior means of derivatives at `times`, (n, o), and their covariances there, (n, o, o).
-
-        Parameters
-        ----------
-        pairs : sequence of (int, int)
-            Channel and order of each.
-        """
+        """Return the posterior means of derivatives at `times`, (n, o), and their covariances there, (n, o, o)."""
         names = self.system.channels
         texts = [f"D({names[j]}, {k})" if k else names[j] for j, k in pairs]
         compiled = ObservableCompiler(self.system).compile_unscaled(texts, self.prior.units)
@@ -140,14 +124,7 @@ def find_unexcited_directions(records: Sequence[FittedCurves], parameter_index: 
     Channels that were not measured are eliminated first. What the curves of one record leave open, those of another
     may tell.
 
-    Parameters
-    ----------
-    records : sequence of Curves
-        Of one system, of each record.
-    parameter_index : sequence of int
-        Which parameters may move, n of them.
-    scales : array, shape (n,)
-        How large each is; directions are in these units, and their largest entry is one.
+    Shapes: scales (n,).
     """
     nothing = np.zeros((0, len(parameter_index)))
     if any(curves.prior.observables.input_response is not None or curves.prior.disturbances for curves in records):
@@ -226,22 +203,16 @@ _MAX_EXPONENT = 700.0
 class IdentifiabilityResult:
     """What was found out about a parameter beside the curvature, and goes before what that says.
 
-    Parameters
-    ----------
-    identified : bool
-        Whether the data determine it.
-    note : str
-        Why there is no interval; empty where there is one.
-    reason : str
-        How that was found out: ``"structure"`` by exact algebra, ``"size"`` where that of a disturbance makes up for
-        it, ``"motion"`` because the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
+    identified: Whether the data determine it.
+    note: Why there is no interval; empty where there is one.
+    reason: How that was found out: ``"structure"`` by exact algebra, ``"size"`` where that of a disturbance makes up
+        for it, ``"motion"`` because the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
         ``"profile"`` by a profile of the evidence, ``"bound"`` by moving others from their bounds, ``"rival"`` and
-        ``"alias"`` because other values fit about as well,
-        ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
-    interval : (float, float), optional
-        95 %, in the user's units, where it is known.
-    ladder : tuple of (float, float, float)
-        Intervals of several levels: how many standard errors of a normal distribution each stands for, and its ends.
+        ``"alias"`` because other values fit about as well, ``"unresolved"`` because measurements without noise are
+        too few, ``"failed"`` because the search has failed.
+    interval: 95 %, in the user's units, where it is known.
+    ladder: Intervals of several levels: how many standard errors of a normal distribution each stands for, and its
+        ends.
     """
 
     identified: bool
@@ -264,15 +235,6 @@ class IdentifiabilityResult:
 
     def interval_at(self, value: float, confidence: float, quantile: float | None = None) -> tuple[float, float] | None:
         """Return the interval of some level around a value, where it is known; between rungs it is interpolated.
-
-        Parameters
-        ----------
-        value : float
-            The estimate.
-        confidence : float
-            How often the interval should hold the truth.
-        quantile : float, optional
-            How many standard errors it then reaches; as many as those of a normal distribution by default.
 
         Examples
         --------
@@ -308,20 +270,7 @@ def apply_identifiability(
     confidence: float = 0.95,
     quantiles: Mapping[str, float] | None = None,
 ) -> dict[str, Estimate]:
-    """Return estimates from the curvature, corrected by what is known better.
-
-    Parameters
-    ----------
-    estimates : dict of str to Estimate
-    results : dict of str to Verdict
-        By name; not for all.
-    has_enough_rows : bool
-        Whether there are as many measurements as there is to learn; fewer determine nothing.
-    confidence : float
-        How often intervals should hold the truth.
-    quantiles : dict of str to float, optional
-        How many standard errors these then reach, by name, where profiles of the evidence give them.
-    """
+    """Return estimates from the curvature, corrected by what is known better."""
     found = dict(estimates)
     for name, verdict in results.items():
         reach = (quantiles or {}).get(name) if verdict.reason in ("profile", "side") and verdict.ladder else None
@@ -370,17 +319,7 @@ def assess_identifiability(
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is to be said about parameters other than what the curvature says, by name.
 
-    Parameters
-    ----------
-    structure : Structure
-    curves : sequence of Curves
-        At the optimum, of each record.
-    objective : Objective
-    optimum : Optimum
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there, from which errors come.
-    inflation : float
-        By what factor errors are larger, because residuals are correlated.
+    Shapes: information (n, n).
     """
     layout = objective.layout
     found = assess_structure(structure)
@@ -434,15 +373,7 @@ def assess_alternatives(
 
     Their intervals hold all of them; those that aliases leave open are not identified.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there, from which errors come.
-    alternatives : sequence of Rival
-    known : dict of str to Verdict
-        What was found out before; it goes before this where it says that a parameter is not identified.
+    Shapes: information (n, n).
     """
     layout, found = objective.layout, {}
     covariance = invert_information(information, ~optimum.at_bound)
@@ -531,13 +462,7 @@ def _assess_profile_interval(
 def relative_standard_errors(objective: Objective, optimum: Optimum, information: Array) -> dict[str, float]:
     """Return standard errors on the scale of the search, or in units of the size of what may be anything, by name.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        What sits at a limit is left out.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there.
+    Shapes: information (n, n).
     """
     layout, found = objective.layout, {}
     covariance = invert_information(information, ~optimum.at_bound)

@@ -64,15 +64,7 @@ _ZERO_NOISE_NOTE = (
 
 
 def warn_uninformative_data(summaries: Sequence[ObservableStatistics], noise: NoiseModel) -> list[str]:
-    """Return a warning for each level of noise that one value has to tell, and for each observable that is constant.
-
-    Parameters
-    ----------
-    summaries : sequence of Summary
-        What was measured.
-    noise : Noise
-        Which level belongs to which observable.
-    """
+    """Return a warning for each level of noise that one value has to tell, and for each observable that is constant."""
     found = []
     for group in sorted(set(noise.level_indices)) if noise.n_levels else ():
         own = [
@@ -95,14 +87,7 @@ def warn_uninformative_data(summaries: Sequence[ObservableStatistics], noise: No
 
 
 def warn_input_gaps(measurements: Measurements, time_unit: str = "") -> list[str]:
-    """Return a warning for each known input with a hole: at the beginning, a long one, or one in which it moved.
-
-    Parameters
-    ----------
-    measurements : Measurements
-    time_unit : str
-        Of the time, for sentences.
-    """
+    """Return a warning for each known input with a hole: at the beginning, a long one, or one in which it moved."""
     found = []
     for part in list_measurements(measurements):
         counts = {item.observable: item.count for item in part.input_statistics}
@@ -121,10 +106,6 @@ def warn_constant_inputs(measurements: Measurements) -> list[str]:
 
     That is no fault where parameters are found nevertheless, as from a step that was made just before the record: it is
     for fits that fail, or leave parameters open.
-
-    Parameters
-    ----------
-    measurements : Measurements
     """
     parts, found = list_measurements(measurements), []
     for name in measurements.inputs:
@@ -200,17 +181,7 @@ def _format_time(value: float, unit: str) -> str:
 def warn_stepped_channels(
     series: Sequence[TimeSeries], noise: Mapping[str, float], channels: Sequence[str]
 ) -> list[str]:
-    """Return a warning for each channel that is stepped.
-
-    Parameters
-    ----------
-    series : sequence of Series
-        The measurements.
-    noise : dict of str to float
-        Learned levels by name, in the user's units; quoted where a channel has its own.
-    channels : sequence of str
-        All channels of the system; other observables are not looked at.
-    """
+    """Return a warning for each channel that is stepped."""
     found = []
     for item in series:
         order = np.argsort(item.times, kind="stable")
@@ -240,11 +211,7 @@ _MAX_LISTED_ALTERNATIVES = 2
 def warn_near_degenerate(system: System, theta: NDArray[np.float64]) -> list[str]:
     """Return warnings for expressions that nearly vanish at the estimate and at whose zeros the structure changes.
 
-    Parameters
-    ----------
-    system : System
-    theta : array, shape (p,)
-        The estimate: values of all parameters, in order.
+    Shapes: theta (p,).
     """
     ring = system.operator.ring
     try:
@@ -266,16 +233,7 @@ def warn_near_degenerate(system: System, theta: NDArray[np.float64]) -> list[str
 
 
 def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Sequence[str]) -> dict[str, float]:
-    """Return lengthscales and deviations by name, in the user's units.
-
-    Parameters
-    ----------
-    prior : Prior
-    hyper : Hyperparameters
-        With lengthscales in scaled time.
-    channels : sequence of str
-        All channels of the system; the channel prior has a process for each.
-    """
+    """Return lengthscales and deviations by name, in the user's units."""
     names = (
         [f"free function {i}" for i in range(1, prior.n_processes + 1)] if prior.channels is None else list(channels)
     )
@@ -397,24 +355,7 @@ def collect_warnings(
     measured: Sequence[str],
     time_unit: str = "",
 ) -> list[str]:
-    """Return sentences that users should read before they believe a fit; none where nothing is wrong.
-
-    Parameters
-    ----------
-    system : System
-    posterior : Posterior
-        At the optimum; it knows how accurate it is.
-    layout : Layout
-        Of the vector that was searched.
-    optimum : Optimum
-    estimates : dict of str to Estimate
-        The parameters of the system by name.
-    diagnosis : Diagnosis
-    measured : sequence of str
-        What was measured.
-    time_unit : str
-        Of the time, for sentences.
-    """
+    """Return sentences that users should read before they believe a fit; none where nothing is wrong."""
     found = [*diagnosis.failures, *_warn_unidentified(system, measured, diagnosis, estimates)]
     found += _describe_equivalent_parameters(
         system, measured, [rival for rival in diagnosis.alternatives if rival.is_twin], estimates
@@ -435,14 +376,7 @@ def collect_warnings(
 
 
 def describe_inputs(measurements: Measurements, hold_preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:
-    """Return what is known of each input by name: its kind, how many samples it has, and how many were missing.
-
-    Parameters
-    ----------
-    measurements : Measurements
-    hold_preference : dict of str to float
-        For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
-    """
+    """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
     found: dict[str, dict[str, Any]] = {}
     for name, signal in measurements.inputs.items():
         every = [part.inputs[name] for part in list_measurements(measurements)]
@@ -466,17 +400,6 @@ def describe_input(
     name: str, kind: str, samples: int, missing: int, advantage: float | None = None, *, changes: bool = True
 ) -> str:
     """Return what is known of an input.
-
-    Parameters
-    ----------
-    name, kind : str
-        Of the input, and what it does between its samples: ``"hold"`` or ``"linear"``.
-    samples, missing : int
-        How many there are, and how many were left out.
-    advantage : float, optional
-        By how much the log evidence exceeds that of the other kind, where it was chosen.
-    changes : bool
-        Whether it does while anything was measured.
 
     Examples
     --------

@@ -34,14 +34,9 @@ _NOISE_GRID_RATIO, _AMPLITUDE_INDEX = _NOISE_GRID[1] / _NOISE_GRID[0], np.arange
 class NullModel:
     """What smooth curves that obey no equation make of the data.
 
-    Parameters
-    ----------
-    log_evidence : float
-        Of all observables, in the user's units.
-    noise_std : dict of str to float
-        The root mean square of the noise of each observable, in the user's units.
-    n_rows : int
-        How many measurements were looked at.
+    log_evidence: Of all observables, in the user's units.
+    noise_std: The root mean square of the noise of each observable, in the user's units.
+    n_rows: How many measurements were looked at.
     """
 
     log_evidence: float
@@ -50,13 +45,7 @@ class NullModel:
 
 
 def subsample_segments(measurements: Measurements) -> Measurements:
-    """Return measurements in runs of neighbours where there are many; the same where there are few.
-
-    Parameters
-    ----------
-    measurements : Measurements
-        In memory.
-    """
+    """Return measurements in runs of neighbours where there are many; the same where there are few."""
     if all(len(item.times) <= _N_SEGMENTS * _SEGMENT_ROWS for item in measurements.series):
         return measurements
     found = []
@@ -68,17 +57,7 @@ def subsample_segments(measurements: Measurements) -> Measurements:
 
 
 def fit_null_model(series: Sequence[TimeSeries], noise: NoiseModel, span: float) -> NullModel | None:
-    """Return what smooth curves make of the data; None where some noise is zero, or partly known and partly learned.
-
-    Parameters
-    ----------
-    series : sequence of Series
-        In the order of the noise.
-    noise : Noise
-        Which level belongs to which observable.
-    span : float
-        Of time.
-    """
+    """Return what smooth curves make of the data; None where some noise is zero, or partly known and partly learned."""
     if any(item.is_exact.any() or (item.has_known_noise.any() and item.has_unknown_noise.any()) for item in series):
         return None
     units = noise.level_scales
@@ -122,14 +101,7 @@ def _eigendecompose_covariances(times: Array, weights: Array) -> tuple[Array, Ar
 def _max_log_evidence(values: Array, weights: Array, noise_grid: Array, eigenvalues: Array, vectors: Array) -> Array:
     """Return the best log evidence of a series over lengthscales and deviations at each level of noise.
 
-    Parameters
-    ----------
-    values, weights : arrays, shape (n,)
-        What was measured, and the reciprocals of known noise; one where it is learned.
-    noise_grid : array
-        Of the noise.
-    eigenvalues, vectors : arrays, shapes (l, n) and (l, n, n)
-        Of the weighted covariance, for each lengthscale.
+    Shapes: values, weights (n,), eigenvalues, vectors (l, n) and (l, n, n).
     """
     count, mean = len(values), float(values.mean())
     spread = float(np.std(values)) or float(np.max(np.abs(values))) or 1.0

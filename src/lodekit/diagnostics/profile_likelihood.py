@@ -42,17 +42,10 @@ _MIN_SHOWN_VALUE, _MAX_STEP_DROP = -7.0, 3.0
 class ObjectiveSurface:
     """The log evidence (and log prior) less that at the estimate, as some parameters move from there.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        The estimate.
-    curvature : array, shape (n, n)
-        Minus the Hessian of the objective there.
-    places : sequence of int
-        Which entries of the vector that is searched move.
-    others : {"following", "fixed", "relearned"}
-        What all else does: follow to first order, stay, or be learned anew.
+    optimum: The estimate.
+    curvature: Minus the Hessian of the objective there; (n, n).
+    places: Which entries of the vector that is searched move.
+    others: What all else does: follow to first order, stay, or be learned anew.
     """
 
     def __init__(
@@ -80,10 +73,7 @@ class ObjectiveSurface:
     def relative_value(self, x: Array) -> float:
         """Return the objective at a point less that at the estimate; minus infinity where it is not finite.
 
-        Parameters
-        ----------
-        x : array, shape (n,)
-            On the scale of the search.
+        Shapes: x (n,).
         """
         value = self.objective.value(x)
         return value - self.max_value if np.isfinite(value) else -np.inf
@@ -91,10 +81,7 @@ class ObjectiveSurface:
     def reoptimize(self, x: Array) -> Array:
         """Return a point with all else learned anew, where that was asked for; the point itself otherwise.
 
-        Parameters
-        ----------
-        x : array, shape (n,)
-            On the scale of the search; what moves is kept.
+        Shapes: x (n,).
         """
         if not self.reoptimizes or not len(self.other_index):
             return x
@@ -117,10 +104,7 @@ class ObjectiveSurface:
     def evaluate_moves(self, moves: Array) -> Array:
         """Return heights at many moves of all parameters that move, shape (m,).
 
-        Parameters
-        ----------
-        moves : array, shape (m, places)
-            Steps from the estimate, on the scale of the search.
+        Shapes: moves (m, places).
         """
         with np.errstate(all="ignore"):
             return np.array(
@@ -131,13 +115,6 @@ class ObjectiveSurface:
         """Return moves of one parameter to either side, ascending, and the heights there.
 
         Each point starts where the last one ended; a curve ends early where the height is far below the estimate.
-
-        Parameters
-        ----------
-        reach : float
-            How far to go, on the scale of the search.
-        points : int
-            How many there are at least.
         """
         longest = 2.0 * reach / (points - 1)
         found = {0.0: 0.0}
@@ -182,14 +159,9 @@ _MAX_STEPS = 16
 class LikelihoodProfile:
     """How far a parameter can move before the evidence falls.
 
-    Parameters
-    ----------
-    low, high : float
-        Where it has fallen, in the user's units; infinite, or the parameter's own limit, where it has not.
-    falls_below, falls_above : bool
-        Whether it has fallen on that side.
-    paths : tuple of paths
-        On each side, points of the search, and by how much the evidence is higher there, from the estimate on.
+    low, high: Where it has fallen, in the user's units; infinite, or the parameter's own limit, where it has not.
+    falls_below, falls_above: Whether it has fallen on that side.
+    paths: On each side, points of the search, and by how much the evidence is higher there, from the estimate on.
     """
 
     low: float
@@ -210,15 +182,7 @@ def profile_likelihood(objective: Objective, optimum: Optimum, information: Arra
     Where the evidence falls on both sides already at the first step, the place is looked for below the estimate alone,
     and taken to be as far above it.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        The estimate.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there.
-    position : int
-        Of the parameter in the vector that is searched.
+    Shapes: information (n, n).
     """
     transform = objective.layout.transforms[objective.layout.free_parameters[position]]
     land = ObjectiveSurface(objective, optimum, information, [position], "relearned")
@@ -251,18 +215,12 @@ def profile_likelihood(objective: Objective, optimum: Optimum, information: Arra
 class ProfileSide:
     """How the evidence falls as a parameter moves to one side, all else learned anew.
 
-    Parameters
-    ----------
-    points : tuple of (float, float)
-        The root of twice the fall, growing, and how far the parameter has moved; the first is the estimate, (0, 0).
-    std_error : float
-        How far it moves for one unit of that root, next to the estimate.
-    value_at : function
-        From a move to the parameter in the user's units.
-    is_unbounded : bool
-        Whether the evidence does not fall by what was asked for.
-    bound : float
-        The farthest that the parameter may be on this side.
+    points: The root of twice the fall, growing, and how far the parameter has moved; the first is the estimate, (0,
+        0).
+    std_error: How far it moves for one unit of that root, next to the estimate.
+    value_at: From a move to the parameter in the user's units.
+    is_unbounded: Whether the evidence does not fall by what was asked for.
+    bound: The farthest that the parameter may be on this side.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -272,13 +230,7 @@ class ProfileSide:
     bound: float
 
     def endpoint(self, root_drop: float) -> float:
-        """Return where the evidence has fallen by half the square of a root, in the user's units.
-
-        Parameters
-        ----------
-        root_drop : float
-            Beyond what was looked at, it is taken to fall on as it did last.
-        """
+        """Return where the evidence has fallen by half the square of a root, in the user's units."""
         roots, moves = (np.array(column) for column in zip(*self.points, strict=True))
         if root_drop > roots[-1]:
             if self.is_unbounded:
@@ -300,20 +252,7 @@ def profile_interval(
 
     As a rule, two or three points to either side are enough, each of which takes some 15 to 60 evaluations.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        The estimate.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there, or what is proportional to it.
-    position : int
-        Of the parameter in the vector that is searched.
-    std_error : float
-        How far the parameter moves until the evidence has fallen by a half, as the curvature has it: on the scale of
-        the search, or in units of its size where it may be anything.
-    target_root : float
-        The interval ends where the evidence has fallen by half the square of this.
+    Shapes: information (n, n).
     """
     transform = objective.layout.transforms[objective.layout.free_parameters[position]]
     land = ObjectiveSurface(objective, optimum, information, [position], "relearned")
@@ -509,15 +448,7 @@ def profile_from_bounds(
     The same holds for parameters that may be next to nothing, beside which the curvature takes others as known: on the
     scale of the search they are flat there, and nothing follows. Empty where there are none of either.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        The estimate.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there, from which errors come.
-    extra_paths : sequence of paths
-        Of parameters that are bounded on one side alone, or on none: points, and heights, from the estimate on.
+    Shapes: information (n, n).
     """
     layout = objective.layout
     stuck = [

@@ -72,16 +72,10 @@ _KOLMOGOROV_95 = 1.3580986393225505
 class InputCorrelation:
     """How residuals go with a known input.
 
-    Parameters
-    ----------
-    correlation : float
-        The one that is farthest from zero, of the input so much earlier.
-    delay : float
-        By how much, in the user's time.
-    p_value : float
-        How likely independent residuals show as much at some delay.
-    restless : bool
-        Whether the input is held between its samples and changes at nearly every one, as samples of a curve do.
+    correlation: The one that is farthest from zero, of the input so much earlier.
+    delay: By how much, in the user's time.
+    p_value: How likely independent residuals show as much at some delay.
+    restless: Whether the input is held between its samples and changes at nearly every one, as samples of a curve do.
     """
 
     correlation: float
@@ -100,28 +94,19 @@ class InputCorrelation:
 class WhitenessTest:
     """What speaks for or against independent residuals.
 
-    Parameters
-    ----------
-    innovations : bool
-        Whether these are innovations, each measurement minus its prediction from those before, as free functions
-        demand; else measurements minus the fitted curve.
-    step : float
-        The typical distance of neighbours, in the user's time.
-    lags : tuple of float
-        Correlations at the lags 1, 2, and so on.
-    ljung_box, p_value : float
-        The statistic of Ljung and Box over these lags, and how likely independent residuals exceed it.
-    excursion, band : float
-        How far the cumulated periodogram is from a straight line, with the sign of that place, positive where slow
-        changes have too much power; and how far that of independent residuals is in 95 of 100 cases.
-    periodogram_p_value : float
-        How likely independent residuals exceed it.
-    period : float
-        The period at that place, in the user's time: what is missing is slower, or faster where the sign is negative.
-    links : dict of str to Link
-        Correlations with known inputs, by name.
-    level : float
-        Below which likelihood residuals are called correlated.
+    innovations: Whether these are innovations, each measurement minus its prediction from those before, as free
+        functions demand; else measurements minus the fitted curve.
+    step: The typical distance of neighbours, in the user's time.
+    lags: Correlations at the lags 1, 2, and so on.
+    ljung_box, p_value: The statistic of Ljung and Box over these lags, and how likely independent residuals exceed
+        it.
+    excursion, band: How far the cumulated periodogram is from a straight line, with the sign of that place, positive
+        where slow changes have too much power; and how far that of independent residuals is in 95 of 100 cases.
+    periodogram_p_value: How likely independent residuals exceed it.
+    period: The period at that place, in the user's time: what is missing is slower, or faster where the sign is
+        negative.
+    links: Correlations with known inputs, by name.
+    level: Below which likelihood residuals are called correlated.
     """
 
     innovations: bool
@@ -156,12 +141,7 @@ class WhitenessTest:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> WhitenessTest:
-        """Return what ``dataclasses.asdict`` has taken apart; None stands for what is not finite.
-
-        Parameters
-        ----------
-        state : dict
-        """
+        """Return what ``dataclasses.asdict`` has taken apart; None stands for what is not finite."""
         plain: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
         links = {name: InputCorrelation.from_dict(link) for name, link in state["links"].items()}
         plain |= {"lags": tuple(state["lags"]), "links": links}
@@ -171,12 +151,7 @@ class WhitenessTest:
 def autocorrelation_at_lags(times: Array, values: Array, max_lag: int) -> tuple[Array, Array]:
     """Return correlations at the lags one to `max_lag`, and how many pairs each comes from.
 
-    Parameters
-    ----------
-    times, values : arrays, shape (n,)
-        In the order of time; values about zero.
-    max_lag : int
-        The largest lag.
+    Shapes: times, values (n,).
 
     Examples
     --------
@@ -203,9 +178,7 @@ def median_step(times: Array) -> float:
 def cumulative_periodogram(values: Array) -> tuple[Array, Array]:
     """Return frequencies in cycles for each residual, up to a half, and the share of the power up to each.
 
-    Parameters
-    ----------
-    values : array, shape (n,)
+    Shapes: values (n,).
     """
     power = np.abs(np.fft.rfft(values)[1 : (len(values) - 1) // 2 + 1]) ** 2
     total = float(power.sum())
@@ -214,13 +187,7 @@ def cumulative_periodogram(values: Array) -> tuple[Array, Array]:
 
 
 def cumulative_periodogram_band(count: int) -> float:
-    """Return how far from a straight line the cumulated periodogram of independent values is in 95 of 100 cases.
-
-    Parameters
-    ----------
-    count : int
-        Number of frequencies.
-    """
+    """Return how far from a straight line the cumulated periodogram of independent values is in 95 of 100 cases."""
     return _KOLMOGOROV_95 / _stephens_factor(count)
 
 
@@ -241,16 +208,7 @@ def assess_whiteness(
 ) -> WhitenessTest | None:
     """Return what speaks for or against independent residuals; None where there are too few of them.
 
-    Parameters
-    ----------
-    times, values : arrays, shape (n,)
-        Residuals in units of the noise, in the order of their times.
-    innovations : bool
-        Whether these are innovations.
-    inputs : dict of str to InputSignal, optional
-        Known inputs.
-    significance : float
-        Below which likelihood residuals are to be called correlated.
+    Shapes: times, values (n,).
     """
     size = len(values)
     if size < MIN_RESIDUALS or not np.any(values):
@@ -344,12 +302,7 @@ def find_outliers(times: Array, values: Array, residuals: Array, noise_std: Arra
     Distances are in deviations of the others, which come from the median and the 80 % quantile of the sizes: both
     hardly know a few exceptions, however far off, though the noise that was learned does.
 
-    Parameters
-    ----------
-    times, values, residuals : arrays, shape (n,)
-        When, what was measured, and what the curve leaves of it.
-    noise_std : array, shape (n,)
-        The standard deviation of the noise of each, above zero.
+    Shapes: times, values, residuals (n,), noise_std (n,).
 
     Examples
     --------
@@ -381,18 +334,10 @@ def find_outliers(times: Array, values: Array, residuals: Array, noise_std: Arra
 def warn_outliers(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], time_unit: str = "") -> list[str]:
     """Return which values are meant, how far off they are, and what to do, in a sentence for each observable.
 
-    Parameters
-    ----------
-    outliers_by_title : dict of str to sequence of (float, float)
-        Of each observable: times and distances, the farthest first.
-    time_unit : str
-        Of the time.
-
     Examples
     --------
     >>> print(*warn_outliers({"x": [], "y": [(3.2, 61.3)]}, "s"))
-    y at t = 3.2 s lies 61 deviations of the others from the curve, which normal noise does not do: leave it out (NaN) \
-where it is a slip, or give it a larger noise_std
+    y at t = 3.2 s lies 61 deviations of the others from the curve, which normal noise does not do: leave it out (NaN) where it is a slip, or give it a larger noise_std
     """
     return [_outlier_message(title, outliers, time_unit) for title, outliers in outliers_by_title.items() if outliers]
 
@@ -418,14 +363,9 @@ N_SEGMENTS, SEGMENT_ROWS = 20, 1000
 class InnovationSample:
     """What measurements of some observables add to those before them; runs of neighbours where there are many.
 
-    Parameters
-    ----------
-    times, values : dict of str to array
-        Of each observable: the times, ascending, and the innovations.
-    mean_square : dict of str to float
-        Where disturbances are there: the mean square of measurements minus predictions, in the user's units.
-    typical_std : dict of str to float
-        The deviation of a prediction in the middle, in the user's units: the first ones know nothing.
+    times, values: Of each observable: the times, ascending, and the innovations.
+    mean_square: Where disturbances are there: the mean square of measurements minus predictions, in the user's units.
+    typical_std: The deviation of a prediction in the middle, in the user's units: the first ones know nothing.
     """
 
     times: Mapping[str, Array]
@@ -438,23 +378,15 @@ class InnovationSample:
 class ResidualSeries:
     """What a fit leaves of the measurements of one observable, in the order of time.
 
-    Parameters
-    ----------
-    times, values : arrays, shape (n,)
-        In the user's unit, and in units of what is expected: of the noise, or of a prediction from the measurements
+    times, values: In the user's unit, and in units of what is expected: of the noise, or of a prediction from the
+        measurements before; (n,).
+    are_innovations: Whether it is the latter.
+    rms: The root mean square of measurements minus curve, in units of the noise.
+    mean_square: The mean square of measurements minus curve, in the user's units.
+    variance: That of the measurements.
+    prediction_mean_square: Where disturbances are there: the mean square of measurements minus predictions from those
         before.
-    are_innovations : bool
-        Whether it is the latter.
-    rms : float
-        The root mean square of measurements minus curve, in units of the noise.
-    mean_square : float
-        The mean square of measurements minus curve, in the user's units.
-    variance : float
-        That of the measurements.
-    prediction_mean_square : float
-        Where disturbances are there: the mean square of measurements minus predictions from those before.
-    outliers : tuple of (float, float)
-        As in `Check`.
+    outliers: As in `Check`.
     """
 
     times: Array
@@ -470,20 +402,7 @@ class ResidualSeries:
 def compute_residuals(
     series: TimeSeries, mean: Callable[[Array], Array], noise_std: float, innovations: InnovationSample | None = None
 ) -> ResidualSeries:
-    """Return what a fit leaves of the measurements of one observable; in runs of neighbours where there are many.
-
-    Parameters
-    ----------
-    series : Series
-        The measurements.
-    mean : function
-        From times to the fitted curve there, in the user's units.
-    noise_std : float
-        The standard deviation of noise that was learned.
-    innovations : Innovations, optional
-        Where free functions remain: the curve follows the measurements then, and what it leaves is smaller than the
-        noise and correlated even where nothing is missing.
-    """
+    """Return what a fit leaves of the measurements of one observable; in runs of neighbours where there are many."""
     noise = series.noise_std_for_level(noise_std)
     count = len(series.times)
     starts = np.linspace(0, max(count - SEGMENT_ROWS, 0), N_SEGMENTS).astype(np.intp)
@@ -523,34 +442,19 @@ _MAX_QUIET_RATIO = 0.3
 class ResidualCheck:
     """What the residuals of one observable say.
 
-    Parameters
-    ----------
-    name : str
-        The observable.
-    count : int
-        How many measurements there are.
-    looked : int
-        How many residuals with noise above zero were looked at.
-    size : float
-        Their root mean square in units of the noise: about one where the noise is as it was said.
-    memory : float
-        The correlation of neighbours: about zero where they are independent.
-    explained : float
-        One less the variance of the residuals over that of the data; NaN where the data do not change.
-    expected : float
-        The same with the known noise for the residuals, where all noise is known; NaN otherwise.
-    whiteness : Whiteness, optional
-        Whether they are independent; None where they are too few to tell.
-    record : str
-        Where there are several records: which one.
-    predicted : float
-        Where disturbances drive the curve to the data: what predictions from the measurements before explain.
-    copied : bool
-        Whether many measurements have time and value of another one.
-    outliers : tuple of (float, float)
-        Times and distances of values far from the curve.
-    white : tuple of str
-        Disturbances of white noise that drive the fit, without those that are best at zero.
+    name: The observable.
+    count: How many measurements there are.
+    looked: How many residuals with noise above zero were looked at.
+    size: Their root mean square in units of the noise: about one where the noise is as it was said.
+    memory: The correlation of neighbours: about zero where they are independent.
+    explained: One less the variance of the residuals over that of the data; NaN where the data do not change.
+    expected: The same with the known noise for the residuals, where all noise is known; NaN otherwise.
+    whiteness: Whether they are independent; None where they are too few to tell.
+    record: Where there are several records: which one.
+    predicted: Where disturbances drive the curve to the data: what predictions from the measurements before explain.
+    copied: Whether many measurements have time and value of another one.
+    outliers: Times and distances of values far from the curve.
+    white: Disturbances of white noise that drive the fit, without those that are best at zero.
     """
 
     name: str
@@ -598,16 +502,7 @@ class ResidualCheck:
         return self.is_correlated or (self.whiteness is not None and bool(self.whiteness.correlated_inputs))
 
     def message(self, time_unit: str = "", widening: float = math.nan) -> str:
-        """Return the verdict on the residuals in one sentence.
-
-        Parameters
-        ----------
-        time_unit : str
-            Of the time.
-        widening : float
-            The largest factor by which intervals of parameters were widened for correlated residuals; NaN where that
-            is not known, as with free functions.
-        """
+        """Return the verdict on the residuals in one sentence."""
         found = self.whiteness
         if not self.looked:
             return f"residuals of {self.title} were not looked at: measurements were summed, or have no noise"
@@ -643,15 +538,7 @@ class ResidualCheck:
         return text
 
     def describe_input_correlation(self, name: str, time_unit: str = "") -> str:
-        """Return how residuals go with a known input, in words.
-
-        Parameters
-        ----------
-        name : str
-            The input.
-        time_unit : str
-            Of the time.
-        """
+        """Return how residuals go with a known input, in words."""
         found = None if self.whiteness is None else self.whiteness.links.get(name)
         if found is None:
             return ""
@@ -753,21 +640,7 @@ def check_residuals(
     inputs: Mapping[str, InputSignal] | None = None,
     significance: float = SIGNIFICANCE_LEVEL,
 ) -> ResidualCheck:
-    """Return what the residuals of one observable say.
-
-    Parameters
-    ----------
-    series : Series
-        The measurements.
-    residuals : Remainder
-        What the fit leaves of them.
-    noise_std : float
-        The standard deviation of noise that was learned.
-    inputs : dict of str to InputSignal, optional
-        Known inputs, which residuals should not go with.
-    significance : float
-        The likelihood below which residuals are called correlated.
-    """
+    """Return what the residuals of one observable say."""
     noise = series.noise_std_for_level(noise_std)
     changes = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
     known = (
@@ -799,19 +672,7 @@ def check_residuals(
 def warn_residuals(
     checks: Sequence[ResidualCheck], *, is_shared: bool, time_unit: str = "", widening: float = math.nan
 ) -> list[str]:
-    """Return what speaks against a fit, in sentences that each say what to try; none where residuals look like noise.
-
-    Parameters
-    ----------
-    checks : sequence of Check
-        One for each observable.
-    is_shared : bool
-        Whether one level of noise was learned for all.
-    time_unit : str
-        Of the time.
-    widening : float
-        The largest factor by which intervals were widened for correlated residuals; NaN where that is not known.
-    """
+    """Return what speaks against a fit, in sentences that each say what to try; none where residuals look like noise."""
     found = warn_outliers({check.title: check.outliers for check in checks}, time_unit)
     found += [
         check.message(time_unit, widening)

@@ -43,19 +43,12 @@ _N_STD = 3.0
 class ValidationErrors:
     """What a model missed of one observable of a record that was not used, in the order of time.
 
-    Parameters
-    ----------
-    name : str
-        The observable.
-    times, values, deviations : arrays, shape (n,)
-        Measurements minus predictions, and what is expected of each by itself: noise, or the deviation of an
-        innovation.
-    mean_jacobian : array, shape (k, n)
-        By how much predictions move with a deviation of each combination of all that was learned.
-    are_innovations : bool
-        Whether each was predicted from all before it.
-    n_fitted_rows : int
-        How many measurements have told how large noise is; zero where that is known.
+    name: The observable.
+    times, values, deviations: Measurements minus predictions, and what is expected of each by itself: noise, or the
+        deviation of an innovation; (n,).
+    mean_jacobian: By how much predictions move with a deviation of each combination of all that was learned; (k, n).
+    are_innovations: Whether each was predicted from all before it.
+    n_fitted_rows: How many measurements have told how large noise is; zero where that is known.
     """
 
     name: str
@@ -109,21 +102,7 @@ def find_validation_failures(
     time_unit: str = "",
     white_disturbances: Sequence[str] = (),
 ) -> dict[str, tuple[str, ...]]:
-    """Return what speaks against a model, in words, by observable; of true models, one in twenty has anything.
-
-    Parameters
-    ----------
-    errors : sequence of Errors
-        Of each observable.
-    inputs : dict of str to InputSignal
-        Known inputs, which errors should not go with.
-    delayed_inputs : collection of str
-        The inputs that have a dead time already.
-    time_unit : str
-        Of the time.
-    white_disturbances : sequence of str
-        Disturbances of white noise.
-    """
+    """Return what speaks against a model, in words, by observable; of true models, one in twenty has anything."""
     # Both kinds of tests, of correlation and of links with inputs, share the level.
     level = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1))
     found = {}

@@ -32,11 +32,7 @@ _KINK_TOLERANCE, _MAX_KINK_ITERATIONS, _MAX_KINK_STD = 0.03, 20, 0.15
 def observed_information(objective: Objective, x: Array) -> Array:
     """Return minus the Hessian of an objective, shape (n, n), by central differences of its closed-form gradient.
 
-    Parameters
-    ----------
-    objective : Objective
-    x : array, shape (n,)
-        A point on the scale of the search.
+    Shapes: x (n,).
     """
     size = len(x)
     found = np.zeros((size, size))
@@ -74,17 +70,7 @@ def observed_information_across_kinks(
     errors, as does the evidence, in the mean of both sides. Other kinks within one error count likewise, where they
     make it larger. Where there are none, the curvature is returned as it came, after four looks for each delay.
 
-    Parameters
-    ----------
-    objective : Objective
-    x : array, shape (n,)
-        The optimum, on the scale of the search.
-    information : array, shape (n, n)
-        Minus the Hessian there, from narrow differences.
-    is_free : array of bool, shape (n,)
-        What does not sit at a bound.
-    indices : sequence of int
-        Where delays stand among what was learned.
+    Shapes: x (n,), information (n, n), is_free (n,).
     """
 
     def replaced(matrix: Array, k: int, width: float) -> Array:
@@ -124,14 +110,7 @@ def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound
     measurements and p such numbers its variance comes out too small by the share p/N, as do variances of curves, and
     the curvature too large by as much: the same correction as in the variance of a regression. Known noise needs none.
 
-    Parameters
-    ----------
-    layout : Layout
-        Which entries are levels of noise.
-    n_measurements : int
-        Number of measurements, N.
-    at_bound : array of bool, shape (n,)
-        What sits at a limit of the search, and bends nothing.
+    Shapes: at_bound (n,).
     """
     if not layout.n_noise_levels:
         return 1.0
@@ -143,12 +122,7 @@ def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound
 def invert_information(information: Array, is_free: NDArray[np.bool_]) -> Array:
     """Return the covariance of what was learned, shape (n, n); directions without curvature get an infinite variance.
 
-    Parameters
-    ----------
-    information : array, shape (n, n)
-        Minus the Hessian at the optimum.
-    is_free : array of bool, shape (n,)
-        What does not sit at a bound; all else gets a variance of zero.
+    Shapes: information (n, n), is_free (n,).
     """
     size = len(information)
     total = np.zeros((size, size))

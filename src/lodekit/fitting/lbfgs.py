@@ -54,21 +54,12 @@ UNDEFINED_MESSAGE = "the evidence grows where it is not known"
 class Optimum:
     """Where a search ended.
 
-    Parameters
-    ----------
-    x : array, shape (n,)
-        The vector of the layout.
-    value : float
-        The log evidence there, plus the log prior where parameters have priors.
-    converged : bool
-    message : str
-        Why the search ended.
-    n_evaluations : int
-        How often the objective was evaluated.
-    at_bound : array of bool, shape (n,)
-        What sits at a limit of the search.
-    other_optima : tuple of (float, array)
-        Where searches from other starts have ended that came about as far, with the objective there.
+    x: The vector of the layout; (n,).
+    value: The log evidence there, plus the log prior where parameters have priors.
+    message: Why the search ended.
+    n_evaluations: How often the objective was evaluated.
+    at_bound: What sits at a limit of the search; (n,).
+    other_optima: Where searches from other starts have ended that came about as far, with the objective there.
     """
 
     x: Array
@@ -84,16 +75,7 @@ class Optimum:
 
         Deviations do not count: that of a free function or a mode which the data do without goes on shrinking for ever.
 
-        Parameters
-        ----------
-        x : array, shape (n,)
-            Where the search is.
-        value : float
-            The objective there.
-        layout : Layout
-            Which entries of `x` are deviations.
-        agreement : float
-            How close the objective must be.
+        Shapes: x (n,).
         """
         apart = np.abs(x - self.x)
         apart[layout.slices.deviations] = apart[layout.slices.mode_deviations] = 0.0
@@ -108,11 +90,7 @@ def _entry_bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[
     strides, because a first step that is too long ends on a plateau where they mean nothing; what may be negative can
     always change its sign.
 
-    Parameters
-    ----------
-    objective : Objective
-    x0, centre : array, shape (n,)
-        Where this search starts, and where the first one did.
+    Shapes: x0, centre (n,).
     """
     layout, engine = objective.layout, objective.engine
     blocks, reach = layout.slices, engine.search_limits
@@ -150,13 +128,6 @@ def has_stalled(before: float, after: float, tolerance: float) -> bool:
     """Return whether a step has gained too little for another one.
 
     The gain counts in the unit of the evidence, not relative to it, down to its rounding errors.
-
-    Parameters
-    ----------
-    before, after : float
-        The objective before the step and after it.
-    tolerance : float
-        What a step has to gain.
     """
     return after - before < max(tolerance, _LBFGS_RELATIVE_TOLERANCE * abs(after))
 
@@ -164,10 +135,7 @@ def has_stalled(before: float, after: float, tolerance: float) -> bool:
 def search_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
     """Return lower and upper limits of a search that starts at a point, each of shape (n,).
 
-    Parameters
-    ----------
-    objective : Objective
-    x : array, shape (n,)
+    Shapes: x (n,).
     """
     limits = np.array(_entry_bounds(objective, x, x)).reshape(len(x), 2)
     return limits[:, 0], limits[:, 1]
@@ -191,21 +159,7 @@ def maximize_lbfgs(
     Parameters, and lengthscales where short ones make evaluations dear, are reached in strides: a search that ends at
     the limit of its stride goes on from there, as long as that gains something.
 
-    Parameters
-    ----------
-    objective : Objective
-    x0 : array, shape (n,)
-        The start, a vector of the layout.
-    max_iterations : int
-        How many steps of one stride at most.
-    tolerance : float
-        What a step has to gain in the objective.
-    known_optimum : Optimum, optional
-        An optimum that was found before: a search that meets it ends.
-    agreement : float, optional
-        How close their objectives are then; what the engine says by default.
-    trusted : bool
-        Whether the parameters start near the truth.
+    Shapes: x0 (n,).
     """
     scale = _step_scales(objective.layout, trusted=trusted)
     agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement

@@ -78,30 +78,7 @@ def multistart(
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
     full_records: Sequence[Sequence[TimeSeries]] | None = None,
 ) -> Optimum:
-    """Return the best optimum of the log evidence, plus the log prior where parameters have priors.
-
-    Parameters
-    ----------
-    system : System
-    objective : Objective
-    records : sequence of sequences of Series
-        Measurements of each record, or averages of them, from which start values are guessed.
-    restarts : int
-        How many starts are followed at most.
-    random_state : int or None
-        Seed of the starts.
-    n_jobs : int or None
-        How many are followed at the same time; None and one for one after the other.
-    noise_estimate : array, optional
-        What neighbouring measurements suggest for each level, in the user's units.
-    initial_point : array, optional
-        A vector of the layout from an earlier fit: it is followed first, and others only where they start out better
-        than it ends.
-    inputs : sequence of dict of str to InputSignal, optional
-        Channels that are known for all times, in each record.
-    full_records : sequence of sequences of Series, optional
-        All measurements of each record, where they are in memory: one series for each observable.
-    """
+    """Return the best optimum of the log evidence, plus the log prior where parameters have priors."""
     layout = objective.layout
     if layout.size == 0:
         return _evaluate_fixed(objective)
@@ -152,13 +129,7 @@ def rank_starts(
     noise_estimate: Array | None = None,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> list[Array]:
-    """Return the most promising starts, best first, as vectors of the layout; nothing is searched.
-
-    Parameters
-    ----------
-    system, objective, records, restarts, random_state, scatter, inputs
-        As in `multistart`.
-    """
+    """Return the most promising starts, best first, as vectors of the layout; nothing is searched."""
     if objective.layout.size == 0:
         return []
     generator = np.random.default_rng(random_state)
@@ -268,14 +239,6 @@ def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: f
 
     Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
     a parameter at a millionth of its size does nothing any more, so nothing leads it back: it is set back.
-
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        Where the search ended.
-    tolerance, fine_tolerance : float
-        What a step has to gain in a search that looks where a start leads, and in one that is taken to its end.
     """
     best = optimum
     for _ in range(_MAX_ESCAPE_ROUNDS):
@@ -372,16 +335,7 @@ _MODE_STD_PROBE = 5.0
 def multistart_disturbances(
     objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None = None
 ) -> Optimum | None:
-    """Return the best optimum of an objective with disturbances; None where no start is finite.
-
-    Parameters
-    ----------
-    objective : Objective
-    origins : sequence of Hyperparameters
-        Where to add disturbances: the best point without them first.
-    noise_estimate : array, optional
-        What neighbouring measurements suggest for each level of noise, in the user's units.
-    """
+    """Return the best optimum of an objective with disturbances; None where no start is finite."""
     best: Optimum | None = None
     with track_progress("fitting, sizes of disturbances"):
         starts = _rank_disturbance_starts(objective, origins, noise_estimate)
@@ -490,13 +444,7 @@ def _reset_from_plateau(objective: Objective, best: Optimum) -> list[Array]:
 
 
 def zero_inactive_disturbances(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which deviations that make no difference are next to nothing, and at their limit.
-
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-    """
+    """Return an optimum in which deviations that make no difference are next to nothing, and at their limit."""
     layout, best = objective.layout, optimum
     if not layout.n_disturbances:
         return best
@@ -547,14 +495,7 @@ def canonicalize_signs(
 
     A start value that the user has given counts: its sign is preferred, whatever it is.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there.
-    symmetries : sequence of sets of str
-        Parameters whose signs can change together; they generate all such changes.
+    Shapes: information (n, n).
     """
     layout = objective.layout
     learned = [layout.names[number] for number in layout.free_parameters]

@@ -34,11 +34,6 @@ def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
 
     On the scale of the search a bound is infinitely far away. How far a search goes towards it before it finds that
     nothing changes any more depends on rounding, and so on units; what is best at the bound does not.
-
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
     """
     layout, best = objective.layout, optimum
     for place, number in enumerate(layout.free_parameters):
@@ -77,35 +72,17 @@ class LocalCoordinates(Protocol):
     def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
         """Return which entries have come to where nothing is beyond, shape (n,).
 
-        Parameters
-        ----------
-        y : array, shape (n,)
-            The move.
-        gradient : array, shape (n,)
-            The gradient in the move.
+        Shapes: y (n,), gradient (n,).
         """
 
     def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
         """Return minus the Hessian in the move, from that on the scale of the search.
 
-        Parameters
-        ----------
-        information : array, shape (n, n)
-            To be turned.
-        y : array, shape (n,)
-            The move.
-        gradient : array, shape (n,)
-            The gradient in the move.
+        Shapes: information (n, n), y (n,), gradient (n,).
         """
 
     def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, from that in the move.
-
-        Parameters
-        ----------
-        information, y, gradient : arrays
-            As for `from_search`.
-        """
+        """Return minus the Hessian on the scale of the search, from that in the move."""
 
 
 def _move_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
@@ -125,11 +102,7 @@ def _noise_at_bound(coordinates: LocalCoordinates, y: Array, gradient: Array) ->
 class LogCoordinates:
     """The scale of the search itself, on which positive parameters are logarithms, and their bounds infinitely far.
 
-    Parameters
-    ----------
-    objective : Objective
-    x : array, shape (n,)
-        Where all moves start.
+    x: Where all moves start; (n,).
     """
 
     def __init__(self, objective: Objective, x: Array) -> None:
@@ -149,33 +122,15 @@ class LogCoordinates:
         return self.objective.evaluate(self.point(y))
 
     def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond: levels of noise, at limits of their search.
-
-        Parameters
-        ----------
-        y, gradient : arrays
-            See `LocalCoordinates`.
-        """
+        """Return which entries have come to where nothing is beyond: levels of noise, at limits of their search."""
         return _noise_at_bound(self, y, gradient)
 
     def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian in the move, which is that of the search.
-
-        Parameters
-        ----------
-        information, y, gradient : arrays
-            See `LocalCoordinates`.
-        """
+        """Return minus the Hessian in the move, which is that of the search."""
         return information.copy()
 
     def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, which is that in the move.
-
-        Parameters
-        ----------
-        information, y, gradient : arrays
-            See `LocalCoordinates`.
-        """
+        """Return minus the Hessian on the scale of the search, which is that in the move."""
         return information.copy()
 
 
@@ -186,11 +141,7 @@ class LinearCoordinates:
     function makes, and its deviation the reciprocal of it, so this valley is straight as well. All else is as it is
     searched.
 
-    Parameters
-    ----------
-    objective : Objective
-    x : array, shape (n,)
-        Where all moves start.
+    x: Where all moves start; (n,).
     """
 
     def __init__(self, objective: Objective, x: Array) -> None:
@@ -234,13 +185,7 @@ class LinearCoordinates:
         return value, gradient / self._derivatives(x)
 
     def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond: levels of noise, and parameters at their bounds.
-
-        Parameters
-        ----------
-        y, gradient : arrays
-            See `LocalCoordinates`.
-        """
+        """Return which entries have come to where nothing is beyond: levels of noise, and parameters at their bounds."""
         low, high = self.bounds
         found = _noise_at_bound(self, y, gradient)
         for k, transform in enumerate(self.transforms):
@@ -249,24 +194,12 @@ class LinearCoordinates:
         return found
 
     def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move.
-
-        Parameters
-        ----------
-        information, y, gradient : arrays
-            See `LocalCoordinates`.
-        """
+        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move."""
         speeds, bends = self._derivatives(self.point(y)), self._log_derivative_gradients(self.point(y))
         return np.asarray((information + np.diag(gradient * speeds * bends)) / np.outer(speeds, speeds))
 
     def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it.
-
-        Parameters
-        ----------
-        information, y, gradient : arrays
-            See `LocalCoordinates`.
-        """
+        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it."""
         speeds, bends = self._derivatives(self.point(y)), self._log_derivative_gradients(self.point(y))
         return np.asarray(information * np.outer(speeds, speeds) - np.diag(gradient * speeds * bends))
 
@@ -347,13 +280,7 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
     in the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and
     in the latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        Where a search ended.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there.
+    Shapes: information (n, n).
     """
     best, tail = _follow_runaway(objective, optimum), _negligible_gain(objective)
     if best is not optimum:
@@ -391,13 +318,7 @@ def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | No
 
     Steps would take it there a little at a time. Where disturbances make each of them dear, that is tried at once.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        Where a search, or steps, ended.
-    previous : array, shape (n,), optional
-        Where steps began: what has moved far is tried, the way it went; else all, either way.
+    Shapes: previous (n,).
     """
     layout, best = objective.layout, optimum
     for place, number in enumerate(layout.free_parameters if layout.n_disturbances else ()):

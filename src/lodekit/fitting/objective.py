@@ -32,14 +32,9 @@ _NOISE_LOG_STD = 1.0
 class Objective:
     """The log evidence plus the log prior, over the vector of a layout; searches, curvatures and samplers all use it.
 
-    Parameters
-    ----------
-    engine : Engine
-        For the log evidence, in the user's units.
-    layout : Layout
-        Where everything that is learned stands in the vector `x`.
-    parameters : dict of str to Parameter
-        Of the system: their priors and bounds.
+    engine: For the log evidence, in the user's units.
+    layout: Where everything that is learned stands in the vector `x`.
+    parameters: Of the system: their priors and bounds.
     """
 
     engine: Engine

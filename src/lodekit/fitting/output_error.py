@@ -60,22 +60,7 @@ def multistart_output_error(
 ) -> Optimum | None:
     """Return the best optimum of the objective; None where no simulation is finite.
 
-    Parameters
-    ----------
-    system : System
-    objective : Objective
-        Of an engine without free functions.
-    records : sequence of sequences of Series
-        Measurements of each record, or averages of them, one for each observable.
-    guesses : sequence of Guess
-        Of the parameters.
-    generator : numpy.random.Generator
-        For values that are drawn.
-    tolerance : float
-        What a step has to gain in the objective.
-    initial_theta : array, shape (p,), optional
-        Parameters of an earlier fit: they are followed first, and others only where they start out better than these
-        end.
+    Shapes: initial_theta (p,).
     """
     engine, layout = objective.engine, objective.layout
     priors = [part.prior for part in (engine.engines if isinstance(engine, MultiRecordEngine) else (engine,))]
@@ -274,15 +259,7 @@ def _preconditioner(H: Array) -> Array:
 def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: Array, tolerance: float) -> Optimum:
     """Return where quasi-Newton steps end from a start, on axes along which the objective changes alike.
 
-    Parameters
-    ----------
-    objective : Objective
-    x0 : array, shape (n,)
-        The start, a vector of the layout.
-    information : array, shape (n, n)
-        About minus the Hessian of the objective there.
-    tolerance : float
-        What a step has to gain in the objective.
+    Shapes: x0 (n,), information (n, n).
     """
     axes = _preconditioner(information)
 

@@ -29,13 +29,9 @@ _START_STAGGER, _START_LOG_RANGE = 0.1, 2.3
 class ParameterTransform:
     """A smooth bijection between a parameter and the real line.
 
-    Parameters
-    ----------
-    low, high : float
-        The limits; infinite where there are none.
-    scale : float
-        A hundredth of the size to expect. For an unbounded parameter, ``value = scale sinh(x)``: below this size it is
-        searched linearly, above it logarithmically, with either sign. So its unit does not matter.
+    low, high: The limits; infinite where there are none.
+    scale: A hundredth of the size to expect. For an unbounded parameter, ``value = scale sinh(x)``: below this size
+        it is searched linearly, above it logarithmically, with either sign. So its unit does not matter.
     """
 
     low: float
@@ -121,10 +117,8 @@ class ParameterTransform:
 class VectorSlices:
     """Which part of the vector that is searched belongs to what.
 
-    Parameters
-    ----------
-    theta, lengthscales, deviations, mode_deviations, noise, disturbance_lengthscales, disturbance_deviations : slice
-        In this order, without gaps.
+    theta, lengthscales, deviations, mode_deviations, noise, disturbance_lengthscales, disturbance_deviations: In this
+        order, without gaps.
     """
 
     theta: slice
@@ -137,13 +131,7 @@ class VectorSlices:
 
     @classmethod
     def from_sizes(cls, sizes: Sequence[int]) -> VectorSlices:
-        """Return blocks of the given sizes, one after the other.
-
-        Parameters
-        ----------
-        sizes : sequence of int
-            In the order of the blocks.
-        """
+        """Return blocks of the given sizes, one after the other."""
         ends = np.cumsum([0, *sizes]).tolist()
         return cls(*(slice(start, stop) for start, stop in pairwise(ends)))
 
@@ -152,22 +140,14 @@ class VectorSlices:
 class ParameterLayout:
     """Where everything stands in the vector that is searched: learned parameters, then logarithms of the rest.
 
-    Parameters
-    ----------
-    names : tuple of str
-        All parameters of the system, in order.
-    fixed_values : array, shape (p,)
-        Values of parameters that are not learned, NaN elsewhere.
-    transforms : dict of int to Transform
-        For each learned parameter, by its number.
-    n_processes, n_mode_groups, n_noise_levels : int
-        How many lengthscales (and deviations), deviations of modes and levels there are.
-    fixed_mode_std : float, optional
-        Of all groups of modes, where it is not learned: they have no place in the vector then.
-    diffuse_modes : OpenModes, optional
-        Where deviations of modes follow the parameters: they have no place in the vector then.
-    n_coloured_disturbances, n_disturbances : int
-        How many disturbances have a lengthscale, and how many there are.
+    names: All parameters of the system, in order.
+    fixed_values: Values of parameters that are not learned, NaN elsewhere; (p,).
+    transforms: For each learned parameter, by its number.
+    n_processes, n_mode_groups, n_noise_levels: How many lengthscales (and deviations), deviations of modes and levels
+        there are.
+    fixed_mode_std: Of all groups of modes, where it is not learned: they have no place in the vector then.
+    diffuse_modes: Where deviations of modes follow the parameters: they have no place in the vector then.
+    n_coloured_disturbances, n_disturbances: How many disturbances have a lengthscale, and how many there are.
     """
 
     names: tuple[str, ...]
@@ -217,17 +197,7 @@ class ParameterLayout:
         return self.transforms.get(self.names.index(name))
 
     def draw_start(self, index: int, attempt: int, generator: np.random.Generator) -> float:
-        """Return a start value around the size to expect; what may be negative is tried with either sign.
-
-        Parameters
-        ----------
-        index : int
-            Of the learned parameter.
-        attempt : int
-            Counted from zero; the first ones are not random.
-        generator : numpy.random.Generator
-            For all others.
-        """
+        """Return a start value around the size to expect; what may be negative is tried with either sign."""
         transform = self.transforms[index]
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
@@ -243,17 +213,7 @@ class ParameterLayout:
         return (-1.0 if negative else 1.0) * transform.expected_magnitude * math.exp(shift)
 
     def parameter_values(self, x: Array, indices: Sequence[int], fill_value: float = math.nan) -> Array:
-        """Return all parameters, shape (p,): fixed ones, some at points of the search, and a number for all others.
-
-        Parameters
-        ----------
-        x : array
-            Points of the real line.
-        indices : sequence of int
-            Of the learned parameters that stand there, in order.
-        fill_value : float
-            Stands for learned parameters that do not.
-        """
+        """Return all parameters, shape (p,): fixed ones, some at points of the search, and a number for all others."""
         theta = np.where(np.isnan(self.fixed_values), fill_value, self.fixed_values)
         for position, number in enumerate(indices):
             theta[number] = self.transforms[number].forward(float(x[position]))
@@ -277,12 +237,7 @@ class ParameterLayout:
     def resolve_mode_std(self, mode_std: Array, theta: Array) -> Array:
         """Return deviations of modes as they are learned, or others in their place.
 
-        Parameters
-        ----------
-        mode_std : array
-            Those that are learned, or would be.
-        theta : array, shape (p,)
-            The parameters that open modes follow.
+        Shapes: theta (p,).
         """
         if self.diffuse_modes is not None:
             return np.asarray(np.exp(np.clip(self.diffuse_modes.log_amplitudes(theta), -300, 300)))
@@ -325,12 +280,7 @@ class ParameterLayout:
     def gradient(self, x: Array, gradient: Hyperparameters) -> Array:
         """Return a gradient in the vector, shape (n,), with that of what open modes give back.
 
-        Parameters
-        ----------
-        x : array, shape (n,)
-            The vector.
-        gradient : Hyperparameters
-            Derivatives in the parameters, and in the logarithms of all else.
+        Shapes: x (n,).
         """
         theta = gradient.theta
         if self.diffuse_modes is not None and len(self.free_parameters):
@@ -345,14 +295,7 @@ def build_transforms(
 ) -> tuple[Array, dict[int, ParameterTransform]]:
     """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones, by number.
 
-    Parameters
-    ----------
-    names : sequence of str
-        All parameters, in order.
-    parameters : dict of str to Parameter
-        By name.
-    magnitudes : array, shape (p,), optional
-        The size to expect of each, in the user's units; one by default.
+    Shapes: magnitudes (p,).
     """
     fixed = np.full(len(names), np.nan)
     transforms = {}

@@ -37,33 +37,13 @@ _MAX_MAGNITUDE = 1e60
 def estimate_parameter_magnitudes(
     system: System, summaries: Sequence[ObservableStatistics], span: float, time_constant: float | None = None
 ) -> Array:
-    """Return the size to expect of each parameter, in the user's units, shape (p,); all positive.
-
-    Parameters
-    ----------
-    system : System
-    summaries : sequence of Summary
-        Of what was measured.
-    span : float
-        Of time.
-    time_constant : float, optional
-        How long what happens in the data takes, where that is known better than as a share of their span.
-    """
+    """Return the size to expect of each parameter, in the user's units, shape (p,); all positive."""
     found = _solve_balance_equations(system, summaries, span, time_constant)
     return np.array([found[name] for name in system.operator.ring.parameters])
 
 
 def estimate_channel_scales(system: System, summaries: Sequence[ObservableStatistics], span: float) -> dict[str, float]:
-    """Return the size to expect of each channel that was measured and is zero throughout, which shows none of its own.
-
-    Parameters
-    ----------
-    system : System
-    summaries : sequence of Summary
-        Of what was measured.
-    span : float
-        Of time.
-    """
+    """Return the size to expect of each channel that was measured and is zero throughout, which shows none of its own."""
     zero = [item.observable for item in summaries if item.is_zero and item.observable in system.plain_channels]
     if not zero or len(zero) == len(summaries):
         return {}
@@ -189,11 +169,6 @@ def time_gaps(record_times: Sequence[Array]) -> Array:
     """Return the distances between neighbouring times in each record, one after the other.
 
     Two channels may have been measured at the same times but for rounding, and these are one.
-
-    Parameters
-    ----------
-    record_times : sequence of arrays
-        All times of each.
 
     Examples
     --------

@@ -71,14 +71,7 @@ _SAME_OPTIMUM_TOLERANCE = 0.02
 
 
 def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
-    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance.
-
-    Parameters
-    ----------
-    setup : Setup
-    initial_point : array, optional
-        A point to search from, a vector of the layout.
-    """
+    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
     if not setup.layout.n_disturbances:
         optimum, curvature = _refine(setup.objective, _search_without_disturbances(setup, initial_point))
         return optimum, refine_information(setup, optimum, curvature), {}
@@ -92,12 +85,7 @@ def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> t
 def refine_information(setup: FitSetup, optimum: Optimum, information: Array) -> Array:
     """Return the curvature at an optimum as errors need it, where delays make kinks.
 
-    Parameters
-    ----------
-    setup : Setup
-    optimum : Optimum
-    information : array, shape (n, n)
-        From narrow differences.
+    Shapes: information (n, n).
     """
     learned = setup.layout.free_parameters
     places = [learned.index(number) for number in find_delay_parameters(setup.system, setup.layout)]
@@ -105,16 +93,7 @@ def refine_information(setup: FitSetup, optimum: Optimum, information: Array) ->
 
 
 def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:
-    """Return the optimum at another place that has turned out to be more likely, and the curvature there.
-
-    Parameters
-    ----------
-    setup : Setup
-    optimum : Optimum
-        The best one so far.
-    x : array
-        The other place, a vector of the layout.
-    """
+    """Return the optimum at another place that has turned out to be more likely, and the curvature there."""
     others = ((optimum.value, optimum.x), *optimum.other_optima)
     free = np.zeros_like(optimum.at_bound)
     start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=free, other_optima=others)
@@ -148,10 +127,6 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
 
     Where known noise is next to nothing, the evidence falls by millions beside the answer, and all that a search sees
     from afar are the walls of narrow valleys. With more noise they are wide, and lead to the same place.
-
-    Parameters
-    ----------
-    setup : Setup
     """
     scales, names = setup.prior.noise.scales, setup.prior.noise.observables
     if setup.measurements.has_only_statistics or not setup.layout.free_parameters:
@@ -338,14 +313,9 @@ _CERTAIN_GAIN = 25.0
 class SubsampleOptimum(NamedTuple):
     """What a piece of a record says.
 
-    Parameters
-    ----------
-    x : array, shape (n,)
-        Its optimum, a vector of the layout of the whole.
-    information : array, shape (n, n)
-        The one to expect of the whole.
-    gains : dict of str to float
-        By how much the objective of the piece is less without each disturbance.
+    x: Its optimum, a vector of the layout of the whole; (n,).
+    information: The one to expect of the whole; (n, n).
+    gains: By how much the objective of the piece is less without each disturbance.
     """
 
     x: Array
@@ -354,14 +324,7 @@ class SubsampleOptimum(NamedTuple):
 
 
 def drop_disturbances(setup: FitSetup, names: Iterable[str]) -> FitSetup:
-    """Return the setup of the same fit without some disturbances, in the same units.
-
-    Parameters
-    ----------
-    setup : Setup
-    names : iterable of str
-        Disturbances that are zero.
-    """
+    """Return the setup of the same fit without some disturbances, in the same units."""
     left, units = dict(setup.observable_compiler.disturbances), setup.prior.units
     for name in names:
         del left[name]
@@ -383,18 +346,7 @@ def maximize_with_disturbances(
     search_without_disturbances: Callable[[FitSetup], Optimum],
     subsample: SubsampleOptimum | None = None,
 ) -> tuple[Optimum, dict[str, float]]:
-    """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name.
-
-    Parameters
-    ----------
-    setup : Setup
-    initial_point : array, optional
-        A vector of the layout from an earlier fit, to start from.
-    search_without_disturbances : function
-        From a setup without disturbances to its best optimum.
-    subsample : PieceLearned, optional
-        What a piece of the record says, to start from.
-    """
+    """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name."""
     objective, layout = setup.objective, setup.layout
     bare = drop_disturbances(setup, list(setup.observable_compiler.disturbances))
     first = None

@@ -28,32 +28,19 @@ _HOLD_OPTIONS = ("hold", "linear", "auto")
 class FitSettings:
     """How a system is fitted: the arguments of `lodekit.LODEGP` beside the system, where they are described.
 
-    Parameters
-    ----------
-    latent : str or sequence of str
-        Covariance of the free functions.
-    prior : {"latent", "channels"}
-        Whether the processes are the free functions or the channels.
-    noise : {"channel", "shared"}
-        One learned level of noise for each observable, or one for all.
-    engine : str
-        ``"auto"``, or the name of an engine.
-    tolerance : float
-        The largest error of the covariance, for engines that have one.
-    restarts : int
-        How many starts are followed at most.
-    random_state : int, optional
-        Seed of the starts.
-    n_jobs : int, optional
-        How many starts are followed at the same time.
-    device : str, optional
-        Where PyTorch computes; NumPy does otherwise.
-    mode_deviation : float or {"open", "learned"}, optional
-        Of all modes; None leaves them open where known inputs drive all that was measured, and learns it elsewhere.
-    inputs : dict of str to {"hold", "linear", "auto"}, optional
-        Channels that are known for all times from their samples, and what they do between these.
-    disturbances : dict of str to str, optional
-        Channels that drive the equations and are unknown, and what kind of process each is.
+    latent: Covariance of the free functions.
+    prior: Whether the processes are the free functions or the channels.
+    noise: One learned level of noise for each observable, or one for all.
+    engine: ``"auto"``, or the name of an engine.
+    tolerance: The largest error of the covariance, for engines that have one.
+    restarts: How many starts are followed at most.
+    random_state: Seed of the starts.
+    n_jobs: How many starts are followed at the same time.
+    device: Where PyTorch computes; NumPy does otherwise.
+    mode_deviation: Of all modes; None leaves them open where known inputs drive all that was measured, and learns it
+        elsewhere.
+    inputs: Channels that are known for all times from their samples, and what they do between these.
+    disturbances: Channels that drive the equations and are unknown, and what kind of process each is.
     """
 
     latent: str | Sequence[str] = "se"
@@ -96,12 +83,7 @@ class FitSettings:
             raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
 
     def parse_inputs(self, system: System) -> dict[str, str]:
-        """Return what each known input does between its samples, by name; raise where that is no input of a system.
-
-        Parameters
-        ----------
-        system : System
-        """
+        """Return what each known input does between its samples, by name; raise where that is no input of a system."""
         if self.inputs is None:
             return {}
         if not isinstance(self.inputs, Mapping):
@@ -123,12 +105,7 @@ class FitSettings:
         return dict(self.inputs)
 
     def parse_disturbances(self, system: System) -> dict[str, str]:
-        """Return the kind of each disturbance, by name; raise where that is none of a system.
-
-        Parameters
-        ----------
-        system : System
-        """
+        """Return the kind of each disturbance, by name; raise where that is none of a system."""
         if self.disturbances is None:
             return {}
         if not isinstance(self.disturbances, Mapping):
@@ -154,12 +131,7 @@ class FitSettings:
         return dict(self.disturbances)
 
     def parse_kernels(self, system: System) -> tuple[Kernel, ...]:
-        """Return the covariance of each free function of a system, in order; raise where their number is wrong.
-
-        Parameters
-        ----------
-        system : System
-        """
+        """Return the covariance of each free function of a system, in order; raise where their number is wrong."""
         count = system.free_functions
         if not isinstance(self.latent, str | Sequence):
             raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
@@ -175,13 +147,6 @@ class FitSettings:
 
 def resolve_parameter_value(system: System, name: str, values: Mapping[str, float]) -> float:
     """Return the value of a parameter: that which is given, or the fixed or start value of the system.
-
-    Parameters
-    ----------
-    system : System
-    name : str
-    values : dict of str to float
-        What is given.
 
     Examples
     --------

@@ -47,24 +47,15 @@ __all__ = ["FitSetup", "build_record_setup", "build_setup", "find_unmeasured_nam
 class FitSetup:
     """Everything that is settled before anything is learned.
 
-    Parameters
-    ----------
-    system : System
-        What is fitted.
-    settings : Arguments
-        How it is fitted.
-    measurements : Measurements
-        What it is fitted to.
-    engine_choice : Choice
-        The kind of the engine, and why it was taken.
-    engine : Engine
-        Computes the log evidence and the posterior; it holds the prior.
-    layout : Layout
-        Where everything that is learned stands in the vector that is searched.
-    engine_task : Case
-        What the engine was chosen for.
-    record_setups : dict of str to Setup
-        Where there are several records, that of each alone, by the name of the record; the layout is the same for all.
+    system: What is fitted.
+    settings: How it is fitted.
+    measurements: What it is fitted to.
+    engine_choice: The kind of the engine, and why it was taken.
+    engine: Computes the log evidence and the posterior; it holds the prior.
+    layout: Where everything that is learned stands in the vector that is searched.
+    engine_task: What the engine was chosen for.
+    record_setups: Where there are several records, that of each alone, by the name of the record; the layout is the
+        same for all.
     """
 
     system: System
@@ -148,15 +139,7 @@ class FitSetup:
         return find_unmeasured_names(self.system, known)
 
     def evidence_of(self, measurements: Measurements, hyper: Hyperparameters) -> float:
-        """Return the log evidence of a few other measurements of the same observables.
-
-        Parameters
-        ----------
-        measurements : Measurements
-            In memory.
-        hyper : Hyperparameters
-            In the units of the prior.
-        """
+        """Return the log evidence of a few other measurements of the same observables."""
         case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
         every = with_empty_series(measurements, self.prior.noise.observables)
         return (
@@ -192,20 +175,7 @@ def build_setup(
 ) -> FitSetup:
     """Return everything that is settled before anything is learned: engine, prior and layout.
 
-    Parameters
-    ----------
-    system : System
-    settings : Arguments
-        Checked already.
-    measurements : Measurements
-    time_units : Units, optional
-        Whose scaled time is kept, from an earlier fit; that of the data otherwise.
-    scales : dict of str to float, optional
-        The scales of observables that are kept, from an earlier fit; those of the data otherwise.
-    parameter_magnitudes : array, shape (p,), optional
-        The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
-    record_starts : dict of str to float, optional
-        Where there are several records, times zero of some that are kept, by the names of the records.
+    Shapes: parameter_magnitudes (p,).
     """
     kinds = settings.parse_inputs(system)
     settled = {name: _resolve_hold(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
@@ -325,13 +295,7 @@ def _build_diffuse_modes(
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
-    """Return some times of a record, and for how many of all each stands.
-
-    Parameters
-    ----------
-    measurements : Measurements
-        Of one record, in memory or on disk.
-    """
+    """Return some times of a record, and for how many of all each stands."""
     if measurements.stored_rows is not None:
         spool, known = measurements.stored_rows.store, measurements.stored_rows.truncated
         if known is not None:
@@ -398,20 +362,7 @@ def build_record_setup(
     layout: ParameterLayout,
     engine_task: EngineTask,
 ) -> FitSetup:
-    """Return what is settled for one record, where prior and layout are settled for all.
-
-    Parameters
-    ----------
-    system : System
-    settings : Arguments
-    measurements : Measurements
-        Of one record.
-    prior : Prior
-        Of what was measured in any record; it starts where this one does.
-    layout : Layout
-    engine_task : Case
-        What an engine is wanted for.
-    """
+    """Return what is settled for one record, where prior and layout are settled for all."""
     choice = choose_engine(settings.engine, engine_task)
     every = with_empty_series(measurements, prior.noise.observables)
     engine = FallbackEngine(choice.factory.create(prior, every, engine_task), choice, every, engine_task)
@@ -422,12 +373,6 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
     """Return warnings of channels that look like a slip of what was measured, and notes on other lonely ones.
 
     The latter may be constants that nobody declared, or meant as they are.
-
-    Parameters
-    ----------
-    system : System
-    known : sequence of str
-        What was measured, and channels that were declared to be something else.
 
     Examples
     --------

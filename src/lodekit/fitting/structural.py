@@ -27,13 +27,8 @@ __all__ = ["StructuralIdentifiability"]
 class StructuralIdentifiability:
     """What the equations say about what can be learned from what was measured, whatever the data are.
 
-    Parameters
-    ----------
-    system : System
-    measured : tuple of str
-        The observables, and what is known.
-    disturbances : tuple of str
-        Channels of which all is known but their size.
+    measured: The observables, and what is known.
+    disturbances: Channels of which all is known but their size.
     """
 
     system: System

@@ -46,14 +46,9 @@ DISTURBANCES_NEED_STATES = "disturbances are processes with states; use engine='
 class Evidence:
     """The log evidence in the user's units, and its gradient.
 
-    Parameters
-    ----------
-    value : float
-        The log evidence; minus infinity where nothing finite can be said.
-    gradient : Hyperparameters
-        Derivatives in the parameters, and in the logarithms of all else.
-    error : float
-        About how large an error rounding makes in the value.
+    value: The log evidence; minus infinity where nothing finite can be said.
+    gradient: Derivatives in the parameters, and in the logarithms of all else.
+    error: About how large an error rounding makes in the value.
     """
 
     value: float
@@ -62,13 +57,7 @@ class Evidence:
 
     @classmethod
     def infeasible(cls, hyper: Hyperparameters) -> Evidence:
-        """Return a log evidence of minus infinity with a gradient of zeros, for points where nothing is finite.
-
-        Parameters
-        ----------
-        hyper : Hyperparameters
-            Gives the gradient its shapes.
-        """
+        """Return a log evidence of minus infinity with a gradient of zeros, for points where nothing is finite."""
         return cls(-np.inf, hyper.map(np.zeros_like))
 
 
@@ -76,18 +65,13 @@ class Evidence:
 class SearchLimits:
     """How far a search may take lengthscales and deviations, and when it has found something new.
 
-    Parameters
-    ----------
-    min_lengthscale : float
-        The shortest lengthscale that can be learned, in scaled time.
-    max_shrink_factor : float
-        By what factor a lengthscale may shrink in one search; infinite where that makes no evaluation dearer.
-    max_lengthscale : float
-        The longest lengthscale, in scaled time.
-    max_log_std_change : float
-        How far the logarithms of deviations of processes may get from their start, which matches the data.
-    evidence_tolerance : float
-        Two searches that end this close to each other in evidence have found the same optimum.
+    min_lengthscale: The shortest lengthscale that can be learned, in scaled time.
+    max_shrink_factor: By what factor a lengthscale may shrink in one search; infinite where that makes no evaluation
+        dearer.
+    max_lengthscale: The longest lengthscale, in scaled time.
+    max_log_std_change: How far the logarithms of deviations of processes may get from their start, which matches the
+        data.
+    evidence_tolerance: Two searches that end this close to each other in evidence have found the same optimum.
     """
 
     min_lengthscale: float
@@ -103,11 +87,6 @@ def channel_search_limits(min_lengthscale: float, max_shrink_factor: float = np.
     A channel's deviation has a unit, that of its data. Where other channels bind it, a larger one changes nothing any
     more, and the evidence is all but flat to infinity: a search ends at a hundred times what suits the data, and where
     what it finds differs by less than half a unit of log evidence.
-
-    Parameters
-    ----------
-    min_lengthscale, max_shrink_factor : float
-        As in `SearchLimits`.
     """
     return SearchLimits(
         min_lengthscale,
@@ -142,12 +121,7 @@ class Posterior(Protocol):
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them; their units are those of the answer.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
 
     def variance(self, observables: Observables, times: Array) -> Array:
@@ -157,16 +131,7 @@ class Posterior(Protocol):
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
 
 
 class Engine(Protocol):
@@ -204,11 +169,6 @@ class Engine(Protocol):
         """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
 
         In scaled units, the particular solution taken off.
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
         """
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
@@ -219,30 +179,18 @@ class Engine(Protocol):
 class EngineTask:
     """A task for an engine: all that decides which kind can take it, and at what cost.
 
-    Parameters
-    ----------
-    size : int
-        Number of measurements.
-    latents : sequence of Latent
-        One for each free function.
-    has_exact_values : bool
-        Whether some values have no noise at all.
-    channel_prior : bool
-        Whether the prior stands on the channels.
-    in_memory : bool
-        Whether the measurements themselves are there, or only sums over them.
-    tolerance : float
-        The largest error of the covariance, relative to itself and to the noise, for engines that have one.
-    device : str, optional
-        Where PyTorch computes, for engines that use it.
-    has_inputs : bool
-        Whether inputs are known: the response to them is part of the mean, and not smooth.
-    has_interval_means : bool
-        Whether some observable is a mean or a total over an interval.
-    has_disturbances : bool
-        Whether disturbances drive the equations: they are states of a process, from rest at the start of a record.
-    on_disk : bool
-        Whether measurements that are not in memory can be read again, piece by piece.
+    size: Number of measurements.
+    latents: One for each free function.
+    has_exact_values: Whether some values have no noise at all.
+    channel_prior: Whether the prior stands on the channels.
+    in_memory: Whether the measurements themselves are there, or only sums over them.
+    tolerance: The largest error of the covariance, relative to itself and to the noise, for engines that have one.
+    device: Where PyTorch computes, for engines that use it.
+    has_inputs: Whether inputs are known: the response to them is part of the mean, and not smooth.
+    has_interval_means: Whether some observable is a mean or a total over an interval.
+    has_disturbances: Whether disturbances drive the equations: they are states of a process, from rest at the start
+        of a record.
+    on_disk: Whether measurements that are not in memory can be read again, piece by piece.
     """
 
     size: int
@@ -279,27 +227,11 @@ class EngineFactory(Protocol):
         """Return what speaks for it, where others could have taken the case as well."""
 
     def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> Engine:
-        """Return an engine on measurements.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        measurements : Measurements
-            In memory, or sums over them.
-        task : Case
-            The same in short; it was not refused.
-        """
+        """Return an engine on measurements."""
 
 
 def find_torch_device(name: str) -> Any:
-    """Return a PyTorch device; raise where it is not there, or has no double precision.
-
-    Parameters
-    ----------
-    name : str
-        As PyTorch writes it: ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
-    """
+    """Return a PyTorch device; raise where it is not there, or has no double precision."""
     try:
         import torch
     except ImportError:

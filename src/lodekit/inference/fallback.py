@@ -55,14 +55,9 @@ _MAX_CROSS_CHECK_MEASUREMENTS, _CROSS_CHECK_TOLERANCES = 400, (1e-3, 1e-6)
 class FallbackPosterior:
     """A posterior whose questions are answered by another engine, wherever that one can.
 
-    Parameters
-    ----------
-    primary : Posterior
-        Of the engine that was chosen; the log evidence is its own where its error is not larger.
-    fallback : Posterior
-        The same distribution in a form that loses fewer digits.
-    warning : str
-        A sentence that is told after the warnings of the first; empty for none.
+    primary: Of the engine that was chosen; the log evidence is its own where its error is not larger.
+    fallback: The same distribution in a form that loses fewer digits.
+    warning: A sentence that is told after the warnings of the first; empty for none.
     """
 
     primary: Posterior
@@ -105,16 +100,7 @@ class FallbackPosterior:
         return self._query(lambda posterior: posterior.covariance(observables, times))
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         return self._query(lambda posterior: posterior.sample(observables, times, size, generator))
 
     def _query(self, query: Callable[[Posterior], Array]) -> Array:
@@ -129,16 +115,10 @@ class FallbackPosterior:
 class FallbackEngine:
     """An engine, and another one for where it loses digits; what neither can say is refused.
 
-    Parameters
-    ----------
-    primary : Engine
-        The one that was chosen.
-    choice : Choice
-        Its kind.
-    measurements : Measurements
-        What it was made on.
-    task : Case
-        What it was chosen for.
+    primary: The one that was chosen.
+    choice: Its kind.
+    measurements: What it was made on.
+    task: What it was chosen for.
     """
 
     primary: Engine
@@ -202,14 +182,6 @@ class FallbackEngine:
         """Return an answer that is fine, or the better one of two.
 
         The first engine is asked first, except near a point where it was not to be trusted and the second one was fine.
-
-        Parameters
-        ----------
-        hyper : Hyperparameters
-        query : function
-            From an engine to its answer.
-        value_with_error_of : function
-            From an answer to the log evidence and its error.
         """
         pairs = [pair for old in self._imprecise_points for pair in zip(hyper.arrays, old.arrays, strict=True)]
         is_lost = bool(pairs) and all(
@@ -295,13 +267,7 @@ class FallbackEngine:
         )
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
-        """
+        """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,)."""
         return self.primary.mean_squares(coefficients)
 
     def explain_failure(self, hyper: Hyperparameters) -> str:

@@ -58,12 +58,7 @@ class InnovationSequence(Protocol):
 
         Both in the user's units, shape (k,).
 
-        Parameters
-        ----------
-        rows : array of int, shape (k,)
-            Which, by their turn.
-        n_known : array of int, shape (k,)
-            How many are known for each.
+        Shapes: rows (k,), n_known (k,).
         """
 
 
@@ -71,12 +66,8 @@ class InnovationSequence(Protocol):
 class Horizon:
     """How far ahead predictions are.
 
-    Parameters
-    ----------
-    steps : int
-        So many rows of the observable itself.
-    time : float, optional
-        So much time in place of that, in the user's units.
+    steps: So many rows of the observable itself.
+    time: So much time in place of that, in the user's units.
     """
 
     steps: int = 1
@@ -85,12 +76,7 @@ class Horizon:
     def count_known(self, times: Array, row_times: Array) -> IntArray:
         """Return how many measurements are known for each row of an observable.
 
-        Parameters
-        ----------
-        times : array, shape (m,)
-            Of all measurements, ascending.
-        row_times : array, shape (n,)
-            Of those of the observable.
+        Shapes: times (m,), row_times (n,).
 
         Examples
         --------
@@ -114,15 +100,6 @@ def forecast_errors(
 
     Each is predicted from all that was measured up to the time of the row so many rows before, other observables at
     that time included, or up to so long before; the first rows from the prior.
-
-    Parameters
-    ----------
-    sequence : Turns
-    observable : int
-        Its number.
-    horizon : Lead
-    first : int
-        How many measurements come before all others, and are known in any case.
     """
     own = np.flatnonzero(sequence.observables == observable)
     known = first + horizon.count_known(sequence.times[first:], sequence.times[own])
@@ -137,12 +114,6 @@ def uses_kalman_filter(engine: str, prior: Prior) -> bool:
     """Return whether measurements of an engine are taken in turn by a filter, however many there are; else by a matrix.
 
     A matrix takes means and totals over intervals, too, unless there are disturbances, of which it knows nothing.
-
-    Parameters
-    ----------
-    engine : str
-        The one of the fit.
-    prior : Prior
     """
     own = prior.observables
     return engine == "markov" and (own.windows is None or own.disturbances is not None)
@@ -160,17 +131,6 @@ def compute_innovations(
     A measurement minus its prediction from all that were made before, and from those of observables before it at the
     same time, divided by the standard deviation of that prediction, is its innovation. Where the model holds these are
     independent and standard normal, however flexible it is; measurements minus the posterior mean are neither.
-
-    Parameters
-    ----------
-    engine : str
-        The one of the fit.
-    prior : Prior
-    series : sequence of Series
-        The measurements, noise above zero, those of each observable in the order of time.
-    hyper : Hyperparameters
-    given_observables : set of int
-        Numbers of observables whose measurements all come before the others, which a filter does not know.
     """
     if uses_kalman_filter(engine, prior) and not given_observables:
         return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations(hyper)
@@ -178,13 +138,7 @@ def compute_innovations(
 
 
 def split_into_segments(series: Sequence[TimeSeries]) -> Iterator[Sequence[TimeSeries]]:
-    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
-
-    Parameters
-    ----------
-    series : sequence of Series
-        Of each observable.
-    """
+    """Yield all measurements, or those in a few runs of neighbouring times where there are many."""
     times = np.sort(np.concatenate([item.times for item in series]))
     if len(times) <= _SEGMENT_ROWS:
         yield series

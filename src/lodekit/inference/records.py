@@ -30,10 +30,7 @@ Array = NDArray[np.float64]
 class MultiRecordPosterior:
     """The posteriors of all records; curves are asked of one of its `parts`.
 
-    Parameters
-    ----------
-    parts : tuple of Posterior
-        One for each record.
+    parts: One for each record.
     """
 
     parts: tuple[Posterior, ...]
@@ -75,13 +72,7 @@ class MultiRecordPosterior:
         _raise_ambiguous_record()
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> NoReturn:
-        """Raise: every record has functions of its own.
-
-        Parameters
-        ----------
-        observables, times, size, generator
-            Not used.
-        """
+        """Raise: every record has functions of its own."""
         _raise_ambiguous_record()
 
 
@@ -93,14 +84,9 @@ def _raise_ambiguous_record() -> NoReturn:
 class MultiRecordEngine:
     """The log evidence of several records, and the posterior of each.
 
-    Parameters
-    ----------
-    engines : tuple of Engine
-        One for each record; their priors differ in nothing but the time at which they start.
-    names : tuple of str
-        What the records are called.
-    counts : array, shape (records, o)
-        How many measurements of each observable each record has.
+    engines: One for each record; their priors differ in nothing but the time at which they start.
+    names: What the records are called.
+    counts: How many measurements of each observable each record has; (records, o).
     """
 
     engines: tuple[Engine, ...]
@@ -184,13 +170,7 @@ class MultiRecordEngine:
         return MultiRecordPosterior(tuple(found))
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares over all records: of the data of each observable, (o,), of the basis of the modes, (r,).
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
-        """
+        """Return mean squares over all records: of the data of each observable, (o,), of the basis of the modes, (r,)."""
         targets, powers = zip(*(engine.mean_squares(coefficients) for engine in self.engines), strict=True)
         return np.average(targets, axis=0, weights=self.counts), np.average(powers, axis=0, weights=self.counts.sum(1))
 

@@ -25,11 +25,7 @@ ENGINES: dict[str, EngineFactory] = {
 class EngineChoice:
     """The kind of engine that is used, and why.
 
-    Parameters
-    ----------
-    factory : Kind
-    reason : str
-        What users read after its name.
+    reason: What users read after its name.
     """
 
     factory: EngineFactory
@@ -46,13 +42,7 @@ class EngineChoice:
 
 @contextmanager
 def register_engine(factory: EngineFactory) -> Iterator[None]:
-    """Add a kind of engine to `ENGINES` for as long as a ``with`` block lasts.
-
-    Parameters
-    ----------
-    factory : Kind
-        Its name must be new.
-    """
+    """Add a kind of engine to `ENGINES` for as long as a ``with`` block lasts."""
     if factory.name in ENGINES:
         raise LodekitError(f"an engine called {factory.name!r} is there already; expected a new name")
     ENGINES[factory.name] = factory
@@ -63,13 +53,7 @@ def register_engine(factory: EngineFactory) -> Iterator[None]:
 
 
 def check_engine_name(engine: object) -> None:
-    """Raise where no engine has a name, and name all of them.
-
-    Parameters
-    ----------
-    engine : object
-        What the user gave; ``"auto"`` is fine.
-    """
+    """Raise where no engine has a name, and name all of them."""
     names = ["auto", *ENGINES]
     # Arrays would be compared entry by entry.
     if not isinstance(engine, str) or engine not in names:
@@ -79,13 +63,6 @@ def check_engine_name(engine: object) -> None:
 
 def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
     """Return the engine for a case: the one that was asked for, or the cheapest that does not refuse.
-
-    Parameters
-    ----------
-    engine : str
-        ``"auto"``, or the name of an engine.
-    task : Case
-        What it is wanted for.
 
     Examples
     --------

@@ -27,20 +27,12 @@ N_SUBSAMPLED_TIMES = 400
 class StackedMeasurements:
     """Measurements in memory with their prior.
 
-    Parameters
-    ----------
-    prior : Prior
-        Of the measured observables.
-    times : array, shape (n,)
-        All different times, in the user's units, ascending.
-    index : list of int arrays
-        For each observable, which times it was measured at; repeated measurements repeat an index.
-    values : array, shape (m,)
-        All measurements, scaled, observable after observable.
-    noise : MeasurementNoise
-        Of all measurements.
-    log_jacobian : float
-        The number that is added to a log density in scaled units to have it in the user's.
+    prior: Of the measured observables.
+    times: All different times, in the user's units, ascending; (n,).
+    index: For each observable, which times it was measured at; repeated measurements repeat an index.
+    values: All measurements, scaled, observable after observable; (m,).
+    noise: Of all measurements.
+    log_jacobian: The number that is added to a log density in scaled units to have it in the user's.
     """
 
     prior: Prior
@@ -52,15 +44,7 @@ class StackedMeasurements:
 
     @classmethod
     def from_series(cls, prior: Prior, series: Sequence[TimeSeries]) -> Self:
-        """Return measurements in memory with their prior.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        series : sequence of Series
-            One for each observable of the prior, in its order.
-        """
+        """Return measurements in memory with their prior."""
         times = series[0].times
         index = [np.arange(len(times))] * len(series)
         if not (np.diff(times) > 0).all() or any(not np.array_equal(item.times, times) for item in series):
@@ -98,27 +82,14 @@ class StackedMeasurements:
 
 
 def data_mean_squares(parts: Sequence[Array]) -> Array:
-    """Return the mean square of the data of each observable, shape (o,); one where there are none, or zeros alone.
-
-    Parameters
-    ----------
-    parts : sequence of arrays
-        The measurements of each observable without all that is known, scaled.
-    """
+    """Return the mean square of the data of each observable, shape (o,); one where there are none, or zeros alone."""
     return np.array([(float(np.mean(part**2)) if len(part) else 0.0) or 1.0 for part in parts])
 
 
 def mode_mean_squares(prior: Prior, coefficients: Coefficients, times: Array) -> Array:
     """Return the mean square of each basis function of the modes, over all observables, shape (r,).
 
-    Parameters
-    ----------
-    prior : Prior
-        Of the measured observables.
-    coefficients : Coefficients
-        Of these, at some values of the parameters.
-    times : array, shape (n,)
-        Some scaled times all over the record, whatever has died away in it.
+    Shapes: times (n,).
     """
     basis, _ = prior.observables.mode_basis(coefficients, prior.groups, times, with_jacobian=False)
     return np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if prior.groups else np.zeros(0)

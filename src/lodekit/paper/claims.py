@@ -48,14 +48,7 @@ _MIN_PAIRS = 6
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """A statement about the results.
-
-    Parameters
-    ----------
-    text : str
-    status : {"yes", "no", "tie", "open"}
-    evidence : str
-    """
+    """A statement about the results."""
 
     text: str
     status: ClaimStatus
@@ -66,13 +59,8 @@ class PaperClaim:
 class PairedTest:
     """How two ways compare, data set by data set; less is better.
 
-    Parameters
-    ----------
-    status : {"yes", "no", "tie", "open"}
-        Whether the first is better.
-    wins, ties, count : int
-    p_value : float
-        Of a difference as large as this one without a cause.
+    status: Whether the first is better.
+    p_value: Of a difference as large as this one without a cause.
     """
 
     status: ClaimStatus
@@ -101,10 +89,7 @@ def claim_status(holds: bool) -> ClaimStatus:
 def compare_pairs(ours: Array, theirs: Array) -> PairedTest:
     """Return whether values are smaller than others, pair by pair, by Wilcoxon's signed-rank test at 5 %.
 
-    Parameters
-    ----------
-    ours, theirs : arrays, shape (n,)
-        Differences below a ten-thousandth are ties: where both end in the same optimum, rounding decides.
+    Shapes: ours, theirs (n,).
 
     Examples
     --------
@@ -171,11 +156,7 @@ _MAX_RELATIVE_RESIDUAL = 1e-6
 class TableDifference:
     """A cell that lies farther from the published one than the published spread.
 
-    Parameters
-    ----------
-    system, method, column : str
-    text : str
-        What came, and why.
+    text: What came, and why.
     """
 
     system: str
@@ -205,14 +186,7 @@ def check_claims(results: RunResults) -> list[PaperClaim]:
 
 
 def is_reproduced(results: RunResults, system: str, method: str, column: str) -> bool:
-    """Return whether a cell of the main table is within the published spread.
-
-    Parameters
-    ----------
-    results : Results
-    system, method, column : str
-        Which cell; the method is one of those that the paper has.
-    """
+    """Return whether a cell of the main table is within the published spread."""
     theirs = published_median_std(system, method, column)
     return abs(results.median_std(column, system, method).median - theirs.median) <= theirs.std
 

@@ -32,20 +32,12 @@ def load_published_results() -> dict[str, Any]:
 class PaperExperiment:
     """A system with the data that the paper trains and evaluates on.
 
-    Parameters
-    ----------
-    name : str
-    system, paper_system : System
-        As lodekit takes it, and with the free functions that the paper chose.
-    exact_solution : function
-        The solution that the data are made from, times to an array (n, channels). That of the bipendulum is printed
-        in the paper with a rounded coefficient, 41/100, and is no solution then; this is the one with 4.095/10, whose
-        ODE error is the published one.
-    train_interval, evaluation_interval : (float, float)
-        Intervals.
-    noise_std : float
-    parameters : dict of str to float
-        True values of what is learned.
+    system, paper_system: As lodekit takes it, and with the free functions that the paper chose.
+    exact_solution: The solution that the data are made from, times to an array (n, channels). That of the bipendulum
+        is printed in the paper with a rounded coefficient, 41/100, and is no solution then; this is the one with
+        4.095/10, whose ODE error is the published one.
+    train_interval, evaluation_interval: Intervals.
+    parameters: True values of what is learned.
     """
 
     name: str

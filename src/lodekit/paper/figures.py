@@ -20,12 +20,7 @@ __all__ = ["PaperFigure", "draw_figures"]
 class PaperFigure:
     """A figure as a file.
 
-    Parameters
-    ----------
-    name : str
-        Of the file, without its ending.
-    caption : str
-    png : bytes
+    name: Of the file, without its ending.
     """
 
     name: str

@@ -36,24 +36,14 @@ Array = NDArray[np.float64]
 class TrainedModel:
     """A trained model, whatever trained it.
 
-    Parameters
-    ----------
-    mean, std : function
-        From times to the posterior mean, and to its standard deviation, both of shape (n, channels).
-    covariance : function or None
-        From times to the prior covariance of all channels, shape (n channels, n channels); None for a prior on the
-        channels, which is made of waves and has no such matrix.
-    loss : float
-        Negative log evidence for each number of the data.
-    seconds : float
-        What construction and training took.
-    hyperparameters : dict of str to float
-        The noise variance, and means of signal variances and lengthscales; of variances as in the paper, which takes
-        the mean of what is learned, logarithms or inverse softplus, and transforms it then.
-    parameters : dict of str to float
-    intervals : dict of str to (float, float)
-    gp : LODEGP, optional
-        The model as lodekit sees it; None for the baseline.
+    mean, std: From times to the posterior mean, and to its standard deviation, both of shape (n, channels).
+    covariance: From times to the prior covariance of all channels, shape (n channels, n channels); None for a prior
+        on the channels, which is made of waves and has no such matrix.
+    loss: Negative log evidence for each number of the data.
+    seconds: What construction and training took.
+    hyperparameters: The noise variance, and means of signal variances and lengthscales; of variances as in the paper,
+        which takes the mean of what is learned, logarithms or inverse softplus, and transforms it then.
+    gp: The model as lodekit sees it; None for the baseline.
     """
 
     mean: Callable[[Array], Array]
@@ -68,19 +58,7 @@ class TrainedModel:
 
 
 def train(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> TrainedModel:
-    """Return a model that was trained on one data set.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        System and data.
-    method : {"paper", "lodekit", "channels", "baseline"}
-        How it is trained.
-    seed : int
-        Of the data set.
-    noisy : bool
-        Whether the data have noise.
-    """
+    """Return a model that was trained on one data set."""
     return train_batch(experiment, method, (seed,), noisy=noisy)[0]
 
 
@@ -92,17 +70,6 @@ def train_batch(
     What trains in GPyTorch trains as one batch: the losses are added, and neither their gradients nor the steps of
     Adam, which are taken number by number, mix. Three data sets take little longer than one, so the seconds of each,
     an equal share, are not those of training it alone: where times are compared, take `train`.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        System and data.
-    method : {"paper", "lodekit", "channels", "baseline"}
-        How they are trained.
-    seeds : sequence of int
-        Of the data sets.
-    noisy : bool
-        Whether the data have noise.
     """
     if method not in METHODS:
         raise LodekitError(f"expected one of {', '.join(METHODS)}, got {method!r}")

@@ -43,14 +43,9 @@ __all__ = [
 class GroebnerComparison:
     """What Groebner bases say about a system, beside what lodekit says.
 
-    Parameters
-    ----------
-    same_image : bool
-        Whether the free columns span what the syzygies span, exactly.
-    applies : bool
-        Whether the earlier approach describes all solutions, that is, whether the system is controllable.
-    generators : int
-        How many syzygies there are.
+    same_image: Whether the free columns span what the syzygies span, exactly.
+    applies: Whether the earlier approach describes all solutions, that is, whether the system is controllable.
+    generators: How many syzygies there are.
     """
 
     same_image: bool
@@ -161,20 +156,14 @@ _N_RESIDUAL_TIMES = 41
 class RunMetrics:
     """What one training run gave.
 
-    Parameters
-    ----------
-    train_rmse, eval_rmse : float
-        Against the noise-free truth at a thousand points of each interval.
-    loss : float
-        Negative log evidence for each number of the data.
-    ode_error : list of float
-        For each equation, at the true parameters, the mean absolute error by finite differences, as in the paper.
-    measured_error : float
-        The largest relative residual of the returned mean, differentiated by interpolation, at the learned parameters.
-    eigenvalues : int or None
-        How many of the prior covariance at a thousand points are above 1e-6; None where there is no such matrix.
-    hyperparameters, parameters, intervals : dict
-    seconds : float
+    train_rmse, eval_rmse: Against the noise-free truth at a thousand points of each interval.
+    loss: Negative log evidence for each number of the data.
+    ode_error: For each equation, at the true parameters, the mean absolute error by finite differences, as in the
+        paper.
+    measured_error: The largest relative residual of the returned mean, differentiated by interpolation, at the
+        learned parameters.
+    eigenvalues: How many of the prior covariance at a thousand points are above 1e-6; None where there is no such
+        matrix.
     """
 
     train_rmse: float
@@ -194,19 +183,7 @@ class RunMetrics:
 
 
 def evaluate_run(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> RunMetrics:
-    """Return the outcome of one training run.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        System, data and test points.
-    method : str
-        How it is trained, one of `METHODS`.
-    seed : int
-        Of the data set.
-    noisy : bool
-        Whether the data have noise.
-    """
+    """Return the outcome of one training run."""
     trained = train(experiment, method, seed, noisy=noisy)
     errors = []
     for interval in (experiment.train_interval, experiment.evaluation_interval):
@@ -279,11 +256,6 @@ def curve_residual(experiment: PaperExperiment, trained: TrainedModel) -> float:
     The measure of the certificate: the mean is taken as it is given to users, differentiated by polynomials and put
     into the equations as they are written, at the learned parameters where there are some. Nothing is known of where
     the mean came from, so the same measure does for any model.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    trained : Trained
     """
     system = experiment.system
     values = {name: trained.parameters.get(name, experiment.parameters[name]) for name in system.parameters}

@@ -98,10 +98,7 @@ _EXACT_DATA_NOISE_STD = 1e-6
 def integrated_covariance(first: Array, second: Array) -> Array:
     """Return ``int_0^t1 int_0^t2 exp(-(x - y)^2) dx dy`` in closed form, shape (n1, n2).
 
-    Parameters
-    ----------
-    first, second : arrays, shapes (n1,) and (n2,)
-        The upper ends t1 and t2.
+    Shapes: first, second (n1,) and (n2,).
 
     Examples
     --------
@@ -121,11 +118,8 @@ def integrated_covariance(first: Array, second: Array) -> Array:
 class LatentForceModel:
     """Three tanks driven by two latent forces.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-    values : array, shape (n, 3)
-    noise_std : float
+    times: shape (n,)
+    values: shape (n, 3)
     """
 
     def __init__(self, times: Array, values: Array, noise_std: float) -> None:

@@ -64,19 +64,7 @@ class _ReportContent:
 def write_report(
     results: RunResults, plan: RunPlan, folder: Path, *, notify: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
-    """Write ``results.json``, ``README.md``, ``report.html`` and the figures to a folder; return the paths.
-
-    Parameters
-    ----------
-    results : Results
-        What the runs have measured.
-    plan : Plan
-        Which runs there were to be.
-    folder : Path
-        Where the files go.
-    notify : callable
-        Called with a line for each figure.
-    """
+    """Write ``results.json``, ``README.md``, ``report.html`` and the figures to a folder; return the paths."""
     make_folder(folder)
     drawn = []
     with warnings.catch_warnings():

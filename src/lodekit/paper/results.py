@@ -52,12 +52,7 @@ MAX_CONVERGED_RMSE = 0.05
 
 @dataclass(frozen=True)
 class MedianStd:
-    """A median with a standard deviation.
-
-    Parameters
-    ----------
-    median, std : float
-    """
+    """A median with a standard deviation."""
 
     median: float
     std: float
@@ -86,12 +81,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 @dataclass(frozen=True)
 class RunResults:
-    """Plain results of runs.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-    """
+    """Plain results of runs."""
 
     rows: Sequence[dict[str, Any]]
 

@@ -31,17 +31,11 @@ TOPICS = ("bipendulum", "heating", "three-tank", "lfm", "eigenvalues", "runtime"
 class RunPlan:
     """What is run.
 
-    Parameters
-    ----------
-    topics : tuple of str
-        Some of `TOPICS`.
-    n_noisy, n_exact : int
-        Repetitions on noisy data, and on the one noise-free data set: there only what starts at random is repeated,
-        and lodekit's search, which comes out the same every time, is made once.
-    channel_prior_systems : tuple of str
-        Systems that are trained with a prior on the channels.
-    quick : bool
-        Whether the paper's way and the GP leave the noise-free data out.
+    topics: Some of `TOPICS`.
+    n_noisy, n_exact: Repetitions on noisy data, and on the one noise-free data set: there only what starts at random
+        is repeated, and lodekit's search, which comes out the same every time, is made once.
+    channel_prior_systems: Systems that are trained with a prior on the channels.
+    quick: Whether the paper's way and the GP leave the noise-free data out.
     """
 
     topics: tuple[str, ...]
@@ -111,13 +105,7 @@ def provenance() -> str:
 class ExperimentRun:
     """One run; what it is makes the name of its file.
 
-    Parameters
-    ----------
-    topic, system, method : str
-    seed : int
-    noisy : bool
-    function : function
-        Returns the result as plain values.
+    function: Returns the result as plain values.
     """
 
     topic: str
@@ -155,16 +143,6 @@ def collect_results(plan: RunPlan, folder: Path, jobs: int = 1) -> Iterator[tupl
     """Yield every run of a plan with its result, running what is not in a folder yet.
 
     Each result is a file of its own, written whole: an interrupted run goes on where it was.
-
-    Parameters
-    ----------
-    plan : Plan
-        What is run.
-    folder : Path
-        Where the results are.
-    jobs : int
-        How many runs are made at the same time, -1 for one on each core; each in a process of its own with one
-        thread. Results are the same; seconds are not, because runs that share a machine wait for each other.
     """
     require_gpytorch()
     make_folder(folder)

@@ -65,17 +65,8 @@ _REASONS = {
 class HyperparameterCell:
     """One hyperparameter of one way, beside the published one.
 
-    Parameters
-    ----------
-    system, method, name : str
-    noisy : bool
-    count : int
-        Of runs.
-    values : Spread
-    value_range : (float, float)
-        Smallest and largest value.
-    published : Spread
-    published_range : (float, float)
+    count: Of runs.
+    value_range: Smallest and largest value.
     """
 
     system: str
@@ -171,16 +162,8 @@ _LATENT_FORCE_TITLES = {
 class ReportTable:
     """A table with a title and remarks.
 
-    Parameters
-    ----------
-    title, description : str
-    columns : sequence of str
-    rows : sequence of sequences of str
-    notes : sequence of str
-    items : sequence of str
-        A list below the notes.
-    n_text_columns : int
-        How many columns, from the left, hold words.
+    items: A list below the notes.
+    n_text_columns: How many columns, from the left, hold words.
     """
 
     title: str

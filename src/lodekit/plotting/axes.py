@@ -374,15 +374,7 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
 def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, label: str) -> None:
     """Shade what lies before and behind a window, such as the times that were measured.
 
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-    points : array, shape (n,)
-        Where something is drawn, ascending.
-    window : (first, last), or None
-        Without one nothing is shaded.
-    label : str
-        Of what is shaded, in the legend.
+    Shapes: points (n,).
 
     Examples
     --------

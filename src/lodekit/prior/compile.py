@@ -45,14 +45,6 @@ __all__ = [
 def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
     """Return a constant as an array of another array's library, kind and device.
 
-    Parameters
-    ----------
-    xp : module
-        The array library.
-    value : array
-    like : array
-        What it will be computed with.
-
     Examples
     --------
     >>> match_array(np, np.ones(2), np.zeros(2)).tolist()
@@ -69,14 +61,9 @@ Array = NDArray[np.float64]
 class CompiledSignal:
     """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``.
 
-    Parameters
-    ----------
-    powers : tuple of int
-        k, for each term.
-    sines : tuple of bool
-        Whether a term is a sine.
-    coefficients : slice
-        Where c, r, w of all terms stand in the table, in this order.
+    powers: k, for each term.
+    sines: Whether a term is a sine.
+    coefficients: Where c, r, w of all terms stand in the table, in this order.
     """
 
     powers: tuple[int, ...]
@@ -86,13 +73,7 @@ class CompiledSignal:
     def term_factors(self, xp: Any, times: Any, table: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Yield c, w, ``t^k exp(r t)`` and ``cos or sin(w t)`` of each term, shapes (..., 1) and (..., n).
 
-        Parameters
-        ----------
-        xp : module
-            The array library.
-        times : array, shape (..., n)
-            In the user's unit.
-        table : array, shape (..., s)
+        Shapes: times (..., n), table (..., s).
         """
         own = table[..., self.coefficients]
         for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
@@ -102,13 +83,7 @@ class CompiledSignal:
     def values(self, xp: Any, times: Any, table: Any) -> Any:
         """Return the signal, shape (..., n).
 
-        Parameters
-        ----------
-        xp : module
-            The array library.
-        times : array, shape (..., n)
-            In the user's unit.
-        table : array, shape (..., s)
+        Shapes: times (..., n), table (..., s).
         """
         shape = np.broadcast_shapes(tuple(times.shape), (*table.shape[:-1], 1))
         total = xp.zeros(shape, dtype=table.dtype, device=table.device)
@@ -119,12 +94,7 @@ class CompiledSignal:
     def evaluate(self, times: Array, values: Array, jacobian: Array) -> tuple[Array, Array]:
         """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n).
 
-        Parameters
-        ----------
-        times : array, shape (n,)
-            In the user's unit.
-        values, jacobian : arrays, shapes (s,) and (p, s)
-            The table.
+        Shapes: times (n,), values, jacobian (s,) and (p, s).
         """
         if not self.n_terms:
             return np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
@@ -149,14 +119,7 @@ class CompiledSignal:
         With the complex rate ``l = r + i w`` it is a sum over the powers of ``v`` in ``(s + v)^k e^(l v)``, times
         ``e^(l s)``; one power more is the derivative in l.
 
-        Parameters
-        ----------
-        times : array, shape (n,)
-            When the intervals begin, in the user's unit.
-        values, derivatives
-            As in `evaluate`.
-        window : float
-            Their length.
+        Shapes: times (n,).
         """
         own, slopes = values[self.coefficients], jacobian[:, self.coefficients]
         total, gradient = np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
@@ -181,11 +144,7 @@ class CompiledSignal:
     def vjp(self, times: Array, values: Array, jacobian: Array, weights: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the signal, shape (p,).
 
-        Parameters
-        ----------
-        times, values, derivatives
-            As in `evaluate`.
-        weights : array, shape (n,)
+        Shapes: weights (n,).
         """
         if self._is_constant(values, jacobian[:, self.coefficients]):
             starts = slice(self.coefficients.start, self.coefficients.stop, 3)
@@ -199,14 +158,7 @@ class CompiledSignal:
 
 
 def append_signal_terms(signal: ExponentialPolynomial, scalars: list[Scalar]) -> CompiledSignal:
-    """Add the numbers of a signal to a list, and return where they stand.
-
-    Parameters
-    ----------
-    signal : Signal
-    scalars : list of Scalar
-        Grows.
-    """
+    """Add the numbers of a signal to a list, and return where they stand."""
     start = len(scalars)
     for wave, value in signal.terms.items():
         scalars.extend((value, wave.rate, wave.frequency))
@@ -224,11 +176,7 @@ BALL_PRECISION_BITS = 256
 class ScalarFunctions:
     """Many field elements as float functions of the parameters, with derivatives.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-    scalars : sequence of Scalar
-        Their order is that of the values.
+    scalars: Their order is that of the values.
     """
 
     def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
@@ -270,9 +218,7 @@ class ScalarFunctions:
     def evaluate_many(self, theta: Array) -> tuple[Array, Array]:
         """Return values at many points, shape (n, s), and derivatives in logarithms of the parameters, (n, p, s).
 
-        Parameters
-        ----------
-        theta : array, shape (n, p)
+        Shapes: theta (n, p).
         """
         monomials = np.prod(theta[:, None, :] ** self._exponents, axis=2)
         bottom = monomials @ self._denominator.T
@@ -283,11 +229,7 @@ class ScalarFunctions:
     def evaluate_values(self, xp: Any, theta: Any) -> Any:
         """Return the values alone in any array library, shape (..., s); some differentiate them themselves.
 
-        Parameters
-        ----------
-        xp : module
-            The array library of the parameters.
-        theta : array, shape (..., p)
+        Shapes: theta (..., p).
         """
         return self._fractions(xp, theta)[0]
 
@@ -325,15 +267,9 @@ def _collect_monomials(
 class CompiledFactor:
     """A factor of an annihilator d_i: its own signal variance, its own basis functions.
 
-    Parameters
-    ----------
-    column : int
-        Which mode column it belongs to.
-    multiplicity : int
-    coefficients : slice
-        Where the coefficients of the factor stand in the table, lowest power first; monic.
-    roots : tuple of complex, or None
-        The exponents with imaginary part >= 0, where no parameter stands inside; in the user's time.
+    column: Which mode column it belongs to.
+    coefficients: Where the coefficients of the factor stand in the table, lowest power first; monic.
+    roots: The exponents with imaginary part >= 0, where no parameter stands inside; in the user's time.
     """
 
     column: int
@@ -343,13 +279,7 @@ class CompiledFactor:
 
 
 class SignalFunctions:
-    """Known functions of time, ready for floats.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-    signals : sequence of Signal
-    """
+    """Known functions of time, ready for floats."""
 
     def __init__(self, ring: ScalarRing, signals: Sequence[ExponentialPolynomial]) -> None:
         scalars: list[Scalar] = []
@@ -370,14 +300,9 @@ class SignalFunctions:
 class CoefficientArrays:
     """A table of values taken apart, in any array library; leading dimensions are those of the table.
 
-    Parameters
-    ----------
-    free : array, shape (..., o, q, k)
-        The observables on the free functions, lowest power of d first.
-    mode_columns : list of arrays, shape (..., o, k)
-        The same on each mode column.
-    factors : list of arrays, shape (..., d + 1)
-        The coefficients of each factor, monic.
+    free: The observables on the free functions, lowest power of d first; (..., o, q, k).
+    mode_columns: The same on each mode column; (..., o, k).
+    factors: The coefficients of each factor, monic; (..., d + 1).
     """
 
     free: Any
@@ -389,20 +314,12 @@ class CoefficientArrays:
 class Coefficients:
     """The coefficient arrays of observables at given parameter values, and their derivatives.
 
-    Parameters
-    ----------
-    values : CoefficientArrays
-    jacobian : CoefficientArrays
-        Derivatives in the parameters: one more dimension, the first.
-    table : (array, array)
-        What both were taken from, shapes (s,) and (p, s).
-    input_response_table : (array, array), optional
-        The numbers of the response to known inputs, and their derivatives, where there are inputs.
-    windows : array, shape (o,)
-        The interval over which each observable is averaged, which ends at its times; zero where it is none. None where
-        no observable is averaged.
-    disturbance_table : (array, array), optional
-        The numbers of the response to disturbances, and their derivatives, where there are some.
+    jacobian: Derivatives in the parameters: one more dimension, the first.
+    table: What both were taken from, shapes (s,) and (p, s).
+    input_response_table: The numbers of the response to known inputs, and their derivatives, where there are inputs.
+    windows: The interval over which each observable is averaged, which ends at its times; zero where it is none. None
+        where no observable is averaged; (o,).
+    disturbance_table: The numbers of the response to disturbances, and their derivatives, where there are some.
     """
 
     values: CoefficientArrays
@@ -447,18 +364,10 @@ class Coefficients:
 class CompiledObservables:
     """Observables of a system, ready for floats.
 
-    Parameters
-    ----------
-    parameters : tuple of str
-        The order of parameter values.
-    table : ScalarTable
-    free_shape : (int, int, int)
-        Observables, free functions, coefficients (lowest power of d first).
-    column_shapes : list of (int, int)
-        Observables and coefficients, for each mode column.
-    factors : tuple of CompiledFactor
-    signals : tuple of CompiledSignal
-        The particular solution, for each observable.
+    parameters: The order of parameter values.
+    free_shape: Observables, free functions, coefficients (lowest power of d first).
+    column_shapes: Observables and coefficients, for each mode column.
+    signals: The particular solution, for each observable.
     """
 
     parameters: tuple[str, ...]
@@ -471,11 +380,7 @@ class CompiledObservables:
     def split(self, xp: Any, table: Any) -> CoefficientArrays:
         """Return coefficient arrays from the values of the table, or from their derivatives.
 
-        Parameters
-        ----------
-        xp : module
-            The array library of the table.
-        table : array, shape (..., s)
+        Shapes: table (..., s).
         """
         leading = tuple(table.shape[:-1])
         start = math.prod(self.free_shape)
@@ -495,16 +400,7 @@ class CompiledObservables:
 def compile_observables(
     system: System, operators: OperatorMatrix, known_signals: Sequence[ExponentialPolynomial] = ()
 ) -> CompiledObservables:
-    """Return observables ready for floats.
-
-    Parameters
-    ----------
-    system : System
-    operators : OperatorMatrix
-        Each row holds the operators of one observable on the channels.
-    known_signals : sequence of Signal
-        Known functions of time that are added to each observable; none by default.
-    """
+    """Return observables ready for floats."""
     delayed = find_required_inputs(system.channels)
     if delayed:
         raise EquationError(

@@ -31,13 +31,7 @@ Array = NDArray[np.float64]
 
 @lru_cache(maxsize=64)
 def derivative_sign_matrix(first: int, second: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the signs that fold products W_a W_b into orders m = a + b, shape (first * second, first + second - 1).
-
-    Parameters
-    ----------
-    first, second : int
-        How many coefficients each of two observables has.
-    """
+    """Return the signs that fold products W_a W_b into orders m = a + b, shape (first * second, first + second - 1)."""
     fold = np.zeros((first, second, first + second - 1))
     for a in range(first):
         for b in range(second):
@@ -53,13 +47,7 @@ def _append_axes(value: Any, count: int) -> Any:
 def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, amplitude: Any) -> Any:
     """Return c_ijm for one free function, shape (..., i, j, m).
 
-    Parameters
-    ----------
-    xp : module
-        The array library of the arrays.
-    first, second : arrays, shape (..., i, a) and (..., j, b)
-        Coefficients of the observables on the free function.
-    lengthscale, amplitude : numbers, or arrays of shape (...)
+    Shapes: first, second (..., i, a) and (..., j, b), lengthscale, amplitude (...).
     """
     (i, a), (j, b) = first.shape[-2:], second.shape[-2:]
     fold = match_array(xp, derivative_sign_matrix(a, b), first)
@@ -83,18 +71,8 @@ def free_function_covariance(
 ) -> Any:
     """Return the covariance of observables at two sets of times due to one free function, shape (..., i, n1, j, n2).
 
-    Parameters
-    ----------
-    xp : module
-        The array library of the arrays.
-    kernel : Latent
-    times1, times2 : arrays, shape (..., n1) and (..., n2)
-        Scaled times.
-    first, second : arrays, shape (..., i, a) and (..., j, b)
-        Coefficients of the observables on the free function.
-    lengthscale, amplitude : numbers, or arrays of shape (...)
-    windows : pair of arrays, shapes (i,) and (j,), or None
-        The intervals over which the observables are averaged; for NumPy's arrays without leading dimensions.
+    Shapes: times1, times2 (..., n1) and (..., n2), first, second (..., i, a) and (..., j, b), lengthscale, amplitude
+    (...), windows (i,) and (j,).
     """
     order = first.shape[-1] + second.shape[-1] - 2
     kernel.check_order(order)
@@ -137,16 +115,10 @@ def _averaged_covariance(
 class ObservationPoints:
     """Observables at some times, as the prior sees them.
 
-    Parameters
-    ----------
-    times : array, shape (..., n)
-        Scaled times.
-    free : array, shape (..., o, q, k)
-        Coefficients on the free functions.
-    basis : array, shape (..., o, n, r)
-        Basis functions of the modes.
-    windows : array, shape (o,), optional
-        The intervals over which the observables are averaged; None where none is.
+    times: Scaled times; (..., n).
+    free: Coefficients on the free functions; (..., o, q, k).
+    basis: Basis functions of the modes; (..., o, n, r).
+    windows: The intervals over which the observables are averaged; None where none is; (o,).
     """
 
     times: Any
@@ -166,17 +138,7 @@ def prior_covariance(
 ) -> Any:
     """Return the prior covariance of two sets of observables, shape (..., i, n1, j, n2).
 
-    Parameters
-    ----------
-    xp : module
-        The array library of the arrays.
-    kernels : sequence of Latent
-        One for each free function.
-    first, second : Observed
-    lengthscales, amplitudes : arrays, shape (..., q)
-        Of the free functions.
-    mode_std : array, shape (..., r)
-        The prior deviation of every basis function of the modes.
+    Shapes: lengthscales, amplitudes (..., q), mode_std (..., r).
     """
     sizes = [(part.free.shape[-3], part.times.shape[-1]) for part in (first, second)]
     parts = []
@@ -201,14 +163,7 @@ def free_function_variance(
 ) -> Array:
     """Return the prior variance of observables due to one free function, shape (i,); the same at all times.
 
-    Parameters
-    ----------
-    kernel : Latent
-    operators : array, shape (i, a)
-        Coefficients of the observables on the free function.
-    lengthscale, amplitude : float
-    windows : array, shape (i,), optional
-        The intervals over which the observables are averaged; None where none is.
+    Shapes: operators (i, a), windows (i,).
     """
     weight = pair_coefficients(np, operators, operators, lengthscale, amplitude)
     if windows is not None:

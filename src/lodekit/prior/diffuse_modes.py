@@ -57,13 +57,7 @@ MAX_MODE_RATE = 1e15
 
 
 def subsample_rows(count: int) -> tuple[NDArray[np.intp], Array]:
-    """Return the places of some times, closer to each other at the start, and for how many of all each stands.
-
-    Parameters
-    ----------
-    count : int
-        How many times there are.
-    """
+    """Return the places of some times, closer to each other at the start, and for how many of all each stands."""
     later = np.geomspace(N_INITIAL_ROWS, max(count, N_INITIAL_ROWS + 1), N_LATER_ROWS).astype(int)
     places = np.unique(np.concatenate([np.arange(min(count, N_INITIAL_ROWS)), np.minimum(later, count - 1)]))
     edges = np.concatenate([[0.0], 0.5 * (places[1:] + places[:-1] + 1), [float(count)]])
@@ -74,13 +68,10 @@ def subsample_rows(count: int) -> tuple[NDArray[np.intp], Array]:
 class _BasisFactor:
     """Basis functions of one record that measurements show, each over its size.
 
-    Parameters
-    ----------
-    values : array, shape (n, k)
-        At all observables and times, each times the root of its weight.
-    regularized_qr, rounding_qr : (array, array), shapes (n, k) and (k, k)
-        The first n rows of Q, and R, of their QR factorization with a little of the identity below them, so that R has
-        an inverse however much alike they look; with still less of it for the second.
+    values: At all observables and times, each times the root of its weight; (n, k).
+    regularized_qr, rounding_qr: The first n rows of Q, and R, of their QR factorization with a little of the identity
+        below them, so that R has an inverse however much alike they look; with still less of it for the second; (n,
+        k) and (k, k).
     """
 
     values: Array
@@ -91,11 +82,7 @@ class _BasisFactor:
     def from_values(cls, values: Array, collinearity_tolerance: float, rounding_tolerance: float) -> _BasisFactor:
         """Return basis functions with their factors.
 
-        Parameters
-        ----------
-        values : array, shape (n, k)
-        collinearity_tolerance, rounding_tolerance : float
-            How much of the identity is below them.
+        Shapes: values (n, k).
         """
         below, found = np.eye(values.shape[1]), list[tuple[Array, Array]]()
         for each in (collinearity_tolerance, rounding_tolerance):
@@ -117,13 +104,7 @@ class _BasisFactor:
         return float(np.sum(_invert_upper_triangular(self.regularized_qr[1]) ** 2))
 
     def vjp(self, in_log: float, in_rounding_log: float, in_trace: float) -> Array:
-        """Return derivatives in the basis functions, shape (n, k), of a weighted sum of these three numbers.
-
-        Parameters
-        ----------
-        in_log, in_rounding_log, in_trace : float
-            The weights.
-        """
+        """Return derivatives in the basis functions, shape (n, k), of a weighted sum of these three numbers."""
         (turn, root), (other, last) = self.regularized_qr, self.rounding_qr
         inverse = _invert_upper_triangular(root)
         inner = in_log * np.eye(len(root)) - in_trace * (inverse.T @ inverse)
@@ -143,26 +124,15 @@ def _invert_upper_triangular(root: Array) -> Array:
 class _DiffuseScaling:
     """What deviations are made of at some values of the parameters.
 
-    Parameters
-    ----------
-    coefficients : Coefficients
-        Of what was measured.
-    bases : list of lists of arrays
-        For each record, the basis of the modes, one array for each observable.
-    log_amplitudes : array, shape (g,)
-        The logarithms of the deviations.
-    mean_squares : array, shape (g,)
-        Mean squares of the modes of each group; one where no measurement shows any.
-    visible_index : int array, shape (k,)
-        Basis functions that measurements show.
-    factors : list of _Columns
-        For each record, these basis functions.
-    log_determinant : float
-        The logarithms of the determinants of all records.
-    mean_inverse_trace : float
-        By how much narrower than on average the least direction would be, squared.
-    correction : float
-        What is given back beside the evidence.
+    coefficients: Of what was measured.
+    bases: For each record, the basis of the modes, one array for each observable.
+    log_amplitudes: The logarithms of the deviations; (g,).
+    mean_squares: Mean squares of the modes of each group; one where no measurement shows any; (g,).
+    visible_index: Basis functions that measurements show; (k,).
+    factors: For each record, these basis functions.
+    log_determinant: The logarithms of the determinants of all records.
+    mean_inverse_trace: By how much narrower than on average the least direction would be, squared.
+    correction: What is given back beside the evidence.
     """
 
     coefficients: Coefficients
@@ -180,17 +150,11 @@ class _DiffuseScaling:
 class DiffuseModes:
     """Deviations of modes that follow the parameters.
 
-    Parameters
-    ----------
-    observables : Observables
-        What was measured.
-    groups : tuple of ModeGroup
-    times : tuple of arrays
-        Some times of each record, scaled, from its start on.
-    weights : tuple of arrays, shape (o, n)
-        For which share of all measurements of a record each of them stands, over the mean square of the data.
-    scales : array, shape (o,)
-        Of the data, scaled.
+    observables: What was measured.
+    times: Some times of each record, scaled, from its start on.
+    weights: For which share of all measurements of a record each of them stands, over the mean square of the data;
+        (o, n).
+    scales: Of the data, scaled; (o,).
     """
 
     observables: Observables
@@ -214,16 +178,7 @@ class DiffuseModes:
     ) -> DiffuseModes:
         """Return the deviations for what was measured at some times.
 
-        Parameters
-        ----------
-        observables : Observables
-        groups : tuple of ModeGroup
-        times : sequence of arrays
-            Some times of each record, scaled, from its start on, ascending: at the places that `subsample_rows` tells.
-        counts : sequence of arrays
-            For how many of all times each of them stands.
-        scales : array, shape (o,)
-            Of the data, scaled.
+        Shapes: scales (o,).
         """
         shares = tuple(each / (each.sum() * len(scales) * scales[:, None] ** 2) for each in counts)
         return cls(observables, groups, tuple(times), shares, scales)
@@ -231,11 +186,7 @@ class DiffuseModes:
     def proper_prior_offset(self, theta: Array, noise_std: Array) -> float:
         """Return how much larger the log evidence of a record is if modes know as much as one measurement does.
 
-        Parameters
-        ----------
-        theta : array, shape (p,)
-        noise_std : array, shape (o,)
-            Of predictions of one measurement from all before, scaled.
+        Shapes: theta (p,), noise_std (o,).
         """
         look = self._evaluate(theta)
         each = np.log(DIFFUSE_SCALE) + np.mean(
@@ -254,13 +205,7 @@ class DiffuseModes:
     def vjp(self, theta: Array, cotangents: Array, correction_weight: float = 0.0) -> Array:
         """Return derivatives in the parameters of a weighted sum of the logarithms, shape (p,).
 
-        Parameters
-        ----------
-        theta : array, shape (p,)
-        cotangents : array, shape (g,)
-            The weights.
-        correction_weight : float
-            The weight of the correction in this sum.
+        Shapes: theta (p,), cotangents (g,).
         """
         look, each = self._evaluate(theta), self._group_index
         total = np.zeros(len(theta))

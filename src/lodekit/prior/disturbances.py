@@ -52,13 +52,6 @@ def require_disturbances(value: _Value | None) -> _Value:
 def parse_disturbance(name: str, kind: object) -> Kernel | None:
     """Return the covariance of a disturbance, None for white noise; raise where it has no finite state.
 
-    Parameters
-    ----------
-    name : str
-        Of the channel.
-    kind : object
-        What the user gave.
-
     Examples
     --------
     >>> parse_disturbance("w", "matern-3/2").name
@@ -89,16 +82,10 @@ def parse_disturbance(name: str, kind: object) -> Kernel | None:
 class DisturbanceMatrices:
     """Numbers of a system that disturbances drive, or their derivatives in the parameters, in the user's units.
 
-    Parameters
-    ----------
-    F : array, shape (..., s, s)
-        How states move by themselves.
-    G : array, shape (..., s, d)
-        How disturbances move them.
-    observation_matrix : array, shape (..., o, s)
-        How observables follow from states.
-    feedthrough : array, shape (..., k, o, d)
-        How they follow from disturbances and their derivatives, lowest order first.
+    F: How states move by themselves; (..., s, s).
+    G: How disturbances move them; (..., s, d).
+    observation_matrix: How observables follow from states; (..., o, s).
+    feedthrough: How they follow from disturbances and their derivatives, lowest order first; (..., k, o, d).
     """
 
     F: Array
@@ -111,16 +98,10 @@ class DisturbanceMatrices:
 class CompiledDisturbances:
     """Observables of a system that disturbances drive, ready for floats.
 
-    Parameters
-    ----------
-    names : tuple of str
-        The disturbances.
-    kernels : tuple of Latent or None
-        Their covariances; None for white noise.
-    table : ScalarTable
-        All numbers.
-    shapes : tuple of tuples of int
-        Of F, G, readings and direct.
+    names: The disturbances.
+    kernels: Their covariances; None for white noise.
+    table: All numbers.
+    shapes: Of F, G, readings and direct.
     """
 
     names: tuple[str, ...]
@@ -141,9 +122,7 @@ class CompiledDisturbances:
     def split(self, table: Array) -> DisturbanceMatrices:
         """Return the arrays from the values of the table, or from their derivatives.
 
-        Parameters
-        ----------
-        table : array, shape (..., t)
+        Shapes: table (..., t).
         """
         found, start = [], 0
         for shape in self.shapes:
@@ -156,19 +135,7 @@ class CompiledDisturbances:
 def compile_disturbances(
     system: System, operators: OperatorMatrix, texts: Sequence[str], kinds: Mapping[str, str]
 ) -> CompiledDisturbances:
-    """Return the response of observables to disturbances, ready for floats.
-
-    Parameters
-    ----------
-    system : System
-        With the disturbances among its channels, and without known inputs.
-    operators : OperatorMatrix
-        Each row holds the operators of one observable on the channels.
-    texts : sequence of str
-        What users call the observables.
-    kinds : dict of str to str
-        The kind of each disturbance.
-    """
+    """Return the response of observables to disturbances, ready for floats."""
     latents = tuple(parse_disturbance(name, kind) for name, kind in kinds.items())
     space = system.state_space((), disturbances=dict.fromkeys(kinds, _PLACEHOLDER_KERNEL))
     order = [space.inputs.index(name) for name in kinds]
@@ -258,13 +225,6 @@ def _check_derivative_exists(
 def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> list[str]:
     """Return the channels without values, in order: white noise, and what holds it or a derivative that is not there.
 
-    Parameters
-    ----------
-    system : System
-        With the disturbances among its channels, and without known inputs.
-    kinds : dict of str to str
-        The kind of each disturbance.
-
     Examples
     --------
     >>> import lodekit as lk
@@ -287,13 +247,6 @@ def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str
 
     Every equation is an observable of ``x' = F x + G w``: its rows on the states and on all derivatives of w vanish
     identically in the parameters.
-
-    Parameters
-    ----------
-    system : System
-        With the disturbances among its channels, and without known inputs.
-    kinds : dict of str to str
-        The kind of each disturbance.
 
     Examples
     --------

@@ -27,15 +27,7 @@ def unit_variance_hyperparameters(
 ) -> Hyperparameters:
     """Return hyperparameters at which observables vary by about one.
 
-    Parameters
-    ----------
-    observables : Observables
-    kernels : tuple of Latent
-        One for each free function.
-    theta : array, shape (p,)
-        Parameters of the system.
-    lengthscale : float
-        In scaled time, for all free functions.
+    Shapes: theta (p,).
     """
     values = observables.evaluate(theta)
     deviations = np.ones(len(kernels))
@@ -62,17 +54,7 @@ def sample_prior(
 ) -> Array:
     """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o).
 
-    Parameters
-    ----------
-    observables : Observables
-    kernels : tuple of Latent
-        One for each free function.
-    hyper : Hyperparameters
-    times : array, shape (n,)
-        In the user's unit.
-    size : int
-        How many.
-    generator : numpy.random.Generator
+    Shapes: times (n,).
     """
     values, scaled = observables.evaluate(hyper.theta), observables.units.scale_times(times)
     groups = list_mode_groups(observables.compiled)
@@ -116,20 +98,7 @@ def sample_free_function(
     Where waves are enough of the spectrum: a sum of them by the trapezoidal rule in frequency, exact to rounding over
     the span of the times. Else: a draw of the function and its derivatives at all times at once.
 
-    Parameters
-    ----------
-    kernel : Latent
-    times : array, shape (n,)
-        Scaled times.
-    order : int
-        How many derivatives, the function itself among them; no more than `kernel` has.
-    lengthscale, amplitude : float
-        Its lengthscale, in scaled time, and its standard deviation.
-    size : int
-        How many draws.
-    generator : numpy.random.Generator
-    windows : array, shape (n,), optional
-        The interval that ends at each of the times, over which the functions are averaged; zero for their values.
+    Shapes: times (n,), windows (n,).
     """
     spans = np.zeros(len(times)) if windows is None else windows
     if kernel.is_band_limited:

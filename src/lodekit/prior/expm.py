@@ -46,12 +46,7 @@ def expm_frechet(matrices: Array, directions: Array | None = None) -> tuple[Arra
     Taylor's series of ``e^(X / 2^j) - 1``, then doubling by ``2 E + E^2``: the small entries that slow states have
     beside fast ones are not lost under the one of the diagonal.
 
-    Parameters
-    ----------
-    matrices : array, shape (k, d, d)
-        X, finite.
-    directions : array, shape (p, k, d, d), optional
-        Directions.
+    Shapes: matrices (k, d, d), directions (p, k, d, d).
     """
     if not len(matrices):
         return matrices.copy(), np.zeros((0 if directions is None else len(directions), *matrices.shape))
@@ -80,12 +75,8 @@ def expm_frechet(matrices: Array, directions: Array | None = None) -> tuple[Arra
 class HoldDiscretization:
     """Steps of a state space, of any lengths.
 
-    Parameters
-    ----------
-    F, G : arrays, shapes (s, s) and (s, m)
-        Finite.
-    hold_order : {1, 2}
-        1 for inputs that are all held, 2 where one is linear.
+    F, G: Finite; (s, s) and (s, m).
+    hold_order: 1 for inputs that are all held, 2 where one is linear.
     """
 
     def __init__(self, F: Array, G: Array, hold_order: int) -> None:
@@ -103,11 +94,7 @@ class HoldDiscretization:
     def discretize(self, steps: Array, jacobians: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
         """Return ``[P, P0, P1]`` of each length, shape (k, s, width), and derivatives in the parameters, (p, ...).
 
-        Parameters
-        ----------
-        steps : array, shape (k,)
-        jacobians : pair of arrays, shapes (p, s, s) and (p, s, m), optional
-            Derivatives of F and G.
+        Shapes: steps (k,), jacobians (p, s, s) and (p, s, m).
         """
         directions = None
         if jacobians is not None:
@@ -122,10 +109,7 @@ class HoldDiscretization:
     def vjp(self, steps: Array, cotangents: Array) -> tuple[Array, Array]:
         """Return the derivatives of ``sum weights * at(lengths)`` in F and in G, shapes (s, s) and (s, m).
 
-        Parameters
-        ----------
-        steps : array, shape (k,)
-        cotangents : array, shape (k, s, width)
+        Shapes: steps (k,), cotangents (k, s, width).
         """
         directions = np.zeros((1, len(steps), self.width, self.width))
         directions[0, :, : self.n_states] = cotangents * self._column_factors(steps)
@@ -162,14 +146,6 @@ _MOMENT_NODES = _MOMENT_NODES + 0.5
 def exponential_moments(exponent: complex, window: float, order: int) -> ComplexArray:
     """Return the means of ``v^j e^(l v)`` over ``0 <= v <= h`` for j up to an order, shape (order + 1,).
 
-    Parameters
-    ----------
-    exponent : complex
-        l.
-    window : float
-        h; for zero, only the first is not zero.
-    order : int
-
     Examples
     --------
     >>> exponential_moments(0.0, 2.0, 2).real.round(12).tolist()
@@ -191,12 +167,7 @@ def exponential_moments(exponent: complex, window: float, order: int) -> Complex
 def averaging_response(windows: Array, frequencies: Array) -> ComplexArray:
     """Return what averages make of waves ``e^(i w t)``: ``e^(-i w h/2) sin(w h/2) / (w h/2)``, shape (o, f).
 
-    Parameters
-    ----------
-    windows : array, shape (o,)
-        h of each observable; zero for values at one time.
-    frequencies : array, shape (f,)
-        w.
+    Shapes: windows (o,), frequencies (f,).
     """
     half = 0.5 * np.multiply.outer(windows, frequencies)
     return np.asarray(np.sinc(half / np.pi) * np.exp(-1j * half))
@@ -207,11 +178,7 @@ def expm_mean(matrix: Array, matrix_jacobian: Array, window: float) -> tuple[Arr
 
     M may be singular: the mean is a block of the exponential of ``[[M h, 1], [0, 0]]``.
 
-    Parameters
-    ----------
-    matrix, matrix_jacobian : arrays, shapes (m, m) and (p, m, m)
-    window : float
-        h.
+    Shapes: matrix, matrix_jacobian (m, m) and (p, m, m).
 
     Examples
     --------
@@ -241,14 +208,7 @@ def expm_action(
 ) -> tuple[Array, Array] | None:
     """Return ``w exp(M s)`` for rows w, shape (o, n, m), and derivatives, (p, o, n, m); None where it does not pay.
 
-    Parameters
-    ----------
-    rows, rows_jacobian : arrays, shapes (o, m) and (p, o, m)
-        w, and derivatives in the parameters.
-    matrix, matrix_jacobian : arrays, shapes (m, m) and (p, m, m)
-        M, and derivatives in the parameters.
-    times : array, shape (n,)
-        s, in any order, none negative.
+    Shapes: rows, rows_jacobian (o, m) and (p, o, m), matrix, matrix_jacobian (m, m) and (p, m, m), times (n,).
 
     Examples
     --------
@@ -278,11 +238,7 @@ def expm_action(
 def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array) -> tuple[Array, Array] | None:
     """Return derivatives of ``sum slopes * (w exp(M s))`` in w, shape (o, m), and in M, (m, m); None as above.
 
-    Parameters
-    ----------
-    weights, matrix, times
-        As in `expm_action`.
-    cotangents : array, shape (o, n, m)
+    Shapes: cotangents (o, n, m).
 
     Examples
     --------

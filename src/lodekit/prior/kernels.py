@@ -67,12 +67,8 @@ CORRELATION_LAG_GRID = np.linspace(0.0, 45.0, 9001)
 class KernelStateSpace:
     """A process as the first state of ``x' = F x + (0, ..., 0, 1) w`` with white noise w, at unit variance.
 
-    Parameters
-    ----------
-    F : array, shape (s, s)
-        F, of companion form: the states are the process and its derivatives.
-    spectral_density : float
-        The spectral density of w.
+    F: F, of companion form: the states are the process and its derivatives; (s, s).
+    spectral_density: The spectral density of w.
     """
 
     F: Array
@@ -110,54 +106,22 @@ class Kernel(Protocol):
         """Raise where the covariance has no derivative of this order."""
 
     def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        """Yield h_0 ... h_order, each made from the ones before it.
-
-        Parameters
-        ----------
-        xp : module
-            The array library of u.
-        u : array
-            Scaled lags, of any shape.
-        order : int
-        """
+        """Yield h_0 ... h_order, each made from the ones before it."""
 
     def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
         """Return the derivative of contractions of ``ell^-m h_m`` in log ell, times ell^m.
 
-        Parameters
-        ----------
-        contracted : array, shape (..., orders + extra)
-            Sums of something times h_m.
-        lagged : array of the same shape, or None
-            Sums of the same times u h_m, where these are needed.
+        Shapes: contracted (..., orders + extra).
         """
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies.
-
-        Parameters
-        ----------
-        frequencies : array
-        lengthscale : float
-        """
+        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies."""
 
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        """Return the logarithm of the spectral density, which does not underflow.
-
-        Parameters
-        ----------
-        frequencies : array
-        lengthscale : float, or array that is broadcast against the frequencies
-        """
+        """Return the logarithm of the spectral density, which does not underflow."""
 
     def log_density_lengthscale_derivative(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        """Return the derivative of the logarithm of the spectral density in log ell.
-
-        Parameters
-        ----------
-        frequencies : array
-        lengthscale : float, or array that is broadcast against the frequencies
-        """
+        """Return the derivative of the logarithm of the spectral density in log ell."""
 
     def bandwidth(self, order: int, eps: float) -> float:
         """Return R with all but `eps` of the variance of the derivative of an `order` at frequencies below R / ell."""
@@ -188,10 +152,7 @@ def _gaussian_correlation_range(order: int, eps: float) -> float:
 class SquaredExponential:
     """``exp(-u^2/2)``: infinitely differentiable.
 
-    Parameters
-    ----------
-    name, extra, needs_lag, has_band, smoothness, highest
-        As in `Kernel`; no others make sense.
+    name, extra, needs_lag, has_band, smoothness, highest: As in `Kernel`; no others make sense.
     """
 
     name: str = "se"
@@ -258,11 +219,7 @@ CHANNEL_KERNEL = SquaredExponential()
 class Matern:
     """Half-integer Matern covariance of smoothness p + 1/2: p times mean-square differentiable.
 
-    Parameters
-    ----------
-    p : int
-    extra, needs_lag, has_band
-        As in `Kernel`; no others make sense.
+    extra, needs_lag, has_band: As in `Kernel`; no others make sense.
     """
 
     p: int
@@ -380,12 +337,8 @@ class Matern:
 class KernelFamily:
     """Covariances that a text may name.
 
-    Parameters
-    ----------
-    expected : str
-        What to write, for messages.
-    parse : function of a text
-        Returns the covariance; None where the text names none of the family.
+    expected: What to write, for messages.
+    parse: Returns the covariance; None where the text names none of the family.
     """
 
     expected: str
@@ -412,12 +365,7 @@ KERNEL_FAMILIES: list[KernelFamily] = [
 
 @contextmanager
 def register_kernel(family: KernelFamily) -> Iterator[None]:
-    """Let one more family of covariances take part, for as long as a ``with`` block lasts.
-
-    Parameters
-    ----------
-    family : Family
-    """
+    """Let one more family of covariances take part, for as long as a ``with`` block lasts."""
     KERNEL_FAMILIES.append(family)
     try:
         yield
@@ -434,10 +382,6 @@ _KERNEL_ALIASES = {
 
 def parse_kernel(name: str) -> Kernel:
     """Return the covariance that a text names: ``se``, ``matern-5/2``.
-
-    Parameters
-    ----------
-    name : str
 
     Examples
     --------
@@ -478,9 +422,7 @@ class IntegrableKernel(Protocol):
 def group_by_window(windows: Array) -> list[tuple[float, NDArray[np.intp]]]:
     """Return the different windows, and which observables have each.
 
-    Parameters
-    ----------
-    windows : array, shape (o,)
+    Shapes: windows (o,).
 
     Examples
     --------
@@ -493,33 +435,14 @@ def group_by_window(windows: Array) -> list[tuple[float, NDArray[np.intp]]]:
 def average_kernel_derivatives(
     kernel: Kernel, lag: Array, lengthscale: float, windows: tuple[float, float], order: int
 ) -> Array:
-    """Return h_0 ... h_order, averaged over the intervals that end at two times, shape (order + 1, ...).
-
-    Parameters
-    ----------
-    kernel : Latent
-    lag : array
-        The first time minus the second, in scaled time.
-    lengthscale : float
-    windows : (float, float)
-        The lengths of the intervals, in scaled time; zero for values at one time.
-    order : int
-    """
+    """Return h_0 ... h_order, averaged over the intervals that end at two times, shape (order + 1, ...)."""
     return np.asarray(average_kernel_with_lag(kernel, lag, lengthscale, windows, order, with_lag=False)[0])
 
 
 def average_kernel_with_lag(
     kernel: Kernel, lag: Array, lengthscale: float, windows: tuple[float, float], order: int, *, with_lag: bool
 ) -> Array:
-    """Return the same, and where it is wanted averages of ``u h_m`` (not of order zero): (1 or 2, order + 1, ...).
-
-    Parameters
-    ----------
-    latent, lag, lengthscale, windows, order
-        As in `average_kernel_derivatives`.
-    with_lag : bool
-        Whether products with the scaled lag u are wanted.
-    """
+    """Return the same, and where it is wanted averages of ``u h_m`` (not of order zero): (1 or 2, order + 1, ...)."""
     first, second = windows[0] / lengthscale, windows[1] / lengthscale
     u = lag / lengthscale
     is_long = [length > MAX_QUADRATURE_WINDOW for length in (first, second)]

@@ -37,20 +37,7 @@ def solve_recurrence(
 ) -> None:
     """Replace what is added at each step by the state after it, for k recursions with the same matrices.
 
-    Parameters
-    ----------
-    factors : array, shape (u, s, s)
-        P, for each different step; states are multiplied with it from the left.
-    step_index : array, shape (n,)
-        Which of them each step is.
-    states : array, shape (k, n, s)
-        w; overwritten with x.
-    start : array, shape (k, s)
-        The state before the first step.
-    backwards : bool
-        Whether the last step comes first: ``x[i] = x[i+1] P[i] + w[i]``.
-    block : int, optional
-        Length of the blocks; chosen where not given.
+    Shapes: factors (u, s, s), step_index (n,), states (k, n, s), start (k, s).
     """
     if not states.size:
         return
@@ -119,22 +106,7 @@ def solve_constant_recurrence(
 ) -> None:
     """Find the states of ``x[i] = x[i-1] P + v[i] B`` for k recursions with the same matrices; all steps are equal.
 
-    Parameters
-    ----------
-    factor : array, shape (s, s)
-        P.
-    gain : array, shape (m, s), or None
-        B; None stands for the identity.
-    inputs : array, shape (k, n, m)
-        v.
-    start : array, shape (k, s)
-        The state before the first step.
-    states : array, shape (k, n, s)
-        Where x goes; it may be the inputs where there is no gain.
-    backwards : bool
-        Whether the last step comes first.
-    block : int, optional
-        Length of the blocks; chosen where not given.
+    Shapes: factor (s, s), gain (m, s), inputs (k, n, m), start (k, s), states (k, n, s).
     """
     many, count, size = states.shape
     # Products of matrices of about 48 by 48 are fast; and a length that is no power of two spreads over the cache.

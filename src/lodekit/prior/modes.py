@@ -46,14 +46,9 @@ TAYLOR_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(TAYLOR_O
 class ModeGroup:
     """Basis functions that share a signal variance: a primary factor of the autonomous part.
 
-    Parameters
-    ----------
-    factor : int
-        Which compiled factor.
-    root : complex or None
-        In the user's time; None where parameters stand inside.
-    size : int
-        Number of basis functions.
+    factor: Which compiled factor.
+    root: In the user's time; None where parameters stand inside.
+    size: Number of basis functions.
     """
 
     factor: int
@@ -62,12 +57,7 @@ class ModeGroup:
 
 
 def list_mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
-    """Return the groups in order.
-
-    Parameters
-    ----------
-    compiled : CompiledObservables
-    """
+    """Return the groups in order."""
     groups = []
     for index, factor in enumerate(compiled.factors):
         if factor.roots is None:
@@ -79,12 +69,7 @@ def list_mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
 
 
 def mode_group_index(groups: Sequence[ModeGroup]) -> list[int]:
-    """Return for each basis function the number of its group.
-
-    Parameters
-    ----------
-    groups : sequence of ModeGroup
-    """
+    """Return for each basis function the number of its group."""
     return [number for number, group in enumerate(groups) for _ in range(group.size)]
 
 
@@ -97,19 +82,7 @@ def exponential_basis(
     An average multiplies W by the mean of ``e^(l v)`` over an interval, whose derivatives in l are the means of
     ``v^j e^(l v)``.
 
-    Parameters
-    ----------
-    xp : module
-        The array library of the arrays.
-    times : array, shape (..., n)
-        Scaled times.
-    operators : array, shape (..., o, k)
-        Coefficients of W in scaled time, for each observable.
-    root : complex
-        l, in scaled time.
-    multiplicity : int
-    window : float
-        The interval over which all observables are averaged, which begins at the times.
+    Shapes: times (..., n), operators (..., o, k).
     """
     s = times - (0.0 if root.real <= 0 else 1.0)
     wave = xp.exp(xp.asarray(root, dtype=xp.complex128, device=times.device) * s)[..., None, :]
@@ -148,13 +121,7 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
     It is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters, about the size of the roots where they
     are fast against the window: so p and p'/omega have the same prior variance.
 
-    Parameters
-    ----------
-    xp : module
-        The array library of the factor.
-    factor : array, shape (..., e + 1)
-        Coefficients in scaled time, lowest power first.
-    multiplicity : int
+    Shapes: factor (..., e + 1).
     """
     degree = factor.shape[-1] - 1
     size, full = degree * multiplicity, factor
@@ -170,10 +137,8 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
 class CompanionMatrix:
     """The balanced companion matrix of a factor to its multiplicity, with derivatives.
 
-    Parameters
-    ----------
-    matrix : array, shape (m, m)
-    jacobian : array, shape (p, m, m)
+    matrix: shape (m, m)
+    jacobian: shape (p, m, m)
     """
 
     matrix: Array
@@ -183,11 +148,7 @@ class CompanionMatrix:
 def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) -> CompanionMatrix:
     """Return the companion matrix of a monic factor to its multiplicity, in scaled time, with derivatives.
 
-    Parameters
-    ----------
-    factor, factor_jacobian : arrays, shapes (e + 1,) and (p, e + 1)
-        Coefficients, lowest power first, and their derivatives in the parameters.
-    multiplicity : int
+    Shapes: factor, factor_jacobian (e + 1,) and (p, e + 1).
     """
     degree = len(factor) - 1
     size, full, d_full = degree * multiplicity, factor, factor_jacobian
@@ -208,12 +169,7 @@ def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) 
 def expm_at_times(xp: Any, matrix: Any, times: Any) -> Any:
     """Return ``exp(M s)`` for many s, shape (..., n, m, m): one Taylor sum, then repeated squaring for all at once.
 
-    Parameters
-    ----------
-    xp : module
-        The array library of the arrays.
-    matrix : array, shape (..., m, m)
-    times : array, shape (..., n)
+    Shapes: matrix (..., m, m), times (..., n).
     """
     size, count = matrix.shape[-1], times.shape[-1]
     longest = xp.max(xp.abs(times)).item() if count else 0.0
@@ -261,17 +217,7 @@ def _apply_rows(xp: Any, weights: Any, flow: Any) -> Any:
 def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: float = 0.0) -> Any:
     """Return the fundamental system of a companion matrix, seen through observables, shape (..., o, n, m).
 
-    Parameters
-    ----------
-    xp : module
-        The array library of the arrays.
-    times : array, shape (..., n)
-        Scaled times, shared by all observables.
-    operators : array, shape (..., o, k)
-        Coefficients of W in scaled time, for each observable.
-    matrix : array, shape (..., m, m)
-    window : float
-        The interval over which all observables are averaged, which begins at the times; for NumPy's arrays.
+    Shapes: times (..., n), operators (..., o, k), matrix (..., m, m).
     """
     weights = _output_rows(operators, _krylov_rows(xp, matrix, operators.shape[-1]))
     if window:
@@ -315,12 +261,7 @@ def fundamental_basis_vjp(
 
     One derivative of each exponential is enough for all parameters: that in the direction of its own weights.
 
-    Parameters
-    ----------
-    times, operators, d_operators, system, window
-        As in `fundamental_basis_with_jacobian`.
-    cotangents : array, shape (o, n, m)
-        The weights.
+    Shapes: cotangents (o, n, m).
     """
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
     fast = expm_action_vjp(weights, companion.matrix, times, cotangents) if len(companion.matrix) > 1 else None
@@ -342,15 +283,7 @@ def fundamental_basis_with_jacobian(
 ) -> tuple[Array, Array]:
     """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Scaled times, shared by all observables.
-    operators, operators_jacobian : arrays, shapes (o, k) and (p, o, k)
-        Coefficients of W in scaled time, for each observable, and their derivatives in the parameters.
-    companion : Companion
-    window : float
-        The interval over which all observables are averaged, which begins at the times.
+    Shapes: times (n,), operators, operators_jacobian (o, k) and (p, o, k).
     """
     size = len(companion.matrix)
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)

@@ -64,12 +64,6 @@ def table_checks(system: System, declared: Mapping[str, str] | None = None) -> d
     """Return the checks that readers of tables make for a system: of what columns are, and of units that they tell.
 
     They are arguments of `lodekit.data.sources.ReadOptions`, which knows no system.
-
-    Parameters
-    ----------
-    system : System
-    declared : dict of str to str, optional
-        Units by name that are known to agree with the equations, such as those of a system file.
     """
     return {"check": ObservableCompiler(system).parse, "check_units": make_unit_check(system, declared)}
 
@@ -81,12 +75,8 @@ Array = NDArray[np.float64]
 class ModeBasis:
     """The basis functions of groups of modes.
 
-    Parameters
-    ----------
-    factors : sequence of CompiledFactor
-        Of the annihilators, to which the groups refer.
-    span : float
-        The unit of scaled time, in the user's.
+    factors: Of the annihilators, to which the groups refer.
+    span: The unit of scaled time, in the user's.
     """
 
     factors: Sequence[CompiledFactor]
@@ -97,16 +87,7 @@ class ModeBasis:
     ) -> Any:
         """Return the basis functions, shape (..., o, n, r).
 
-        Parameters
-        ----------
-        xp : module
-            The array library of the arrays.
-        arrays : CoefficientArrays
-        groups : sequence of ModeGroup
-        times : array, shape (..., n)
-            Scaled times.
-        window : float
-            The interval over which all observables are averaged, which begins at the times.
+        Shapes: times (..., n).
         """
         if not groups:
             shape = np.broadcast_shapes(tuple(times.shape[:-1]), tuple(arrays.free.shape[:-3]))
@@ -133,16 +114,7 @@ class ModeBasis:
         *,
         with_jacobian: bool,
     ) -> tuple[list[Array], list[Array]]:
-        """Return for each observable its basis functions, (n, r), and derivatives in the parameters, (p, n, r).
-
-        Parameters
-        ----------
-        values : Coefficients
-        groups, times, window
-            As in `values`.
-        with_jacobian : bool
-            Whether the derivatives are wanted; they are zero otherwise.
-        """
+        """Return for each observable its basis functions, (n, r), and derivatives in the parameters, (p, n, r)."""
         width, count = len(values.table[1]), len(values.free)
         if not groups:
             return [np.zeros((len(times), 0))] * count, [np.zeros((width, len(times), 0))] * count
@@ -178,12 +150,7 @@ class ModeBasis:
     ) -> Array:
         """Return derivatives in the parameters of a weighted sum of the basis functions, shape (p,).
 
-        Parameters
-        ----------
-        values, groups, times, window
-            As in `both`.
-        weights : sequence of arrays, shape (n, r)
-            One for each observable.
+        Shapes: weights (n, r).
         """
         total, start = np.zeros(len(values.table[1])), 0
         for group in groups:
@@ -207,17 +174,10 @@ class ModeBasis:
 class Observables:
     """Observables compiled and scaled: coefficients, basis functions of the modes and means at any parameters.
 
-    Parameters
-    ----------
-    compiled : CompiledObservables
-    units : Units
-    input_response : Driven, optional
-        The response to known inputs, where there are some.
-    intervals : array, shape (o,), optional
-        The interval over which each observable is averaged, in the user's time, zero where it is none; it ends at the
-        time of a value. None where no observable is averaged.
-    disturbances : Disturbed, optional
-        The response to disturbances, where there are some.
+    input_response: The response to known inputs, where there are some.
+    intervals: The interval over which each observable is averaged, in the user's time, zero where it is none; it ends
+        at the time of a value. None where no observable is averaged; (o,).
+    disturbances: The response to disturbances, where there are some.
     """
 
     compiled: CompiledObservables
@@ -232,15 +192,7 @@ class Observables:
         return len(self.units.scales)
 
     def with_time_origin(self, start: float, inputs: Mapping[str, InputSignal]) -> Observables:
-        """Return the same observables with another time zero, and with other inputs where there are some.
-
-        Parameters
-        ----------
-        start : float
-            In the user's time.
-        inputs : dict of str to InputSignal
-            The same channels.
-        """
+        """Return the same observables with another time zero, and with other inputs where there are some."""
         driven = None if self.input_response is None else self.input_response.with_time_origin(start, inputs)
         return replace(self, units=replace(self.units, start=start), input_response=driven)
 
@@ -265,11 +217,7 @@ class Observables:
     def split(self, xp: Any, table: Any) -> CoefficientArrays:
         """Return coefficient arrays in scaled time and units, from the values of the table or from their derivatives.
 
-        Parameters
-        ----------
-        xp : module
-            The array library of the table.
-        table : array, shape (..., s)
+        Shapes: table (..., s).
         """
         raw = self.compiled.split(xp, table)
         free, columns, factors = self._unit_factors
@@ -299,14 +247,7 @@ class Observables:
     def mode_values(self, xp: Any, arrays: CoefficientArrays, groups: Sequence[ModeGroup], times: Any) -> Any:
         """Return the basis functions of the modes, seen through the observables, shape (..., o, n, r).
 
-        Parameters
-        ----------
-        xp : module
-            The array library of the arrays.
-        arrays : CoefficientArrays
-        groups : sequence of ModeGroup
-        times : array, shape (..., n)
-            Scaled times.
+        Shapes: times (..., n).
         """
         return self._basis.values(xp, arrays, groups, times)
 
@@ -315,14 +256,7 @@ class Observables:
     ) -> tuple[list[Array], list[Array]]:
         """Return for each observable its basis functions, (n, r), and derivatives in the parameters, (p, n, r).
 
-        Parameters
-        ----------
-        values : Coefficients
-        groups : sequence of ModeGroup
-        times : array, shape (n,)
-            Scaled times.
-        with_jacobian : bool
-            Whether the derivatives are wanted; they are zero otherwise.
+        Shapes: times (n,).
         """
         if values.windows is None:
             return self._basis.values_with_jacobian(values, groups, times, with_jacobian=with_jacobian)
@@ -340,14 +274,7 @@ class Observables:
     ) -> Array:
         """Return derivatives in the parameters of a weighted sum of the basis functions, shape (p,).
 
-        Parameters
-        ----------
-        values : Coefficients
-        groups : sequence of ModeGroup
-        times : array, shape (n,)
-            Scaled times.
-        weights : sequence of arrays, shape (n, r)
-            One for each observable.
+        Shapes: times (n,), weights (n, r).
         """
         if values.windows is None:
             return self._basis.vjp(values, groups, times, weights)
@@ -360,15 +287,7 @@ class Observables:
     def exponents(
         self, values: Coefficients, groups: Sequence[ModeGroup], *, include_signals: bool = True
     ) -> NDArray[np.complex128]:
-        """Return the exponents of all modes and particular solutions in scaled time.
-
-        Parameters
-        ----------
-        values : Coefficients
-        groups : sequence of ModeGroup
-        include_signals : bool
-            Whether those of particular solutions are wanted, too.
-        """
+        """Return the exponents of all modes and particular solutions in scaled time."""
         span = self.units.time_scale
         found: list[complex] = []
         for group in groups:
@@ -391,13 +310,7 @@ class Observables:
     def mean_values(self, xp: Any, table: Any, times: Any) -> Any:
         """Return the particular solution in scaled units, shape (..., o, n).
 
-        Parameters
-        ----------
-        xp : module
-            The array library of the arrays.
-        table : array, shape (..., s)
-        times : array, shape (..., n)
-            In the user's unit.
+        Shapes: table (..., s), times (..., n).
         """
         signals = [signal.values(xp, times, table) for signal in self.compiled.signals]
         return xp.stack(signals, -2) / match_array(xp, self.units.scales[:, None], table)
@@ -409,13 +322,7 @@ class Observables:
 
         That is the particular solution, and the response to known inputs.
 
-        Parameters
-        ----------
-        values : Coefficients
-        times : array, shape (n,)
-            In the user's unit.
-        with_jacobian : bool
-            Whether the derivatives are wanted; they are zero otherwise.
+        Shapes: times (n,).
         """
         scales = self.units.scales
         if not self.has_mean:
@@ -449,13 +356,7 @@ class Observables:
 
         It never holds derivatives at all times.
 
-        Parameters
-        ----------
-        values : Coefficients
-        times : array, shape (n,)
-            In the user's unit.
-        weights : sequence of arrays, shape (n,)
-            One for each observable, for its values in scaled units.
+        Shapes: times (n,), weights (n,).
         """
         total = np.zeros(len(values.free_jacobian))
         own = [weight / scale for weight, scale in zip(weights, self.units.scales, strict=True)]
@@ -473,13 +374,8 @@ class Observables:
 class ObservableCompiler:
     """Reads linear differential expressions in the channels of a system.
 
-    Parameters
-    ----------
-    system : System
-    inputs : dict of str to InputSignal
-        Channels that are known for all times; the prior is that of the others.
-    disturbances : dict of str to str
-        Channels that drive the others and have processes of their own, and the kinds of these.
+    inputs: Channels that are known for all times; the prior is that of the others.
+    disturbances: Channels that drive the others and have processes of their own, and the kinds of these.
     """
 
     system: System
@@ -505,12 +401,7 @@ class ObservableCompiler:
         return _read_operators(self.system, [_parse_observable(text) for text in observables])
 
     def are_equivalent(self, first: str, second: str) -> bool:
-        """Return whether two texts mean the same observable.
-
-        Parameters
-        ----------
-        first, second : str
-        """
+        """Return whether two texts mean the same observable."""
         return averaging_time(first) == averaging_time(second) and self.parse([first]) == self.parse([second])
 
     @staticmethod
@@ -520,15 +411,7 @@ class ObservableCompiler:
         return found if found.any() else None
 
     def compile(self, observables: Sequence[str], units: Scaling) -> Observables:
-        """Return observables compiled and scaled.
-
-        Parameters
-        ----------
-        observables : sequence of str
-            Linear differential expressions in the channels.
-        units : Units
-            Of time, and of each observable.
-        """
+        """Return observables compiled and scaled."""
         parsed, every = [_parse_observable(text) for text in observables], (*self.inputs, *self.disturbances)
         intervals, driven, disturbed = self.intervals(observables), None, None
         # Names that are no channels are found here, among all that there are.
@@ -544,15 +427,7 @@ class ObservableCompiler:
         return Observables(compile_observables(*self._set_to_zero(every, parsed)), units, driven, intervals, disturbed)
 
     def compile_unscaled(self, observables: Sequence[str], units: Scaling) -> Observables:
-        """Return observables in the user's own units, over the time of other units.
-
-        Parameters
-        ----------
-        observables : sequence of str
-            Linear differential expressions in the channels.
-        units : Units
-            Of which only that of time is taken.
-        """
+        """Return observables in the user's own units, over the time of other units."""
         return self.compile(observables, units.unscaled(len(observables)))
 
 
@@ -585,13 +460,8 @@ def _read_operators(
 class EquationResiduals:
     """The terms ``a_ijk(theta) f_j^(k)`` of all equations, ``sum_jk a_ijk f_j^(k) = b_i``.
 
-    Parameters
-    ----------
-    system : System
-    derivatives : list of (int, int)
-        The channels and orders of derivatives that occur.
-    terms : list of (int, int, Scalar)
-        Equation, position in `derivatives`, coefficient.
+    derivatives: The channels and orders of derivatives that occur.
+    terms: Equation, position in `derivatives`, coefficient.
     """
 
     system: System
@@ -607,31 +477,14 @@ class EquationResiduals:
     def residual(self, theta: Array, times: Array, values: Array, *, relative: bool) -> Array:
         """Return ``A(d) f - b`` from the values of all derivatives.
 
-        Parameters
-        ----------
-        theta : array, shape (p,)
-            Parameters of the system.
-        times : array, shape (n,)
-            In the user's unit.
-        values : array, shape (s, n, derivatives)
-        relative : bool
-            Divide by the sum of the sizes of the terms.
-
-        Returns
-        -------
-        array, shape (s, n, equations)
+        Shapes: theta (p,), times (n,), values (s, n, derivatives).
+        Returns array, shape (s, n, equations) (s, n, equations).
         """
         total, size = self._sums(theta, times, values)
         return total / np.where(size > 0, size, 1.0) if relative else total
 
     def magnitudes(self, theta: Array, times: Array, values: Array) -> Array:
-        """Return the sums of the sizes of the terms, as `residual` divides by them, shape (s, n, equations).
-
-        Parameters
-        ----------
-        theta, times, values
-            As in `residual`.
-        """
+        """Return the sums of the sizes of the terms, as `residual` divides by them, shape (s, n, equations)."""
         return self._sums(theta, times, values)[1]
 
     @cached_property

@@ -29,21 +29,13 @@ Array = NDArray[np.float64]
 class Hyperparameters:
     """Everything that is learned, as it is (a search may use logarithms); or derivatives, in the same places.
 
-    Parameters
-    ----------
-    theta : array, shape (p,)
-        Parameters of the system, in the user's units.
-    lengthscales, amplitudes : arrays, shape (q,)
-        Of the free functions, or of the channels where the prior stands on these; lengthscales in scaled time,
-        deviations in the user's units.
-    mode_amplitudes : array, shape (g,)
-        One for each group of modes.
-    noise_std : array
-        Standard deviations of the levels of noise, in the user's units.
-    disturbance_lengthscales : array
-        Of those disturbances that have one, in scaled time.
-    disturbance_amplitudes : array
-        Of all disturbances, in the user's units; of white noise the root of its spectral density.
+    theta: Parameters of the system, in the user's units; (p,).
+    lengthscales, amplitudes: Of the free functions, or of the channels where the prior stands on these; lengthscales
+        in scaled time, deviations in the user's units; (q,).
+    mode_amplitudes: One for each group of modes; (g,).
+    noise_std: Standard deviations of the levels of noise, in the user's units.
+    disturbance_lengthscales: Of those disturbances that have one, in scaled time.
+    disturbance_amplitudes: Of all disturbances, in the user's units; of white noise the root of its spectral density.
     """
 
     theta: Array
@@ -76,16 +68,9 @@ class Hyperparameters:
 class Prior:
     """The prior of the data: what was observed, the free functions, the modes, and which noise belongs to what.
 
-    Parameters
-    ----------
-    observables : Observables
-        What was measured.
-    kernels : tuple of Latent
-        One for each free function.
-    groups : tuple of ModeGroup
-    noise : Noise
-    channels : Observables or None
-        All channels, where the prior stands on these and not on the free functions.
+    observables: What was measured.
+    kernels: One for each free function.
+    channels: All channels, where the prior stands on these and not on the free functions.
     """
 
     observables: Observables
@@ -119,13 +104,6 @@ class Prior:
         """Return the same prior with another time zero, and with other inputs: that of another record.
 
         Known functions of time stay where they are; modes, and responses to inputs, begin at the new start.
-
-        Parameters
-        ----------
-        start : float
-            In the user's time.
-        inputs : dict of str to InputSignal, optional
-            What is known in that record; the same channels.
         """
         channels = None if self.channels is None else self.channels.with_time_origin(start, inputs or {})
         return replace(self, observables=self.observables.with_time_origin(start, inputs or {}), channels=channels)
@@ -154,21 +132,7 @@ def build_prior(
     time: Scaling | None = None,
     scales: Mapping[str, float] | None = None,
 ) -> Prior:
-    """Return the prior of the measured observables, in scaled units.
-
-    Parameters
-    ----------
-    measurements : Measurements
-    compiler : ObservableReader
-        Of the system, with the inputs that are known.
-    latents : tuple of Latent
-        One for each free function.
-    noise : {"shared", "channel"}
-    channel_prior : bool
-        Whether the prior stands on the channels, and not on the free functions.
-    time, scales : optional
-        Units to keep, from an earlier prior; those of the data otherwise.
-    """
+    """Return the prior of the measured observables, in scaled units."""
     units = Scaling.from_measurements(measurements, time=time, scales=scales)
     observables = compiler.compile(measurements.names, units)
     channels = (

@@ -44,12 +44,8 @@ ComplexArray = NDArray[np.complex128]
 class SpectrumGradient:
     """Derivatives of a number in all that a spectrum depends on.
 
-    Parameters
-    ----------
-    free, channels : arrays, shapes (o, q, k) and (c, q, k)
-        In the coefficients of the observables, and in those of the channels.
-    log_lengthscales, log_amplitudes : arrays, shape (q,) or (c,)
-        In the logarithms of the hyperparameters.
+    free, channels: In the coefficients of the observables, and in those of the channels; (o, q, k) and (c, q, k).
+    log_lengthscales, log_amplitudes: In the logarithms of the hyperparameters; (q,).
     """
 
     free: Array
@@ -62,16 +58,10 @@ class SpectrumGradient:
 class SpectralPoint:
     """Operators and hyperparameters: all that a spectrum depends on.
 
-    Parameters
-    ----------
-    free : array, shape (o, q, k)
-        Coefficients of the observables on the free functions.
-    channels : array, shape (c, q, k)
-        The same for all channels, where the prior stands on these; empty otherwise.
-    lengthscales, deviations : arrays
-        Of the free functions, or of the channels.
-    windows : array, shape (o,), optional
-        The intervals over which the observables are averaged; None where none is.
+    free: Coefficients of the observables on the free functions; (o, q, k).
+    channels: The same for all channels, where the prior stands on these; empty otherwise; (c, q, k).
+    lengthscales, deviations: Of the free functions, or of the channels.
+    windows: The intervals over which the observables are averaged; None where none is; (o,).
     """
 
     free: Array
@@ -86,16 +76,7 @@ class SpectralPoint:
     def from_hyperparameters(
         cls, coefficients: Coefficients, channels: Coefficients | None, hyper: Hyperparameters
     ) -> SpectralPoint:
-        """Return what a spectrum depends on, for some observables.
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the observables.
-        channels : Coefficients or None
-            Of all channels, where the prior stands on these.
-        hyper : Hyperparameters
-        """
+        """Return what a spectrum depends on, for some observables."""
         own = np.zeros((0, 0, 0)) if channels is None else channels.free
         return cls(coefficients.free, own, hyper.lengthscales, hyper.amplitudes, coefficients.windows)
 
@@ -107,11 +88,7 @@ class SpectralPoint:
 def frequency_powers(frequencies: Array, count: int) -> ComplexArray:
     """Return ``(i w)^k``, shape (length, f): by products, so that even powers are real and odd ones imaginary.
 
-    Parameters
-    ----------
-    frequencies : array, shape (f,)
-    count : int
-        How many powers, the zeroth included.
+    Shapes: frequencies (f,).
 
     Examples
     --------
@@ -134,16 +111,11 @@ MAX_FOURIER_WAVES = 2000
 class FourierFrequencies:
     """The frequencies of the waves of all processes, one process after the other.
 
-    Parameters
-    ----------
-    steps : tuple of float
-        The distance of frequencies, for each process; 2 pi / step is its period.
-    counts : tuple of int
-        How many frequencies each process has, zero included.
-    correlation_range : tuple of float
-        The lag beyond which a process knows nothing of itself, to the tolerance.
-    truncation_error : float
-        What covariances over the window miss, in units of the noise; zero where that is below the tolerance by a rule.
+    steps: The distance of frequencies, for each process; 2 pi / step is its period.
+    counts: How many frequencies each process has, zero included.
+    correlation_range: The lag beyond which a process knows nothing of itself, to the tolerance.
+    truncation_error: What covariances over the window miss, in units of the noise; zero where that is below the
+        tolerance by a rule.
     """
 
     steps: tuple[float, ...]
@@ -181,32 +153,15 @@ class PriorSpectrum(Protocol):
     """A prior over the free functions in frequency."""
 
     def bandwidth(self, order: int, eps: float) -> float:
-        """Return R with all but eps of the variance of a derivative at frequencies below R / ell, for all processes.
-
-        Parameters
-        ----------
-        order : int
-            Of the derivative.
-        eps : float
-        """
+        """Return R with all but eps of the variance of a derivative at frequencies below R / ell, for all processes."""
 
     def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
-        """Return the coefficients of the observables on the whitened waves, shape (o, f).
-
-        Parameters
-        ----------
-        frequencies : Frequencies
-        point : Point
-        """
+        """Return the coefficients of the observables on the whitened waves, shape (o, f)."""
 
     def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
         """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``.
 
-        Parameters
-        ----------
-        frequencies : Frequencies
-        point : Point
-        cotangent : array, shape (o, f)
+        Shapes: cotangent (o, f).
         """
 
 
@@ -218,10 +173,7 @@ def _round_down_to_grid(value: float) -> float:
 class FreeFunctionSpectrum:
     """The paper's prior: independent processes for the free functions, of covariances with a band.
 
-    Parameters
-    ----------
-    kernels : tuple of Latent
-        One for each free function.
+    kernels: One for each free function.
     """
 
     kernels: tuple[Kernel, ...]

@@ -40,17 +40,7 @@ __all__ = ["add_reproduction_section", "generate_python", "make_report"]
 
 
 def add_reproduction_section(page: HtmlPage, context: ReportContext, command: str) -> None:
-    """Add what it takes to get the same report again.
-
-    Parameters
-    ----------
-    page : Page
-        What is added to.
-    context : Subject
-        The fitted model, and what the user said about it.
-    command : str
-        The shell command that made the report; empty where there was none.
-    """
+    """Add what it takes to get the same report again."""
     page.add_section("How to get this again")
     if command:
         page.add_paragraph("On the command line:")
@@ -63,15 +53,7 @@ def add_reproduction_section(page: HtmlPage, context: ReportContext, command: st
 
 
 def generate_python(gp: LODEGP, source: str = "") -> str:
-    """Return Python code that makes and fits the same model.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    source : str
-        The name of the data file; empty where it is not known.
-    """
+    """Return Python code that makes and fits the same model."""
     system, kept = gp.system, gp.fit_.measurements
     lines = ["import lodekit as lk", "", "system = lk.System(", '    """']
     lines += [*(f"    {text}" for text in system.equations), '    """,']

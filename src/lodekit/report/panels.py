@@ -59,20 +59,12 @@ CURVE_GRID_SIZES = (400, 800, 1600, 3200)
 class ReportContext:
     """A fitted model, and what the user said about it.
 
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    units : dict of str to str
-        Units of channels, parameters and the time ``t``, by name.
-    source : str
-        The name of the data file; empty where it is not known.
-    truth : dict of str to float or function
-        True values of parameters, and true channels as functions of times, where they are known.
-    span : (float, float)
-        From when to when curves are drawn, in the user's units.
-    record : str
-        Where this is one record of several: its name.
+    gp: Fitted.
+    units: Units of channels, parameters and the time ``t``, by name.
+    source: The name of the data file; empty where it is not known.
+    truth: True values of parameters, and true channels as functions of times, where they are known.
+    span: From when to when curves are drawn, in the user's units.
+    record: Where this is one record of several: its name.
     """
 
     gp: LODEGP
@@ -135,15 +127,7 @@ class ReportContext:
 
 
 def check_span(span: Sequence[float] | None, default_span: tuple[float, float]) -> tuple[float, float]:
-    """Return from when to when curves are drawn; raise where these are not two finite, ascending numbers.
-
-    Parameters
-    ----------
-    span : sequence of two floats, or None
-        What the user asked for.
-    default_span : (float, float)
-        What is drawn otherwise.
-    """
+    """Return from when to when curves are drawn; raise where these are not two finite, ascending numbers."""
     if span is None:
         return default_span
     try:
@@ -156,13 +140,7 @@ def check_span(span: Sequence[float] | None, default_span: tuple[float, float]) 
 
 
 def check_truth(truth: TruthByName | None) -> TruthByName:
-    """Return true values and functions by name; raise where they are something else.
-
-    Parameters
-    ----------
-    truth : dict of str to float or function, or None
-        What the user gave.
-    """
+    """Return true values and functions by name; raise where they are something else."""
     known = {} if truth is None else truth
     if not isinstance(known, Mapping) or not all(callable(each) or isinstance(each, Real) for each in known.values()):
         raise LodekitError(
@@ -174,11 +152,7 @@ def check_truth(truth: TruthByName | None) -> TruthByName:
 def round_values(values: Array, significant_digits: int = 10) -> list[float]:
     """Return floats that are short as text.
 
-    Parameters
-    ----------
-    values : array, shape (n,)
-    significant_digits : int
-        How many significant digits are kept.
+    Shapes: values (n,).
     """
     return [float(f"{value:.{significant_digits}g}") for value in values.tolist()]
 
@@ -213,18 +187,11 @@ PANEL_GAP_PIXELS = 38
 class PlotlyPanel:
     """One plot in a stack of plots over the same time.
 
-    Parameters
-    ----------
-    title : str
-        A label, made with `plot_text`.
-    traces : list of dict
-        As Plotly wants them, without axes; traces of one name are one entry of the legend.
-    limits : (float, float)
-        The smallest and the largest value to be seen at first.
-    reference_lines : tuple of float
-        Values at which a dotted line goes across; the only ones that are named on the axis.
-    ticks : tuple of float
-        Values that are named on the axis instead.
+    title: A label, made with `plot_text`.
+    traces: As Plotly wants them, without axes; traces of one name are one entry of the legend.
+    limits: The smallest and the largest value to be seen at first.
+    reference_lines: Values at which a dotted line goes across; the only ones that are named on the axis.
+    ticks: Values that are named on the axis instead.
     """
 
     title: str
@@ -237,12 +204,7 @@ class PlotlyPanel:
 def band_trace(x: Sequence[float], low: Array, high: Array) -> dict[str, Any]:
     """Return a band of 95 % around a curve as a trace.
 
-    Parameters
-    ----------
-    x : sequence of float
-        Times or frequencies, ascending.
-    low, high : arrays, shape (n,)
-        Where the band begins and ends there.
+    Shapes: low, high (n,).
     """
     return {
         "name": "95 % band",
@@ -265,23 +227,7 @@ def stack_panels(
     shaded: Sequence[tuple[float, float]] = (),
     log_scale: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return traces and layout of panels above each other with one time axis.
-
-    Parameters
-    ----------
-    panels : sequence of Panel
-        From top to bottom.
-    height : int
-        Of one panel, in pixels.
-    time_label : str
-        Of the time axis, made with `plot_text`.
-    span : (float, float)
-        The times to be seen at first.
-    shaded : sequence of (float, float)
-        Times on a grey ground.
-    log_scale : bool
-        Whether the axis is one of frequencies, which are seen in powers of ten.
-    """
+    """Return traces and layout of panels above each other with one time axis."""
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
     above, below = 66 if len(named) > 1 else 36, 48
     area = len(panels) * (height + PANEL_GAP_PIXELS) - PANEL_GAP_PIXELS

@@ -31,15 +31,7 @@ MAX_RESPONSES = 6
 
 
 def add_input_responses(page: HtmlPage, context: ReportContext) -> None:
-    """Add what measured channels do under known inputs: numbers, step responses, frequency responses.
-
-    Parameters
-    ----------
-    page : Page
-        What is added to.
-    context : Subject
-        The fitted model, and what the user said about it; nothing is added without known inputs.
-    """
+    """Add what measured channels do under known inputs: numbers, step responses, frequency responses."""
     fit = context.gp.fit_
     if not fit.measurements.inputs:
         return

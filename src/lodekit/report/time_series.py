@@ -43,27 +43,13 @@ MAX_LARGE_MARKERS = 300
 
 
 def add_channels_section(page: HtmlPage, context: ReportContext) -> None:
-    """Add a plot of every observable: measurements, mean and 95 % band, and the truth where it is known.
-
-    Parameters
-    ----------
-    page : Page
-        What is added to.
-    context : Subject
-        The fitted model, and what the user said about it.
-    """
+    """Add a plot of every observable: measurements, mean and 95 % band, and the truth where it is known."""
     page.add_section(context.heading("The channels"))
     page.add_plot(*channels_figure(context), f"{_channels_caption(context)} Drag to zoom, double-click to go back.")
 
 
 def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return traces and layout of a plot of every observable, as `add_channels_section` shows it.
-
-    Parameters
-    ----------
-    context : Subject
-        The fitted model, and what the user said about it.
-    """
+    """Return traces and layout of a plot of every observable, as `add_channels_section` shows it."""
     mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True)
     panels = [
         _channel_panel(context, name, mean[:, i], NORMAL_QUANTILE_95 * std[:, i])
@@ -204,12 +190,8 @@ RESIDUAL_TABLE_HEADINGS = [
 class _StandardizedResiduals:
     """Residuals of one observable, in units of the noise.
 
-    Parameters
-    ----------
-    check : Check
-        What they say.
-    times, values : arrays, shape (p,)
-        The residuals that are drawn, and their times in the user's units.
+    check: What they say.
+    times, values: The residuals that are drawn, and their times in the user's units; (p,).
     """
 
     check: ResidualCheck
@@ -238,15 +220,7 @@ def _standardized_residuals(context: ReportContext) -> list[_StandardizedResidua
 
 
 def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
-    """Add a table and a plot of residuals in units of the noise, and what they say about the intervals.
-
-    Parameters
-    ----------
-    page : Page
-        What is added to.
-    context : Subject
-        The fitted model, and what the user said about it.
-    """
+    """Add a table and a plot of residuals in units of the noise, and what they say about the intervals."""
     page.add_section(context.heading("Residuals"))
     fit, residuals = context.gp.fit_, _standardized_residuals(context)
     # Rows on disk are not drawn, but the last of them were looked at.

@@ -45,12 +45,7 @@ __all__ = [
 
 
 def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
-    """Return the equations as they are written; in the place of those that hold white noise, what they imply without.
-
-    Parameters
-    ----------
-    fit : Fit
-    """
+    """Return the equations as they are written; in the place of those that hold white noise, what they imply without."""
     names = fit.setup.channels_without_values
     if not names:
         return fit.system.written
@@ -78,12 +73,7 @@ def _eliminate_channels(system: System, rows: Sequence[int], names: Sequence[str
 
 
 def list_proved_identities(fit: Fit) -> tuple[str, ...]:
-    """Return what was proved exactly about the solutions of a fit.
-
-    Parameters
-    ----------
-    fit : Fit
-    """
+    """Return what was proved exactly about the solutions of a fit."""
     found = fit.setup.reduced_system.verify()
     if fit.prior.disturbances:
         system = fit.system.given(tuple(fit.measurements.inputs)) if fit.measurements.inputs else fit.system
@@ -92,12 +82,7 @@ def list_proved_identities(fit: Fit) -> tuple[str, ...]:
 
 
 def describe_solution_sense(fit: Fit) -> str:
-    """Return in which sense the equations hold, as a sentence; empty where curves have values for all of them.
-
-    Parameters
-    ----------
-    fit : Fit
-    """
+    """Return in which sense the equations hold, as a sentence; empty where curves have values for all of them."""
     names = fit.setup.channels_without_values
     if not names:
         return ""
@@ -270,12 +255,7 @@ def compute_certificate(
 
 
 def join_certificates(parts: Sequence[Certificate]) -> Certificate:
-    """Return the certificates of all records as one: what holds for it holds for each.
-
-    Parameters
-    ----------
-    parts : sequence of Certificate
-    """
+    """Return the certificates of all records as one: what holds for it holds for each."""
     if len(parts) == 1:
         return parts[0]
     drawn = [part.samples for part in parts if part.samples is not None]
@@ -287,11 +267,7 @@ def join_certificates(parts: Sequence[Certificate]) -> Certificate:
 def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResiduals:
     """Return what the posterior mean, as `predict` returns it, leaves of the equations as they are written.
 
-    Parameters
-    ----------
-    fit : Fit
-    t : array-like, shape (n,), optional
-        As for `compute_certificate`.
+    Shapes: t (n,).
     """
     times = np.linspace(*fit.measurements.available_window, _N_TIMES) if t is None else fit.parse_times(t)
     if not len(times):

@@ -59,10 +59,7 @@ Array = NDArray[np.float64]
 class Jet:
     """A function of time with its derivatives, and the size of the terms that each is a sum of.
 
-    Parameters
-    ----------
-    values, term_sizes : arrays, shape (k, ...)
-        The function first, then its derivatives; sizes add where values may cancel.
+    values, term_sizes: The function first, then its derivatives; sizes add where values may cancel; (k, ...).
     """
 
     values: Array
@@ -130,14 +127,9 @@ def _leibniz(first: Array, second: Array) -> Array:
 class EquationEvaluator:
     """Equations as the user wrote them, ready to be evaluated on curves.
 
-    Parameters
-    ----------
-    equations : sequence of Equation
-        As parsed, in the order of the system.
-    channels : sequence of str
-        With delayed ones, such as ``delay(u, T)``, where these occur.
-    parameters : mapping of str to float
-        Values of the parameters.
+    equations: As parsed, in the order of the system.
+    channels: With delayed ones, such as ``delay(u, T)``, where these occur.
+    parameters: Values of the parameters.
     """
 
     equations: Sequence[Equation]
@@ -154,11 +146,7 @@ class EquationEvaluator:
     def evaluate(self, times: Array, curves: Array) -> tuple[Array, Array]:
         """Return left minus right of every equation, and the sum of the sizes of its terms, both (e, s, n).
 
-        Parameters
-        ----------
-        times : array, shape (n,)
-        curves : array, shape (order + 1, s, n, channels)
-            The channels of s functions and their derivatives.
+        Shapes: times (n,), curves (order + 1, s, n, channels).
         """
         found = []
         for equation in self.equations:
@@ -284,14 +272,9 @@ _N_PROBES = 5
 class ChebyshevPieces:
     """Pieces of the time axis that hold some times, each piece around the times that it is asked for.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Where derivatives are wanted.
-    piece_index : array of int, shape (n,)
-        The piece that each time belongs to.
-    low, high : arrays, shape (p,)
-        The ends of the pieces.
+    times: Where derivatives are wanted; (n,).
+    piece_index: The piece that each time belongs to; (n,).
+    low, high: The ends of the pieces; (p,).
     """
 
     times: Array
@@ -307,9 +290,7 @@ class ChebyshevPieces:
     def split(self, values: Array) -> list[Array]:
         """Return values at all nodes piece by piece, shapes (p, degree + 1, channels), for each degree.
 
-        Parameters
-        ----------
-        values : array, shape (nodes, channels)
+        Shapes: values (nodes, channels).
         """
         parts = np.split(values, [len(self.low) * (CHEBYSHEV_DEGREES[0] + 1)])
         return [
@@ -335,11 +316,7 @@ class ChebyshevPieces:
     def derivatives(self, values: Array, order: int) -> tuple[Array, Array]:
         """Return all derivatives up to an order, twice, both of shape (order + 1, s, n, channels).
 
-        Parameters
-        ----------
-        values : array, shape (s, nodes, channels)
-            Of s functions at all nodes.
-        order : int
+        Shapes: values (s, nodes, channels).
         """
         found, start = [], 0
         for degree in CHEBYSHEV_DEGREES:
@@ -373,13 +350,7 @@ def split_time_axis(times: Array, length: float, breaks: Sequence[float] | Array
 
     Without breaks a piece reaches beyond its share on both sides, because a polynomial is best in its middle.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-    length : float
-        Of a share.
-    breaks : sequence of float
-        Times at which the curve may be less smooth than between them.
+    Shapes: times (n,).
     """
     inner = np.unique(np.asarray(breaks, dtype=float))
     if not len(inner):
@@ -415,16 +386,10 @@ _MAX_NODES = 200_000
 class CurveResiduals:
     """What curves leave of the equations, relative to the largest sum of the sizes of the terms of each equation.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Where the equations were looked at.
-    residuals : array, shape (n, e)
-        The largest relative residual of all curves, at each time, in each equation.
-    errors : array, shape (n, e)
-        How far two ways to differentiate lie apart: by so much the residual can be wrong.
-    length : float
-        Of the pieces on which derivatives were taken.
+    times: Where the equations were looked at; (n,).
+    residuals: The largest relative residual of all curves, at each time, in each equation; (n, e).
+    errors: How far two ways to differentiate lie apart: by so much the residual can be wrong; (n, e).
+    length: Of the pieces on which derivatives were taken.
     """
 
     times: Array
@@ -454,12 +419,7 @@ class CurveResiduals:
 
 
 def concatenate_residuals(parts: Sequence[CurveResiduals]) -> CurveResiduals:
-    """Return what several curves leave of the same equations, each at times of its own, as one.
-
-    Parameters
-    ----------
-    parts : sequence of Measured
-    """
+    """Return what several curves leave of the same equations, each at times of its own, as one."""
     times = np.concatenate([part.times for part in parts])
     left, apart = np.concatenate([part.residuals for part in parts]), np.concatenate([part.errors for part in parts])
     return CurveResiduals(times, left, apart, min(part.length for part in parts))
@@ -473,17 +433,7 @@ def compute_curve_residuals(
     Pieces become shorter until the two ways to differentiate agree best; which length that is, their difference alone
     decides, never the residual.
 
-    Parameters
-    ----------
-    evaluator : WrittenEquations
-    curve : function
-        From times to the channels, shape (n, channels).
-    times : array, shape (n,)
-        Where the equations are looked at.
-    max_length : float
-        The length of the longest piece.
-    breaks : array
-        Times at which the curve is less smooth than elsewhere.
+    Shapes: times (n,).
     """
     best: CurveResiduals | None = None
     problem: LodekitError | None = None
@@ -541,15 +491,7 @@ def compute_sample_residuals(
 ) -> CurveResiduals:
     """Return what drawn functions leave of the equations; one call gives all values, as another would draw others.
 
-    Parameters
-    ----------
-    sample : function
-        From times to the channels of s functions, shape (s, n, channels), and the equations of each; called once.
-    times : array, shape (n,)
-    lengths : sequence of float
-        Of pieces; the one on which the two ways to differentiate agree best is taken.
-    breaks : array
-        As for curves.
+    Shapes: times (n,).
     """
     choices = [split_time_axis(times, length, breaks) for length in lengths]
     nodes = [pieces.nodes for pieces in choices]
@@ -564,13 +506,7 @@ def compute_derivative_residuals(
 ) -> CurveResiduals:
     """Return what functions leave of the equations whose derivatives are known, and are not made from their values.
 
-    Parameters
-    ----------
-    evaluators : sequence of WrittenEquations
-        Those of each function.
-    times : array, shape (n,)
-    curves : array, shape (order + 1, s, n, channels)
-        The channels of s functions and their derivatives; NaN where there is none.
+    Shapes: times (n,), curves (order + 1, s, n, channels).
     """
     both = [each.evaluate(times, curves[:, i : i + 1]) for i, each in enumerate(evaluators)]
     left, sizes = (np.concatenate([part[k] for part in both], axis=1) for k in (0, 1))

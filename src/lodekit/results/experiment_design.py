@@ -209,25 +209,15 @@ class Experiment:
 class AssumedModel:
     """What is assumed of an experiment: values, and what would be measured if they were true.
 
-    Parameters
-    ----------
-    system : System
-    arguments : Arguments
-        How it would be fitted.
-    inputs : dict of str to InputSignal
-        What would be set.
-    hyperparameters : Hyperparameters
-        All values that are assumed.
-    units : Units
-        Of time; time zero is the start.
-    noise : dict of str to float
-        Of each observable.
-    times : dict of str to array
-        When each would be measured.
-    outputs : sequence of dict of str to array
-        What would be measured: once and without noise, or drawn several times with noise where motions are random.
-    unmeasured_note : str
-        What is said of functions that nobody sets or measures, where parameters stay open.
+    arguments: How it would be fitted.
+    inputs: What would be set.
+    hyperparameters: All values that are assumed.
+    units: Of time; time zero is the start.
+    noise: Of each observable.
+    times: When each would be measured.
+    outputs: What would be measured: once and without noise, or drawn several times with noise where motions are
+        random.
+    unmeasured_note: What is said of functions that nobody sets or measures, where parameters stay open.
     """
 
     system: System
@@ -241,14 +231,7 @@ class AssumedModel:
     unmeasured_note: str = ""
 
     def evaluate(self, names: Sequence[str], last: float = math.inf) -> Experiment:
-        """Return what measurements of some observables, up to some time, would tell.
-
-        Parameters
-        ----------
-        names : sequence of str
-        last : float
-            Later measurements are left out.
-        """
+        """Return what measurements of some observables, up to some time, would tell."""
         records = [self._simulate_measurements(names, own, last) for own in self.outputs]
         scales = {item.observable: item.scale for item in records[0].observable_statistics if not item.is_zero}
         setup = build_setup(self.system, self.arguments, records[0], time_units=self.units, scales=scales)

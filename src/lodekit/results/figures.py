@@ -70,10 +70,7 @@ _MAX_COLUMNS, _MAX_RECORDS = 3, 12
 def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
     """Return ascending times, shape (n,), and the places of these in what the user gave.
 
-    Parameters
-    ----------
-    t : array-like, shape (n,), or None
-        Times of the user; None for an even grid over the window and its surroundings.
+    Shapes: t (n,).
     """
     if t is None:
         return np.linspace(*fit.setup.default_window, _N_TIMES), np.arange(_N_TIMES)
@@ -85,13 +82,7 @@ def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.in
 
 
 def parse_observable_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
-    """Return the observables to show, as texts.
-
-    Parameters
-    ----------
-    observable : str, sequence of str, or None
-        What was asked for; None for all channels, and whatever else was measured.
-    """
+    """Return the observables to show, as texts."""
     if observable is None:
         return list(dict.fromkeys((*fit.setup.channels, *fit.measurements.names)))
     names = parse_texts(observable, "observables")
@@ -100,15 +91,7 @@ def parse_observable_names(fit: Fit, observable: str | Sequence[str] | None) -> 
 
 
 def parse_texts(given: str | Sequence[str], what: str) -> list[str]:
-    """Return one text or several, one at least, as a list.
-
-    Parameters
-    ----------
-    given : str or sequence of str
-        What the user gave.
-    what : str
-        What they are, for the message.
-    """
+    """Return one text or several, one at least, as a list."""
     found = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else []
     if not found or not all(isinstance(text, str) for text in found):
         raise LodekitError(f"expected {what} as a text or a list of texts, got {given!r}")
@@ -116,13 +99,7 @@ def parse_texts(given: str | Sequence[str], what: str) -> list[str]:
 
 
 def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return units by name.
-
-    Parameters
-    ----------
-    units : dict of str to str, or None
-        Those that the user gave; None for those of the labels of the fit.
-    """
+    """Return units by name."""
     if units is None:
         units = fit.labels.units
     if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
@@ -131,32 +108,14 @@ def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
-    """Return the fit as each record sees it that is drawn.
-
-    Parameters
-    ----------
-    record : str, int or None
-        What was asked for; None for all records, or the first twelve.
-    """
+    """Return the fit as each record sees it that is drawn."""
     return fit.record_fits[:_MAX_RECORDS] if record is None else (fit.for_record(record),)
 
 
 def make_record_panels(
     axes: Any, names: Sequence[str], records: Sequence[Fit], **layout: Any
 ) -> tuple[Any, list[list[Any]], bool]:
-    """Return the figure, the panels of each record, and whether these are new.
-
-    Parameters
-    ----------
-    axes : matplotlib axes, sequence of them, or None
-        The user's; None for a fresh figure. Those of a record follow each other.
-    names : sequence of str
-        What is shown of each record.
-    records : sequence of Fit
-        The fit as each record sees it.
-    **layout
-        As `lodekit.plotting.make_panels` takes it.
-    """
+    """Return the figure, the panels of each record, and whether these are new."""
     count = len(names)
     if len(records) == 1:
         figure, panels, new = plotting.read_axes(axes, names, columns=1 if count <= 8 else 2, **layout)
@@ -173,13 +132,7 @@ def make_record_panels(
 
 
 def measured_series(fit: Fit, name: str) -> TimeSeries | None:
-    """Return the measurements of an observable, averages where only sums were kept; None where it was not measured.
-
-    Parameters
-    ----------
-    name : str
-        The observable, written in any way that means the same.
-    """
+    """Return the measurements of an observable, averages where only sums were kept; None where it was not measured."""
     for series in fit.measurements.plotted_series:
         if series.observable == name or fit.setup.observable_compiler.are_equivalent(series.observable, name):
             return series
@@ -191,16 +144,7 @@ def parse_true_curves(
 ) -> list[Array | None]:
     """Return the true values of each observable that is shown, shape (n,); None where they are not known.
 
-    Parameters
-    ----------
-    truth : function of times, array (n, channels) or (n, observables), dict of these by name, or None
-        What the user gave.
-    times : array, shape (n,)
-        Ascending, in the user's units.
-    order : array of int, shape (n,), or None
-        The places of `times` in what the user gave; None where no times were given.
-    names : sequence of str
-        The observables that are shown.
+    Shapes: times (n,), order (n,).
     """
     if truth is None:
         return [None] * len(names)
@@ -228,13 +172,7 @@ def parse_true_curves(
 
 
 def parse_parameter_names(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
-    """Return the names of the parameters to show.
-
-    Parameters
-    ----------
-    names : str, sequence of str, or None
-        What was asked for; None for all parameters of the system.
-    """
+    """Return the names of the parameters to show."""
     return list(fit.estimates) if names is None else _check_parameter_names(fit, parse_texts(names, "parameters"))
 
 
@@ -246,13 +184,7 @@ def _check_parameter_names(fit: Fit, names: Sequence[str]) -> list[str]:
 
 
 def parse_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str, float]:
-    """Return true values of parameters by name.
-
-    Parameters
-    ----------
-    truth : dict of str to float, or None
-        What the user gave; None where nothing is known.
-    """
+    """Return true values of parameters by name."""
     if truth is None:
         return {}
     if not isinstance(truth, Mapping):
@@ -264,13 +196,7 @@ def parse_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[st
 
 
 def parse_parameter_pair(fit: Fit, first: str | None, second: str | None) -> list[str]:
-    """Return the names of two different learned parameters.
-
-    Parameters
-    ----------
-    first, second : str or None
-        What was asked for; None is filled with the first learned parameter that is left.
-    """
+    """Return the names of two different learned parameters."""
     learned = [fit.layout.names[number] for number in fit.layout.free_parameters]
     given = _check_parameter_names(fit, [name for name in (first, second) if name is not None])
     pair = list(dict.fromkeys([*given, *[name for name in learned if name not in given]]))[:2]

@@ -75,28 +75,16 @@ Array = NDArray[np.float64]
 class Fit:
     """A fitted model: its setup, the optimum, the curvature there, and all that follows from them.
 
-    Parameters
-    ----------
-    setup : Setup
-        Everything that was settled before anything was learned.
-    optimum : Optimum
-        Where the search ended.
-    observed_information : array, shape (n, n)
-        Minus the Hessian of the objective at the optimum, on the scale of the search.
-    posterior : Posterior
-        At the optimum.
-    labels : Labels
-        The words that figures, reports and files use.
-    notes : tuple of str
-        What was found out about the files or the DataFrame that were read.
-    diagnosis : Diagnosis
-        What is to be known before it is believed.
-    hold_preference : dict of str to float
-        For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
-    disturbance_gains : dict of str to float
-        By how much the objective is less without each disturbance.
-    joint_fit : Fit, optional
-        Where this is one record of several: the fit to all of them, which has all that they share.
+    setup: Everything that was settled before anything was learned.
+    optimum: Where the search ended.
+    observed_information: Minus the Hessian of the objective at the optimum, on the scale of the search; (n, n).
+    posterior: At the optimum.
+    labels: The words that figures, reports and files use.
+    notes: What was found out about the files or the DataFrame that were read.
+    diagnosis: What is to be known before it is believed.
+    hold_preference: For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
+    disturbance_gains: By how much the objective is less without each disturbance.
+    joint_fit: Where this is one record of several: the fit to all of them, which has all that they share.
 
     Examples
     --------
@@ -150,38 +138,18 @@ class Fit:
         )
 
     def require_full_record(self, what: str) -> None:
-        """Raise where most rows were left out when the model was saved.
-
-        Parameters
-        ----------
-        what : str
-            What needs them.
-        """
+        """Raise where most rows were left out when the model was saved."""
         for part in self.record_fits:
             part.measurements.require_all_rows(what)
 
     def for_record(self, record: object = None) -> Fit:
-        """Return the fit as one record sees it.
-
-        Parameters
-        ----------
-        record : str, int or None
-            Its name, or its number counted from zero; None stands for the only one.
-        """
+        """Return the fit as one record sees it."""
         return self.record_fits[find_record_index(self.record_names, record)]
 
     def with_diagnosis(
         self, known_verdicts: Mapping[str, IdentifiabilityResult] | None = None, *, is_searched: bool = True
     ) -> Fit:
-        """Return the fit with its diagnosis, computed from all else.
-
-        Parameters
-        ----------
-        known_verdicts : dict of str to Verdict, optional
-            About parameters, from an earlier fit, where nothing was searched for.
-        is_searched : bool
-            Whether anything was.
-        """
+        """Return the fit with its diagnosis, computed from all else."""
         with self.setup.limit_threads():
             found = diagnose_fit(
                 self.diagnostic_data, self.setup.structural_identifiability if is_searched else None, known_verdicts
@@ -325,13 +293,7 @@ class Fit:
             return satterthwaite_dof(self.setup.objective, self.optimum.x, self.covariance)
 
     def estimates_at(self, confidence: float) -> dict[str, Estimate]:
-        """Return the parameters of the system, by name, with intervals that hold the truth so often.
-
-        Parameters
-        ----------
-        confidence : float
-            Such as 0.95.
-        """
+        """Return the parameters of the system, by name, with intervals that hold the truth so often."""
         if self.joint_fit is not None:
             return self.joint_fit.estimates_at(confidence)
         optimum, points, layout = self.optimum, self.measurements.n_distinct, self.layout
@@ -398,13 +360,7 @@ class Fit:
         return list(dict.fromkeys([*first, *found]))
 
     def observables(self, names: Sequence[str]) -> Observables:
-        """Return observables, compiled in the user's units.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Linear differential expressions of the channels.
-        """
+        """Return observables, compiled in the user's units."""
         return self.setup.observable_compiler.compile_unscaled(names, self.prior.units)
 
     @cached_property
@@ -415,9 +371,7 @@ class Fit:
     def parse_times(self, t: ArrayLike) -> Array:
         """Return times of the user as numbers; dates and lengths of time are counted as those of the fit.
 
-        Parameters
-        ----------
-        t : array-like, shape (n,), or a number
+        Shapes: t (n,).
         """
         found = self.clock.parse_times(t)
         return as_times(t) if found is None else found
@@ -427,10 +381,6 @@ class Fit:
 
         It is the learned level of the observable; else the root mean square of known noise, its own or that of all
         observables; else the highest level.
-
-        Parameters
-        ----------
-        observable : str
         """
         if self.prior.noise.shared and self.noise:
             return self.noise["shared"]
@@ -474,15 +424,6 @@ def fit_with_hold_selection(
 
     Inputs whose kind is open are all held, or all straight lines, whatever is more likely; where there are several,
     each alone may then change.
-
-    Parameters
-    ----------
-    system : System
-    settings : Arguments
-        Checked already.
-    measurements : Measurements
-    labels : Labels, optional
-        None stands for no labels.
     """
     kinds = settings.parse_inputs(system)
     opened = [name for name, kind in kinds.items() if kind == "auto"]
@@ -514,16 +455,7 @@ def fit_with_hold_selection(
 
 
 def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels: Labels | None = None) -> Fit:
-    """Return a fit in which everything is learned.
-
-    Parameters
-    ----------
-    setup : Setup
-    initial_point : array, optional
-        A vector of the layout from an earlier fit, to start from.
-    labels : Labels, optional
-        None stands for no labels.
-    """
+    """Return a fit in which everything is learned."""
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.engine_task.channel_prior else setup.engine_task.latents:
         latent.check_order(2 * max(setup.reduced_system.parametrization.degrees))
@@ -550,18 +482,7 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
 def fit_at_point(
     setup: FitSetup, x: Array, labels: Labels | None = None, verdicts: Mapping[str, IdentifiabilityResult] | None = None
 ) -> Fit:
-    """Return a fit at a point that is taken as it is; nothing is learned.
-
-    Parameters
-    ----------
-    setup : Setup
-    x : array
-        The point, a vector of the layout.
-    labels : Labels, optional
-        None stands for no labels.
-    verdicts : dict of str to Verdict, optional
-        About parameters, from the fit that the point comes from.
-    """
+    """Return a fit at a point that is taken as it is; nothing is learned."""
     with setup.limit_threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
         curvature = refine_information(setup, optimum, observed_information(setup.objective, x))
@@ -576,21 +497,7 @@ def update_fit(
     reestimate: bool = True,
     record: object = None,
 ) -> Fit:
-    """Return a fit to more measurements; what was learned so far is where the search starts.
-
-    Parameters
-    ----------
-    fit : Fit
-        What was learned so far; its scaled time and scales are kept.
-    new : Measurements
-        To be added to those of the fit; not among them in time, where an observable is the same.
-    settings : Arguments, optional
-        How to go on; those of the fit by default.
-    reestimate : bool
-        Whether everything is learned anew, or kept as it is.
-    record : str, int or None
-        The record that they belong to, or the name of a new one; None stands for the only one.
-    """
+    """Return a fit to more measurements; what was learned so far is where the search starts."""
     if fit.is_on_disk:
         raise LodekitError(
             "the rows of this fit are on disk, as they are too many for memory, and cannot be added to; fit again with "
@@ -647,14 +554,7 @@ def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
 def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: Labels | None = None) -> Fit:
     """Return a fit at an optimum; raise where the log evidence is not finite, or exact values are not met.
 
-    Parameters
-    ----------
-    setup : Setup
-    optimum : Optimum
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there.
-    labels : Labels, optional
-        None stands for no labels.
+    Shapes: information (n, n).
     """
     posterior = setup.posterior(setup.layout.unpack(optimum.x))
     fit = Fit(setup, optimum, information, posterior, labels or Labels())

@@ -62,14 +62,9 @@ _MAX_UNCERTAINTY_ROWS = 20_000
 class ForecastBand:
     """How deviations of predictions of one observable, so far ahead, follow the errors before.
 
-    Parameters
-    ----------
-    horizon : Lead
-        How far ahead.
-    variance_model : Unsteadiness
-        How the size of its innovations changes.
-    error_scale : Spread
-        What is left of that so far ahead, and how far errors reach.
+    horizon: How far ahead.
+    variance_model: How the size of its innovations changes.
+    error_scale: What is left of that so far ahead, and how far errors reach.
     """
 
     horizon: Horizon
@@ -81,15 +76,7 @@ class ForecastBand:
     ) -> Array:
         """Return deviations of predictions, for all rows of an observable in their turn.
 
-        Parameters
-        ----------
-        innovations : Turns
-        observable : int
-            Its number.
-        variances : array, shape (n,)
-            As the model at the learned values has them.
-        parameter_variance : array, shape (n,)
-            What is unknown of the parameters adds to these.
+        Shapes: variances (n,), parameter_variance (n,).
         """
         return self.error_scale.forecast_std(
             _variance_ratios(self.variance_model, self.horizon, innovations, observable), variances, parameter_variance
@@ -97,16 +84,7 @@ class ForecastBand:
 
 
 def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
-    """Return what errors of the record, or records, of a fit say of predictions ahead, by observable.
-
-    Parameters
-    ----------
-    fit : Fit
-    names : sequence of str
-        Observables; of those that were not measured nothing is known.
-    horizons : sequence of Lead
-        How far ahead.
-    """
+    """Return what errors of the record, or records, of a fit say of predictions ahead, by observable."""
     runs = [run for part in fit.record_fits for run in _filter_segments(part)]
     found: dict[str, list[ForecastBand]] = {}
     for name in names:
@@ -133,23 +111,7 @@ def forecast_with_bands(
     dof_fraction: float = 1.0,
     n_given: int = 0,
 ) -> list[tuple[Array, Array]]:
-    """Return measurements minus predictions ahead, and deviations of these, for observables and bands.
-
-    Parameters
-    ----------
-    laplace : Uncertainty, optional
-        Of all that was learned; without it deviations are those of the model.
-    innovations : Turns
-        Measurements in their turn at the learned values.
-    filter_at : function
-        From other values to the same.
-    requested : sequence of (int, Band)
-        Numbers of observables, and how far ahead.
-    dof_fraction : float
-        The share of the measurements that learning has not used up.
-    n_given : int
-        How many measurements come before all others, and are known in any case.
-    """
+    """Return measurements minus predictions ahead, and deviations of these, for observables and bands."""
 
     def errors_of(own: InnovationSequence) -> list[tuple[Array, Array]]:
         return [forecast_errors(own, number, band.horizon, n_given) for number, band in requested]
@@ -191,16 +153,10 @@ def _parameter_variances(
 class _FilteredSegment:
     """Measurements of a fitted record in their turn, or of a run of it.
 
-    Parameters
-    ----------
-    innovations : Turns
-        At the learned values.
-    observables : list of str
-        The names of observables.
-    filter_at : function
-        From other values to the same.
-    laplace : Uncertainty, optional
-        Of all that was learned, where it matters.
+    innovations: At the learned values.
+    observables: The names of observables.
+    filter_at: From other values to the same.
+    laplace: Of all that was learned, where it matters.
     """
 
     innovations: InnovationSequence
@@ -287,13 +243,6 @@ _TIME_PATTERN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)
 def parse_horizon(ahead: object, unit: str = "") -> Horizon:
     """Return how far ahead predictions are: a number of rows, or a time as text; or raise.
 
-    Parameters
-    ----------
-    ahead : int or str
-        So many rows of each observable; or a time such as ``"24 h"``, or ``"24"`` in the unit of the time.
-    unit : str
-        That of the time, where it is known.
-
     Examples
     --------
     >>> parse_horizon(5).steps, parse_horizon("2 h", "min").time
@@ -309,15 +258,7 @@ def parse_horizon(ahead: object, unit: str = "") -> Horizon:
 
 
 def parse_time_horizon(text: str, unit: str) -> float:
-    """Return a time ahead in the unit of the fit.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``"24 h"``, or ``"24"`` in that unit.
-    unit : str
-        That of the time of the fit; empty where it is not known.
-    """
+    """Return a time ahead in the unit of the fit."""
     found = _TIME_PATTERN.fullmatch(text)
     conversion: UnitConversion | None = UnitConversion()
     if found is not None and found["unit"]:
@@ -334,23 +275,7 @@ def parse_time_horizon(text: str, unit: str) -> float:
 def forecast(
     fit: Fit, texts: Sequence[str], ahead: object, include_uncertainty: bool = True, *, single: bool, return_std: bool
 ) -> Any:
-    """Return predictions as `predict` does: one array, or deviations as well.
-
-    Parameters
-    ----------
-    fit : Fit
-        Of one record.
-    texts : sequence of str
-        Observables that were measured.
-    ahead : int or str
-        How many rows, or a time; checked here.
-    include_uncertainty : bool
-        Whether deviations count all that was learned, and how large errors were.
-    single : bool
-        Whether the only observable has no axis of its own.
-    return_std : bool
-        Whether deviations are asked for.
-    """
+    """Return predictions as `predict` does: one array, or deviations as well."""
     lead = parse_horizon(ahead, fit.clock.unit)
     parts = forecast_observables(fit, texts, lead, include_uncertainty=include_uncertainty and return_std)[1:]
     mean, std = (part[:, 0] if single else part for part in parts)
@@ -360,21 +285,7 @@ def forecast(
 def forecast_observables(
     fit: Fit, texts: Sequence[str], horizon: Horizon, *, include_uncertainty: bool = True
 ) -> tuple[Array, Array, Array]:
-    """Return the times at which all observables were measured, (n,), predictions there, (n, o), and deviations, (n, o).
-
-    Parameters
-    ----------
-    fit : Fit
-        Of one record.
-    texts : sequence of str
-        Observables that were measured.
-    horizon : Lead
-        Each is predicted from all that was measured up to the time of the row so many rows before, or up to so long
-        before.
-    include_uncertainty : bool
-        Whether deviations count the uncertainty of all that was learned, and how large errors so far ahead were;
-        else they are those of the model at the learned values.
-    """
+    """Return the times at which all observables were measured, (n,), predictions there, (n, o), and deviations, (n, o)."""
     if fit.measurements.has_only_statistics:
         raise LodekitError("the measurements were summed and not kept; expected fewer rows for predictions ahead")
     whole = uses_kalman_filter(fit.engine_choice.name, fit.prior)

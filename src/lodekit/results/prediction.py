@@ -150,12 +150,7 @@ def _moments(
 def format_prediction(parts: Sequence[Array], times: Array, *, single: bool) -> Any:
     """Return what was asked for, one array or several; raise where it is not finite.
 
-    Parameters
-    ----------
-    parts : sequence of arrays, shape (n, o) or, of covariances, (n, o, n, o)
-    times : array, shape (n,)
-    single : bool
-        Whether one observable was asked for as text: it has no axis of its own then.
+    Shapes: parts (n, o), times (n,).
     """
     for part in parts:
         check_finite(part, times)
@@ -337,14 +332,7 @@ def score(
 
 
 def parse_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """Return observables as texts, and whether a single one was asked for.
-
-    Parameters
-    ----------
-    fit : Fit
-    observable : str or sequence of str, optional
-        What the user gave; all channels where it is None.
-    """
+    """Return observables as texts, and whether a single one was asked for."""
     if observable is None:
         return fit.setup.channels, False
     if isinstance(observable, str):

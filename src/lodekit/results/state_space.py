@@ -97,12 +97,7 @@ class Uncertain:
 def delta_method_std(jacobian: NDArray[Any], covariance: Array) -> tuple[Array, Array]:
     """Return standard errors of real and imaginary parts, each of the shape of the numbers.
 
-    Parameters
-    ----------
-    jacobian : array, shape (p, ...)
-        Derivatives of the numbers in the parameters, real or complex.
-    covariance : array, shape (p, p)
-        Of the parameters.
+    Shapes: jacobian (p, ...), covariance (p, p).
     """
     both = []
     for part in (np.real(jacobian), np.imag(jacobian)):
@@ -125,11 +120,7 @@ _IMAGINARY_TOLERANCE = 1e-12
 def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[Complex, Complex]:
     """Return finite roots of ``det(M - z E)``, shape (k,), and derivatives (p, k); NaN where roots are repeated.
 
-    Parameters
-    ----------
-    M, E : arrays, shape (n, n)
-    dM, dE : arrays, shape (p, n, n)
-        Their derivatives in the parameters.
+    Shapes: M, E (n, n), dM, dE (p, n, n).
     """
     if not len(M):
         return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
@@ -150,15 +141,7 @@ def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[C
 
 
 def transmission_zeros(matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]) -> tuple[Complex, Complex]:
-    """Return the zeros of one output and one input, with derivatives: where the matrix of Rosenbrock is singular.
-
-    Parameters
-    ----------
-    matrices : (F, G, H, D, D1)
-        A column of G, a row of H, and numbers D and D1.
-    matrix_jacobians : tuple of arrays
-        Their derivatives, parameters first.
-    """
+    """Return the zeros of one output and one input, with derivatives: where the matrix of Rosenbrock is singular."""
 
     def pencil(F: Array, G: Array, H: Array, D: Any, D1: Any) -> tuple[Array, Array]:
         leading, s = F.shape[:-2], F.shape[-1]
@@ -173,12 +156,7 @@ def transmission_zeros(matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, .
 
 
 def cancel_poles_and_zeros(zeros: Complex, poles: Complex) -> tuple[list[int], list[int]]:
-    """Return which zeros and which poles are left when equal ones cancel.
-
-    Parameters
-    ----------
-    zeros, poles : arrays of complex
-    """
+    """Return which zeros and which poles are left when equal ones cancel."""
     left = list(range(len(poles)))
     kept = []
     size = float(np.abs(poles).max(initial=0.0))
@@ -194,11 +172,7 @@ def cancel_poles_and_zeros(zeros: Complex, poles: Complex) -> tuple[list[int], l
 def compute_time_constants(poles: Complex, jacobian: Complex, covariance: Array) -> tuple[Uncertain, ...]:
     """Return ``-1/p`` of real poles and ``1/|p|`` of pairs, slowest first.
 
-    Parameters
-    ----------
-    poles, jacobian : arrays of complex, shapes (k,) and (p, k)
-        With derivatives in the parameters.
-    covariance : array, shape (p, p)
+    Shapes: poles, jacobian (k,) and (p, k), covariance (p, p).
     """
     found = []
     for k, pole in enumerate(poles):
@@ -217,11 +191,7 @@ def compute_time_constants(poles: Complex, jacobian: Complex, covariance: Array)
 def sort_roots(roots: Complex, jacobian: Complex, covariance: Array) -> tuple[Uncertain, ...]:
     """Return roots with standard errors, in the order of their distance from zero.
 
-    Parameters
-    ----------
-    roots, jacobian : arrays of complex, shapes (k,) and (p, k)
-        With derivatives in the parameters.
-    covariance : array, shape (p, p)
+    Shapes: roots, jacobian (k,) and (p, k), covariance (p, p).
     """
     # Both of a pair are as far from zero, but for rounding, whatever the unit of time.
     order = sorted(range(len(roots)), key=lambda k: (float(f"{abs(roots[k]):.11e}"), -roots[k].imag))
@@ -355,12 +325,6 @@ def _format_polynomial(coefficients: Array) -> str:
 
 def pade_approximation(delay: float, order: int) -> tuple[Array, Array]:
     """Return numerator and denominator of Pade's approximation of ``exp(-delay s)``, highest power first.
-
-    Parameters
-    ----------
-    delay : float
-    order : int
-        Of both; zero for one over one.
 
     Examples
     --------
@@ -782,26 +746,13 @@ def data_frequency_band(fit: Fit) -> tuple[float, float]:
 
 
 def frequency_grid(fit: Fit, space: FittedStateSpace) -> Array:
-    """Return frequencies around the poles, in radians per unit of time.
-
-    Parameters
-    ----------
-    fit : Fit
-        Whose band is taken where there are no poles.
-    space : FittedStateSpace
-    """
+    """Return frequencies around the poles, in radians per unit of time."""
     sizes = [abs(pole.value) for pole in space.poles if abs(pole.value) > 0] or list(data_frequency_band(fit))
     return np.geomspace(0.03 * min(sizes), 30.0 * max(sizes), _N_POINTS)
 
 
 def step_grid(fit: Fit, space: FittedStateSpace) -> Array:
-    """Return times after a step: six of the slowest time constants, or the length of the record.
-
-    Parameters
-    ----------
-    fit : Fit
-    space : FittedStateSpace
-    """
+    """Return times after a step: six of the slowest time constants, or the length of the record."""
     first, last = fit.measurements.window
     rates = [-complex(pole.value).real for pole in space.poles]
     slow = [1.0 / rate for rate in rates if rate > 0]

@@ -47,13 +47,7 @@ _CHECKPOINT_FIELDS = ("point", "mean", "root", "response")
 
 
 def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the end of a record as plain values and arrays.
-
-    Parameters
-    ----------
-    fit : Fit
-        Of one record whose rows are on disk.
-    """
+    """Return the end of a record as plain values and arrays."""
     posterior, spooled, sums = fit.posterior, fit.measurements.stored_rows, fit.measurements.sufficient_statistics
     if not isinstance(posterior, OutOfCorePosterior) or spooled is None or sums is None:
         raise StorageError("expected a fit whose rows are on disk; fit again with the file")
@@ -105,14 +99,7 @@ def _count_values(spool: RowStore, first: int, last: int) -> int:
 
 
 def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
-    """Return what `pack_final_state` took apart.
-
-    Parameters
-    ----------
-    state : dict
-        Plain values.
-    arrays : dict of str to array
-    """
+    """Return what `pack_final_state` took apart."""
     tail, rows = state["tail"], arrays["tail_rows"]
     columns, noisy, names = tail["columns"], tail["noisy"], tail["names"]
     if rows.ndim != 2 or rows.shape[1] != 1 + len(columns) + len(noisy) or not set(names) <= set(columns):
@@ -224,13 +211,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
 
 
 def load_fit(path: str | Path) -> Fit:
-    """Return a fit that `save_fit` has written; nothing is learned again.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, of this format or one of the five before; or the folder of a fit, which holds it.
-    """
+    """Return a fit that `save_fit` has written; nothing is learned again."""
     if isinstance(path, str | Path) and os.path.isfile(Path(path) / MODEL_FILE):
         path = Path(path) / MODEL_FILE
     state, arrays = _read_state(path)
@@ -241,7 +222,12 @@ def load_fit(path: str | Path) -> Fit:
         system = System.from_definition(state["system"])
         time, scales = Scaling(start, span, np.zeros(0)), state["scales"]
         sizes = _read_parameter_scales(state, system, measurements)
-        kept: dict[str, Any] = {"time_units": time, "scales": scales, "parameter_magnitudes": sizes, "record_starts": starts}
+        kept: dict[str, Any] = {
+            "time_units": time,
+            "scales": scales,
+            "parameter_magnitudes": sizes,
+            "record_starts": starts,
+        }
         setup = build_setup(system, arguments, measurements, **kept)
         if state["format"] <= _FORMAT_WITHOUT_DIFFUSE_MODES and setup.layout.diffuse_modes is not None:
             setup = build_setup(system, replace(arguments, mode_deviation="learned"), measurements, **kept)

@@ -48,19 +48,7 @@ def format_summary(
     others: Mapping[str, float | str],
     warnings: Sequence[str],
 ) -> str:
-    """Return the result as a table in the style of statistics packages.
-
-    Parameters
-    ----------
-    title : sequence of (str, str)
-        Names and values above the table.
-    parameters : dict of str to Estimate
-        Of the system, by name.
-    others : dict of str to float or str
-        What else was learned or is to be known, by name, in the user's units.
-    warnings : sequence of str
-        Sentences below the table.
-    """
+    """Return the result as a table in the style of statistics packages."""
     width = 78
     rule, line = "=" * width, "-" * width
     lines = ["LODE-GP Results".center(width).rstrip(), rule]

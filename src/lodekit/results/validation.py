@@ -293,9 +293,7 @@ def _validation_message(item: ChannelValidation) -> str:
 def nrmse_fit_percent(errors: Array, values: Array) -> float:
     """Return ``100 (1 - |errors| / |values - mean|)``; NaN for values that do not change.
 
-    Parameters
-    ----------
-    errors, values : arrays, shape (n,)
+    Shapes: errors, values (n,).
     """
     spread = float(np.linalg.norm(values - values.mean()))
     return 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")

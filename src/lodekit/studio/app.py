@@ -33,16 +33,7 @@ DARK_THEME |= {"secondaryBackgroundColor": "#1b2229", "borderColor": "#333d47"}
 
 
 def streamlit_options(port: int, address: str, *, browser: bool) -> dict[str, Any]:
-    """Return the options of Streamlit.
-
-    Parameters
-    ----------
-    port : int
-    address : str
-        ``"localhost"`` for this machine alone.
-    browser : bool
-        Whether a browser is opened.
-    """
+    """Return the options of Streamlit."""
     found = {
         "server.port": port,
         "server.address": address,
@@ -65,13 +56,6 @@ def streamlit_options(port: int, address: str, *, browser: bool) -> dict[str, An
 def startup_message(data: Path | None, port: int, address: str) -> str:
     """Return what is said at the beginning: where the page is, what it begins with, and how to end it.
 
-    Parameters
-    ----------
-    data : Path or None
-        The file to begin with.
-    port : int
-    address : str
-
     Examples
     --------
     >>> print(startup_message(Path("log.csv"), 8501, "localhost"))
@@ -83,17 +67,7 @@ def startup_message(data: Path | None, port: int, address: str) -> str:
 
 
 def serve(data: Path | None, *, port: int, browser: bool, address: str) -> None:
-    """Serve the page until somebody ends it.
-
-    Parameters
-    ----------
-    data : Path or None
-        The file to begin with.
-    port : int
-    browser : bool
-        Whether a browser is opened.
-    address : str
-    """
+    """Serve the page until somebody ends it."""
     from streamlit.web import bootstrap
 
     if hasattr(signal, "SIGPIPE"):

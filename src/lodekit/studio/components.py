@@ -150,14 +150,7 @@ def show_heading(name: str) -> None:
 
 
 def show_notice(text: str | Sequence[str], kind: str = "") -> None:
-    """Show a notice; lines that belong under each other, such as carets, stay so.
-
-    Parameters
-    ----------
-    text : str or sequence of str
-        Of several, each becomes an item of a list.
-    kind : {"", "warning", "good"}
-    """
+    """Show a notice; lines that belong under each other, such as carets, stay so."""
     role = ' role="alert"' if kind == "warning" else ""
     if not isinstance(text, str):
         body = "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in text) + "</ul>"
@@ -168,18 +161,7 @@ def show_notice(text: str | Sequence[str], kind: str = "") -> None:
 
 
 def show_figure(figure: Mapping[str, Any], alt_text: str, key: str, **options: Any) -> Any:
-    """Show a figure with words that say what is in it, for those who cannot see it.
-
-    Parameters
-    ----------
-    figure : dict
-        With data and layout, in the colours of the report.
-    alt_text : str
-    key : str
-        A name that no other figure of the page has.
-    **options
-        Of `st.plotly_chart`.
-    """
+    """Show a figure with words that say what is in it, for those who cannot see it."""
     drawn = apply_theme(figure, dark=is_dark())
     height = drawn["layout"].get("height", 400)
     return st.plotly_chart(
@@ -213,19 +195,7 @@ def _unvalidated_figure(figure: dict[str, Any]) -> Any:
 def show_table(
     head: Sequence[str], rows: Sequence[Sequence[Any]], *, numeric_columns: Sequence[int] = (), aria_label: str = ""
 ) -> None:
-    """Show a table.
-
-    Parameters
-    ----------
-    head : sequence of str
-        The names of its columns.
-    rows : sequence of sequences
-        Cells: a text, or a pair of a text and the whole number that it stands for.
-    numeric_columns : sequence of int
-        Columns that are set to the right.
-    aria_label : str
-        What the table is, for those who cannot see it.
-    """
+    """Show a table."""
     places = [' class="number"' if number in numeric_columns else "" for number in range(len(head))]
     top = "".join(f'<th scope="col"{place}>{escape(name)}</th>' for name, place in zip(head, places, strict=True))
     body = "".join(
@@ -292,15 +262,7 @@ def _editor_component() -> Any:
 
 
 def equation_editor(text: str, key: str) -> tuple[str, float]:
-    """Show the editor; return what is in it, and when somebody has last stopped typing.
-
-    Parameters
-    ----------
-    text : str
-        What stands there at first.
-    key : str
-        Another key makes another editor, with another first text.
-    """
+    """Show the editor; return what is in it, and when somebody has last stopped typing."""
     told: dict[str, Any] = {"on_text_change": lambda: None, "on_rest_change": lambda: None}
     found = _editor_component()(data={"text": text}, default={"text": text, "rest": 0}, key=key, **told)
     return str(found.text if found.text is not None else text), float(found.rest or 0)
@@ -314,14 +276,7 @@ def _html_component() -> Any:
 
 
 def render_html(html: str, key: str) -> None:
-    """Show HTML as it is, MathML and SVG included; whoever makes it has escaped all that people typed.
-
-    Parameters
-    ----------
-    html : str
-    key : str
-        A name that no other element of the page has.
-    """
+    """Show HTML as it is, MathML and SVG included; whoever makes it has escaped all that people typed."""
     _html_component()(data={"html": html}, key=key)
 
 
@@ -379,12 +334,8 @@ export default function ({ parentElement, data, setStateValue }) {
 class Slider:
     """One of several sliders.
 
-    Parameters
-    ----------
-    name, label : str
-        What moves, and what stands above it.
-    low, high, value : float
-        Where it ends, and where it stands.
+    name, label: What moves, and what stands above it.
+    low, high, value: Where it ends, and where it stands.
     """
 
     name: str
@@ -402,14 +353,7 @@ def _slider_component() -> Any:
 
 
 def parameter_sliders(sliders: Sequence[Slider], key: str) -> tuple[dict[str, float], float]:
-    """Show sliders that tell their values while they move; return those, and when one has last come to rest.
-
-    Parameters
-    ----------
-    sliders : sequence of Slider
-    key : str
-        A name that no other element of the page has.
-    """
+    """Show sliders that tell their values while they move; return those, and when one has last come to rest."""
     items = [{**asdict(own), "step": (own.high - own.low) / 400} for own in sliders]
     start = {own.name: own.value for own in sliders}
     told: dict[str, Any] = {"on_places_change": lambda: None, "on_rest_change": lambda: None}

@@ -77,16 +77,11 @@ MAX_EQUATION_CHARACTERS = 20_000
 class EquationInput:
     """A system as far as it was understood.
 
-    Parameters
-    ----------
-    system : System or None
-        None where the text is no system.
-    error : str
-        What is wrong, with carets below the line where it is; empty where nothing is.
-    inferred_parameters : tuple of str
-        Names that nobody declared, and that were taken for parameters because they stand before others.
-    is_empty : bool
-        Whether there is no text yet.
+    system: None where the text is no system.
+    error: What is wrong, with carets below the line where it is; empty where nothing is.
+    inferred_parameters: Names that nobody declared, and that were taken for parameters because they stand before
+        others.
+    is_empty: Whether there is no text yet.
     """
 
     system: System | None
@@ -97,13 +92,6 @@ class EquationInput:
 
 def parse_typed_equations(text: str, declared: str = "") -> EquationInput:
     """Return the system of a text; names that stand before others are taken for parameters.
-
-    Parameters
-    ----------
-    text : str
-        Equations, as somebody types them.
-    declared : str
-        Names of parameters, separated by commas or spaces. Those that the equations do not use wait until they do.
 
     Examples
     --------
@@ -167,14 +155,10 @@ MAX_SLIDER_MEASUREMENTS = 4000
 class PosteriorCurve:
     """The posterior mean at some values of the parameters.
 
-    Parameters
-    ----------
-    names : tuple of str
-        The channels.
-    times : array, shape (n,)
-    mean : array, shape (n, channels)
-    log_evidence : float
-        At these values.
+    names: The channels.
+    times: shape (n,)
+    mean: shape (n, channels)
+    log_evidence: At these values.
     """
 
     names: tuple[str, ...]
@@ -187,13 +171,8 @@ class PosteriorCurve:
 class InteractiveModel:
     """An engine that answers for any values of the parameters, with all else as it is.
 
-    Parameters
-    ----------
-    setup : Setup
-    hyperparameters : Hyperparameters
-        Lengthscales, deviations and noise: a first guess.
-    units : dict of str to str
-        Of channels, and of ``t``.
+    hyperparameters: Lengthscales, deviations and noise: a first guess.
+    units: Of channels, and of ``t``.
     """
 
     setup: FitSetup
@@ -213,15 +192,7 @@ class InteractiveModel:
         }
 
     def curve(self, values: Mapping[str, float], record: str = "") -> PosteriorCurve:
-        """Return the posterior mean at some values, at times that are evenly spaced over the measurements.
-
-        Parameters
-        ----------
-        values : dict of str to float
-            Of the parameters; those that are missing are as in the first guess.
-        record : str
-            Which of several; the evidence is that of all.
-        """
+        """Return the posterior mean at some values, at times that are evenly spaced over the measurements."""
         setup, layout = self.setup_of_record(record), self.setup.layout
         theta = np.array(
             [values.get(n, own) for n, own in zip(layout.names, self.hyperparameters.theta, strict=True)], float
@@ -239,18 +210,7 @@ class InteractiveModel:
 
 
 def make_interactive_model(system: Path, data: Path, values: Mapping[str, float], **how: Any) -> InteractiveModel:
-    """Return an engine on the measurements of a file, with a first guess of all that is not a parameter.
-
-    Parameters
-    ----------
-    system : Path
-        Of a system file.
-    data : Path
-    values : dict of str to float
-        Of the parameters, for the first guess.
-    **how
-        As in `lodekit.workflow.pipeline.prepare_fit`.
-    """
+    """Return an engine on the measurements of a file, with a first guess of all that is not a parameter."""
     file = read_system_file(system)
     gp, found = prepare_fit(file, data, **how)
     if found.measurements.size > MAX_SLIDER_MEASUREMENTS:
@@ -325,17 +285,7 @@ def understand(text: EquationText) -> ParsedEquations:
 def locate_exponents(
     text: EquationText, given: Sequence[str], values: Mapping[str, float]
 ) -> tuple[tuple[complex, ...], tuple[complex, ...]]:
-    """Return the poles of the response to channels that are known, and the modes that nothing can influence.
-
-    Parameters
-    ----------
-    text : (str, str)
-        Equations and declared parameters.
-    given : sequence of str
-        Channels.
-    values : dict of str to float
-        Of the parameters.
-    """
+    """Return the poles of the response to channels that are known, and the modes that nothing can influence."""
     system = _require_system(text)
     return modes_at(system, given, values) if given else (), modes_at(system, (), values)
 
@@ -346,18 +296,7 @@ def show_proof(text: EquationText) -> ProofText:
 
 
 def simulate_data(request: SimulationRequest, text: EquationText, values: Mapping[str, float], example: str) -> str:
-    """Return simulated measurements as the text of a CSV file.
-
-    Parameters
-    ----------
-    request : Wish
-    text : (str, str)
-        Equations and declared parameters.
-    values : dict of str to float
-        Of the parameters.
-    example : str
-        Whose exact solution is taken; empty for a random one.
-    """
+    """Return simulated measurements as the text of a CSV file."""
     return simulate_csv(request, _require_system(text), values, _catalog().get(example))
 
 
@@ -367,14 +306,7 @@ def _open_cached(path: Path, dt: float | None, stamp: tuple[int, int]) -> DataFi
 
 
 def open_file(path: Path, dt: float | None) -> DataFile:
-    """Return what a data file holds, and its points.
-
-    Parameters
-    ----------
-    path : Path
-    dt : float or None
-        The time between two lines, where there is no column of times.
-    """
+    """Return what a data file holds, and its points."""
     state = path.stat()
     return _open_cached(path, dt, (state.st_mtime_ns, state.st_size))
 
@@ -383,10 +315,6 @@ def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ..
     """Return what ``lodekit init`` proposes for a data file: equations, parameters, and columns that no name tells.
 
     Of each parameter there is what is known of it, in TOML; nothing at all where no column looks like an input.
-
-    Parameters
-    ----------
-    path : Path
     """
     look = open_file(path, None).preview
     guesses = guess_column_roles(look)
@@ -402,33 +330,12 @@ def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ..
 def match_file(
     path: Path, dt: float | None, text: EquationText, changed: Sequence[ColumnAssignment]
 ) -> list[ColumnMatch]:
-    """Return what each channel is matched with.
-
-    Parameters
-    ----------
-    path, dt
-        Of the data file.
-    text : (str, str)
-        Equations and declared parameters.
-    changed : sequence of Assignment
-        What somebody has said.
-    """
+    """Return what each channel is matched with."""
     return match_channels(open_file(path, dt).preview, _require_system(text), changed)
 
 
 def write_system(session: StudioSession, text: EquationText, path: Path | None, use_starts: bool) -> str:
-    """Return the text of the system file.
-
-    Parameters
-    ----------
-    session : Session
-    text : (str, str)
-        Equations and declared parameters.
-    path : Path or None
-        Of the data file, where there is one.
-    use_starts : bool
-        Whether a search begins where the sliders stand.
-    """
+    """Return the text of the system file."""
     system = _require_system(text)
     if path is None:
         return generate_system_file(session, system, use_starts=use_starts)
@@ -457,18 +364,7 @@ def _cached_interactive_model(session: StudioSession, text: EquationText, path: 
 
 
 def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> CurveImage:
-    """Return the posterior mean at the values of the sliders, drawn over the measurements.
-
-    Parameters
-    ----------
-    session : Session
-    text : (str, str)
-        Equations and declared parameters.
-    path : Path
-        Of the data file.
-    record : str
-        Which of several; empty for the first.
-    """
+    """Return the posterior mean at the values of the sliders, drawn over the measurements."""
     warm = _cached_interactive_model(session, text, path, path.parent / "sliders")
     values = session.values(list(_require_system(text).parameters))
     curve = warm.curve(values, record)
@@ -494,13 +390,7 @@ def draw_curve(session: StudioSession, text: EquationText, path: Path, record: s
 
 
 def open_session(content: bytes, folder: Path) -> StudioSession:
-    """Return the session in the content of a file, and write its data and its fits to a folder.
-
-    Parameters
-    ----------
-    content : bytes
-    folder : Path
-    """
+    """Return the session in the content of a file, and write its data and its fits to a folder."""
     return unpack_session(content, folder)
 
 

@@ -60,12 +60,6 @@ def subtract_from_fit_window(
 
     Where nothing is left, it is all that comes before that part.
 
-    Parameters
-    ----------
-    window : (float or None, float or None)
-        Of the fit; None stands for the end of the record.
-    held_out : (float, float)
-
     Examples
     --------
     >>> subtract_from_fit_window((None, None), (7.0, 10.0)), subtract_from_fit_window((0.0, 10.0), (1.0, 2.0))
@@ -91,11 +85,6 @@ def subtract_from_validation_window(
 ) -> tuple[float, float] | None:
     """Return what is left of the window of validation, where a part of it is fitted to; None where nothing is.
 
-    Parameters
-    ----------
-    held_out : (float, float) or None
-    fitted : (float, float)
-
     Examples
     --------
     >>> subtract_from_validation_window((7.0, 10.0), (0.0, 8.0)), subtract_from_validation_window((7.0, 10.0), (0.0, 10.0))
@@ -115,12 +104,8 @@ READ_TIMEOUT_SECONDS = 120.0
 class SessionController:
     """A session at work.
 
-    Parameters
-    ----------
-    server_session : Room
-        Where it is kept.
-    task_runner : Workshop
-        Where work is done.
+    server_session: Where it is kept.
+    task_runner: Where work is done.
     """
 
     def __init__(self, server_session: ServerSession, task_runner: TaskRunner) -> None:
@@ -132,13 +117,7 @@ class SessionController:
         return self.server_session.session
 
     def change(self, **changes: Any) -> None:
-        """Change what was typed and chosen.
-
-        Parameters
-        ----------
-        **changes
-            Fields of the session.
-        """
+        """Change what was typed and chosen."""
         self.server_session.session = replace(self.session, **changes)
 
     def error_message(self, error: Exception) -> str:
@@ -146,17 +125,7 @@ class SessionController:
         return user_message(error, self.server_session.folder)
 
     def call(self, name: str, *arguments: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
-        """Return what a companion answers; raise what went wrong, in words.
-
-        Parameters
-        ----------
-        name : str
-            Of a function in `lodekit.studio.compute`.
-        *arguments
-            Plain values.
-        timeout : float
-            Seconds that it may take.
-        """
+        """Return what a companion answers; raise what went wrong, in words."""
         self.server_session.compute_process = self.task_runner.compute_pool.choose(self.server_session.compute_process)
         return self.server_session.compute_process.call(name, *arguments, timeout=timeout)
 
@@ -260,16 +229,7 @@ class SessionController:
     # The data.
 
     def set_file(self, name: str, content: bytes, *, is_simulated: bool = False) -> None:
-        """Take a data file; windows and columns of an earlier one are forgotten.
-
-        Parameters
-        ----------
-        name : str
-            As somebody called it.
-        content : bytes
-        is_simulated : bool
-            Whether it was made here.
-        """
+        """Take a data file; windows and columns of an earlier one are forgotten."""
         plain = safe_name(name)
         write_atomically(self.server_session.folder / plain, content)
         self.server_session.errors.pop("data", None)
@@ -315,13 +275,7 @@ class SessionController:
         self.change(truth=values, truth_of="\n".join(self.system.equations if self.system else ()))
 
     def set_window(self, first: float, last: float, *, for_validation: bool) -> None:
-        """Mark a window of the record, for the fit or for validation; the other one makes room.
-
-        Parameters
-        ----------
-        first, last : float
-        for_validation : bool
-        """
+        """Mark a window of the record, for the fit or for validation; the other one makes room."""
         low, high = min(first, last), max(first, last)
         if not low < high:
             if for_validation:
@@ -409,13 +363,7 @@ class SessionController:
     # What follows from both.
 
     def system_file(self, *, starts: bool = False) -> str:
-        """Return the text of the system file.
-
-        Parameters
-        ----------
-        starts : bool
-            Whether a search begins where the sliders stand.
-        """
+        """Return the text of the system file."""
         own, text = self.session, self.text
         path = self.server_session.folder / own.file if own.file else None
         found: str = self.server_session.get_or_compute(
@@ -470,14 +418,7 @@ class SessionController:
 
 
 def start_fit(controller: SessionController, *, starts: bool = False) -> None:
-    """Begin a fit.
-
-    Parameters
-    ----------
-    controller : Desk
-    starts : bool
-        Whether it begins where the sliders stand.
-    """
+    """Begin a fit."""
     own, room = controller.resolved_session(), controller.server_session
     text = controller.system_file(starts=starts)
     number = 1 + max((int(name.partition("-")[2]) for name in own.tray), default=0)
@@ -503,14 +444,7 @@ def start_fit(controller: SessionController, *, starts: bool = False) -> None:
 
 
 def start_fit_or_report(controller: SessionController, *, starts: bool = False) -> None:
-    """Begin a fit, or keep in words why it cannot begin.
-
-    Parameters
-    ----------
-    controller : Desk
-    starts : bool
-        Whether it begins where the sliders stand.
-    """
+    """Begin a fit, or keep in words why it cannot begin."""
     controller.server_session.errors.pop("fit", None)
     try:
         start_fit(controller, starts=starts)
@@ -519,27 +453,12 @@ def start_fit_or_report(controller: SessionController, *, starts: bool = False) 
 
 
 def start_unconstrained_fit(controller: SessionController, name: str) -> None:
-    """Begin a fit without the equations, beside a fit.
-
-    Parameters
-    ----------
-    controller : Desk
-    name : str
-        Of the fit.
-    """
+    """Begin a fit without the equations, beside a fit."""
     _start_subtask(controller, name, "free", {"task": "free", "seed": controller.session.choices.seed})
 
 
 def start_export(controller: SessionController, name: str, *, figures: bool) -> None:
-    """Begin to write the report, the predictions and the figures of a fit.
-
-    Parameters
-    ----------
-    controller : Desk
-    name : str
-        Of the fit.
-    figures : bool
-    """
+    """Begin to write the report, the predictions and the figures of a fit."""
     fit = read_fit_result(controller, name)
     wanted = {"task": "deliver", "source": fit["source"], "notes": fit["notes"], "figures": figures}
     _start_subtask(controller, name, "files", {**wanted, "command": fit.get("command", "")})
@@ -556,12 +475,7 @@ def _start_subtask(controller: SessionController, name: str, subfolder: str, req
 
 
 def collect_task(controller: SessionController) -> bool:
-    """Take what a task has left, where it has ended; return whether one has.
-
-    Parameters
-    ----------
-    controller : Desk
-    """
+    """Take what a task has left, where it has ended; return whether one has."""
     room, job = controller.server_session, controller.server_session.task
     if job is None or job.is_running:
         return False
@@ -581,16 +495,7 @@ def collect_task(controller: SessionController) -> bool:
 
 
 def read_fit_result(controller: SessionController, name: str, subfolder: str = "") -> dict[str, Any]:
-    """Return what came of a fit; empty where nothing did.
-
-    Parameters
-    ----------
-    controller : Desk
-    name : str
-        Of the fit.
-    subfolder : str
-        ``"free"`` for the fit without equations, ``"files"`` for what was written.
-    """
+    """Return what came of a fit; empty where nothing did."""
     folder = (
         controller.server_session.folder / name / subfolder if subfolder else controller.server_session.folder / name
     )
@@ -604,13 +509,6 @@ def read_fit_result(controller: SessionController, name: str, subfolder: str = "
 
 
 def remove_fit(controller: SessionController, name: str) -> None:
-    """Take a fit out of the tray, and remove its files.
-
-    Parameters
-    ----------
-    controller : Desk
-    name : str
-        Of the fit.
-    """
+    """Take a fit out of the tray, and remove its files."""
     controller.change(tray=tuple(own for own in controller.session.tray if own != name))
     shutil.rmtree(controller.server_session.folder / name, ignore_errors=True)

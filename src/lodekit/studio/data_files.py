@@ -45,21 +45,12 @@ MAX_DRAWN_COLUMNS = 40
 class DataFile:
     """A data file that was looked at.
 
-    Parameters
-    ----------
-    path : Path
-    preview : Look
-        What its columns hold.
-    records : dict of str to dict of str to (times, values)
-        Of each record the points of each column that is drawn; one without a name where there is only one.
-    window : (float, float)
-        The first and the last time.
-    time_unit : str
-        Empty where nothing tells.
-    origin : str
-        The date that is time zero, where times are dates.
-    notes : tuple of str
-        What was found out about the file, in words.
+    preview: What its columns hold.
+    records: Of each record the points of each column that is drawn; one without a name where there is only one.
+    window: The first and the last time.
+    time_unit: Empty where nothing tells.
+    origin: The date that is time zero, where times are dates.
+    notes: What was found out about the file, in words.
     """
 
     path: Path
@@ -95,15 +86,10 @@ class DataFile:
 class ColumnMatch:
     """What a channel is matched with.
 
-    Parameters
-    ----------
-    assignment : Assignment
-    reason : str
-        In words.
-    is_user_choice : bool
-        Whether somebody has said so.
-    evidence : str
-        What the file tells for it, as `ColumnRole.reason` has it; empty where somebody has said so, or nothing does.
+    reason: In words.
+    is_user_choice: Whether somebody has said so.
+    evidence: What the file tells for it, as `ColumnRole.reason` has it; empty where somebody has said so, or nothing
+        does.
     """
 
     assignment: ColumnAssignment
@@ -113,14 +99,7 @@ class ColumnMatch:
 
 
 def open_data_file(path: Path, dt: float | None = None) -> DataFile:
-    """Return what a data file holds, and its points.
-
-    Parameters
-    ----------
-    path : Path
-    dt : float, optional
-        The time between two lines, where there is no column of times.
-    """
+    """Return what a data file holds, and its points."""
     look = preview_table(path)
     names = {f"c{number}": column.name for number, column in enumerate(look.columns[:MAX_DRAWN_COLUMNS], 1)}
     if not names:
@@ -150,15 +129,7 @@ def _points_by_column(kept: Measurements, names: Mapping[str, str]) -> dict[str,
 def match_channels(
     preview: TablePreview, system: System, user_choices: Sequence[ColumnAssignment]
 ) -> list[ColumnMatch]:
-    """Return what each channel of a system is matched with: what somebody has said, then what names tell.
-
-    Parameters
-    ----------
-    preview : Look
-    system : System
-    user_choices : sequence of Assignment
-        What somebody has said.
-    """
+    """Return what each channel of a system is matched with: what somebody has said, then what names tell."""
     try:
         guesses = {guess.channel: guess for guess in guess_column_roles(preview, system)}
     except DataError:
@@ -182,13 +153,7 @@ def match_channels(
 
 
 def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tuple[list[ColumnRole], dict[str, str]]:
-    """Return what a system file says about columns: guesses of those that are used, and a mapping of changed ones.
-
-    Parameters
-    ----------
-    preview : Look
-    matches : sequence of Match
-    """
+    """Return what a system file says about columns: guesses of those that are used, and a mapping of changed ones."""
     there = {column.name: column for column in preview.columns}
     guesses, mapping = [], dict[str, str]()
     for item in matches:
@@ -208,20 +173,12 @@ MAX_SIMULATION_TIMES = 20_000
 class SimulationRequest:
     """Which data are wanted.
 
-    Parameters
-    ----------
-    start, stop : float
-        The first and the last time.
-    count : int
-        How many times there are.
-    noise : float
-        Its standard deviation, as a share of how much a channel varies.
-    missing_fraction : float
-        The share of values that are missing.
-    hidden : tuple of str
-        Channels that nobody measures.
-    seed : int
-        Of noise and gaps.
+    start, stop: The first and the last time.
+    count: How many times there are.
+    noise: Its standard deviation, as a share of how much a channel varies.
+    missing_fraction: The share of values that are missing.
+    hidden: Channels that nobody measures.
+    seed: Of noise and gaps.
     """
 
     start: float = 0.0
@@ -237,15 +194,6 @@ def simulate_csv(
     request: SimulationRequest, system: System, values: Mapping[str, float], example: Example | None = None
 ) -> str:
     """Return simulated measurements as the text of a CSV file.
-
-    Parameters
-    ----------
-    request : Wish
-    system : System
-    values : dict of str to float
-        Of the parameters.
-    example : Example, optional
-        Whose exact solution is taken; a random solution of the system otherwise.
 
     Examples
     --------

@@ -69,14 +69,7 @@ PANEL_HEIGHT_PIXELS, MAX_LARGE_MARKERS = 150, 300
 
 
 def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
-    """Return a figure in the colours of a light or a dark page.
-
-    Parameters
-    ----------
-    figure : dict
-        With data and layout, in the colours of the report.
-    dark : bool
-    """
+    """Return a figure in the colours of a light or a dark page."""
     colours = DARK_COLORS if dark else LIGHT_COLORS
 
     def change(value: Any) -> Any:
@@ -127,22 +120,7 @@ def record_figure(
     time_unit: str = "",
     origin: str = "",
 ) -> PlotlyFigure:
-    """Return a plot of a record as it is: one panel for each column, windows of fit and validation on coloured ground.
-
-    Parameters
-    ----------
-    panels : dict of str to (times, values)
-    titles : dict of str to str
-        What stands above a panel.
-    held_inputs : sequence of str
-        Panels of what is held between samples, which are drawn as steps.
-    window : (float, float)
-        The first and the last time.
-    fitted, held_inputs_out : (float, float), optional
-        The windows of fit and validation.
-    time_unit, origin : str
-        Of the time, where they are known.
-    """
+    """Return a plot of a record as it is: one panel for each column, windows of fit and validation on coloured ground."""
     made = []
     for name, (times, values) in panels.items():
         trace = _measurement_trace("measurements", times, values)
@@ -187,14 +165,7 @@ def add_sample_traces(
 ) -> list[dict[str, Any]]:
     """Return traces with functions drawn from the posterior behind them.
 
-    Parameters
-    ----------
-    data : sequence of dict
-        Traces of a stack of panels.
-    panels, names : sequence of str
-        What the panels show, from top to bottom, and what was drawn.
-    times : array, shape (n,)
-    drawn : array, shape (s, n, names)
+    Shapes: times (n,), drawn (s, n, names).
     """
     made: list[dict[str, Any]] = []
     for number, name in enumerate(panels, 1):
@@ -218,14 +189,7 @@ def add_sample_traces(
 
 
 def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigure:
-    """Return a plot of a free run over the measurements of a record that was not used.
-
-    Parameters
-    ----------
-    found : Validation
-    units : dict of str to str
-        Of channels, and of ``t``.
-    """
+    """Return a plot of a free run over the measurements of a record that was not used."""
     panels = []
     for item in found.channels:
         low, high = item.mean - NORMAL_QUANTILE_95 * item.std, item.mean + NORMAL_QUANTILE_95 * item.std
@@ -256,15 +220,7 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
 
 
 def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
-    """Return the complex plane with exponents in it as SVG, in the colour of the text around it.
-
-    Parameters
-    ----------
-    poles : sequence of complex
-        Poles of the response: crosses.
-    modes : sequence of complex
-        Modes that nothing can influence: filled circles.
-    """
+    """Return the complex plane with exponents in it as SVG, in the colour of the text around it."""
     every = [complex(root) for root in (*poles, *modes)]
     size = 1.25 * max([abs(part) for root in every for part in (root.real, root.imag)] or [1.0]) or 1.0
 
@@ -294,13 +250,6 @@ def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> st
 def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
     """Return where exponents lie in the complex plane, in words.
 
-    Parameters
-    ----------
-    poles : sequence of complex
-        Poles of the response.
-    modes : sequence of complex
-        Modes that nothing can influence.
-
     Examples
     --------
     >>> describe_poles([-1 - 2j, -1 + 2j])
@@ -327,11 +276,6 @@ MAX_SVG_POINTS = 300
 
 def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
     """Return round numbers between two numbers, about so many as `count` says.
-
-    Parameters
-    ----------
-    low, high : float
-    count : int
 
     Examples
     --------
@@ -364,20 +308,7 @@ def curves_svg(
 ) -> str:
     """Return curves over measurements as SVG, one panel for each channel.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Of the channels.
-    times : array, shape (n,)
-    mean : array, shape (n, channels)
-    points : dict of str to (times, values)
-        The measurements.
-    units : dict of str to str
-        Of the channels, and of ``t``.
-    alt_text : str
-        What the drawing shows, for those who cannot see it.
-    held_inputs, known_inputs : sequence of str
-        Channels that are drawn as steps, and those that are known inputs.
+    Shapes: times (n,), mean (n, channels).
     """
     span = float(times[0]), float(times[-1])
     parts, top = [], 0.0

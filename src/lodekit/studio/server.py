@@ -142,17 +142,7 @@ class ComputeProcess:
         return not self._lock.locked() and helper is not None and helper.is_ready
 
     def call(self, name: str, *arguments: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
-        """Return the answer to a question; raise a LodekitError with what went wrong, in words.
-
-        Parameters
-        ----------
-        name : str
-            Of a function in `lodekit.studio.compute`.
-        *arguments
-            Plain values.
-        timeout : float
-            Seconds that it may take.
-        """
+        """Return the answer to a question; raise a LodekitError with what went wrong, in words."""
         with self._lock:
             self.last_request = time.monotonic()
             for _ in range(2):
@@ -196,10 +186,7 @@ class ComputeProcess:
 class ComputePool:
     """The companions of a server: one at first, more where all are busy.
 
-    Parameters
-    ----------
-    max_processes : int
-        How many there are at most.
+    max_processes: How many there are at most.
     """
 
     def __init__(self, max_processes: int = 4) -> None:
@@ -214,13 +201,7 @@ class ComputePool:
                 self._processes.append(ComputeProcess())
 
     def choose(self, previous: ComputeProcess | None = None) -> ComputeProcess:
-        """Return who is asked next: whoever was asked last, where that one is free, for it knows the subject.
-
-        Parameters
-        ----------
-        previous : Companion, optional
-            Who was asked last.
-        """
+        """Return who is asked next: whoever was asked last, where that one is free, for it knows the subject."""
         self.prepare()
         with self._lock:
             free = [own for own in self._processes if own.is_free]
@@ -242,15 +223,7 @@ class ComputePool:
 
 
 def serve_requests(handlers: dict[str, Callable[..., Any]], warm_up: Callable[[], object]) -> None:
-    """Answer questions from standard input on standard output, until there are no more.
-
-    Parameters
-    ----------
-    handlers : dict of str to function
-        What can be asked for.
-    warm_up : function
-        Called before the first question, to have ready what all of them need.
-    """
+    """Answer questions from standard input on standard output, until there are no more."""
     # Answers go where standard output went; whatever a library prints goes nowhere.
     answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -283,14 +256,9 @@ MAX_RESULT_BYTES = 64 << 20
 class TaskProgress:
     """How far a task has come.
 
-    Parameters
-    ----------
-    text : str
-        What is being done.
-    fraction : float
-        Of the whole, between zero and one, as far as that is known.
-    seconds : float
-        Since it began.
+    text: What is being done.
+    fraction: Of the whole, between zero and one, as far as that is known.
+    seconds: Since it began.
     """
 
     text: str
@@ -301,16 +269,10 @@ class TaskProgress:
 class BackgroundTask:
     """A task in a process of its own.
 
-    Parameters
-    ----------
-    folder : Path
-        Where it reads and writes.
-    task : str
-        What is done.
-    process : Popen
-        That waits for the name of the folder.
-    timeout : float
-        Seconds that it may take.
+    folder: Where it reads and writes.
+    task: What is done.
+    process: That waits for the name of the folder.
+    timeout: Seconds that it may take.
     """
 
     def __init__(
@@ -378,10 +340,7 @@ def read_result(folder: Path) -> dict[str, Any]:
 class TaskRunner:
     """Where tasks are done: so many at a time, and one process that is ready for the next.
 
-    Parameters
-    ----------
-    max_tasks : int
-        How many tasks may run at the same time.
+    max_tasks: How many tasks may run at the same time.
     """
 
     def __init__(self, max_tasks: int = 4) -> None:
@@ -403,17 +362,7 @@ class TaskRunner:
                 self._idle_process = _start_worker()
 
     def start(self, folder: Path, request: Mapping[str, Any], timeout: float = TASK_TIMEOUT_SECONDS) -> BackgroundTask:
-        """Begin a task, and return it.
-
-        Parameters
-        ----------
-        folder : Path
-            Where it reads and writes.
-        request : dict
-            Plain values: the ``task``, and what it needs.
-        timeout : float
-            Seconds that it may take.
-        """
+        """Begin a task, and return it."""
         (folder / RESULT_FILE).unlink(missing_ok=True)
         (folder / PROGRESS_FILE).unlink(missing_ok=True)
         write_atomically(folder / REQUEST_FILE, json.dumps(request))
@@ -463,12 +412,8 @@ TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{22}")
 class ServerSession:
     """One session with its folder, its task, and what is kept ready for it.
 
-    Parameters
-    ----------
-    token : str
-        Its name.
-    folder : Path
-        Its files; nobody else has any there.
+    token: Its name.
+    folder: Its files; nobody else has any there.
     """
 
     def __init__(self, token: str, folder: Path) -> None:
@@ -487,16 +432,7 @@ class ServerSession:
         self._cache: dict[str, tuple[object, Any]] = {}
 
     def get_or_compute(self, name: str, key: object, compute: Callable[[], Any]) -> Any:
-        """Return what is kept under a name, made anew where the key has changed.
-
-        Parameters
-        ----------
-        name : str
-        key : object
-            All that it depends on.
-        compute : function
-            Called without arguments.
-        """
+        """Return what is kept under a name, made anew where the key has changed."""
         found = self._cache.get(name)
         if found is None or found[0] != key:
             try:
@@ -527,14 +463,9 @@ class ServerSession:
 class SessionStore:
     """All sessions of a server: the newest ones, for a while.
 
-    Parameters
-    ----------
-    max_sessions : int
-        How many are kept.
-    max_age_seconds : float
-        For how long after somebody has last looked at them.
-    folder : Path, optional
-        Where their files are; a temporary folder by default.
+    max_sessions: How many are kept.
+    max_age_seconds: For how long after somebody has last looked at them.
+    folder: Where their files are; a temporary folder by default.
     """
 
     def __init__(

@@ -51,12 +51,6 @@ __all__ = [
 def user_message(error: Exception, folder: Path | None = None) -> str:
     """Return what is said on the page about an exception: what our own ones say, and one sentence for all others.
 
-    Parameters
-    ----------
-    error : Exception
-    folder : Path, optional
-        Where files are kept, of which nothing is said.
-
     Examples
     --------
     >>> user_message(LodekitError("expected two times, got one"))
@@ -73,11 +67,6 @@ def user_message(error: Exception, folder: Path | None = None) -> str:
 
 def hide_folder(text: str, folder: Path) -> str:
     """Return a message without the folder in which files are kept here: their names say enough.
-
-    Parameters
-    ----------
-    text : str
-    folder : Path
 
     Examples
     --------
@@ -103,18 +92,10 @@ LATENT_KERNELS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
 class ParameterEntry:
     """What is known of a parameter, as it was typed.
 
-    Parameters
-    ----------
-    name : str
-    value : float
-        Where its slider stands.
-    is_fixed : bool
-        Whether the value is known, and not learned.
-    is_positive : bool
-    bounds : str
-        Such as ``0.1 to 10``; empty where there are none.
-    prior : str
-        Such as ``normal(5, 1)`` or ``lognormal(5, 0.7)``; empty where there is none.
+    value: Where its slider stands.
+    is_fixed: Whether the value is known, and not learned.
+    bounds: Such as ``0.1 to 10``; empty where there are none.
+    prior: Such as ``normal(5, 1)`` or ``lognormal(5, 0.7)``; empty where there is none.
     """
 
     name: str
@@ -126,11 +107,6 @@ class ParameterEntry:
 
     def parameter(self, *, starts: bool = False) -> Parameter:
         """Return what was typed as a parameter of a system.
-
-        Parameters
-        ----------
-        starts : bool
-            Whether a search begins at the value, where it is not fixed.
 
         Examples
         --------
@@ -150,15 +126,7 @@ class ParameterEntry:
 
     @classmethod
     def from_parameter(cls, name: str, parameter: Parameter, value: float | None = None) -> ParameterEntry:
-        """Return the entry of a parameter.
-
-        Parameters
-        ----------
-        name : str
-        parameter : Parameter
-        value : float, optional
-            Where neither a fixed one nor a start is known.
-        """
+        """Return the entry of a parameter."""
         known = next((v for v in (parameter.fixed, parameter.start, value) if v is not None), 1.0)
         bounds = "" if parameter.bounds is None else "{:.15g} to {:.15g}".format(*parameter.bounds)
         prior = "" if parameter.prior is None else _format_prior(parameter.prior)
@@ -206,13 +174,8 @@ def _format_prior(prior: Normal | LogNormal) -> str:
 class ColumnAssignment:
     """Where the measurements of a channel are, and what they are taken for.
 
-    Parameters
-    ----------
-    channel : str
-    column : str
-        Of the file; empty where the channel is not measured.
-    kind : {"", "hold", "linear", "auto"}
-        Of a known input, what it does between samples; empty for what was measured.
+    column: Of the file; empty where the channel is not measured.
+    kind: Of a known input, what it does between samples; empty for what was measured.
     """
 
     channel: str
@@ -224,14 +187,8 @@ class ColumnAssignment:
 class FitChoices:
     """How a system is fitted.
 
-    Parameters
-    ----------
-    noise : {"channel", "shared"}
-    latent : str
-        The covariance of free functions.
-    prior : {"latent", "channels"}
-    seed : int
-        Of the starts.
+    latent: The covariance of free functions.
+    seed: Of the starts.
     """
 
     noise: str = "channel"
@@ -244,43 +201,23 @@ class FitChoices:
 class StudioSession:
     """All that somebody has typed and chosen.
 
-    Parameters
-    ----------
-    equations : str
-        As typed.
-    declared : str
-        Names of parameters, as typed.
-    example : str
-        The example of the catalog that it began with; empty where there was none.
-    entries : tuple of Entry
-        Of all parameters that were ever there, so that none is lost while equations are edited.
-    file : str
-        The name of the data file; empty where there is none.
-    is_simulated : bool
-        Whether the data were made here.
-    assignments : tuple of Assignment
-        As changed; columns that nobody touched are matched by name.
-    dt : float or None
-        The time between two lines of a file without times.
-    window : (float or None, float or None)
-        What is fitted to.
-    held_out : (float, float) or None
-        What is kept for validation.
-    record : str
-        Which of several records is shown; empty for the first.
-    given : tuple of str
-        Channels that are known over what is held out, where there are no inputs; found out where empty.
-    choices : Choices
-    truth : dict of str to float
-        True parameters of simulated data.
-    truth_of : str
-        The equations that they were simulated from.
-    tray : tuple of str
-        The fits, by their names, oldest first.
-    edition : int
-        Counts how often the equations were replaced by some that nobody typed.
-    revision : int
-        Counts how often anything else was.
+    equations: As typed.
+    declared: Names of parameters, as typed.
+    example: The example of the catalog that it began with; empty where there was none.
+    entries: Of all parameters that were ever there, so that none is lost while equations are edited.
+    file: The name of the data file; empty where there is none.
+    is_simulated: Whether the data were made here.
+    assignments: As changed; columns that nobody touched are matched by name.
+    dt: The time between two lines of a file without times.
+    window: What is fitted to.
+    held_out: What is kept for validation.
+    record: Which of several records is shown; empty for the first.
+    given: Channels that are known over what is held out, where there are no inputs; found out where empty.
+    truth: True parameters of simulated data.
+    truth_of: The equations that they were simulated from.
+    tray: The fits, by their names, oldest first.
+    edition: Counts how often the equations were replaced by some that nobody typed.
+    revision: Counts how often anything else was.
     """
 
     equations: str = ""
@@ -317,15 +254,7 @@ class StudioSession:
         return replace(self, assignments=(*others, assignment))
 
     def system(self, base_system: System, *, starts: bool = False) -> System:
-        """Return a system with what is known of its parameters.
-
-        Parameters
-        ----------
-        base_system : System
-            As it was read from the equations, with nothing known of its parameters.
-        starts : bool
-            Whether a search begins where the sliders stand.
-        """
+        """Return a system with what is known of its parameters."""
         parameters = {name: self.entry(name).parameter(starts=starts) for name in base_system.parameters}
         return System(list(base_system.equations), parameters=parameters, channels=base_system.plain_channels)
 
@@ -403,20 +332,11 @@ _OMITTED_SECTIONS = ("Equations", "What this means", "Notes")
 class EquationAnalysis:
     """What the equations imply, in plain words.
 
-    Parameters
-    ----------
-    equations : tuple of str
-        As MathML, one each.
-    sentences : tuple of str
-        The findings of `System.explain`, most important first.
-    is_controllable : bool
-    free_functions : int
-    inputs : tuple of tuple of str
-        Channels that can be chosen freely, together; empty where that was not determined.
-    dimensions : dict of str to str
-        Of each parameter, in terms of time and channels.
-    notes : tuple of str
-        How the text was read, where that is worth knowing.
+    equations: As MathML, one each.
+    sentences: The findings of `System.explain`, most important first.
+    inputs: Channels that can be chosen freely, together; empty where that was not determined.
+    dimensions: Of each parameter, in terms of time and channels.
+    notes: How the text was read, where that is worth knowing.
     """
 
     equations: tuple[str, ...]
@@ -432,14 +352,9 @@ class EquationAnalysis:
 class ProofText:
     """The algebra in full, for those who want it.
 
-    Parameters
-    ----------
-    text : str
-        Operator matrix, Smith form, every solution.
-    proved : tuple of str
-        Exact identities that were checked by multiplication.
-    error : str
-        Why nothing was proved, where that is so.
+    text: Operator matrix, Smith form, every solution.
+    proved: Exact identities that were checked by multiplication.
+    error: Why nothing was proved, where that is so.
     """
 
     text: str
@@ -496,14 +411,6 @@ def format_proof(system: System) -> ProofText:
 def modes_at(system: System, given: Sequence[str], values: Mapping[str, float]) -> tuple[complex, ...]:
     """Return the exponents of what is left when some channels are known: the poles of the response to them.
 
-    Parameters
-    ----------
-    system : System
-    given : sequence of str
-        Channels; none leaves the modes that nothing can influence.
-    values : dict of str to float
-        Of the parameters.
-
     Examples
     --------
     >>> import lodekit as lk
@@ -528,12 +435,7 @@ NO_EQUATIONS_MESSAGE = "expected equations first, such as x' = -a*x + u"
 
 @dataclass(frozen=True)
 class SystemOutline:
-    """What the page has to know of a system.
-
-    Parameters
-    ----------
-    equations, parameters, channels : tuple of str
-    """
+    """What the page has to know of a system."""
 
     equations: tuple[str, ...]
     parameters: tuple[str, ...]
@@ -544,18 +446,11 @@ class SystemOutline:
 class ParsedEquations:
     """A text as far as it was understood.
 
-    Parameters
-    ----------
-    outline : Outline or None
-        None where the text is no system.
-    analysis : Analysis or None
-        What the equations imply.
-    error : str
-        What is wrong, with carets below the line where it is; empty where nothing is.
-    inferred_parameters : tuple of str
-        Names that nobody declared, and that were taken for parameters.
-    is_empty : bool
-        Whether there is no text yet.
+    outline: None where the text is no system.
+    analysis: What the equations imply.
+    error: What is wrong, with carets below the line where it is; empty where nothing is.
+    inferred_parameters: Names that nobody declared, and that were taken for parameters.
+    is_empty: Whether there is no text yet.
     """
 
     outline: SystemOutline | None = None
@@ -569,15 +464,9 @@ class ParsedEquations:
 class CatalogEntry:
     """An example of the catalog.
 
-    Parameters
-    ----------
-    name, story : str
-        What it is called, and what it is in one line.
-    outline : Outline
-    parameters : dict of str to Parameter
-        What is known of them.
-    values : dict of str to float
-        The true ones.
+    name, story: What it is called, and what it is in one line.
+    parameters: What is known of them.
+    values: The true ones.
     """
 
     name: str
@@ -591,11 +480,7 @@ class CatalogEntry:
 class CurveImage:
     """The curve at some values of the parameters, drawn.
 
-    Parameters
-    ----------
-    svg : str
-    log_evidence : float
-        At these values.
+    log_evidence: At these values.
     """
 
     svg: str

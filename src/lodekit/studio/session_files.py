@@ -59,22 +59,7 @@ def generate_system_file(
     mapping: Mapping[str, str] | None = None,
     use_starts: bool = False,
 ) -> str:
-    """Return the text of a system file with all that was typed and chosen.
-
-    Parameters
-    ----------
-    session : Session
-    base_system : System
-        As it was read from the equations, with nothing known of its parameters.
-    preview : Look, optional
-        At the data; None where there are none.
-    roles : sequence of Guess
-        What columns are taken for.
-    mapping : dict of channel to column, optional
-        Channels that are left out.
-    use_starts : bool
-        Whether a search begins where the sliders stand.
-    """
+    """Return the text of a system file with all that was typed and chosen."""
     system = session.system(base_system, starts=use_starts)
     known = {name: _parameter_to_toml(parameter) for name, parameter in system.parameters.items()}
     names, equations = list(system.parameters), "\n".join(system.equations)
@@ -129,10 +114,6 @@ def generate_command(session: StudioSession) -> str:
 def generate_shell(session: StudioSession) -> str:
     """Return the commands that make the same fit, its report and its validation.
 
-    Parameters
-    ----------
-    session : Session
-
     Examples
     --------
     >>> print(generate_shell(StudioSession(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))))
@@ -155,12 +136,7 @@ def _window_options(window: tuple[float | None, float | None]) -> list[str]:
 
 
 def generate_script(session: StudioSession) -> str:
-    """Return Python that makes the same fit, its report and its validation.
-
-    Parameters
-    ----------
-    session : Session
-    """
+    """Return Python that makes the same fit, its report and its validation."""
     file = json.dumps(session.file, ensure_ascii=False)
     options = {**_non_default_options(session.choices), "random_state": session.choices.seed}
     if session.dt is not None:
@@ -207,11 +183,6 @@ MAX_FITS = 500
 def safe_name(name: str) -> str:
     """Return the name of a file without folders and odd characters; ``log.csv`` where nothing is left of it.
 
-    Parameters
-    ----------
-    name : str
-        As somebody called it.
-
     Examples
     --------
     >>> safe_name("../../etc/pass wd.csv"), safe_name("")
@@ -223,14 +194,7 @@ def safe_name(name: str) -> str:
 
 
 def pack_session(session: StudioSession, folder: Path) -> bytes:
-    """Return a session as the content of one file.
-
-    Parameters
-    ----------
-    session : Session
-    folder : Path
-        With its data file, and a folder for each of its fits.
-    """
+    """Return a session as the content of one file."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "session")
         _pack(path, session, folder)
@@ -251,26 +215,12 @@ def _session_files(session: StudioSession, folder: Path) -> Iterator[tuple[str, 
 
 
 def session_size(session: StudioSession, folder: Path) -> int:
-    """Return how many bytes the files of a session have before they are packed.
-
-    Parameters
-    ----------
-    session : Session
-    folder : Path
-        Its files.
-    """
+    """Return how many bytes the files of a session have before they are packed."""
     return sum(path.stat().st_size for _, path in _session_files(session, folder))
 
 
 def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:
-    """Raise where a session that is saved now could not be opened again; packs it to see.
-
-    Parameters
-    ----------
-    session : Session
-    folder : Path
-        Its files.
-    """
+    """Raise where a session that is saved now could not be opened again; packs it to see."""
     remedy = "take fits out of the comparison, or take models and data away one by one"
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "session")
@@ -292,13 +242,6 @@ def unpack_session(content: bytes, folder: Path) -> StudioSession:
     """Return the session in the content of a file, and write its data and its fits to a folder.
 
     Nothing there is changed where the file is no whole session.
-
-    Parameters
-    ----------
-    content : bytes
-        From anywhere.
-    folder : Path
-        Where files go.
     """
     if len(content) > MAX_UPLOAD_BYTES:
         raise LodekitError(_size_message(len(content)))

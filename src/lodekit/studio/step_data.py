@@ -28,12 +28,7 @@ WINDOW_TARGETS = ("the fit", "validation")
 
 
 def render_data(controller: SessionController) -> None:
-    """Show the record, before anything else is done with it.
-
-    Parameters
-    ----------
-    controller : Desk
-    """
+    """Show the record, before anything else is done with it."""
     show_heading("Data")
     drop, simulate = st.columns(2, gap="large")
     with drop:

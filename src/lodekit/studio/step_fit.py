@@ -46,12 +46,7 @@ TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliv
 
 
 def render_fit(controller: SessionController) -> None:
-    """Show how to fit, how far a fit has come, and what came of it.
-
-    Parameters
-    ----------
-    controller : Desk
-    """
+    """Show how to fit, how far a fit has come, and what came of it."""
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
@@ -134,13 +129,7 @@ def _show_progress(controller: SessionController) -> None:
 
 
 def parameter_rows(result: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the parameters of a fit as lines of a table, with as many digits as their errors leave.
-
-    Parameters
-    ----------
-    result : dict
-        What came of a fit.
-    """
+    """Return the parameters of a fit as lines of a table, with as many digits as their errors leave."""
     lines = []
     for name, own in result["parameters"].items():
         value, error, (low, high) = own["value"], own["std_error"], own["interval"]
@@ -154,14 +143,7 @@ def parameter_rows(result: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def show_result(controller: SessionController, name: str) -> None:
-    """Show all that came of a fit.
-
-    Parameters
-    ----------
-    controller : Desk
-    name : str
-        Of the fit.
-    """
+    """Show all that came of a fit."""
     found = read_fit_result(controller, name)
     if not found or "trouble" in found:
         show_notice(found.get("trouble", "Nothing is left of this fit."), "warning")
@@ -309,12 +291,7 @@ def _show_validation(validation: Mapping[str, Any], name: str) -> None:
 
 
 def render_comparison(controller: SessionController) -> None:
-    """Show all fits in one table.
-
-    Parameters
-    ----------
-    controller : Desk
-    """
+    """Show all fits in one table."""
     show_heading("Compare")
     tray = [
         (name, found)
@@ -383,12 +360,7 @@ MIME_TYPES = {".html": "text/html", ".csv": "text/csv", ".png": "image/png"}
 
 
 def render_downloads(controller: SessionController) -> None:
-    """Show everything that can be taken away.
-
-    Parameters
-    ----------
-    controller : Desk
-    """
+    """Show everything that can be taken away."""
     show_heading("Take away")
     left, right = st.columns([5, 7], gap="large")
     with left:

@@ -35,12 +35,7 @@ OWN_EQUATIONS = "your own"
 
 @st.fragment
 def render_system(controller: SessionController) -> None:
-    """Show the editor, and what the equations in it imply.
-
-    Parameters
-    ----------
-    controller : Desk
-    """
+    """Show the editor, and what the equations in it imply."""
     show_heading("System")
     left, right = st.columns([5, 6], gap="large")
     with left:
@@ -156,12 +151,7 @@ def _show_poles(controller: SessionController, analysis: EquationAnalysis) -> No
 
 
 def render_parameters(controller: SessionController) -> None:
-    """Show what is known of the parameters, and the curve at the values of their sliders.
-
-    Parameters
-    ----------
-    controller : Desk
-    """
+    """Show what is known of the parameters, and the curve at the values of their sliders."""
     show_heading("Parameters")
     system = controller.system
     if system is None:
@@ -259,12 +249,6 @@ def slider_range(entry: ParameterEntry, centre: float) -> tuple[float, float]:
     """Return from where to where a slider goes: its bounds, or three times a value to either side of it.
 
     What is positive goes from a tenth of the value to three times as much.
-
-    Parameters
-    ----------
-    entry : Entry
-    centre : float
-        Where the slider stood at first.
 
     Examples
     --------

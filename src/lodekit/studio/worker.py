@@ -43,13 +43,7 @@ N_SAMPLE_CURVES = 3
 
 
 def run_task(folder: Path) -> None:
-    """Do what a folder asks for, and write what came of it there: a result, or what went wrong in words.
-
-    Parameters
-    ----------
-    folder : Path
-        With ``request.json``, and all that it names.
-    """
+    """Do what a folder asks for, and write what came of it there: a result, or what went wrong in words."""
     try:
         wanted = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
         with listening(_progress_writer(folder)):

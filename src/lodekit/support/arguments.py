@@ -29,42 +29,20 @@ Array = NDArray[np.float64]
 
 
 def check_positive(name: str, value: object) -> float:
-    """Return an argument as a positive finite number; raise where it is none.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for the message.
-    value : object
-        What the user gave.
-    """
+    """Return an argument as a positive finite number; raise where it is none."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise LodekitError(f"expected {name} as a positive finite number, got {value!r}")
     return float(value)
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise where an argument is not a whole number of at least one.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for the message.
-    value : object
-        What the user gave.
-    """
+    """Raise where an argument is not a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise LodekitError(f"expected {name} as a whole number of at least 1, got {value!r}")
 
 
 def check_seed(seed: object) -> None:
-    """Raise where a random generator cannot start from a seed.
-
-    Parameters
-    ----------
-    seed : object
-        What the user gave as `random_state`.
-    """
+    """Raise where a random generator cannot start from a seed."""
     try:
         np.random.default_rng(seed)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -72,15 +50,7 @@ def check_seed(seed: object) -> None:
 
 
 def check_parameters(known: Collection[str], names: Iterable[object]) -> None:
-    """Raise where names are no parameters.
-
-    Parameters
-    ----------
-    known : collection of str
-        The parameters that there are.
-    names : iterable
-        What the user gave.
-    """
+    """Raise where names are no parameters."""
     for name in names:
         if name not in known:
             raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(known) or 'none'}")
@@ -88,13 +58,6 @@ def check_parameters(known: Collection[str], names: Iterable[object]) -> None:
 
 def parse_parameter_values(known: Collection[str], values: object) -> dict[str, float]:
     """Return values of parameters as finite numbers by name; raise where they are not.
-
-    Parameters
-    ----------
-    known : collection of str
-        The parameters that there are.
-    values : object
-        What the user gave; None stands for no values.
 
     Examples
     --------
@@ -115,12 +78,7 @@ def parse_parameter_values(known: Collection[str], values: object) -> dict[str, 
 def check_finite(values: Array, times: Array) -> None:
     """Raise where a prediction is not finite, and say at which time.
 
-    Parameters
-    ----------
-    values : array, shape (n, ...)
-        The prediction.
-    times : array, shape (n,)
-        Of the prediction, in the user's units.
+    Shapes: values (n, ...), times (n,).
     """
     if np.isfinite(values).all():
         return
@@ -131,10 +89,7 @@ def check_finite(values: Array, times: Array) -> None:
 def as_times(t: ArrayLike) -> Array:
     """Return times as an array of finite numbers, shape (n,); raise where that cannot be.
 
-    Parameters
-    ----------
-    t : array-like, shape (n,), or a number
-        What the user gave, in the user's units.
+    Shapes: t (n,).
     """
     times = as_float_array("times", t)
     if times.ndim == 2 and times.shape[1] == 1:  # as scikit-learn has them
@@ -148,13 +103,6 @@ def as_times(t: ArrayLike) -> Array:
 
 def as_float_array(what: str, values: object) -> Array:
     """Return numbers as an array of floats, of one dimension at least; NaN where they are masked or missing.
-
-    Parameters
-    ----------
-    what : str
-        What they are, for the message.
-    values : object
-        What the user gave: anything that NumPy takes for an array. Complex numbers, dates and texts are refused.
 
     Examples
     --------
@@ -208,13 +156,6 @@ def check_memory(n_floats: float, what: str) -> None:
     """Raise where so many numbers take more memory than the machine has.
 
     Linux promises memory that it does not have, and ends whoever takes it: so it is asked for beforehand.
-
-    Parameters
-    ----------
-    n_floats : float
-        How many floats are held at the same time.
-    what : str
-        That needs them, for the message.
     """
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

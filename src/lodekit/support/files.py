@@ -58,15 +58,6 @@ def write_atomically(path: str | Path, content: str | bytes, error: type[Lodekit
 
     What was written is on the disk before it takes the place of the old file. A process that is killed while it writes
     leaves a part of the new file beside the old one; the next write to the same file removes it.
-
-    Parameters
-    ----------
-    path : str or Path
-        An old file is replaced; what a link names is replaced, and the link stays.
-    content : str or bytes
-        Text is written as UTF-8.
-    error : type
-        The class of error that is raised where the file cannot be written.
     """
     try:
         data = content.encode("utf-8") if isinstance(content, str) else content
@@ -164,13 +155,7 @@ def _write_in_place(target: Path, data: bytes) -> None:
 
 
 def check_folder(path: str | Path) -> None:
-    """Raise where results could not be written to a folder; nothing is made yet.
-
-    Parameters
-    ----------
-    path : str or Path
-        The folder; it need not exist.
-    """
+    """Raise where results could not be written to a folder; nothing is made yet."""
     folder = Path(path)
     try:
         if folder.exists() and not folder.is_dir():
@@ -183,12 +168,7 @@ def check_folder(path: str | Path) -> None:
 
 
 def make_folder(path: str | Path) -> Path:
-    """Return a folder, made with its parents where it was not there; raise where that is not allowed.
-
-    Parameters
-    ----------
-    path : str or Path
-    """
+    """Return a folder, made with its parents where it was not there; raise where that is not allowed."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,15 +183,6 @@ def back_up_files(
     """Move files that would be replaced to a folder of their own inside, ``earlier-1`` or the next; return it.
 
     Nothing is moved, and None returned, where there are none, or all that are there hold the same already.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Where files are about to be written.
-    contents : dict of str to str or bytes
-        What is about to be written, by name.
-    other_names : iterable of str
-        Names of files that belong to those, and go with them.
 
     Examples
     --------
@@ -259,16 +230,7 @@ class StorageError(LodekitError):
 
 
 def write_archive(path: str | Path, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write plain values and arrays to one file; an interrupted write leaves the old file as it was.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file; an old one is replaced.
-    values : dict
-        What JSON can hold, and NumPy's numbers.
-    arrays : dict of str to array
-    """
+    """Write plain values and arrays to one file; an interrupted write leaves the old file as it was."""
     target = _as_path(path)
     try:
         text = json.dumps(values, indent=1, ensure_ascii=False, default=lambda value: value.item())
@@ -286,15 +248,7 @@ def write_archive(path: str | Path, values: Mapping[str, Any], arrays: Mapping[s
 
 
 def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple[Any, dict[str, Any], bool]:
-    """Return the plain values and the arrays of an archive, and whether it has a checksum; a wrong one is an error.
-
-    Parameters
-    ----------
-    path : str or Path
-        What `write_archive` has written, or anything else.
-    what : str
-        What it should be, for messages.
-    """
+    """Return the plain values and the arrays of an archive, and whether it has a checksum; a wrong one is an error."""
     source = _as_path(path)
     try:
         if source.exists() and not source.is_file():
@@ -374,12 +328,6 @@ def _read_array(data: bytes) -> Any:
 
 def check_types(value: object, hint: Any) -> None:
     """Raise TypeError where a value from a file is not what a dataclass says of it, all the way down.
-
-    Parameters
-    ----------
-    value : object
-    hint : type
-        A dataclass, ``str``, ``bool``, ``int``, ``float``, or a tuple, mapping or union of these.
 
     Examples
     --------

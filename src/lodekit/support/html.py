@@ -39,15 +39,6 @@ _CARD_STYLE = """
 def notebook_card(title: str, lead: str = "", parts: Iterable[str] = ()) -> str:
     """Return HTML for a notebook: a title, what it is about, and what is to be shown.
 
-    Parameters
-    ----------
-    title : str
-        Escaped here.
-    lead : str
-        What follows the title, escaped here.
-    parts : iterable of str
-        HTML, as it is; what is empty is left out.
-
     Examples
     --------
     >>> "x &lt; y" in notebook_card("Tanks", "x < y")
@@ -62,14 +53,6 @@ def notebook_card(title: str, lead: str = "", parts: Iterable[str] = ()) -> str:
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Sequence[int] = ()) -> str:
     """Return a table as HTML, without columns in which nothing stands.
-
-    Parameters
-    ----------
-    header : sequence of str
-        Escaped here, as are all cells.
-    rows : iterable of sequence of str
-    text_columns : sequence of int
-        Which columns hold words, and not numbers.
 
     Examples
     --------
@@ -89,28 +72,12 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_column
 
 
 def html_paragraph(text: str, kind: str = "soft") -> str:
-    """Return a paragraph as HTML; nothing for no text.
-
-    Parameters
-    ----------
-    text : str
-        Escaped here.
-    kind : str
-        Soft, warning, or another one that the style around it knows; none where empty.
-    """
+    """Return a paragraph as HTML; nothing for no text."""
     return f"{_opening_tag('p', kind)}{escape(text)}</p>" if text else ""
 
 
 def html_list(texts: Iterable[str], kind: str = "") -> str:
-    """Return texts as a list in HTML; nothing where there are none.
-
-    Parameters
-    ----------
-    texts : iterable of str
-        Escaped here.
-    kind : str
-        As that of a paragraph.
-    """
+    """Return texts as a list in HTML; nothing where there are none."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"{_opening_tag('ul', kind)}{items}</ul>" if items else ""
 
@@ -229,12 +196,8 @@ def _plotly_script() -> str:
 class HtmlPage:
     """An HTML page that grows section by section; text is escaped unless its argument is called `add_html`.
 
-    Parameters
-    ----------
-    title : str
-        Of the window, and at the top of the page.
-    lead : str
-        What stands below it; nothing where empty.
+    title: Of the window, and at the top of the page.
+    lead: What stands below it; nothing where empty.
 
     Examples
     --------
@@ -300,15 +263,6 @@ class HtmlPage:
         """Add an interactive plot.
 
         Plotly's script becomes part of the page, once.
-
-        Parameters
-        ----------
-        data : sequence of dict
-            Traces, as Plotly wants them.
-        layout : dict
-            Has a height, and `escape_plotly` has made every label in it.
-        caption : str
-            What stands below the plot.
         """
         self._plots += 1
         name = f"plot-{self._plots}"

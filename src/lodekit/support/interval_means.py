@@ -22,14 +22,9 @@ _MIN_WINDOW, _MAX_WINDOW = 1e-90, 1e90
 class IntervalObservable:
     """An expression, and the interval over which it is averaged or summed up, which ends at the time stamp.
 
-    Parameters
-    ----------
-    expression : str
-        What is averaged: a channel, or any linear differential expression of channels.
-    window : Fraction
-        The length of the interval, in the unit of time.
-    is_total : bool
-        Whether it is the integral, and not the mean.
+    expression: What is averaged: a channel, or any linear differential expression of channels.
+    window: The length of the interval, in the unit of time.
+    is_total: Whether it is the integral, and not the mean.
     """
 
     expression: str
@@ -49,11 +44,6 @@ class IntervalObservable:
 
 def parse_interval(text: str) -> IntervalObservable | None:
     """Return what a text says of an interval; None where it is no mean and no total.
-
-    Parameters
-    ----------
-    text : str
-        An observable.
 
     Examples
     --------
@@ -88,10 +78,6 @@ def parse_interval(text: str) -> IntervalObservable | None:
 def averaging_time(text: str) -> float:
     """Return the length of the interval of an observable; zero where it is a value at one time.
 
-    Parameters
-    ----------
-    text : str
-
     Examples
     --------
     >>> averaging_time("total(Q, 3600)"), averaging_time("Q")
@@ -103,12 +89,6 @@ def averaging_time(text: str) -> float:
 
 def interval_from_column(column: str, channels: Collection[str]) -> str:
     """Return the mean or total of channels that the name of a column says, without a unit behind it; or nothing.
-
-    Parameters
-    ----------
-    column : str
-    channels : collection of str
-        It must mention one of these: other columns are none of ours.
 
     Examples
     --------
@@ -126,12 +106,6 @@ def interval_from_column(column: str, channels: Collection[str]) -> str:
 
 def observable_unit(units: Mapping[str, str], name: str) -> str:
     """Return the unit of an observable: that of its channel for a mean, times that of time for a total.
-
-    Parameters
-    ----------
-    units : dict of str to str
-        Of channels and of the time ``t``.
-    name : str
 
     Examples
     --------

@@ -16,16 +16,11 @@ __all__ = ["Labels"]
 class Labels:
     """The words that figures, reports and files use: a title, units, the date of time zero, and names of columns.
 
-    Parameters
-    ----------
-    title : str
-        Of reports; empty where there is none.
-    units : dict of str to str
-        Units of channels, parameters and the time ``t``, by name.
-    origin : str
-        The date that is time zero, where times are counted since then; empty where times are numbers.
-    columns : dict of str to str
-        Where files of measurements have channels and the time ``t``, by name or number; as far as their names differ.
+    title: Of reports; empty where there is none.
+    units: Units of channels, parameters and the time ``t``, by name.
+    origin: The date that is time zero, where times are counted since then; empty where times are numbers.
+    columns: Where files of measurements have channels and the time ``t``, by name or number; as far as their names
+        differ.
     """
 
     title: str = ""
@@ -35,13 +30,7 @@ class Labels:
 
     @classmethod
     def from_dict(cls, labels: Mapping[str, Any]) -> Labels:
-        """Return labels from plain values; raise where these are no labels.
-
-        Parameters
-        ----------
-        labels : dict
-            What `to_dict` returns; empty for no labels.
-        """
+        """Return labels from plain values; raise where these are no labels."""
         if not labels:
             return cls()
         found = cls(labels["title"], dict(labels["units"]), labels["origin"], dict(labels.get("columns", {})))
@@ -53,15 +42,7 @@ class Labels:
         return found
 
     def updated(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:
-        """Return other labels; raise where they are no texts, or the origin is no date.
-
-        Parameters
-        ----------
-        title : str
-        units : dict of str to str, or None
-        origin : str or None
-            None keeps the origin, and with it the unit of time.
-        """
+        """Return other labels; raise where they are no texts, or the origin is no date."""
         kept = self.origin if origin is None else origin
         counted = self.units.get("t", "s") if kept and kept == self.origin else "s"
         try:

@@ -28,13 +28,8 @@ _callbacks: list[ProgressCallback] = []
 class _Task:
     """Something that is waited for: how far it has come, in words and numbers.
 
-    Parameters
-    ----------
-    text : str
-    total : int or None
-        How many steps there are.
-    callback : function
-        Told of each.
+    total: How many steps there are.
+    callback: Told of each.
     """
 
     def __init__(self, text: str, total: int | None, hear: ProgressCallback) -> None:
@@ -77,11 +72,6 @@ def _ignore_progress(words: str, done: int, total: int | None) -> None:
 def listening(callback: ProgressCallback) -> Iterator[None]:
     """Call a function at every step, instead of showing a bar: for programs that show progress in their own way.
 
-    Parameters
-    ----------
-    callback : function
-        Called with words, the number of steps that are done, and how many there are, where that is known.
-
     Examples
     --------
     >>> heard = []
@@ -113,14 +103,6 @@ def hide_progress() -> Iterator[None]:
 def report_best_value(objective: Any, name: str, value: float) -> None:
     """Say how high a search has come; of all that is said of one hill, the highest value is shown.
 
-    Parameters
-    ----------
-    objective : object
-        What is searched. Values of another one begin anew.
-    name : str
-        What the values are.
-    value : float
-
     Examples
     --------
     >>> heard = []
@@ -140,13 +122,6 @@ def track_progress(text: str, total: int | None = None) -> Iterator[Callable[...
 
     A bar shows both on a terminal, after a second. It also moves while a single step takes long. There is no second
     bar inside another one: that shows what is inside, where it does not count steps itself.
-
-    Parameters
-    ----------
-    text : str
-        What is waited for; it stands beside the bar.
-    total : int, optional
-        How many steps there are, where that is known.
     """
     with _progress_callback(text, total) as hear:
         step = _Task(text, total, hear)

@@ -30,14 +30,6 @@ _MIN_DIGITS = 4
 def significant_digits(value: float, step: float, minimum: int) -> int:
     """Return how many significant digits of a value show steps with two digits.
 
-    Parameters
-    ----------
-    value : float
-    step : float
-        The size of a step, such as a standard error.
-    minimum : int
-        How many digits are shown at least.
-
     Examples
     --------
     >>> significant_digits(4.0, 0.000052, 4), significant_digits(4.0, 0.5, 4)
@@ -81,12 +73,6 @@ def format_to_error(value: float, error: float) -> str:
 def format_number(value: float, error: float) -> str:
     """Return a value with as many digits as show its error with two, and four at least.
 
-    Parameters
-    ----------
-    value : float
-    error : float
-        Zero or infinite where none is known.
-
     Examples
     --------
     >>> format_number(2.971612345, 0.0421), format_number(3.0, 0.0), format_number(1.00000123456, 6e-8)
@@ -96,14 +82,7 @@ def format_number(value: float, error: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Return a number with its unit, rounded to two digits, without an exponent where that is short.
-
-    Parameters
-    ----------
-    value : float
-    unit : str
-        Empty where it is not known.
-    """
+    """Return a number with its unit, rounded to two digits, without an exponent where that is short."""
     return f"{float(f'{value:.2g}'):g} {unit}".rstrip()
 
 

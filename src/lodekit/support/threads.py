@@ -27,11 +27,6 @@ def single_threaded_blas(library: str = "blas") -> Iterator[None]:
     one out would leave the process with one thread for good: so they are counted, the first one in sets the limit, and
     the last one out lifts it.
 
-    Parameters
-    ----------
-    library : {"blas", "openmp"}
-        Linear algebra, or everything that OpenMP does in the thread that asks.
-
     Examples
     --------
     >>> with single_threaded_blas():

@@ -48,11 +48,6 @@ _TOKEN_PATTERN = re.compile(
 def parse_unit(text: str) -> UnitPowers | None:
     """Return a unit as exponents by base; None where the text is no product of powers.
 
-    Parameters
-    ----------
-    text : str
-        Such as ``m/s^2``, ``kg m^2``, ``W/(m^2*K)`` or ``1/s``.
-
     Examples
     --------
     >>> parse_unit("N") == parse_unit("kg*m/s^2"), parse_unit("mm") == parse_unit("m")
@@ -79,11 +74,6 @@ def parse_unit(text: str) -> UnitPowers | None:
 def format_powers(powers: UnitPowers) -> str:
     """Return a product of powers as text: ``u*t/x``, ``1/t^2``; ``1`` where there are none.
 
-    Parameters
-    ----------
-    powers : dict of str to Fraction
-        Exponents by base.
-
     Examples
     --------
     >>> format_powers({"u": Fraction(1), "t": Fraction(-2), "x": Fraction(-1, 2)})
@@ -109,12 +99,8 @@ def format_powers(powers: UnitPowers) -> str:
 class UnitConversion:
     """From one unit to another: a number is multiplied, divided, and shifted.
 
-    Parameters
-    ----------
-    factor, divisor : float
-        A factor as a quotient, so that milliseconds become seconds with one rounding.
-    offset : float
-        What is added then; other than zero between temperatures only.
+    factor, divisor: A factor as a quotient, so that milliseconds become seconds with one rounding.
+    offset: What is added then; other than zero between temperatures only.
 
     Examples
     --------
@@ -157,11 +143,6 @@ def is_known_unit(unit: str) -> bool:
 
 def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
     """Return how numbers in one unit become numbers in another; None where they cannot.
-
-    Parameters
-    ----------
-    unit, target : str
-        Units; words that are no known unit can be converted to themselves alone.
 
     Examples
     --------

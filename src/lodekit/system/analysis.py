@@ -58,19 +58,11 @@ __all__ = ["Mode", "StructuralAnalysis", "find_modes", "symbolic_covariance"]
 class Mode:
     """One factor of the autonomous part: its roots are exponents that no input can influence.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-    polynomial : polynomial
-        The factor; irreducible over Q(parameters), or square-free where square roots occur.
-    multiplicity : int
-        How often it divides its invariant factor; exact (with parameters: generically).
-    observable : str
-        The combination of channels in which the mode can be seen alone.
-    column : int
-        Which mode column of the parametrization it belongs to, counted from zero.
-    variable : str
-        What d is called.
+    polynomial: The factor; irreducible over Q(parameters), or square-free where square roots occur.
+    multiplicity: How often it divides its invariant factor; exact (with parameters: generically).
+    observable: The combination of channels in which the mode can be seen alone.
+    column: Which mode column of the parametrization it belongs to, counted from zero.
+    variable: What d is called.
 
     Examples
     --------
@@ -132,13 +124,7 @@ class Mode:
         return tuple(root for root, count in found for _ in range(count))
 
     def describe(self, time_unit: str = "") -> str:
-        """Return a short noun phrase: ``constant mode``, ``decaying mode (time constant 2)``.
-
-        Parameters
-        ----------
-        time_unit : str
-            Written behind times, where it is known.
-        """
+        """Return a short noun phrase: ``constant mode``, ``decaying mode (time constant 2)``."""
         unit = f" {time_unit}" if time_unit else ""
         size = len(self.polynomial) - 1
         if self.depends_on_parameters:
@@ -170,17 +156,7 @@ class Mode:
 
 
 def find_modes(operator: OperatorMatrix, parametrization: Parametrization, channels: Sequence[str]) -> tuple[Mode, ...]:
-    """Return the modes of a system, in the order of its mode columns.
-
-    Parameters
-    ----------
-    operator : OperatorMatrix
-        A of ``A(d) f = b(t)``.
-    parametrization : Parametrization
-        All its solutions.
-    channels : sequence of str
-        The names that the observables of the modes are written with.
-    """
+    """Return the modes of a system, in the order of its mode columns."""
     ring, modes = operator.ring, []
     annihilators = [column.annihilator for column in parametrization.modes]
     for part in factor_annihilators(ring, annihilators):
@@ -202,17 +178,7 @@ def _format_complex(root: complex) -> str:
 def symbolic_covariance(
     parametrization: Parametrization, first: OperatorMatrix, second: OperatorMatrix, latent: Any
 ) -> Any:
-    """Return the prior covariance of two observables as a SymPy expression.
-
-    Parameters
-    ----------
-    parametrization : Parametrization
-        Of the system.
-    first, second : OperatorMatrix
-        Each one row of operators on the channels.
-    latent : str or sequence of str
-        ``"se"`` or ``"matern-7/2"`` and the like, for all free functions or for each.
-    """
+    """Return the prior covariance of two observables as a SymPy expression."""
     count = parametrization.free.width
     if not isinstance(latent, Sequence):
         raise EquationError(f"expected a covariance such as 'se', or a list of them, got {type(latent).__name__}")

@@ -25,12 +25,8 @@ __all__ = [
 class DelayedChannel(str):
     """The name of a delayed channel, ``delay(u, T)``, which also knows its parts.
 
-    Parameters
-    ----------
-    channel : str
-        What is delayed.
-    time : Scalar
-        By how much.
+    channel: What is delayed.
+    time: By how much.
 
     Examples
     --------
@@ -61,17 +57,7 @@ def undelayed_name(name: str) -> str:
 
 
 def apply_delay(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
-    """Return a linear form of channels at an earlier time.
-
-    Parameters
-    ----------
-    call : Call
-        Where it stands.
-    inner : LinearForm
-        What is delayed.
-    time : Scalar
-        By how much.
-    """
+    """Return a linear form of channels at an earlier time."""
     if inner.affine_term or not inner.channels:
         raise EquationError(
             "expected channels alone inside delay(...), such as delay(u, T); write known functions of time with t - T",
@@ -106,12 +92,6 @@ def constrain_delays_positive(
 
     Raise where known values make a delay negative. Those of sums are left as they are: one of several may well be
     negative, and what makes a sum negative has no response.
-
-    Parameters
-    ----------
-    parameters : dict of str to Parameter
-    names : sequence of Delayed
-        All delayed channels.
     """
     found = dict(parameters)
     for name in names:

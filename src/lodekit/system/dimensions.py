@@ -47,20 +47,12 @@ _LOG_PRECISION_BITS = 128
 class Monomial:
     """A monomial of an equation: a number times powers of parameters, times a derivative of a channel or a power of t.
 
-    Parameters
-    ----------
-    powers : dict of str to Fraction
-        Exponents of parameters, of one channel and of t.
-    number : Fraction or None
-        The size of the number; None where it is not rational.
-    log_number : float
-        The logarithm of its size.
-    channel : str
-        Empty in known functions of time.
-    order : int
-        Which derivative of the channel it is.
-    text : str
-        As users write it, without its number.
+    powers: Exponents of parameters, of one channel and of t.
+    number: The size of the number; None where it is not rational.
+    log_number: The logarithm of its size.
+    channel: Empty in known functions of time.
+    order: Which derivative of the channel it is.
+    text: As users write it, without its number.
     """
 
     powers: UnitPowers
@@ -86,13 +78,8 @@ class Monomial:
 class HomogeneityGroup:
     """Terms that must scale alike.
 
-    Parameters
-    ----------
-    name : str
-        What they are the terms of, for messages.
-    monomials : tuple of Term
-    is_dimensionless : bool
-        Whether their scale is that of a pure number.
+    name: What they are the terms of, for messages.
+    is_dimensionless: Whether their scale is that of a pure number.
     """
 
     name: str
@@ -101,12 +88,7 @@ class HomogeneityGroup:
 
 
 def find_homogeneity_groups(system: StructuralAnalysis) -> list[HomogeneityGroup]:
-    """Return which terms must scale alike: those of each equation, and exponents of known functions with one.
-
-    Parameters
-    ----------
-    system : Facts
-    """
+    """Return which terms must scale alike: those of each equation, and exponents of known functions with one."""
     operator, found = system.operator, []
     for i, known in enumerate(system.forcing):
         row = [operator.coefficients(i, j) for j in range(operator.width)]
@@ -136,14 +118,6 @@ def find_monomials(
     """Return the terms of ``sum C_c(d) c - known(t)``, and those that must be pure numbers inside known functions.
 
     Fractions are cleared first: all terms are multiplied by the common denominator.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-    row : sequence of sequences of Scalar
-        The operator on each channel, lowest power of d first.
-    forcing : Signal
-    channels : sequence of str
     """
     factors = [
         (value, name, k, 0) for name, values in zip(channels, row, strict=True) for k, value in enumerate(values)
@@ -199,15 +173,10 @@ _MAX_PURE_NUMBER = 4
 class Dimensions(Mapping[str, UnitPowers]):
     """The dimension of each parameter in terms of time, channels and, where these do not tell, other parameters.
 
-    Parameters
-    ----------
-    parameters, channels : dict of str to dict
-        Exponents by the names of base quantities; a base quantity is itself to the first power. Channels that the
-        equations tie to others are products of these.
-    numbers : dict of str to dict
-        Numbers, shown with their terms, that cannot be pure: they tie scales that are independent otherwise.
-    undetermined : tuple of str
-        Parameters that are base quantities, because time and channels do not tell their dimension.
+    parameters, channels: Exponents by the names of base quantities; a base quantity is itself to the first power.
+        Channels that the equations tie to others are products of these.
+    numbers: Numbers, shown with their terms, that cannot be pure: they tie scales that are independent otherwise.
+    undetermined: Parameters that are base quantities, because time and channels do not tell their dimension.
 
     Examples
     --------
@@ -264,10 +233,6 @@ def find_dimensions(system: StructuralAnalysis) -> Dimensions:
     Small numbers, such as the 2 in ``2*z*w*x'``, are pure as long as time and all channels can have a dimension then.
     Where they cannot, as in ``x'' + 4*x = 0``, numbers other than one have a dimension; where that is not enough, as in
     ``x' = -x``, all have. Numbers such as 9.81, and known functions of time, may have a dimension in any case.
-
-    Parameters
-    ----------
-    system : Facts
     """
     groups = find_homogeneity_groups(system)
     quantities = ["t", *system.plain_channels]
@@ -362,12 +327,6 @@ def check_units(system: StructuralAnalysis, units: Mapping[str, str]) -> None:
 
     Numbers other than one may have any unit: they may be conversions. So may words that are no known unit.
 
-    Parameters
-    ----------
-    system : Facts
-    units : dict of str to str
-        By name; those that cannot be read are left out.
-
     Examples
     --------
     >>> import lodekit as lk
@@ -408,12 +367,6 @@ def check_units(system: StructuralAnalysis, units: Mapping[str, str]) -> None:
 def derive_units(system: StructuralAnalysis, units: Mapping[str, str]) -> dict[str, str]:
     """Return units of parameters that follow from those of time and channels; without those that need more.
 
-    Parameters
-    ----------
-    system : Facts
-    units : dict of str to str
-        Of the time ``t``, channels and parameters, by name.
-
     Examples
     --------
     >>> import lodekit as lk
@@ -449,17 +402,6 @@ def white_noise_unit(
 
     Nobody measures it. So its own unit is told by that of a channel that the equations tie it to, where there is one.
 
-    Parameters
-    ----------
-    system : Facts or None
-        The equations; without them its own unit is spoken of.
-    name : str
-        The channel that is white noise.
-    units : dict of str to str
-        Of the time ``t`` and channels, by name, as far as they are known.
-    measured : sequence of str
-        Channels that are rather spoken of than others.
-
     Examples
     --------
     >>> import lodekit as lk
@@ -491,14 +433,7 @@ def white_noise_unit(
 def make_unit_check(
     system: StructuralAnalysis, declared: Mapping[str, str] | None = None
 ) -> Callable[[Mapping[str, str]], None]:
-    """Return a check of units that measurements tell, together with those that are declared.
-
-    Parameters
-    ----------
-    system : Facts
-    declared : dict of str to str, optional
-        Units by name; they are known to agree with each other.
-    """
+    """Return a check of units that measurements tell, together with those that are declared."""
 
     def check(told: Mapping[str, str]) -> None:
         known = {name: unit for name, unit in told.items() if is_known_unit(unit)}

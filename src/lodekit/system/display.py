@@ -537,10 +537,6 @@ def equations_to_mathml(system: StructuralAnalysis) -> list[str]:
 
     Channels and parameters carry these words as their class, so that a style can tell them apart.
 
-    Parameters
-    ----------
-    system : System
-
     Examples
     --------
     >>> import lodekit as lk
@@ -557,13 +553,6 @@ def equations_to_mathml(system: StructuralAnalysis) -> list[str]:
 
 def name_to_mathml(name: str, role: str = "") -> str:
     """Return a name as MathML: Greek letters by name; digits at its end, and what follows an underscore, as subscript.
-
-    Parameters
-    ----------
-    name : str
-        Of a channel, a parameter or a function.
-    role : str
-        Becomes the class of its letters; none where empty.
 
     Examples
     --------

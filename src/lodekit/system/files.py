@@ -38,31 +38,18 @@ _INPUT_KINDS = ("hold", "linear", "auto")
 class SystemFile:
     """What a system file holds.
 
-    Parameters
-    ----------
-    system : System
-        Equations, channels and parameters.
-    units : dict of str to str
-        Units of channels, parameters and the time, for labels, and checked against the equations; empty ones are left
-        out.
-    title : str
-        For the reader.
-    noise : {"channel", "shared"} or dict of observable to float
-        How noise is learned, or its known standard deviations.
-    latent : str or tuple of str
-        Covariance of the free functions, one for all or one each.
-    prior : {"latent", "channels"}
-        What is smooth: the free functions, or the channels.
-    mode_deviation : float, str or None
-        The prior deviation of every mode; None where it is learned.
-    columns : dict of observable to column
-        Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
-    inputs : dict of channel to {"hold", "linear", "auto"}
-        Channels that are known for all times from their samples, and what they do between these.
-    disturbances : dict of channel to str
-        Channels that drive the equations and are unknown, and what kind of process each is.
-    records : str
-        The column that says which record a line of a measurement file belongs to; empty where none does.
+    system: Equations, channels and parameters.
+    units: Units of channels, parameters and the time, for labels, and checked against the equations; empty ones are
+        left out.
+    title: For the reader.
+    noise: How noise is learned, or its known standard deviations.
+    latent: Covariance of the free functions, one for all or one each.
+    prior: What is smooth: the free functions, or the channels.
+    mode_deviation: The prior deviation of every mode; None where it is learned.
+    columns: Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
+    inputs: Channels that are known for all times from their samples, and what they do between these.
+    disturbances: Channels that drive the equations and are unknown, and what kind of process each is.
+    records: The column that says which record a line of a measurement file belongs to; empty where none does.
     """
 
     system: System
@@ -346,20 +333,12 @@ _NOISE_COMMENTS = (
 class SystemFileHints:
     """What a data file tells about a system.
 
-    Parameters
-    ----------
-    units : dict of str to str
-        Of channels, and of the time ``t``.
-    inputs : dict of channel to (kind, reason)
-        Channels that are known, and in words what makes them so.
-    columns : dict of str to (int or str)
-        Where channels and ``t`` are, as far as their names do not tell.
-    records : str
-        The column that tells records apart; empty where none does.
-    parameter_options : dict of str to str
-        What parameters are known to be, in TOML: ``positive = true``.
-    comment : str
-        About the equations, for a comment.
+    units: Of channels, and of the time ``t``.
+    inputs: Channels that are known, and in words what makes them so.
+    columns: Where channels and ``t`` are, as far as their names do not tell.
+    records: The column that tells records apart; empty where none does.
+    parameter_options: What parameters are known to be, in TOML: ``positive = true``.
+    comment: About the equations, for a comment.
     """
 
     units: Mapping[str, str] = field(default_factory=dict)
@@ -379,19 +358,6 @@ def format_system_file(
     hints: SystemFileHints | None = None,
 ) -> str:
     """Return the text of a system file to start from, with comments that explain what may be added.
-
-    Parameters
-    ----------
-    equations : str
-        One a line, or separated by ``;``. Without any, the file has a place for them, and cannot be read before.
-    parameters : sequence of str
-        Names of the unknown constants.
-    channels : sequence of str, optional
-        The order of the channels; that of their first appearance by default. Expected where there are no equations.
-    title : str
-        For the reader.
-    hints : Contents, optional
-        What a data file tells.
 
     Examples
     --------

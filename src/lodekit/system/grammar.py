@@ -249,13 +249,6 @@ _LINEARIZATION_HINT = "with a number for c"
 def suggest_linearization(function: str, argument: str) -> str:
     """Return what to write for a function of a channel, in a sentence with a blank before it.
 
-    Parameters
-    ----------
-    function : str
-        Such as ``sin``; of functions that have no tangent everywhere, nothing is suggested.
-    argument : str
-        What it is taken of, as it was written.
-
     Examples
     --------
     >>> print(suggest_linearization("sin", "theta"))  # doctest: +ELLIPSIS
@@ -282,11 +275,6 @@ def suggest_linearization(function: str, argument: str) -> str:
 def suggest_product(first: str, second: str) -> str:
     """Return what to write for a product of two channels.
 
-    Parameters
-    ----------
-    first, second : str
-        The channels.
-
     Examples
     --------
     >>> print(suggest_product("x", "y"))
@@ -298,13 +286,6 @@ def suggest_product(first: str, second: str) -> str:
 
 def suggest_power(name: str, exponent: int) -> str:
     """Return what to write for a power of a channel.
-
-    Parameters
-    ----------
-    name : str
-        The channel.
-    exponent : int
-        Above one.
 
     Examples
     --------

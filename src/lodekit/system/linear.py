@@ -87,17 +87,6 @@ def build_linear_system(
     """Return equations as rows of ``A(d) f + known = 0``.
 
     The named constants that occur are found on the way: the ring is extended and the reading starts again.
-
-    Parameters
-    ----------
-    equations : sequence of Equation
-        What is read.
-    channels, parameters : sequence of str
-        All names in the equations, except t and pi.
-    basis : sequence of Equation
-        The rows of a chosen basis, which share the constants of the equations.
-    columns : sequence of str
-        What the basis is written in, where that is not the channels.
     """
     coefficients = find_likely_parameters(equations, channels)
 
@@ -136,12 +125,8 @@ def extend_ring_by_constants(
 class LinearFormBuilder:
     """Turns expression trees into linear forms over a given ring.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-    channels : sequence of str
-    likely_parameters : sequence of str
-        Channels that are only ever used as coefficients: most likely parameters that were not declared.
+    likely_parameters: Channels that are only ever used as coefficients: most likely parameters that were not
+        declared.
     """
 
     ring: ScalarRing

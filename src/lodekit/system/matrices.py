@@ -152,19 +152,7 @@ class MatrixEntryParser:
 def equations_from_operator_matrix(
     matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None, *, name: str = _MATRIX_LABEL
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes.
-
-    Parameters
-    ----------
-    matrix : matrix
-        As `to_matrix_rows` takes it.
-    channels, parameters : sequence of str
-        Names of the columns, and of all symbols but one.
-    symbol : sympy.Symbol or str, optional
-        The operator symbol; by default the one that is not a parameter.
-    name : str
-        What the matrix is called in errors.
-    """
+    """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes."""
     rows = to_matrix_rows(matrix, name, (None, None))
     if not rows:
         raise EquationError(f"expected at least one row in {name}")
@@ -235,13 +223,7 @@ def _split_by_operator_power(ring: ScalarRing, value: Scalar, operator: str, mat
 
 
 def parse_blocks(A: Any, B: Any, C: Any, D: Any) -> dict[str, list[list[Any]]]:
-    """Return the blocks of a state space by their letters, as rows of entries whose shapes fit together.
-
-    Parameters
-    ----------
-    A, B, C, D : matrix
-        As `to_matrix_rows` takes them; None for a missing one of the last three.
-    """
+    """Return the blocks of a state space by their letters, as rows of entries whose shapes fit together."""
     rows = to_matrix_rows(A, "A", (None, None))
     size = len(rows)
     blocks = {"A": to_matrix_rows(A, "A", (size, size))}
@@ -263,15 +245,7 @@ def name_variables(
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of states, inputs and outputs, checked against the sizes of the blocks.
-
-    Parameters
-    ----------
-    blocks : dict of str to rows
-        As `parse_blocks` returns them.
-    states, inputs, outputs : sequence of str, or None
-        None for x1, x2, ..., u1, ... and y1, ....
-    """
+    """Return the names of states, inputs and outputs, checked against the sizes of the blocks."""
     kinds = (
         (states, "state", "x", len(blocks["A"])),
         (inputs, "input", "u", len(blocks["B"][0])),
@@ -294,15 +268,7 @@ def equations_from_state_space(
     outputs: Sequence[str],
     parameters: Sequence[str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes.
-
-    Parameters
-    ----------
-    blocks : dict of str to rows
-        A, B, C and D, as `parse_blocks` returns them.
-    states, inputs, outputs, parameters : sequence of str
-        All names.
-    """
+    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes."""
     reader = MatrixEntryParser()
     trees = {name: [[reader.parse(entry) for entry in row] for row in rows] for name, rows in blocks.items()}
     for rows in trees.values():
@@ -330,16 +296,7 @@ def equations_from_state_space(
 
 
 def to_matrix_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> list[list[Any]]:
-    """Return a matrix as lists of entries, its shape checked.
-
-    Parameters
-    ----------
-    matrix : numpy.ndarray, sympy.Matrix, data frame or nested lists
-    name : str
-        What it is called in errors.
-    shape : (int or None, int or None)
-        What is expected; None for any size.
-    """
+    """Return a matrix as lists of entries, its shape checked."""
     if hasattr(matrix, "to_numpy"):
         matrix = matrix.to_numpy()
     if hasattr(matrix, "shape"):
@@ -380,12 +337,8 @@ _MAX_SETS_SUGGESTED = 5
 class FreeFunctionBasis:
     """What somebody wants the free functions to be.
 
-    Parameters
-    ----------
-    matrix : OperatorMatrix
-        Rows that read the free functions off a solution, or the free columns, or a whole V.
-    expressions : tuple of str
-        The rows as expressions; empty where columns were given.
+    matrix: Rows that read the free functions off a solution, or the free columns, or a whole V.
+    expressions: The rows as expressions; empty where columns were given.
     """
 
     matrix: OperatorMatrix
@@ -397,15 +350,7 @@ class FreeFunctionBasis:
         return list(self.expressions) or self.matrix.to_lists()
 
     def apply(self, minimal: Parametrization, channels: Sequence[str]) -> Parametrization:
-        """Return the parametrization with the chosen free functions.
-
-        Parameters
-        ----------
-        minimal : Parametrization
-            With the minimal basis.
-        channels : sequence of str
-            Their names, for errors.
-        """
+        """Return the parametrization with the chosen free functions."""
         if not minimal.free.width:
             raise EquationError("a basis was given, but the equations leave no function free; leave basis= out")
         if self.expressions:
@@ -513,13 +458,9 @@ def _suggest_channels(minimal: Parametrization, channels: Sequence[str]) -> str:
 class BasisExpressions:
     """What was said about the free functions, as trees.
 
-    Parameters
-    ----------
-    rows : tuple of Equation
-        One expression in the channels for each free function; or one row of a matrix for each channel, written as an
-        expression in the names of its columns.
-    columns : tuple of str
-        These names; empty for expressions in the channels.
+    rows: One expression in the channels for each free function; or one row of a matrix for each channel, written as
+        an expression in the names of its columns.
+    columns: These names; empty for expressions in the channels.
     """
 
     rows: tuple[Equation, ...]
@@ -529,17 +470,7 @@ class BasisExpressions:
 def parse_basis(
     basis: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None
 ) -> tuple[BasisExpressions | None, tuple[str, ...]]:
-    """Return a basis as trees, and notes on how numbers were read.
-
-    Parameters
-    ----------
-    basis : str, sequence of str, matrix, or None
-        Expressions, or the free columns, or a whole V.
-    channels, parameters : sequence of str
-        All names.
-    symbol : sympy.Symbol or str, optional
-        The operator symbol of a matrix; by default the one symbol that is not a parameter.
-    """
+    """Return a basis as trees, and notes on how numbers were read."""
     if basis is None:
         return None, ()
     if isinstance(basis, str):
@@ -571,21 +502,7 @@ def _column_names(count: int, taken: Sequence[str]) -> list[str]:
 def build_basis(
     basis: BasisExpressions, forms: Sequence[LinearForm], ring: ScalarRing, channels: Sequence[str], variable: str
 ) -> tuple[BasisExpressions, FreeFunctionBasis]:
-    """Return a basis with a text for each of its rows, and the choice that it makes.
-
-    Parameters
-    ----------
-    basis : Basis
-        Rows without text get one.
-    forms : sequence of LinearForm
-        Its rows, read.
-    ring : ScalarRing
-        Of the coefficients.
-    channels : sequence of str
-        Their names.
-    variable : str
-        What d is called.
-    """
+    """Return a basis with a text for each of its rows, and the choice that it makes."""
     names = basis.columns or channels
     rows = []
     for row, form in zip(basis.rows, forms, strict=True):
@@ -605,17 +522,7 @@ def build_basis(
 def drop_inputs(
     equations: Sequence[Equation], basis: BasisExpressions | None, inputs: Collection[str]
 ) -> tuple[list[Equation], BasisExpressions | None]:
-    """Return equations and what is left of a chosen basis where some channels are zero.
-
-    Parameters
-    ----------
-    equations : sequence of Equation
-        Those that say nothing then are left out.
-    basis : Basis, optional
-        Of expressions, those of which nothing is left are left out.
-    inputs : collection of str
-        The channels.
-    """
+    """Return equations and what is left of a chosen basis where some channels are zero."""
     if basis is not None and basis.columns:
         raise EquationError(
             "the basis was chosen as a matrix, which holds for free inputs only; expected expressions in the channels, "

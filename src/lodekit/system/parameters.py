@@ -508,17 +508,7 @@ def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter])
 def order_channels(
     equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """Return the channels in the given order, or in that of their first appearance.
-
-    Parameters
-    ----------
-    equations : sequence of Equation
-        Where the names are looked for.
-    parameters : dict of str to Parameter
-        Names that are no channels.
-    channels : sequence of str, optional
-        The order.
-    """
+    """Return the channels in the given order, or in that of their first appearance."""
     if channels is None:
         found = find_channel_names(equations, tuple(parameters))
         if not found:

@@ -56,14 +56,9 @@ __all__ = [
 class ExponentialTerm:
     """``t^power exp(rate t) cos(frequency t)``, or the sine.
 
-    Parameters
-    ----------
-    power : int
-        Of t.
-    rate, frequency : Scalar
-        The frequency has a positive leading coefficient, or is zero.
-    sine : bool
-        Whether it is the sine.
+    power: Of t.
+    rate, frequency: The frequency has a positive leading coefficient, or is zero.
+    sine: Whether it is the sine.
     """
 
     power: int
@@ -89,12 +84,8 @@ class ExponentialTerm:
 class ExponentialPolynomial:
     """A known function of time.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-        Of all coefficients, rates and frequencies.
-    terms : dict of Wave to Scalar, optional
-        Coefficients by the wave that they multiply; none for zero.
+    ring: Of all coefficients, rates and frequencies.
+    terms: Coefficients by the wave that they multiply; none for zero.
 
     Examples
     --------
@@ -273,11 +264,7 @@ MAX_SIGNAL_TERMS = 200
 class LinearForm:
     """``sum_c C_c(d) c + known(t)``: operators on channels plus a known function of time.
 
-    Parameters
-    ----------
-    channels : dict of str to list of Scalar
-        Coefficients of the operator on each channel, lowest power of d first.
-    affine_term : Signal
+    channels: Coefficients of the operator on each channel, lowest power of d first.
     """
 
     channels: dict[str, list[Scalar]]
@@ -307,15 +294,7 @@ class LinearForm:
 
 
 def check_product_size(place: Place, *forms: LinearForm) -> None:
-    """Raise where the product of some forms would have coefficients that grow beyond all use.
-
-    Parameters
-    ----------
-    place : Place
-        Where the product stands in the equation.
-    *forms : LinearForm
-        Its factors.
-    """
+    """Raise where the product of some forms would have coefficients that grow beyond all use."""
     terms, degree, bits = 1, 0, 0
     for form in forms:
         parts = _form_sizes(place, form)
@@ -328,14 +307,7 @@ def check_product_size(place: Place, *forms: LinearForm) -> None:
 
 
 def check_sum_size(place: Place, first: LinearForm, second: LinearForm) -> None:
-    """Raise where the sum of two forms would have coefficients that grow beyond all use, over a common denominator.
-
-    Parameters
-    ----------
-    place : Place
-        Where the sum stands in the equation.
-    first, second : LinearForm
-    """
+    """Raise where the sum of two forms would have coefficients that grow beyond all use, over a common denominator."""
     (top, bottom), (other, under) = _form_sizes(place, first), _form_sizes(place, second)
     products = ((top, under), (other, bottom), (bottom, under))
     terms = max(top[0] * under[0] + other[0] * bottom[0], bottom[0] * under[0])
@@ -369,14 +341,7 @@ def _element_size(element: Element) -> tuple[int, int, int]:
 
 
 def evaluate_constant_call(call: Call, argument: Scalar) -> Scalar:
-    """Return the exact value of exp, sin, cos or sqrt of a constant.
-
-    Parameters
-    ----------
-    call : Call
-        Which function, and where it stands.
-    argument : Scalar
-    """
+    """Return the exact value of exp, sin, cos or sqrt of a constant."""
     ring = argument.ring
     if argument.involves_parameters():
         raise EquationError(
@@ -406,14 +371,7 @@ def evaluate_constant_call(call: Call, argument: Scalar) -> Scalar:
 
 
 def evaluate_time_call(call: Call, slope: Scalar, offset: Scalar) -> ExponentialPolynomial:
-    """Return exp, sin or cos of ``slope t + offset``, the offset expanded into constants.
-
-    Parameters
-    ----------
-    call : Call
-        Which function, and where it stands.
-    slope, offset : Scalar
-    """
+    """Return exp, sin or cos of ``slope t + offset``, the offset expanded into constants."""
     ring = slope.ring
     zero = ring.rational(0)
     if call.function == "sqrt":
@@ -444,17 +402,7 @@ _ComplexScalar = tuple[Scalar, Scalar]
 def find_particular_solution(
     operator: OperatorMatrix, decomposition: PopovDecomposition, forcing: Sequence[ExponentialPolynomial]
 ) -> tuple[ExponentialPolynomial, ...]:
-    """Return one solution of ``A(d) f = b(t)``, a signal for each channel; the equations must be consistent.
-
-    Parameters
-    ----------
-    operator : OperatorMatrix
-        A.
-    decomposition : Decomposition
-        Of A.
-    forcing : sequence of Signal
-        b(t), one for each equation.
-    """
+    """Return one solution of ``A(d) f = b(t)``, a signal for each channel; the equations must be consistent."""
     ring, width = operator.ring, operator.width
     if not any(forcing):
         return tuple(ExponentialPolynomial(ring) for _ in range(width))

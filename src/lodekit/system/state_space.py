@@ -38,17 +38,7 @@ __all__ = [
 def eliminate_channels(
     operator: OperatorMatrix, forcing: Sequence[ExponentialPolynomial], eliminated: Sequence[int]
 ) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
-    """Return both sides of the equations that others imply without some columns, which are zero then.
-
-    Parameters
-    ----------
-    operator : OperatorMatrix
-        The left sides, which hold channels.
-    forcing : sequence of Signal
-        The right sides, which hold none.
-    eliminated : sequence of int
-        The columns that are eliminated.
-    """
+    """Return both sides of the equations that others imply without some columns, which are zero then."""
     if not eliminated:
         return operator, list(forcing)
     ring = operator.ring
@@ -79,20 +69,12 @@ class StateSpace:
     Its solutions with all initial states are all solutions of the equations, where these leave nothing free in g; where
     they do, one channel for each free function is zero here.
 
-    Parameters
-    ----------
-    ring : ScalarRing
-        Of all entries.
-    states : tuple of str
-        What each state is, as an expression in the channels.
-    inputs : tuple of str
-        What each column of G, D and D1 multiplies: a channel, or a delayed one such as ``delay(u, T)``.
-    kinds : tuple of str
-        How each of these is known.
-    outputs : tuple of str
-        The channels g that respond.
-    exact : dict of str to tuples of tuples of Scalar
-        The matrices by their names, as field elements.
+    ring: Of all entries.
+    states: What each state is, as an expression in the channels.
+    inputs: What each column of G, D and D1 multiplies: a channel, or a delayed one such as ``delay(u, T)``.
+    kinds: How each of these is known.
+    outputs: The channels g that respond.
+    exact: The matrices by their names, as field elements.
 
     Examples
     --------
@@ -176,11 +158,6 @@ class StateSpace:
     def transfer_function(self, output: str | None = None, input: str | None = None) -> sympy.Expr:
         """Return how a channel responds to an input as an exact ratio of polynomials in s, dead time included.
 
-        Parameters
-        ----------
-        output, input : str, optional
-            A channel that responds, and an input; they may be left out where there is one of each only.
-
         Examples
         --------
         >>> import lodekit as lk
@@ -252,19 +229,7 @@ def _state_names(count: int, taken: set[str]) -> list[str]:
 def parse_input_kinds(
     given: Mapping[str, str] | Iterable[str] | str, channels: Sequence[str], allowed: Mapping[str, int], role: str
 ) -> dict[str, str]:
-    """Return how each input is known, in the order in which they were given.
-
-    Parameters
-    ----------
-    given : sequence of str, or dict of str to str
-        Names, or kinds by name; names alone are of the first kind that is allowed.
-    channels : sequence of str
-        All names.
-    allowed : dict of str to int
-        All kinds.
-    role : str
-        What the names are called in errors, in the singular.
-    """
+    """Return how each input is known, in the order in which they were given."""
     if isinstance(given, str):
         given = given.replace(",", " ").split()
     if isinstance(given, bytes) or not isinstance(given, Iterable):
@@ -288,21 +253,7 @@ def realize_state_space(
     inputs: Any,
     disturbances: Any = (),
 ) -> StateSpace:
-    """Return the state space of ``A(d) f = b(t)`` in which some channels are known; b has no part in it.
-
-    Parameters
-    ----------
-    operator : OperatorMatrix
-        A.
-    forcing : sequence of Signal
-        b.
-    channels : sequence of str
-        f.
-    inputs : sequence of str, or dict of str to str
-        Names of known channels, or ``"hold"`` or ``"linear"`` by name.
-    disturbances : sequence of str, or dict of str to str
-        Names of channels that are random by themselves, or their kinds by name.
-    """
+    """Return the state space of ``A(d) f = b(t)`` in which some channels are known; b has no part in it."""
     kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
     others = parse_input_kinds(disturbances, channels, _DISTURBANCE_SMOOTHNESS, "disturbance")
     for name in others:
@@ -333,21 +284,7 @@ def check_prescribable_inputs(
     *,
     include_delayed: bool = True,
 ) -> list[str]:
-    """Return the names of inputs that can be prescribed all at once, or say why they cannot.
-
-    Parameters
-    ----------
-    operator : OperatorMatrix
-        A of ``A(d) f = b(t)``.
-    forcing : sequence of Signal
-        b.
-    channels : sequence of str
-        f.
-    inputs : sequence of str, or dict of str to str
-        Names of known channels, or kinds by name.
-    include_delayed : bool
-        Whether no others are known, so that all channels that are delayed have to be among them.
-    """
+    """Return the names of inputs that can be prescribed all at once, or say why they cannot."""
     kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
     _reduce_to_fraction(
         operator, forcing, channels, list(_add_delayed_inputs(kinds, channels) if include_delayed else kinds)

@@ -64,15 +64,9 @@ _JetColumn = tuple[int, int, int]
 class IdentifiabilityProblem:
     """A system, what was measured of it, and which parameters are not known.
 
-    Parameters
-    ----------
-    system : Facts
-    observables : OperatorMatrix
-        A row for each measured observable: the operator on the channels.
-    known_signals : sequence of Signal
-        The known functions of time beside the operators.
-    unknown_parameters : tuple of str
-        Parameters that only data can tell, in order. All others are known.
+    observables: A row for each measured observable: the operator on the channels.
+    known_signals: The known functions of time beside the operators.
+    unknown_parameters: Parameters that only data can tell, in order. All others are known.
     """
 
     system: StructuralAnalysis
@@ -106,15 +100,6 @@ class IdentifiabilityProblem:
 
 def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict[str, Fraction | None]] | None:
     """Return directions in which parameters can move without any change of what can be measured; None if too large.
-
-    Parameters
-    ----------
-    problem : Measured
-
-    Returns
-    -------
-    list of dict of str to Fraction
-        A basis in echelon form. An entry is None where it depends on the values of the parameters.
 
     Examples
     --------
@@ -385,10 +370,6 @@ def _forcing_exponents(
 def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fraction]]:
     """Return by which powers of one number unknown parameters can be multiplied without any change of what is measured.
 
-    Parameters
-    ----------
-    problem : Measured
-
     Examples
     --------
     >>> import lodekit as lk
@@ -432,12 +413,6 @@ def find_sign_symmetries(problem: IdentifiabilityProblem, flippable: Collection[
 
     They generate all such changes. Channels that are not measured may change their signs, too.
 
-    Parameters
-    ----------
-    problem : Measured
-    flippable : collection of str
-        Parameters that may be negative as well as positive.
-
     Examples
     --------
     >>> import lodekit as lk
@@ -471,12 +446,6 @@ def find_identifiable_combinations(
     problem: IdentifiabilityProblem, directions: Sequence[Mapping[str, Fraction | None]]
 ) -> list[str] | None:
     """Return what is determined of parameters that are not, as texts such as ``k/m``; None where that is not simple.
-
-    Parameters
-    ----------
-    problem : Measured
-    directions : sequence of dict
-        From `undetermined_directions`.
 
     Examples
     --------
@@ -554,10 +523,6 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
     These are the coefficients of the relations, those of the known functions of time in them with their rates and
     frequencies, and the delays.
 
-    Parameters
-    ----------
-    problem : Measured
-
     Examples
     --------
     >>> import lodekit as lk
@@ -615,12 +580,6 @@ def find_implied_equations(
     """Return both sides of the equations between some channels that a system implies; columns of others are zero.
 
     With a channel, its delayed ones remain.
-
-    Parameters
-    ----------
-    system : Facts
-    channels : collection of str
-        Those that remain.
 
     Examples
     --------

@@ -44,19 +44,7 @@ def substitute_parameters(
     values: Mapping[str, Any],
     basis_rows: Sequence[Equation] = (),
 ) -> tuple[list[Equation], dict[str, Parameter], tuple[str, ...], list[Equation]]:
-    """Return the equations with values in place of parameters, the parameters left, notes, and others treated alike.
-
-    Parameters
-    ----------
-    equations : sequence of Equation
-        Their texts are left out of what comes back.
-    parameters : dict of str to Parameter
-        All parameters of the equations.
-    values : dict of str to number, text or SymPy expression
-        What replaces some of the parameters.
-    basis_rows : sequence of Equation
-        Rows that are replaced in as well, but in which no parameter is looked for.
-    """
+    """Return the equations with values in place of parameters, the parameters left, notes, and others treated alike."""
     if not isinstance(values, Mapping):
         raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
     reader = MatrixEntryParser()

@@ -125,25 +125,7 @@ def estimate_parameters(
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
-    Parameters
-    ----------
-    layout : Layout
-    x : array, shape (n,)
-        The optimum, a vector of the layout.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there.
-    at_bound : array of bool, shape (n,)
-        What sits at a limit of the search.
-    n_points : int, optional
-        How many measurements there are at different times. Fewer than what is learned determine nothing: something
-        fits them exactly, and its curvature says nothing of the rest. None stands for enough.
-    dof : array, shape (p,), optional
-        Degrees of freedom of the standard errors of learned parameters; None stands for so many that they do not count.
-    inflation : array, shape (p,), optional
-        Factors of the standard errors of learned parameters, for residuals that are correlated: so many fewer are the
-        measurements that count, and the degrees of freedom with them.
-    confidence : float
-        How often intervals should hold the truth.
+    Shapes: x (n,), information (n, n), at_bound (n,), dof (p,), inflation (p,).
     """
     enough = n_points is None or n_points >= layout.size
     covariance = invert_information(information, ~at_bound)
@@ -188,13 +170,6 @@ def _confidence_interval(transform: ParameterTransform, point: float, half_width
 def student_quantile(confidence: float, dof: float = math.inf) -> float:
     """Return how many standard errors an interval reaches to either side.
 
-    Parameters
-    ----------
-    confidence : float
-        How often it should hold the truth.
-    dof : float
-        Degrees of freedom of the standard error.
-
     Examples
     --------
     >>> round(student_quantile(0.95), 3), round(student_quantile(0.95, 10.0), 3)
@@ -205,16 +180,6 @@ def student_quantile(confidence: float, dof: float = math.inf) -> float:
 
 def inflated_quantile(confidence: float, dof: float, inflation: float = 1.0) -> float:
     """Return how many standard errors an interval reaches to either side where residuals are correlated.
-
-    Parameters
-    ----------
-    confidence : float
-        How often it should hold the truth.
-    dof : float
-        Degrees of freedom of the standard error, if residuals were independent.
-    inflation : float
-        By what factor it is larger: so many fewer are the measurements that count, and the degrees of freedom with
-        them.
 
     Examples
     --------
@@ -243,13 +208,7 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> Arra
     V is an entry of the inverse curvature, and its slopes are third derivatives of the objective, twice along one
     direction: a second difference of its gradient gives all of them, with two evaluations for each parameter.
 
-    Parameters
-    ----------
-    objective : Objective
-    x : array, shape (n,)
-        The optimum.
-    covariance : array, shape (n, n)
-        Of everything learned, on the scale of the search; infinite on the diagonal where nothing is known.
+    Shapes: x (n,), covariance (n, n).
     """
     blocks = objective.layout.slices
     count, rest = blocks.theta.stop, slice(blocks.theta.stop, len(x))

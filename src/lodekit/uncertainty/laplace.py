@@ -55,14 +55,7 @@ def regularized_covariance_root(information: Array, free: NDArray[np.bool_], pri
     The second term is what one knows without any data. It changes nothing where the data speak, and keeps finite what
     they say nothing about; a direction in which the evidence grows is taken to be flat.
 
-    Parameters
-    ----------
-    information : array, shape (n, n)
-        Minus the Hessian H at the optimum.
-    free : array of bool, shape (n,)
-        What does not sit at a bound; all else has no variance, and neither has what has no finite curvature.
-    prior_stds : array, shape (n,)
-        The deviation of each entry where the data say nothing.
+    Shapes: information (n, n), free (n,), prior_stds (n,).
 
     Examples
     --------
@@ -92,19 +85,11 @@ class LaplaceApproximation:
     It is normal on the scale of the search, on which positive parameters, lengthscales, deviations and levels are
     logarithms; in parameters that may have either sign it is normal in these themselves, like their intervals.
 
-    Parameters
-    ----------
-    objective : Objective
-    optimum : Optimum
-        The centre.
-    information : array, shape (n, n)
-        Minus the Hessian of the objective there.
-    posterior_at : function
-        From hyperparameters to the posterior there.
-    alternatives : sequence of Rival
-        Other values that fit about as well.
-    is_single_record : bool
-        Whether that is the posterior of one record among several, and the objective that of all.
+    optimum: The centre.
+    information: Minus the Hessian of the objective there; (n, n).
+    posterior_at: From hyperparameters to the posterior there.
+    alternatives: Other values that fit about as well.
+    is_single_record: Whether that is the posterior of one record among several, and the objective that of all.
     """
 
     objective: Objective
@@ -126,25 +111,13 @@ class LaplaceApproximation:
         return np.asarray(self.covariance_root @ self.covariance_root.T)
 
     def inflated_covariance_root(self, inflation: Mapping[str, float]) -> Array:
-        """Return a root of the covariance, shape (n, k), with parameters as uncertain as their standard errors say.
-
-        Parameters
-        ----------
-        inflation : dict of str to float
-            Factors of standard errors, by name.
-        """
+        """Return a root of the covariance, shape (n, k), with parameters as uncertain as their standard errors say."""
         layout, factors = self.objective.layout, np.ones(len(self.optimum.x))
         factors[: len(layout.free_parameters)] = [inflation.get(layout.names[k], 1.0) for k in layout.free_parameters]
         return np.asarray(self.covariance_root * factors[:, None])
 
     def parameter_covariance(self, inflation: Mapping[str, float]) -> Array:
-        """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed.
-
-        Parameters
-        ----------
-        inflation : dict of str to float
-            Factors of standard errors, by name.
-        """
+        """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed."""
         layout, x = self.objective.layout, self.optimum.x
         found, own = np.zeros((len(layout.names),) * 2), slice(len(layout.free_parameters))
         steps = [layout.transforms[k].derivative(float(x[i])) for i, k in enumerate(layout.free_parameters)]
@@ -157,10 +130,7 @@ class LaplaceApproximation:
     def shifted_point(self, shift: Array) -> Array:
         """Return the point that lies by a move, shape (n,), away from the optimum.
 
-        Parameters
-        ----------
-        shift : array, shape (n,)
-            On the scale of the search.
+        Shapes: shift (n,).
         """
         layout, centre = self.objective.layout, self.optimum.x
         found = centre + shift
@@ -177,12 +147,7 @@ class LaplaceApproximation:
         Summed over k, their products are the covariance that the estimates add to that of the posterior. The posteriors
         at the neighbouring points are computed once; after that it takes 2 k plain means.
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
         found = [
             (above.mean(observables, times) - below.mean(observables, times)) / (2.0 * step)
@@ -195,12 +160,7 @@ class LaplaceApproximation:
 
         Summed over k, their products are the covariance that estimates and rivals add to that of the posterior.
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
         found = self.mean_jacobian(observables, times)
         others = [
@@ -217,13 +177,7 @@ class LaplaceApproximation:
         return np.concatenate([found, np.stack(apart)])
 
     def shifts_of(self, function: Callable[[Hyperparameters], Array | None]) -> Array:
-        """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does.
-
-        Parameters
-        ----------
-        function : function
-            From hyperparameters to an array, or to None where there is none.
-        """
+        """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does."""
         layout, found = self.objective.layout, list[Array]()
 
         def at(point: Array) -> Array | None:
@@ -252,12 +206,6 @@ class LaplaceApproximation:
 
         A point that the evidence all but rules out, though the normal distribution does not, is taken nearer to the
         optimum.
-
-        Parameters
-        ----------
-        size : int
-            How many.
-        generator : numpy.random.Generator
         """
         for z in generator.standard_normal((size, self.covariance_root.shape[1])):
             for number in range(_MAX_HALVINGS):

@@ -59,16 +59,10 @@ _MIN_SCALE = 0.01
 class GarchVariance:
     """How the size of innovations follows those before.
 
-    Parameters
-    ----------
-    gain : float
-        What the last square counts; zero where the size does not change.
-    memory_time : float
-        After this time a change is forgotten to 1/e, in the user's time.
-    mean_square : float
-        The mean square of all of them.
-    log_likelihood_gain : float
-        How many nats likelier the innovations are so.
+    gain: What the last square counts; zero where the size does not change.
+    memory_time: After this time a change is forgotten to 1/e, in the user's time.
+    mean_square: The mean square of all of them.
+    log_likelihood_gain: How many nats likelier the innovations are so.
     """
 
     gain: float = 0.0
@@ -79,10 +73,7 @@ class GarchVariance:
     def filter_variance(self, times: Array, innovations: Array) -> Array:
         """Return mean squares to be expected after each innovation, one on the whole, shape (n,).
 
-        Parameters
-        ----------
-        times, innovations : arrays, shape (n,)
-            In the order of time.
+        Shapes: times, innovations (n,).
         """
         if not self.gain:
             return np.ones(len(innovations))
@@ -100,12 +91,10 @@ CONSTANT_VARIANCE = GarchVariance()
 class ForecastErrorScale:
     """How large errors of predictions some time ahead are, against what the model says.
 
-    Parameters
-    ----------
-    persistence : float
-        Which share of what is known of the size, when the prediction is made, still holds when it comes true.
-    scale : float
-        By which factor bands are wider besides, what parameters do to them included; below one where they are narrower.
+    persistence: Which share of what is known of the size, when the prediction is made, still holds when it comes
+        true.
+    scale: By which factor bands are wider besides, what parameters do to them included; below one where they are
+        narrower.
     """
 
     persistence: float = 0.0
@@ -114,14 +103,7 @@ class ForecastErrorScale:
     def forecast_std(self, variance_ratios: Array, variances: Array, parameter_variance: Array | float = 0.0) -> Array:
         """Return deviations of errors to come.
 
-        Parameters
-        ----------
-        variance_ratios : array, shape (n,)
-            Mean squares of innovations when predictions were made.
-        variances : array, shape (n,)
-            Of the errors, as the model at the learned values has them.
-        parameter_variance : array, shape (n,), or float
-            What is unknown of the parameters adds to these.
+        Shapes: variance_ratios (n,), variances (n,), parameter_variance (n,).
         """
         return np.asarray(
             self.scale * np.sqrt(_expected_variance(self.persistence, variance_ratios) * variances + parameter_variance)
@@ -152,10 +134,7 @@ def _filter_variances(gains: Array, decay: Array, innovations: Array) -> tuple[A
 def fit_garch(times: Sequence[Array], innovations: Sequence[Array]) -> GarchVariance:
     """Return how the size of innovations changes; steady where that is no more than chance.
 
-    Parameters
-    ----------
-    times, innovations : sequences of arrays, shape (n,)
-        Of each record, or run of neighbours, in the order of time.
+    Shapes: times, innovations (n,).
 
     Examples
     --------
@@ -194,17 +173,7 @@ def calibrate_error_scale(
 ) -> ForecastErrorScale:
     """Return how large errors of fitted records were, some rows ahead.
 
-    Parameters
-    ----------
-    errors : sequence of arrays, shape (n,)
-        Of each record, or run of neighbours, over the deviations that the model has for them; NaN where there is none.
-    variance_ratios : sequence of arrays, shape (n,)
-        Mean squares of innovations when predictions were made; one where they do not change.
-    parameter_variance : sequence of arrays, shape (n,), optional
-        Variances that unknown parameters would add to errors of another record, in the unit of the errors. So much
-        have these parameters taken from the errors of their own.
-    horizon_rows : int
-        How many rows: errors of predictions that overlap go together.
+    Shapes: errors (n,), variance_ratios (n,), parameter_variance (n,).
 
     Examples
     --------

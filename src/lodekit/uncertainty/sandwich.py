@@ -50,12 +50,7 @@ _MAX_LAG = 100_000
 def fit_autoregression(correlations: Array, n_rows: int) -> Array:
     """Return the coefficients of an autoregression, by Yule and Walker, its order by Akaike; shape (order,).
 
-    Parameters
-    ----------
-    correlations : array, shape (m + 1,)
-        At the lags zero to m, the highest order.
-    n_rows : int
-        How many residuals they come from.
+    Shapes: correlations (m + 1,).
 
     Examples
     --------
@@ -78,10 +73,7 @@ def fit_autoregression(correlations: Array, n_rows: int) -> Array:
 def ar_autocorrelation(coefficients: Array, count: int) -> Array:
     """Return the correlations of an autoregression at the lags zero to ``count - 1``.
 
-    Parameters
-    ----------
-    coefficients : array, shape (order,)
-    count : int
+    Shapes: coefficients (order,).
 
     Examples
     --------
@@ -112,12 +104,7 @@ def sandwich_covariance(jacobians: Sequence[Array], residuals: Sequence[Array]) 
     The correlations of residuals are smaller than those of errors, because the fit has taken its share of them: what
     it takes from an autoregression is computed and given back, a few times.
 
-    Parameters
-    ----------
-    jacobians : sequence of arrays, shape (n, k)
-        g: for each series of residuals the slopes of the curve, in units of the noise.
-    residuals : sequence of arrays, shape (n,)
-        In units of the noise, in the order of time, at equal steps.
+    Shapes: jacobians (n, k), residuals (n,).
     """
     count = jacobians[0].shape[1]
     correlated, plain = np.zeros((count, count)), np.zeros((count, count))
@@ -164,14 +151,9 @@ def _expected_residual_products(basis: Array, correlations: Array, lags: int) ->
 class ResidualSensitivity:
     """Residuals of one observable, and how the curve there moves with what was learned.
 
-    Parameters
-    ----------
-    laplace : Uncertainty
-        Of the fit, or of the record that it is from.
-    observables : Observables
-        The observable, compiled.
-    times, residuals, noise_std : arrays, shape (n,)
-        In the order of time; residuals in units of the noise.
+    laplace: Of the fit, or of the record that it is from.
+    observables: The observable, compiled.
+    times, residuals, noise_std: In the order of time; residuals in units of the noise; (n,).
     """
 
     laplace: LaplaceApproximation
@@ -186,13 +168,7 @@ def sandwich_factors(
 ) -> dict[str, float]:
     """Return factors of standard errors for learned parameters by name, one at least.
 
-    Parameters
-    ----------
-    layout : Layout
-    covariance_root : array, shape (n, k)
-        Of the covariance of all that was learned, if errors were independent.
-    sensitivities : sequence of Leftover
-        Of a fit without free functions: its curve follows measurements only as parameters and a few modes allow.
+    Shapes: covariance_root (n, k).
     """
     slopes = []
     for part in sensitivities:
@@ -219,12 +195,6 @@ def inflate_all(layout: ParameterLayout, checks: Sequence[ResidualCheck]) -> dic
 
     How much of what is left these would take up is not known. So the factor is that of the mean of as many errors
     which resemble their neighbours as much: a rule of thumb, and the largest of all observables.
-
-    Parameters
-    ----------
-    layout : Layout
-    checks : sequence of Check
-        Of each observable.
     """
     largest = max((check.std_error_inflation for check in checks if check.is_autocorrelated), default=1.0)
     return {layout.names[number]: largest for number in layout.free_parameters} if largest > 1.0 else {}
@@ -237,15 +207,6 @@ def estimate_unexplained_std(
 
     Where the prior finds a motion so unlikely that it counts as noise, what is left is a curve: its innovations are
     correlated, and neighbours differ by less than the level of the noise. Bands must hold it as well.
-
-    Parameters
-    ----------
-    checks : sequence of Check
-        Of each observable.
-    total_std : function
-        From an observable to the level of noise in the fit.
-    noise_std : dict of str to float
-        What neighbouring measurements say of the noise, by observable, where that is known.
     """
     found: dict[str, float] = {}
     for check in checks:
@@ -258,13 +219,6 @@ def estimate_unexplained_std(
 
 def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
     """Return a warning where the fit leaves curves over; none where it does not.
-
-    Parameters
-    ----------
-    unexplained_std : dict of str to float
-        Deviations of what is left beside noise, by observable.
-    is_conditioned : bool
-        Whether the prior is one of channels, conditioned on the equations.
 
     Examples
     --------

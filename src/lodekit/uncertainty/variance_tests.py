@@ -126,13 +126,6 @@ class Disturbance:
 def chi_bar_p_value(gain: float, *, coloured: bool) -> float:
     """Return how often a disturbance that is not there gains as much.
 
-    Parameters
-    ----------
-    gain : float
-        In log evidence.
-    coloured : bool
-        Whether a lengthscale was learned with it.
-
     Examples
     --------
     >>> round(chi_bar_p_value(1.3528, coloured=False), 4), chi_bar_p_value(0.0, coloured=False)
@@ -155,20 +148,7 @@ def summarize_disturbances(
 ) -> dict[str, Disturbance]:
     """Return what was learned of each disturbance, by name.
 
-    Parameters
-    ----------
-    prior : Prior
-    layout : Layout
-    hyper : Hyperparameters
-        At the optimum.
-    covariance : array, shape (n, n)
-        Of everything learned, on the scale of the search.
-    at_bound : array of bool, shape (n,)
-        What sits at a limit of the search: deviations there are zero.
-    gains : dict of str to float
-        By how much the objective is less without each.
-    scale_confounded : sequence of str
-        Parameters that disturbances of another size make up for.
+    Shapes: covariance (n, n), at_bound (n,).
     """
     own = prior.observables.disturbances
     if own is None:

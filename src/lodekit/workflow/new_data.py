@@ -25,30 +25,14 @@ __all__ = ["StreamMonitor", "columns_of_fit", "match_names_of_fit", "read_inputs
 
 
 def columns_of_fit(gp: LODEGP, path: str | Path) -> dict[str, str]:
-    """Return where a file has the channels of a model, as that of its fit had them; nothing where it looks different.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    path : str or Path
-        Of a file that may be laid out like that of the fit.
-    """
+    """Return where a file has the channels of a model, as that of its fit had them; nothing where it looks different."""
     if not gp.fit_.labels.columns or not os.path.isfile(path):
         return {}
     return match_names_of_fit(gp, open_table(path).names)
 
 
 def match_names_of_fit(gp: LODEGP, names: Sequence[str]) -> dict[str, str]:
-    """Return which of some columns hold the channels of a model, as in the file of its fit; nothing where none does.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    names : sequence of str
-        Of the columns of a file.
-    """
+    """Return which of some columns hold the channels of a model, as in the file of its fit; nothing where none does."""
     return recall_known(gp.fit_.labels.columns, names)
 
 
@@ -64,21 +48,7 @@ def read_record(
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
 ) -> LoadedData:
-    """Return a record from a file, counted and measured in the units of a fit; messages speak of options.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    path : str or Path
-        A CSV or Parquet file.
-    columns : dict of observable to column, optional
-        Where they differ from those of the fit.
-    dt : float, optional
-        The time between two rows of a file without times.
-    window : (first, last)
-        Times, as numbers or dates; others are left out.
-    """
+    """Return a record from a file, counted and measured in the units of a fit; messages speak of options."""
     system = gp.system
     how = {"columns": {**columns_of_fit(gp, path), **(columns or {})} or None, "dt": dt, "window": window}
     return load_data(
@@ -87,15 +57,7 @@ def read_record(
 
 
 def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
-    """Return times and values of the inputs of a model from a file, counted as those of its fit.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted, with known inputs.
-    path : str or Path
-        A CSV or Parquet file.
-    """
+    """Return times and values of the inputs of a model from a file, counted as those of its fit."""
     known = list(gp.fit_.measurements.inputs)
     if not known:
         raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
@@ -109,14 +71,10 @@ def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
 class StreamMonitor:
     """A stream that is fed from a file or a pipe.
 
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    stream : Stream
-        Of the model.
-    horizon : str, optional
-        How far ahead observables are predicted as well: a time such as ``"5 s"``, or ``"5"`` in the unit of time.
+    gp: Fitted.
+    stream: Of the model.
+    horizon: How far ahead observables are predicted as well: a time such as ``"5 s"``, or ``"5"`` in the unit of
+        time.
     """
 
     def __init__(self, gp: LODEGP, stream: Stream, horizon: str | None = None) -> None:
@@ -134,15 +92,6 @@ class StreamMonitor:
         """Yield one dict for each value of each row as it arrives: time, what was measured and expected, alarm.
 
         None stands for all that has arrived so far: who prints should do so then.
-
-        Parameters
-        ----------
-        data : Path or binary file
-            A text file, or a pipe such as standard input.
-        columns : dict of observable to column, optional
-            Where they differ from those of the fit.
-        once : bool
-            Whether the end of a file is the end; pipes have an end of their own.
         """
         system = self.gp.system
         checks = table_checks(system)

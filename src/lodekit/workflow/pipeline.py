@@ -68,14 +68,7 @@ def prediction_table(
 
     Where there are several records, the first column names them.
 
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    times : array, shape (n,), or dict of str to array
-        Of the only record, or by the name of a record.
-    observables : sequence of str, optional
-        Observables; the channels by default.
+    Shapes: times (n,).
     """
     if isinstance(times, Mapping):
         parts = [(record, _record_prediction_table(gp, own, observables, record)) for record, own in times.items()]
@@ -86,19 +79,7 @@ def prediction_table(
 def forecast_table(
     gp: LODEGP, horizon: int | str, observables: Sequence[str] | None = None, record: str | None = None
 ) -> dict[str, Any]:
-    """Return predictions some rows or time ahead at the times of each record, with standard deviations, as columns.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    horizon : int or str
-        How many rows, or a time.
-    observables : sequence of str, optional
-        Observables that were measured; all of them by default.
-    record : str, optional
-        The record that is asked for; all of them by default.
-    """
+    """Return predictions some rows or time ahead at the times of each record, with standard deviations, as columns."""
     from lodekit.results.forecast import forecast_observables, parse_horizon
 
     parts = []
@@ -168,18 +149,7 @@ def sample_table(
 
     Each function solves the equations at parameters of its own; those that were learned are columns, too.
 
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    times : array, shape (n,), or dict of str to array
-        Of the only record, or by the name of a record.
-    observables : sequence of str, optional
-        Observables; the channels by default.
-    size : int
-        How many functions.
-    seed : int
-        Of the draws.
+    Shapes: times (n,).
     """
     if isinstance(times, Mapping):
         parts = [
@@ -219,13 +189,7 @@ def simulation_table(
 ) -> dict[str, Any]:
     """Return how a model responds to new inputs, with standard deviations, as columns.
 
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    times : array, shape (n,)
-    inputs, start, record
-        As in `LODEGP.simulate`.
+    Shapes: times (n,).
     """
     names = gp.fit_.setup.channels
     mean, std = gp.simulate(times, inputs, start, names, return_std=True, record=record)
@@ -234,12 +198,6 @@ def simulation_table(
 
 def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, list[str]]:
     """Return a column of dates for times that are counted since an origin; nothing where there is none.
-
-    Parameters
-    ----------
-    labels : dict
-        Of a fit: the origin as a date in ISO form, or nothing, and the unit of the times among the units.
-    times : iterable of float
 
     Examples
     --------
@@ -261,14 +219,7 @@ def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, 
 
 
 def merge_columns(columns: dict[str, Any], new_columns: Mapping[str, Any]) -> None:
-    """Add columns to a table; two of one name are refused.
-
-    Parameters
-    ----------
-    columns : dict of str to sequence
-        Changed in place.
-    new_columns : dict of str to sequence
-    """
+    """Add columns to a table; two of one name are refused."""
     for name, values in new_columns.items():
         if name in columns:
             raise LodekitError(
@@ -279,10 +230,6 @@ def merge_columns(columns: dict[str, Any], new_columns: Mapping[str, Any]) -> No
 
 def to_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     r"""Return columns as CSV; numbers in full precision.
-
-    Parameters
-    ----------
-    columns : dict of str to sequence
 
     Examples
     --------
@@ -311,16 +258,10 @@ N_PREDICTION_TIMES = 400
 class FitRun:
     """A fit with everything that its report says about where it comes from.
 
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted.
-    source : str
-        What the data are called.
-    command : str
-        The command that makes it again; empty where there is none.
-    notes : tuple of str
-        What was found out about the data, in words.
+    gp: Fitted.
+    source: What the data are called.
+    command: The command that makes it again; empty where there is none.
+    notes: What was found out about the data, in words.
     """
 
     gp: LODEGP
@@ -333,12 +274,8 @@ class FitRun:
 class FitOutputs:
     """Everything that a fit writes but the model itself.
 
-    Parameters
-    ----------
-    contents : dict of str to str or bytes
-        By the name of the file.
-    remarks : tuple of str
-        What is not there, and why.
+    contents: By the name of the file.
+    remarks: What is not there, and why.
     """
 
     contents: dict[str, str | bytes]
@@ -358,20 +295,6 @@ def fit_file(
     **arguments: Any,
 ) -> FitRun:
     r"""Fit the system of a system file to measurements in files.
-
-    Parameters
-    ----------
-    file : SystemFile
-        As `lodekit.read_system_file` returns it.
-    data : str or Path, or a sequence of them
-        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``; each of several is a record of its own.
-    columns, header, dt, window, records
-        How files are read, as in `lodekit.data.sources.ReadOptions`; columns and records go before what the system file
-        says.
-    command : str
-        The command that makes it again, for the report; messages speak of its options then.
-    **arguments
-        Of `LODEGP`, such as ``engine`` and ``random_state``; what is None, or not there, is as the system file says.
 
     Examples
     --------
@@ -411,18 +334,7 @@ def prepare_fit(
     in_shell: bool = False,
     **arguments: Any,
 ) -> tuple[LODEGP, LoadedData]:
-    """Return the estimator of a system file, not fitted yet, and the measurements that it would be fitted to.
-
-    Parameters
-    ----------
-    file : SystemFile
-    data, columns, header, dt, window, records
-        As in `fit_file`.
-    in_shell : bool
-        Whether messages speak of options of the command line.
-    **arguments
-        Of `LODEGP`; what is None, or not there, is as the system file says.
-    """
+    """Return the estimator of a system file, not fitted yet, and the measurements that it would be fitted to."""
     from lodekit.model import LODEGP
 
     given = {name: value for name, value in arguments.items() if value is not None}
@@ -467,16 +379,7 @@ def _model_arguments(file: SystemFile) -> dict[str, Any]:
 
 
 def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:
-    """Return a system file in which some parameters are known, or start somewhere.
-
-    Parameters
-    ----------
-    file : SystemFile
-    fixed : dict of str to float
-        Parameters that are fixed.
-    starts : dict of str to float
-        Where the search for others starts.
-    """
+    """Return a system file in which some parameters are known, or start somewhere."""
     system = file.system
     if not fixed and not starts:
         return file
@@ -493,13 +396,7 @@ def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: 
 
 
 def read_model(path: str | Path) -> LODEGP:
-    """Return a saved model; a folder that a fit has written is as good as the model in it.
-
-    Parameters
-    ----------
-    path : str or Path
-        The model, or the folder.
-    """
+    """Return a saved model; a folder that a fit has written is as good as the model in it."""
     from lodekit.model import LODEGP
 
     place = Path(path)
@@ -514,16 +411,7 @@ def read_model(path: str | Path) -> LODEGP:
 
 
 def compute_results(fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> FitOutputs:
-    """Compute report, predictions and figures of a fit; nothing is written yet.
-
-    Parameters
-    ----------
-    fit_run : Product
-    figures : bool
-        Whether figures are drawn, as PNG; they need matplotlib.
-    data : dict of str to sequence, optional
-        Columns for ``data.csv``, where the data are not in a file already.
-    """
+    """Compute report, predictions and figures of a fit; nothing is written yet."""
     import numpy as np
 
     from lodekit.report import make_report
@@ -564,13 +452,6 @@ def write_results(fit_run: FitRun, results: FitOutputs, folder: str | Path) -> d
 
     Everything was computed before, so that an interruption leaves no half of anything; what an earlier fit has left
     in the folder, and this one has not, is removed.
-
-    Parameters
-    ----------
-    fit_run : Product
-    results : Results
-    folder : str or Path
-        Made where it is not there.
     """
     place = make_folder(folder)
     fit_run.gp.save(place / MODEL_FILE)
@@ -608,14 +489,7 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
 
 
 def fit_to_dict(fit_run: FitRun, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:
-    """Return a fit as plain values, for JSON.
-
-    Parameters
-    ----------
-    fit_run : Product
-    paths : dict of str to Path, optional
-        Where results were written.
-    """
+    """Return a fit as plain values, for JSON."""
     return {
         **summary_dict(fit_run.gp.fit_),
         "notes": list(fit_run.notes),

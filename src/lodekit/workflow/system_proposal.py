@@ -29,14 +29,8 @@ _NO_INPUT_REMARK = (
 class ColumnRole:
     """What a column is taken for.
 
-    Parameters
-    ----------
-    channel : str
-    column : Column
-    input_kind : {"", "hold", "linear", "auto"}
-        Of an input, what it does between samples; empty for what was measured.
-    reason : str
-        In words.
+    input_kind: Of an input, what it does between samples; empty for what was measured.
+    reason: In words.
     """
 
     channel: str
@@ -48,16 +42,7 @@ class ColumnRole:
 def guess_column_roles(
     preview: TablePreview, system: System | None = None, mapping: Mapping[str, str] | None = None
 ) -> list[ColumnRole]:
-    """Return what each column is taken for: those of a system's channels, or all that hold numbers.
-
-    Parameters
-    ----------
-    preview : Look
-    system : System, optional
-        Whose channels are looked for.
-    mapping : dict of channel to column, optional
-        Where channels of the system are, as ``--map`` says it.
-    """
+    """Return what each column is taken for: those of a system's channels, or all that hold numbers."""
     if system is None:
         usable = [column for column in preview.columns if not column.is_constant]
         named = _channel_names(usable, preview.has_header)
@@ -118,10 +103,6 @@ def propose_first_order_equations(roles: Sequence[ColumnRole]) -> tuple[str, dic
 
     Each output follows all inputs with a gain each, one time constant and an offset.
 
-    Parameters
-    ----------
-    roles : sequence of Guess
-
     Examples
     --------
     >>> propose_first_order_equations([ColumnRole("u", Column("u", 2), "hold"), ColumnRole("y", Column("y", 3))])
@@ -162,23 +143,7 @@ def propose_system_file(
     title: str = "",
     parameter_definitions: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the text of a system file with what a data file tells.
-
-    Parameters
-    ----------
-    preview : Look
-    roles : sequence of Guess
-        What columns are taken for.
-    equations : str
-        Of the user; guessed where there are none.
-    parameters, channels : sequence of str
-        That go with them.
-    mapping : dict of channel to column, optional
-        As the user said it.
-    title : str
-    parameter_definitions : dict of str to str, optional
-        What parameters of the user's equations are known to be, in TOML.
-    """
+    """Return the text of a system file with what a data file tells."""
     about = dict(parameter_definitions or {})
     remark = ""
     if not equations:

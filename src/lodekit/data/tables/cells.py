@@ -63,18 +63,13 @@ def normalize_missing(column: StringColumn) -> StringColumn:
 class NumberFormat:
     """How the numbers of a table are written, as far as the cells that were seen tell; parts of a table add.
 
-    Parameters
-    ----------
-    decimal_mark : {"", ".", ","}
-        The decimal mark; empty where no number had one.
-    column_types : dict of str to str
-        Columns, and whether they hold numbers, or true and false.
-    is_unambiguous : bool
-        Whether some number tells that the mark does not separate thousands.
-    ambiguous_cells : dict of str to (str, bool)
-        Columns: a cell that may be thousands (empty where there is none), and whether others have no mark at all.
-    example_rows : dict of str to str
-        Where the first cell stands that has the mark, under ``""``, and the first of each column, by its name.
+    decimal_mark: The decimal mark; empty where no number had one.
+    column_types: Columns, and whether they hold numbers, or true and false.
+    is_unambiguous: Whether some number tells that the mark does not separate thousands.
+    ambiguous_cells: Columns: a cell that may be thousands (empty where there is none), and whether others have no
+        mark at all.
+    example_rows: Where the first cell stands that has the mark, under ``""``, and the first of each column, by its
+        name.
     """
 
     decimal_mark: str = ""
@@ -115,11 +110,6 @@ class NumberFormat:
 
         Any other number with the mark, such as 1,5 or 0,125, settles that it is the decimal mark. A column where some
         numbers have three digits behind the mark and the others have no mark at all looks like thousands.
-
-        Parameters
-        ----------
-        separator : str
-            What separates the cells; it says which decimal mark is likely.
         """
         notes = [f"decimal {'comma' if self.decimal_mark == ',' else 'point'}"]
         if self.is_unambiguous:
@@ -138,19 +128,7 @@ class NumberFormat:
 def parse_number_columns(
     columns: Mapping[str, StringColumn], locations: RowLocations, separator: str, decimal_mark: str = ""
 ) -> tuple[dict[str, Array], NumberFormat]:
-    """Return the numbers in columns of texts, NaN where they are missing, and how they are written.
-
-    Parameters
-    ----------
-    columns : dict of name to Texts
-        All of them have the same decimal mark.
-    locations : Places
-        Where the records stand.
-    separator : str
-        What separates the cells; a point between thousands comes with semicolons.
-    decimal_mark : str
-        The decimal mark, where other parts of the table have told it.
-    """
+    """Return the numbers in columns of texts, NaN where they are missing, and how they are written."""
     texts, found, decimal_mark = _parse_with_decimal_mark(columns, locations, decimal_mark)
     kinds = {}
     for name, numbers in found.items():

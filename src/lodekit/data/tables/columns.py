@@ -40,10 +40,7 @@ __all__ = [
 class ArgumentSyntax:
     """Advice about columns.
 
-    Parameters
-    ----------
-    in_shell : bool
-        Whether the command line asked.
+    in_shell: Whether the command line asked.
 
     Examples
     --------
@@ -106,13 +103,8 @@ _STD_PATTERN = re.compile(r"std\((?!\s*t\s*\))(.+)\)")
 class ColumnMapping:
     """The columns of a file that are read.
 
-    Parameters
-    ----------
-    time : str
-    values, noise : dict of observable to column
-        Noise only where the mapping names it.
-    record : str
-        The column that says which record a line belongs to; empty where none does.
+    values, noise: Noise only where the mapping names it.
+    record: The column that says which record a line belongs to; empty where none does.
     """
 
     time: str
@@ -132,15 +124,6 @@ class ColumnMapping:
 
     def with_record(self, names: Sequence[str], record: str, *, allow_numbers: bool = True) -> ColumnMapping:
         """Return the same columns, and the one that says which record a line belongs to.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns of the file, in order.
-        record : str
-            The name of the column, or its number counted from one.
-        allow_numbers : bool
-            Whether a column may be named by its number.
 
         Examples
         --------
@@ -205,20 +188,6 @@ def resolve_columns(
 ) -> ColumnMapping:
     """Return which column is what: what the mapping says, then equal names, then names that differ in case and unit.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The columns of the file, in order.
-    channels : sequence of str
-    mapping : dict of observable to column, optional
-        A column is a name or a number counted from one. ``t`` is the time, ``std(T1)`` the noise of T1.
-    time : str, optional
-        The column of the time.
-    syntax : Advice
-        The words of messages.
-    allow_numbers : bool
-        Whether a column may be named by its number; where columns are called by numbers themselves, these are meant.
-
     Examples
     --------
     >>> resolve_columns(["Time", "t1 [degC]", "T2", "remark"], ["T1", "T2"]).values
@@ -262,13 +231,6 @@ def resolve_columns_of_tables(
 
     Each may measure some of the channels only: a column that the mapping names must be in one of them at least. A
     channel that is mapped to ``-`` is left out, though a column is called like it.
-
-    Parameters
-    ----------
-    tables : dict of str to sequence of str
-        The columns of each table, by the name it has in messages.
-    channels, mapping, time, advice, by_number
-        As in `resolve_columns`.
 
     Examples
     --------
@@ -451,13 +413,6 @@ def _match_similar_names(
 def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Return which of some columns hold what those of another file held; nothing where none does.
 
-    Parameters
-    ----------
-    known : dict of str to str
-        Where that file had channels and the time ``t``, by name or number.
-    names : sequence of str
-        Of the columns of this one.
-
     Examples
     --------
     >>> reuse_columns({"T": "temp. 1", "u": "2"}, ["t", "temp. 1"])
@@ -484,12 +439,6 @@ def unit_from_name(column: str, *, is_time: bool = False) -> str:
 
     Square brackets hold units. Others hold remarks as well: what is no known unit is none there.
 
-    Parameters
-    ----------
-    column : str
-    is_time : bool
-        Whether it is a time, whose unit may stand behind the name without brackets.
-
     Examples
     --------
     >>> unit_from_name("angle [deg]"), unit_from_name("x (filtered)"), unit_from_name("time_ms", is_time=True)
@@ -509,12 +458,8 @@ def unit_from_name(column: str, *, is_time: bool = False) -> str:
 class ColumnUnits:
     """The units of what is measured: those that are declared, and those that the names of columns tell.
 
-    Parameters
-    ----------
-    declared : dict of str to str
-        Units of channels and of the time ``t``; numbers in others are converted to these.
-    from_headers : dict of str to str
-        Units of what has none declared, by the first column that tells; filled while columns are looked at.
+    declared: Units of channels and of the time ``t``; numbers in others are converted to these.
+    from_headers: Units of what has none declared, by the first column that tells; filled while columns are looked at.
     """
 
     declared: Mapping[str, str] = field(default_factory=dict)
@@ -535,16 +480,7 @@ class ColumnUnits:
 def find_column_conversions(
     columns: ColumnMapping, time_unit: str, units: ColumnUnits
 ) -> tuple[dict[str, UnitConversion], list[str]]:
-    """Return how the numbers of columns are converted, by observable, ``t`` and ``std(x)``, and notes about it.
-
-    Parameters
-    ----------
-    columns : Columns
-    time_unit : str
-        The unit of the times; that in the name of their column where there is one.
-    units : ColumnUnits
-        Gets what the columns tell.
-    """
+    """Return how the numbers of columns are converted, by observable, ``t`` and ``std(x)``, and notes about it."""
     found: dict[str, UnitConversion] = {}
     notes: list[str] = []
     own_units = {"t": (columns.time, time_unit)}

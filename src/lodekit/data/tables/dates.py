@@ -61,12 +61,9 @@ _EXPECTED_FORMAT = "a date such as 2024-03-01 12:00:00"
 class Timestamps:
     """Points in time, to the nanosecond.
 
-    Parameters
-    ----------
-    seconds, nanoseconds : arrays of int, shape (n,)
-        Since 1970, whole seconds and the rest; by UTC where there is a zone, else by the clock on the wall.
-    first : datetime
-        The first of them, with its zone.
+    seconds, nanoseconds: Since 1970, whole seconds and the rest; by UTC where there is a zone, else by the clock on
+        the wall; (n,).
+    first: The first of them, with its zone.
     """
 
     seconds: Integers
@@ -88,9 +85,7 @@ class Timestamps:
 class Durations:
     """Lengths of time, such as differences of dates.
 
-    Parameters
-    ----------
-    seconds : array, shape (n,)
+    seconds: shape (n,)
     """
 
     seconds: Array
@@ -100,14 +95,9 @@ class Durations:
 class DateFormat:
     """How the dates of a column are written; one form for all of them.
 
-    Parameters
-    ----------
-    order : str
-        Of day, month and year.
-    is_zoned : bool
-        Whether each date has a time zone.
-    example : str
-        The first of them, for messages.
+    order: Of day, month and year.
+    is_zoned: Whether each date has a time zone.
+    example: The first of them, for messages.
     """
 
     order: str
@@ -131,13 +121,7 @@ def _detect_order(text: str) -> str | None:
 
 
 def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
-    """Return how the dates of a table are written; None where its first time is no date.
-
-    Parameters
-    ----------
-    columns : iterable of Texts
-        The texts of the time, part by part; more than the first is looked at only where day and month are in doubt.
-    """
+    """Return how the dates of a table are written; None where its first time is no date."""
     order, first, example, one_large, two_large, same = "", "", "", False, False, True
     for column in columns:
         texts = column.strip()
@@ -167,17 +151,7 @@ def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
 
 
 def parse_dates(column: StringColumn, locations: RowLocations, date_format: DateFormat | None = None) -> Timestamps:
-    """Return the moments that texts name.
-
-    Parameters
-    ----------
-    column : Texts
-        None of them missing.
-    locations : Places
-        Where the records stand.
-    date_format : DateForm, optional
-        How the dates are written; found out from the column itself by default.
-    """
+    """Return the moments that texts name."""
     column = column.strip()
     date_format = date_format or detect_date_format([column])
     if date_format is None:

@@ -52,12 +52,7 @@ def is_missing_value(value: Any) -> bool:
 def timestamps_from_ticks(ticks: NDArray[np.int64], unit: str, first: datetime) -> Timestamps:
     """Return points in time from numbers since 1970.
 
-    Parameters
-    ----------
-    ticks : array of int, shape (n,)
-    unit : {"ms", "us", "ns"}
-    first : datetime
-        The first of them, with its zone.
+    Shapes: ticks (n,).
     """
     seconds, rest = np.divmod(ticks, TICKS_PER_SECOND[unit])
     return Timestamps(seconds, rest * (10**9 // TICKS_PER_SECOND[unit]), first)
@@ -67,14 +62,9 @@ def timestamps_from_ticks(ticks: NDArray[np.int64], unit: str, first: datetime) 
 class ColumnReader:
     """What a column is needed for.
 
-    Parameters
-    ----------
-    name : str
-        Of the column.
-    locations : Places
-        Where its records stand.
-    is_time : bool
-        Whether it holds the times.
+    name: Of the column.
+    locations: Where its records stand.
+    is_time: Whether it holds the times.
     """
 
     name: str
@@ -88,11 +78,7 @@ class ColumnReader:
     def check_complete_times(self, got: str, missing: NDArray[np.bool_]) -> None:
         """Raise unless dates or lengths of time are wanted, and all of them are there.
 
-        Parameters
-        ----------
-        got : str
-            What the column holds.
-        missing : array of bool, shape (n,)
+        Shapes: missing (n,).
         """
         if not self.is_time:
             raise self.type_error(got)
@@ -166,9 +152,7 @@ TABLE_BLOCK_ROWS = 1 << 19
 class ArrayTable:
     """Arrays of one length with names, taken for a DataFrame.
 
-    Parameters
-    ----------
-    arrays : dict of str to array, shape (n,)
+    arrays: shape (n,)
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -191,17 +175,10 @@ class ArrayTable:
 class DataFrameBlock:
     """Records of a DataFrame of any library.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    names : tuple of str
-        The columns that are read, the time first.
-    first_row : int
-        How many records of the table stand before these.
-    row_noun : str
-        What a record is called in messages.
-    has_time : bool
-        Whether the first column holds the times.
+    names: The columns that are read, the time first.
+    first_row: How many records of the table stand before these.
+    row_noun: What a record is called in messages.
+    has_time: Whether the first column holds the times.
     """
 
     frame: Any
@@ -211,13 +188,7 @@ class DataFrameBlock:
     has_time: bool = True
 
     def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand.
-
-        Parameters
-        ----------
-        float_columns : collection of str
-            Nothing here: columns have kinds.
-        """
+        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand."""
         frame = _to_narwhals(self.frame)
         labels = {str(label): label for label in frame.columns}
         places = RowLocations(self.row_noun, np.arange(1, len(frame) + 1) + self.first_row)
@@ -238,11 +209,7 @@ class DataFrameBlock:
 class DataFrameTable:
     """A DataFrame in memory, of any library that narwhals knows.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    separator, notes
-        Nothing: those of text files.
+    separator, notes: Nothing: those of text files.
     """
 
     frame: Any
@@ -272,15 +239,7 @@ class DataFrameTable:
         return len(_to_narwhals(self.frame))
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
-        """Yield the table in blocks, or as one.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that are read, the time first.
-        as_one_block : bool
-            Whether the table is one block.
-        """
+        """Yield the table in blocks, or as one."""
         frame = _to_narwhals(self.frame)
         size = max(len(frame), 1) if as_one_block else TABLE_BLOCK_ROWS
         for first in range(0, len(frame), size):
@@ -314,11 +273,6 @@ def index_to_column(frame: Any) -> Any:
 
     An index without a name is one where it holds dates, lengths of time or fractions, and no column is called like a
     time: whole numbers without a name number the rows.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Of pandas, or of a library that does as pandas does.
     """
     index = getattr(frame, "index", None)
     if index is None or not hasattr(frame, "reset_index") or getattr(frame.columns, "nlevels", 1) > 1:
@@ -348,15 +302,7 @@ def _is_time_index(index: Any) -> bool:
 
 
 def read_column(column: Any, name: str) -> ColumnValues:
-    """Return a Series of any library as floats, texts, moments, or lengths of time.
-
-    Parameters
-    ----------
-    column : Series
-        Times.
-    name : str
-        What it is called in messages.
-    """
+    """Return a Series of any library as floats, texts, moments, or lengths of time."""
     own = import_module("narwhals").from_native(column, series_only=True)
     return _read_series(own, ColumnReader(name, RowLocations("row", np.arange(1, len(own) + 1)), is_time=True))
 

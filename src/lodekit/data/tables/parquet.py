@@ -43,12 +43,8 @@ _MAX_FIELDS = 100_000
 class ArrowFieldMetadata:
     """What a column holds, which its own kind does not tell.
 
-    Parameters
-    ----------
-    kind : {"zone", "length"}
-        Dates with a time zone, or lengths of time.
-    text : str
-        The name of the zone, or the unit of the lengths.
+    kind: Dates with a time zone, or lengths of time.
+    text: The name of the zone, or the unit of the lengths.
     """
 
     kind: str
@@ -57,11 +53,6 @@ class ArrowFieldMetadata:
 
 def read_arrow_metadata(packed: bytes) -> dict[str, ArrowFieldMetadata]:
     """Return hints by column; none where the note is absent or damaged: it only adds to what the file says.
-
-    Parameters
-    ----------
-    packed : bytes
-        The entry ``ARROW:schema`` of the file: a message of Arrow's format for streams, in Base64.
 
     Examples
     --------
@@ -160,14 +151,9 @@ _ROW_NUMBER_COLUMN = "file_row_number"
 class ParquetColumn:
     """A column of a Parquet file.
 
-    Parameters
-    ----------
-    stored_name : str
-        Its name in queries, which differs where two names differ in their case alone.
-    kind : str
-        As DuckDB calls it.
-    arrow_metadata : Hint or None
-        What Arrow has noted about it.
+    stored_name: Its name in queries, which differs where two names differ in their case alone.
+    kind: As DuckDB calls it.
+    arrow_metadata: What Arrow has noted about it.
     """
 
     stored_name: str
@@ -209,11 +195,7 @@ class ParquetColumn:
     def read(self, cells: Any, reader: ColumnReader) -> ColumnValues:
         """Return the content from what the expression gave.
 
-        Parameters
-        ----------
-        cells : array, shape (n,)
-            Masked where something is missing.
-        reader : Use
+        Shapes: cells (n,).
         """
         if self.is_text:
             return StringColumn.from_strings(np.ma.filled(cells, None).tolist())
@@ -242,17 +224,10 @@ class ParquetColumn:
 class ParquetBlock:
     """Some records of a Parquet file.
 
-    Parameters
-    ----------
-    cells : dict of str to array, shape (n,)
-        What the expressions of columns gave, by name, the time first; None for a column that cannot be used.
-    columns : dict of str to Column
-    first_row : int
-        How many records of the file stand before these.
-    n_rows : int
-        The number of records.
-    has_time : bool
-        Whether the first column holds the times.
+    cells: What the expressions of columns gave, by name, the time first; None for a column that cannot be used; (n,).
+    first_row: How many records of the file stand before these.
+    n_rows: The number of records.
+    has_time: Whether the first column holds the times.
     """
 
     cells: Mapping[str, Any]
@@ -262,13 +237,7 @@ class ParquetBlock:
     has_time: bool = True
 
     def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand.
-
-        Parameters
-        ----------
-        float_columns : collection of str
-            Nothing here: columns have kinds.
-        """
+        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand."""
         places = RowLocations("row", np.arange(1, self.n_rows + 1) + self.first_row)
         found: dict[str, ColumnValues] = {}
         for number, (name, cells) in enumerate(self.cells.items()):
@@ -285,14 +254,9 @@ class ParquetBlock:
 class ParquetFile:
     """A Parquet file.
 
-    Parameters
-    ----------
-    source : str or file
-        A path, or a file in memory.
-    columns : dict of str to Column
-        In order.
-    separator, notes
-        Nothing: those of text files.
+    source: A path, or a file in memory.
+    columns: In order.
+    separator, notes: Nothing: those of text files.
     """
 
     source: str | BytesIO
@@ -334,15 +298,7 @@ class ParquetFile:
             return _count_rows(ask, path)
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[ParquetBlock]:
-        """Yield the table in blocks, or as one.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that are read, the time first.
-        as_one_block : bool
-            Whether the table is one block.
-        """
+        """Yield the table in blocks, or as one."""
         chosen = {name: self.columns[name] for name in names}
         wanted = {name: column.expression for name, column in chosen.items() if column.is_usable}
         # Something is asked for in any case, so that it is known that the rows are there.
@@ -370,11 +326,6 @@ class ParquetFile:
         """Return the least and the greatest number of a column, and the number of records, as the file's end tells.
 
         None where it tells nothing, or something odd.
-
-        Parameters
-        ----------
-        name : str
-            The column.
         """
         if not self.is_numeric(name):
             return None

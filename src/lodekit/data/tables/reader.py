@@ -68,15 +68,9 @@ _MIN_ROWS = 8
 class TimeOrder:
     """How the times of a table follow each other; parts of a table add, in order.
 
-    Parameters
-    ----------
-    count : int
-    low, high : float
-        The least and the greatest time.
-    max_drop, max_rise : float
-        The greatest fall from some time to a later record, and the greatest rise.
-    distinct_times : frozenset of float
-        Up to three different times.
+    low, high: The least and the greatest time.
+    max_drop, max_rise: The greatest fall from some time to a later record, and the greatest rise.
+    distinct_times: Up to three different times.
 
     Examples
     --------
@@ -120,17 +114,7 @@ class TimeOrder:
         )
 
     def check(self, column: str, remedy: str, records: str) -> list[str]:
-        """Return what there is to say about the times; raise where they are none.
-
-        Parameters
-        ----------
-        column : str
-            That of the times.
-        remedy : str
-            What to do where the table has no times.
-        records : str
-            How to say which column tells records apart.
-        """
+        """Return what there is to say about the times; raise where they are none."""
         if self.count < _MIN_ROWS:
             return []
         if len(self.distinct_times) < 3:
@@ -188,43 +172,24 @@ class TableSource(Protocol):
         """Return the number of records; it may stop to count beyond the limit."""
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
-        """Yield the columns of these names, the time first, in blocks or as one.
-
-        Parameters
-        ----------
-        names : sequence of str
-        as_one_block : bool
-            Whether all records come in one block.
-        """
+        """Yield the columns of these names, the time first, in blocks or as one."""
 
 
 @dataclass(frozen=True)
 class TableSchema:
     """What is read of a table, and how its cells are written, as far as that is known beforehand.
 
-    Parameters
-    ----------
-    table_name : str
-        What the table is called in messages.
-    columns : Columns
-    separator : str
-        What separates the cells of a text file; empty otherwise.
-    known_noise : dict of observable to float
-        Known standard deviations that are the same for all records.
-    date_format : DateForm or None
-        How dates are written as texts; None where times are numbers, or have a kind of their own.
-    decimal_mark : str
-        The decimal mark of texts; empty where it is not known.
-    origin : datetime or None
-        The date from which times are counted.
-    time_unit : str
-        The unit of the times, as far as the table tells: seconds where they are dates.
-    conversions : dict of str to Conversion
-        To the units of the model, by observable, ``t`` and ``std(x)``; nothing where there is nothing to convert.
-    window : (float, float)
-        Records with other times are left out.
-    notes : tuple of str
-        What was found out about units.
+    table_name: What the table is called in messages.
+    separator: What separates the cells of a text file; empty otherwise.
+    known_noise: Known standard deviations that are the same for all records.
+    date_format: How dates are written as texts; None where times are numbers, or have a kind of their own.
+    decimal_mark: The decimal mark of texts; empty where it is not known.
+    origin: The date from which times are counted.
+    time_unit: The unit of the times, as far as the table tells: seconds where they are dates.
+    conversions: To the units of the model, by observable, ``t`` and ``std(x)``; nothing where there is nothing to
+        convert.
+    window: Records with other times are left out.
+    notes: What was found out about units.
     """
 
     table_name: str
@@ -256,16 +221,10 @@ class TableSchema:
 class ParsedBlock:
     """The content of a block.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Seconds since the origin of the plan where there are dates.
-    values, noise : dict of observable to array, shape (n,)
-        NaN where something is missing; noise only where it has a column.
-    number_format : Numerals
-        How the numbers are written.
-    labels : array of str, shape (n,), optional
-        The record that each line belongs to, where a column says so.
+    times: Seconds since the origin of the plan where there are dates; (n,).
+    values, noise: NaN where something is missing; noise only where it has a column; (n,).
+    number_format: How the numbers are written.
+    labels: The record that each line belongs to, where a column says so; (n,).
     """
 
     times: Array
@@ -279,24 +238,15 @@ class ParsedBlock:
 class TableData:
     """Measurements from a table.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        In the unit of the table; seconds since `origin` where it has dates.
-    values : dict of observable to array, shape (n,)
-        NaN where a value is missing.
-    noise : dict of observable to array, shape (n,)
-        Known standard deviations; NaN where they are missing. Only of columns that were mapped by ``std(T1)``.
-    time_name : str
-        The column of the times.
-    origin : datetime or None
-        The date that is time zero: that of the first record.
-    unused : tuple of str
-        Columns that were not read.
-    notes : tuple of str
-        What was found out about the table, in words.
-    labels : array of str, shape (n,), optional
-        The record that each line belongs to, where a column says so.
+    times: In the unit of the table; seconds since `origin` where it has dates; (n,).
+    values: NaN where a value is missing; (n,).
+    noise: Known standard deviations; NaN where they are missing. Only of columns that were mapped by ``std(T1)``;
+        (n,).
+    time_name: The column of the times.
+    origin: The date that is time zero: that of the first record.
+    unused: Columns that were not read.
+    notes: What was found out about the table, in words.
+    labels: The record that each line belongs to, where a column says so; (n,).
     """
 
     times: Array
@@ -312,10 +262,7 @@ class TableData:
 def parse_time_array(t: Any) -> Timestamps | Durations | None:
     """Return times that are dates or lengths of time; None where they are something else, such as numbers.
 
-    Parameters
-    ----------
-    t : array-like, shape (n,) or (n, 1)
-        Dates of any library, texts that are dates, or differences of dates.
+    Shapes: t (n,).
 
     Examples
     --------
@@ -378,9 +325,7 @@ def _times_from_strings(texts: Sequence[Any]) -> Timestamps | None:
 def table_from_columns(columns: Mapping[Any, Any]) -> ArrayTable:
     """Return a table from columns by name: what a dict or a structured array holds.
 
-    Parameters
-    ----------
-    columns : dict of str to array-like, shape (n,)
+    Shapes: columns (n,).
     """
     found: dict[str, NDArray[Any]] = {}
     for name, values in columns.items():
@@ -420,11 +365,7 @@ def _column_to_array(values: list[Any]) -> NDArray[Any]:
 class UniformlySampledTable:
     """A table without a time, whose records are a step of time apart from each other; it comes whole.
 
-    Parameters
-    ----------
-    table : TableSource
-    step : float
-        The time between two records; the first is at zero.
+    step: The time between two records; the first is at zero.
     """
 
     table: TableSource
@@ -464,15 +405,7 @@ class UniformlySampledTable:
         return found
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
-        """Yield the table as one, or its first block.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that are read, the time first.
-        as_one_block : bool
-            Whether all records are wanted.
-        """
+        """Yield the table as one, or its first block."""
         others = [name for name in names if name != self.time]
         block = next(self.table.blocks(others, as_one_block=as_one_block), None)
         if block is not None:
@@ -498,17 +431,7 @@ _DEFAULT_FORMAT_NOTE = "separator ',', decimal point"
 
 
 def open_table(path: str | Path, header: bool | None = None, *, single_column: bool = False) -> TableSource:
-    """Return a file as a table: text in any dialect, also with gzip, or Parquet.
-
-    Parameters
-    ----------
-    path : str or Path
-        What is no plain file, such as a pipe, is read into memory at once.
-    header : bool, optional
-        Whether a text file starts with the names of its columns; found out by default.
-    single_column : bool
-        Whether one column is enough, as there need be no time.
-    """
+    """Return a file as a table: text in any dialect, also with gzip, or Parquet."""
     place = Path(path)
     with as_data_errors():
         content = None if place.is_file() else read_pipe(place)
@@ -533,13 +456,7 @@ def open_table(path: str | Path, header: bool | None = None, *, single_column: b
 
 
 def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, datetime | None]:
-    """Return the plan with the form of its dates, and the first date; None where times are numbers.
-
-    Parameters
-    ----------
-    table : TableSource
-    schema : Plan
-    """
+    """Return the plan with the form of its dates, and the first date; None where times are numbers."""
     name = schema.columns.time
     if table.is_numeric(name):
         return schema, None
@@ -572,11 +489,6 @@ def detect_decimal_mark(table: TableSource, schema: TableSchema) -> TableSchema:
     """Return the plan with the decimal mark of a text file, as its first block tells it.
 
     Numbers can be parsed at once then, and a line that has another mark can be named.
-
-    Parameters
-    ----------
-    table : TableSource
-    schema : Plan
     """
     first = next(table.blocks(schema.columns.used), None) if schema.separator else None
     return (
@@ -585,14 +497,7 @@ def detect_decimal_mark(table: TableSource, schema: TableSchema) -> TableSchema:
 
 
 def read_block(block: TableBlock, schema: TableSchema) -> ParsedBlock:
-    """Return the records of a block as arrays.
-
-    Parameters
-    ----------
-    block : Block
-    schema : Plan
-        Of the table the block belongs to.
-    """
+    """Return the records of a block as arrays."""
     columns, numerals = schema.columns, NumberFormat()
     content, places = block.read(schema.float_columns)
     numbers: dict[str, Array] = {}
@@ -660,19 +565,6 @@ def read_table(
     Separator, decimal mark, header and encoding are found out, and told in `TableData.notes`. Lines that start with # or
     % are comments. Empty cells, NA, N/A, NaN, null, None, - and ? are missing values.
 
-    Parameters
-    ----------
-    path : str or Path
-    channels : sequence of str
-        The channels of the system; each takes the column of its name. Case and a unit in brackets may differ.
-    mapping : dict of observable to column, optional
-        For columns with other names: a name, or a number counted from one. ``t`` is the time, ``f1'`` the derivative
-        of f1, ``std(f1)`` the known standard deviation of its noise.
-    time : str, optional
-        The column of the time; by default the one called t, time, timestamp, date or the like.
-    header : bool, optional
-        Whether a text file starts with the names of its columns; found out by default.
-
     Examples
     --------
     >>> import tempfile
@@ -702,16 +594,7 @@ def read_table(
 
 
 def read_all(source: TableSource, schema: TableSchema, channels: Sequence[str]) -> TableData:
-    """Return all records of a table, in memory.
-
-    Parameters
-    ----------
-    source : TableSource
-    schema : Plan
-        With the form of its dates, and their origin.
-    channels : sequence of str
-        Those that have no column are named in the notes.
-    """
+    """Return all records of a table, in memory."""
     block = next(source.blocks(schema.columns.used, as_one_block=True), None)
     if block is None:
         raise _no_rows_error(source)
@@ -726,12 +609,7 @@ def read_all(source: TableSource, schema: TableSchema, channels: Sequence[str]) 
 
 
 def describe_times(schema: TableSchema) -> list[str]:
-    """Return from when and in which unit times are counted, and what was converted.
-
-    Parameters
-    ----------
-    schema : Plan
-    """
+    """Return from when and in which unit times are counted, and what was converted."""
     if schema.origin is None:
         return list(schema.notes)
     seconds = "seconds" if "t" not in schema.conversions else "counted"
@@ -739,14 +617,7 @@ def describe_times(schema: TableSchema) -> list[str]:
 
 
 def describe_file(source: TableSource, number_format: NumberFormat) -> list[str]:
-    """Return how a file is written, once all of it was read; raise where that leaves a doubt.
-
-    Parameters
-    ----------
-    source : TableSource
-    number_format : Numerals
-        Of all blocks together.
-    """
+    """Return how a file is written, once all of it was read; raise where that leaves a doubt."""
     remarks = number_format.describe(source.separator)
     if not source.separator:
         return [*source.notes, *remarks[1:]]
@@ -757,18 +628,7 @@ def describe_file(source: TableSource, number_format: NumberFormat) -> list[str]
 def describe_columns(
     names: Sequence[str], columns: ColumnMapping, channels: Sequence[str], empty: set[str]
 ) -> list[str]:
-    """Return what there is to say about columns with other names, without values, and channels without a column.
-
-    Parameters
-    ----------
-    names : sequence of str
-        All columns of the table.
-    columns : Columns
-        Those that are read.
-    channels : sequence of str
-    empty : set of str
-        Observables whose column has no values.
-    """
+    """Return what there is to say about columns with other names, without values, and channels without a column."""
     notes = [f"{name} is in column {column}" for name, column in columns.values.items() if name != column]
     notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
     unused = [name for name in names if name not in columns.used]

@@ -34,12 +34,8 @@ def prefix_errors(where: str) -> Iterator[None]:
 class RowLocations:
     """The places of records in a table.
 
-    Parameters
-    ----------
-    kind : {"line", "row"}
-        Lines of a text file; rows of other tables.
-    numbers : array of int, shape (n,)
-        Counted from one.
+    kind: Lines of a text file; rows of other tables.
+    numbers: Counted from one; (n,).
     """
 
     kind: str
@@ -70,12 +66,8 @@ _NEWLINE, _VERTICAL_TAB = 10, 11
 class StringColumn:
     r"""A column of texts; an empty one is missing.
 
-    Parameters
-    ----------
-    data : array of bytes
-        UTF-8, and one byte more than the last text needs.
-    starts, stops : arrays of int, shape (n,)
-        Where each text begins and ends. They are in order, with a byte between two of them at least.
+    data: UTF-8, and one byte more than the last text needs.
+    starts, stops: Where each text begins and ends. They are in order, with a byte between two of them at least; (n,).
 
     Examples
     --------
@@ -226,13 +218,6 @@ def parse_decimals(lines: NDArray[np.uint8], ends: Integers | None = None) -> tu
     r"""Return the numbers on lines, with a decimal point each, and whether there is one; NaN where there is none.
 
     Each is the float next to the decimal number, as Python reads it.
-
-    Parameters
-    ----------
-    lines : array of bytes
-        Every line ends with a line feed.
-    ends : array of int, optional
-        Where the line feeds are, for those who know.
 
     Examples
     --------

@@ -67,16 +67,6 @@ _PIPE_TIMEOUT_SECONDS = 1.0
 def read_lines(open_file: FileOpener, size: int, notes: list[str] | None = None) -> Iterator[bytes]:
     r"""Yield a text file in pieces that end where a line ends: unpacked, as UTF-8, with plain line ends.
 
-    Parameters
-    ----------
-    open_file : callable
-        Opens the file; gzip is unpacked on the way.
-    size : int
-        About how many bytes are read at once, and fewer at first, for a cheap look at the start of a file. A piece
-        has at least one line, however long that is.
-    notes : list of str, optional
-        Gets what there is to say about the encoding, while pieces are read.
-
     Examples
     --------
     >>> from io import BytesIO
@@ -104,13 +94,7 @@ def read_lines(open_file: FileOpener, size: int, notes: list[str] | None = None)
 
 
 def read_pipe(place: Path) -> bytes:
-    """Return what a pipe delivers; devices, and pipes that nobody writes to, are refused.
-
-    Parameters
-    ----------
-    place : Path
-        Of something that is no plain file.
-    """
+    """Return what a pipe delivers; devices, and pipes that nobody writes to, are refused."""
     kind = place.stat().st_mode
     if stat.S_ISDIR(kind):
         raise IsADirectoryError
@@ -196,16 +180,10 @@ _CONTROL_PATTERN = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 class TextDialect:
     """How a text file writes its table.
 
-    Parameters
-    ----------
-    names : tuple of str
-        The columns in order; whether they differ is not checked here.
-    separator : str
-        What separates cells; a blank stands for white space of any length.
-    header_lines : int
-        How many lines stand before the first record.
-    notes : tuple of str
-        What was found out.
+    names: The columns in order; whether they differ is not checked here.
+    separator: What separates cells; a blank stands for white space of any length.
+    header_lines: How many lines stand before the first record.
+    notes: What was found out.
     """
 
     names: tuple[str, ...]
@@ -216,15 +194,6 @@ class TextDialect:
 
 def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bool = False) -> TextDialect | None:
     r"""Return the dialect of a file; None where its first lines are empty or comments, all of them.
-
-    Parameters
-    ----------
-    head : bytes
-        The first lines of the file, whole, as UTF-8 with plain line ends.
-    header : bool, optional
-        Whether the first line that is no comment holds the names; found out by default.
-    single_column : bool
-        Whether one column is enough.
 
     Examples
     --------
@@ -316,16 +285,7 @@ def separator_name(separator: str) -> str:
 
 
 def describe_wrong_width(number: int, got: int, width: int, separator: str) -> str:
-    """Return what is wrong with a line that has too many cells, or too few.
-
-    Parameters
-    ----------
-    number : int
-        Of the line.
-    got, width : int
-        How many cells it has, and how many were expected.
-    separator : str
-    """
+    """Return what is wrong with a line that has too many cells, or too few."""
     decimal = separator == "," and got > width > 1
     remedy = "a decimal comma needs another separator, such as ;" if decimal else "put # before lines that are not data"
     return (
@@ -335,16 +295,7 @@ def describe_wrong_width(number: int, got: int, width: int, separator: str) -> s
 
 
 def iterate_data_lines(text: str, lines_before: int = 0, separator: str = " ") -> Iterator[tuple[int, str]]:
-    """Yield the lines that are neither empty nor comments, with their numbers; so many lines stand before the text.
-
-    Parameters
-    ----------
-    text : str
-    lines_before : int
-        How many lines of the file stand before the text.
-    separator : str
-        What separates the cells: inside of a quoted cell nothing is a comment. White space knows no such cells.
-    """
+    """Yield the lines that are neither empty nor comments, with their numbers; so many lines stand before the text."""
     is_open = False
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         stripped = line.lstrip()
@@ -372,18 +323,7 @@ def _ends_in_quotes(line: str, separator: str, is_open: bool) -> bool:
 def split_cells(
     lines: Iterable[tuple[int, str]], separator: str, *, strict: bool, at_open_end: Callable[[], None] | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each record, with the number of its last line; quoted cells may hold separators.
-
-    Parameters
-    ----------
-    lines : iterable of (int, str)
-        Lines with their numbers.
-    separator : str
-    strict : bool
-        Whether quotes that make no sense are an error.
-    at_open_end : callable, optional
-        Called where the last line ends inside a quoted cell: that record is left out. An error otherwise.
-    """
+    """Yield the cells of each record, with the number of its last line; quoted cells may hold separators."""
     if separator == " ":
         for number, line in lines:
             quoted = '"' in line and csv.reader([line.replace("\t", " ").strip()], delimiter=" ", skipinitialspace=True)
@@ -481,13 +421,8 @@ _Item = TypeVar("_Item")
 class TextFile:
     """A text file whose dialect is known.
 
-    Parameters
-    ----------
-    open_file : callable
-        Opens the file, from its start each time.
-    dialect : Dialect
-    encoding : tuple of str
-        What there is to say about its encoding.
+    open_file: Opens the file, from its start each time.
+    encoding: What there is to say about its encoding.
     """
 
     open_file: FileOpener
@@ -496,17 +431,7 @@ class TextFile:
 
     @classmethod
     def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
-        """Find out the dialect of a file from its first lines.
-
-        Parameters
-        ----------
-        open_file : callable
-            Opens the file, from its start each time.
-        header : bool, optional
-            Whether the first line that is no comment holds the names; found out by default.
-        single_column : bool
-            Whether one column is enough.
-        """
+        """Find out the dialect of a file from its first lines."""
         notes: list[str] = []
         head = b""
         for piece in read_lines(open_file, SAMPLE_BYTES, notes):
@@ -556,15 +481,7 @@ class TextFile:
         return found
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TextBlock]:
-        """Yield the file in blocks of whole records, without the lines of the header.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that are read, the time first.
-        as_one_block : bool
-            Whether the file is one block.
-        """
+        """Yield the file in blocks of whole records, without the lines of the header."""
         chosen = tuple(dict.fromkeys(self.names.index(name) for name in names))
         pieces: Iterable[bytes] = read_lines(self.open_file, BLOCK_BYTES)
         if as_one_block:
@@ -589,17 +506,10 @@ class TextFile:
 class TextBlock:
     """Whole records of a text file.
 
-    Parameters
-    ----------
-    data : bytes
-        Lines, the last of which may belong to a record that goes on in the next block.
-    lines_before : int
-        How many lines of the file stand before these.
-    dialect : Dialect
-    column_indices : tuple of int
-        The columns that are read, counted from zero, the time first.
-    is_last : bool
-        Whether the file ends here.
+    data: Lines, the last of which may belong to a record that goes on in the next block.
+    lines_before: How many lines of the file stand before these.
+    column_indices: The columns that are read, counted from zero, the time first.
+    is_last: Whether the file ends here.
     """
 
     data: bytes
@@ -609,13 +519,7 @@ class TextBlock:
     is_last: bool = True
 
     def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return the chosen columns as `StringColumn`, and where the records stand.
-
-        Parameters
-        ----------
-        float_columns : collection of str
-            Columns that hold numbers with a decimal point, as far as is known: they come as floats where all do.
-        """
+        """Return the chosen columns as `StringColumn`, and where the records stand."""
         if (plain := _find_cell_bounds(self)) is None:
             columns, lines = self._parsed_records[:2]
         else:

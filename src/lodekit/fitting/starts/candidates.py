@@ -56,12 +56,8 @@ _MAX_GUESS_LOG_DISTANCE = 5.0
 class ParameterGuess:
     """Values to start from.
 
-    Parameters
-    ----------
-    family : str
-        The way they were made: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
-    theta : array, shape (p,)
-        Values of the parameters, NaN where there are none.
+    family: The way they were made: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
+    theta: Values of the parameters, NaN where there are none; (p,).
     """
 
     family: str
@@ -78,17 +74,6 @@ def collect_guesses(
     """Return guesses of the parameters; what the user says comes before what the data suggest.
 
     Blind ones are always among them, unless the user has given all: every other way has data that mislead it.
-
-    Parameters
-    ----------
-    system : System
-    objective : Objective
-    records : sequence of sequences of Series
-        Measurements of each record, or averages of them, from which values are guessed.
-    generator : numpy.random.Generator
-        For all that is tried at random.
-    inputs : sequence of dict of str to InputSignal, optional
-        Channels that are known for all times, in each record.
     """
     layout = objective.layout
     given = [system.parameters[name].start for name in layout.names]
@@ -172,16 +157,10 @@ _START_DISTANCE = 0.7
 class StartPoint:
     """A point to start from.
 
-    Parameters
-    ----------
-    value : float
-        The log evidence there.
-    x : array, shape (n,)
-        A vector of the layout.
-    family : str
-        The way in which its parameters were guessed.
-    is_trusted : bool
-        Whether the data themselves suggest all of its parameters.
+    value: The log evidence there.
+    x: A vector of the layout; (n,).
+    family: The way in which its parameters were guessed.
+    is_trusted: Whether the data themselves suggest all of its parameters.
     """
 
     value: float
@@ -201,20 +180,6 @@ def build_start_points(
     """Return the most promising starts, best first; but the second is the best of another family than the first.
 
     All guesses are compared at few hyperparameters; the best ones, and the best of another family, at many.
-
-    Parameters
-    ----------
-    objective : Objective
-    guesses : sequence of Guess
-        Start values of the parameters. Gaps are filled with values around the size to expect, over two decades.
-    series : sequence of Series
-        Measurements, or averages of them: they show how fast things change.
-    max_starts : int
-        How many starts are wanted.
-    generator : numpy.random.Generator
-        For parameters without a guess.
-    noise_estimate : array, optional
-        What neighbouring measurements suggest for each level, in the user's units.
     """
     engine, layout = objective.engine, objective.layout
     units, learned = engine.prior.noise.level_scales, layout.n_noise_levels
@@ -308,10 +273,6 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
     Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
     before a sixth of its period.
 
-    Parameters
-    ----------
-    series : sequence of Series
-
     Examples
     --------
     >>> t = np.linspace(0.0, 10.0, 200)
@@ -350,13 +311,7 @@ def _has_white_autocorrelation(values: Array) -> bool:
 def explain_infeasible_start(objective: Objective, guess_theta: Array, generator: np.random.Generator) -> str:
     """Return why a guess gives no finite log evidence, as a sentence; empty where nothing is known.
 
-    Parameters
-    ----------
-    objective : Objective
-    guess_theta : array, shape (p,)
-        Values of the parameters, NaN where there are none.
-    generator : numpy.random.Generator
-        For parameters without a guess.
+    Shapes: guess_theta (p,).
     """
     engine, layout = objective.engine, objective.layout
     theta, _ = next(_complete_guesses(layout, [ParameterGuess("blind", guess_theta)], generator))
@@ -386,16 +341,10 @@ def _complete_guesses(
 class VarianceTargets:
     """The sizes of the data, and of what the prior is made of, at some values of the parameters.
 
-    Parameters
-    ----------
-    theta : array, shape (p,)
-        Values of all parameters.
-    coefficients : Coefficients
-        Of the measured observables on free functions and modes, in scaled units.
-    data_mean_squares : array, shape (o,)
-        The mean square of the data of each observable, scaled.
-    mode_mean_squares : array, shape (r,)
-        The mean square of each basis function of the modes, scaled, over all observables.
+    theta: Values of all parameters; (p,).
+    coefficients: Of the measured observables on free functions and modes, in scaled units.
+    data_mean_squares: The mean square of the data of each observable, scaled; (o,).
+    mode_mean_squares: The mean square of each basis function of the modes, scaled, over all observables; (r,).
     """
 
     theta: Array
@@ -407,11 +356,7 @@ class VarianceTargets:
     def evaluate_at(cls, engine: Engine, theta: Array) -> VarianceTargets:
         """Return the sizes at some values of the parameters.
 
-        Parameters
-        ----------
-        engine : Engine
-        theta : array, shape (p,)
-            Values of all parameters.
+        Shapes: theta (p,).
         """
         coefficients = engine.prior.observables.evaluate(theta)
         return cls(theta, coefficients, *engine.mean_squares(coefficients))
@@ -430,19 +375,6 @@ def match_variances(
 
     A free function moves some observables more than others: it is given the deviation that suits them on average, or,
     generously, the one that the least moved asks for; where these are about the same, the latter is no new start.
-
-    Parameters
-    ----------
-    engine : Engine
-    layout : Layout
-    targets : Sizes
-        At the values of the parameters.
-    lengthscale : float
-        Of all processes, in scaled time.
-    noise : array
-        Levels, in the user's units.
-    match_largest : bool
-        Whether deviations suit the observable that is moved least.
     """
     prior, free, target = engine.prior, targets.coefficients.free, targets.data_mean_squares
     lengthscales = np.full(layout.n_processes, lengthscale)
@@ -486,19 +418,7 @@ def initialize_disturbances(
     share: float = _DISTURBANCE_SHARE,
     lengthscale: float = _DISTURBANCE_LENGTHSCALE,
 ) -> Hyperparameters:
-    """Return hyperparameters with disturbances that move observables by about a share of their data.
-
-    Parameters
-    ----------
-    engine : Engine
-    layout : Layout
-    hyper : Hyperparameters
-        Whatever it says of disturbances is forgotten.
-    share : float
-        Of the data.
-    lengthscale : float
-        The lengthscale of all that have one, in scaled time.
-    """
+    """Return hyperparameters with disturbances that move observables by about a share of their data."""
     coefficients = engine.prior.observables.evaluate(hyper.theta)
     target, _ = engine.mean_squares(coefficients)
     deviations = share * _match_disturbance_std(engine, coefficients, hyper.theta, target, lengthscale)
@@ -522,14 +442,7 @@ def _match_disturbance_std(
 
 
 def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparameters) -> Hyperparameters:
-    """Return hyperparameters in which modes may make a share of the data at least, where their deviations are learned.
-
-    Parameters
-    ----------
-    engine : Engine
-    layout : Layout
-    hyper : Hyperparameters
-    """
+    """Return hyperparameters in which modes may make a share of the data at least, where their deviations are learned."""
     groups = engine.prior.groups
     if not groups:
         return hyper

@@ -42,17 +42,6 @@ def fit_gradient_matching(
     """Return parameter values, best first, at which smoothed data come close to satisfying the equations.
 
     Parameters that do not occur stay NaN.
-
-    Parameters
-    ----------
-    equations : sequence of ImpliedEquations
-        Between what was measured in each record.
-    layout : Layout
-        Which parameters are learned, and over which range.
-    count : int
-        How many different values are returned at most, each of shape (p,).
-    generator : numpy.random.Generator
-        For the points that the least-squares searches start from.
     """
     involved = sorted({number for each in equations for number in each.parameter_indices})
     smooth = [_GradientMatching.from_equations(each) for each in equations]
@@ -99,13 +88,8 @@ def _centred_coordinate(layout: ParameterLayout, number: int, value: float) -> f
 class _GradientMatching:
     """Equations with smoothed data put in: a small nonlinear least-squares problem in the parameters.
 
-    Parameters
-    ----------
-    equations : ImpliedEquations
-    times : array, shape (n,)
-        Times at which the equations should hold, in the user's units.
-    derivatives : array, shape (terms, n)
-        The smoothed derivative that each term multiplies.
+    times: Times at which the equations should hold, in the user's units; (n,).
+    derivatives: The smoothed derivative that each term multiplies; (terms, n).
     """
 
     equations: InputOutputEquations
@@ -162,11 +146,7 @@ def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[i
 def _regress_on_grid(lag: Array, values: Array) -> tuple[Array, Array]:
     """Return the lengthscale of best evidence of each column of values, (s,), and its weights, (n, s); zero for none.
 
-    Parameters
-    ----------
-    lag : array, shape (n, n)
-        Differences of times, in spans.
-    values : array, shape (n, s)
+    Shapes: lag (n, n), values (n, s).
     """
     count = len(values)
     best, lengths, weights = np.full(values.shape[1], np.inf), np.ones(values.shape[1]), np.zeros(values.shape)

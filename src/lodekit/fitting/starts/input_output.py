@@ -33,27 +33,18 @@ _MIN_SERIES_ROWS = 5
 class InputOutputEquations:
     """Equations between measured observables: sums of terms ``coefficient(parameters) * derivative of an observable``.
 
-    Parameters
-    ----------
-    n_equations : int
-        How many equations there are.
-    series : list of Series
-        The measurements that occur.
-    coefficients : ScalarTable
-        One for each term.
-    term_equation, term_series, term_order : int arrays, shape (terms,)
-        The equation each term belongs to, which series it takes, and the order of the derivative.
-    forcing : SignalTable
-        The known right-hand sides.
-    parameter_indices : list of int
-        The learned parameters that occur.
-    window : (float, float)
-        The time over which all of the series were measured.
-    holds : list of str
-        What each series does between its samples, where it is a known input: ``"hold"`` or ``"linear"``; empty where it
-        was measured.
-    delay_index : list of int
-        Which of the delayed channels of the system each series is; -1 where it is none. They are not delayed yet.
+    n_equations: How many equations there are.
+    series: The measurements that occur.
+    coefficients: One for each term.
+    term_equation, term_series, term_order: The equation each term belongs to, which series it takes, and the order of
+        the derivative; (terms,).
+    forcing: The known right-hand sides.
+    parameter_indices: The learned parameters that occur.
+    window: The time over which all of the series were measured.
+    holds: What each series does between its samples, where it is a known input: ``"hold"`` or ``"linear"``; empty
+        where it was measured.
+    delay_index: Which of the delayed channels of the system each series is; -1 where it is none. They are not delayed
+        yet.
     """
 
     n_equations: int
@@ -69,13 +60,7 @@ class InputOutputEquations:
     delay_index: list[int]
 
     def with_delays(self, delays: Array) -> InputOutputEquations:
-        """Return the equations with delayed inputs so much later.
-
-        Parameters
-        ----------
-        delays : array
-            One for each delayed channel of the system.
-        """
+        """Return the equations with delayed inputs so much later."""
         series = [
             item if lag < 0 else TimeSeries(item.observable, item.times + delays[lag], item.values, item.std)
             for item, lag in zip(self.series, self.delay_index, strict=True)
@@ -98,18 +83,7 @@ def derive_input_output_equations(
     layout: ParameterLayout,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> list[InputOutputEquations]:
-    """Return the equations between what was measured in each record; none for a record that has none.
-
-    Parameters
-    ----------
-    system : System
-    records : sequence of sequences of Series
-        Measurements of each record, or averages of them, in the user's units.
-    layout : Layout
-        Which parameters are learned.
-    inputs : sequence of dict of str to InputSignal, optional
-        Channels that are known for all times, in each record.
-    """
+    """Return the equations between what was measured in each record; none for a record that has none."""
     # Algebra is dear, and most records measure the same.
     made: dict[tuple[str, ...], InputOutputEquations | None] = {}
     found = []
@@ -220,13 +194,7 @@ def _free_parameters_occurring(
 
 
 def parameters_occurring(ring: ScalarRing, elements: Sequence[Element]) -> set[int]:
-    """Return the numbers of the parameters that occur in some elements of a ring.
-
-    Parameters
-    ----------
-    ring : ScalarRing
-    elements : sequence of elements
-    """
+    """Return the numbers of the parameters that occur in some elements of a ring."""
     offset = len(ring.constants)
     return {
         k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e

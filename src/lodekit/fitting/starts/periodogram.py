@@ -33,17 +33,6 @@ def fit_oscillations(
     """Return values of the parameters at which the system oscillates as the data do, each of shape (p,), best first.
 
     The list is empty where a free function drives the system, or no root depends on a parameter.
-
-    Parameters
-    ----------
-    prior : Prior
-        Compiled; its roots are those of the system.
-    series : list of Series
-        Measurements, in the user's units.
-    layout : Layout
-        Which parameters are learned, and on which scale.
-    generator : numpy.random.Generator
-        For the points that searches for roots start from.
     """
     factors, compiled = parametric_pole_factors(prior), prior.observables.compiled.factors
     degree = sum(compiled[k].coefficients.stop - compiled[k].coefficients.start - 1 for k in factors)
@@ -65,12 +54,6 @@ def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
     """Return exponents of the strongest decaying oscillations in a series, with imaginary parts above zero.
 
     Each is the one that, fitted alone, takes most away from what those before it have left.
-
-    Parameters
-    ----------
-    item : Series
-    count : int
-        How many.
 
     Examples
     --------
@@ -119,12 +102,7 @@ def _strongest_exponent(scaled_times: Array, values: Array, exponents: NDArray[n
 
 
 def parametric_pole_factors(prior: Prior) -> list[int]:
-    """Return the factors whose roots depend on parameters; none where a free function drives the system.
-
-    Parameters
-    ----------
-    prior : Prior
-    """
+    """Return the factors whose roots depend on parameters; none where a free function drives the system."""
     return [] if prior.kernels else sorted({group.factor for group in prior.groups if group.root is None})
 
 
@@ -138,19 +116,7 @@ def parameters_from_poles(
 ) -> Array | None:
     """Return parameters at which exponents, in scaled time, come closest to roots; None where nothing is finite.
 
-    Parameters
-    ----------
-    prior : Prior
-    factors : list of int
-        Of which they should be roots.
-    layout : Layout
-        Which parameters are learned, and on which scale.
-    poles : array, shape (r,)
-        The exponents.
-    generator : numpy.random.Generator
-        For the points that searches start from.
-    initial_theta : array, shape (p,), optional
-        Values from which the first one does.
+    Shapes: poles (r,), initial_theta (p,).
     """
 
     def mismatch(x: Array) -> Array:

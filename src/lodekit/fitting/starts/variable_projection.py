@@ -41,10 +41,7 @@ _LM_MAX_LOG_DISTANCE = 8.0
 class StepCoordinates:
     """Coordinates in which steps are taken: logarithms of what is positive, multiples of the size of what may be any.
 
-    Parameters
-    ----------
-    layout : Layout
-        Of what is learned.
+    layout: Of what is learned.
     """
 
     layout: ParameterLayout
@@ -84,21 +81,13 @@ class StepCoordinates:
 class ProjectedFit:
     """A simulation at some values of the parameters, with the best amplitudes of modes.
 
-    Parameters
-    ----------
-    z : array
-        Coordinates of the parameters.
-    deviance : float
-        What is minimised: about minus the log likelihood.
-    residuals : array, shape (m,)
-        What is left of the data, scaled.
-    noise_std : array, shape (o,)
-        The noise of each observable, scaled.
-    mode_amplitudes : array, shape (k, r)
-        Of the modes, in each record.
-    jacobian : array, shape (m, parameters), or (m, 0)
-        Derivatives of what is left, with amplitudes that follow, in the coordinates, in units of the noise; without
-        columns where they were not wanted.
+    z: Coordinates of the parameters.
+    deviance: What is minimised: about minus the log likelihood.
+    residuals: What is left of the data, scaled; (m,).
+    noise_std: The noise of each observable, scaled; (o,).
+    mode_amplitudes: Of the modes, in each record; (k, r).
+    jacobian: Derivatives of what is left, with amplitudes that follow, in the coordinates, in units of the noise;
+        without columns where they were not wanted; (m, parameters).
     """
 
     z: Array
@@ -113,18 +102,11 @@ class ProjectedFit:
 class RecordProjection:
     """Measurements of one record.
 
-    Parameters
-    ----------
-    prior : Prior
-        Of the measured observables, with the inputs and the start of this record; it has no free functions.
-    times : array, shape (n,)
-        All different times, ascending.
-    time_index : list of int arrays
-        For each observable, which times it was measured at.
-    values : array, shape (m,)
-        Measurements, scaled, observable after observable.
-    known_std : array, shape (m,)
-        Standard deviations that are known, scaled; NaN elsewhere.
+    prior: Of the measured observables, with the inputs and the start of this record; it has no free functions.
+    times: All different times, ascending; (n,).
+    time_index: For each observable, which times it was measured at.
+    values: Measurements, scaled, observable after observable; (m,).
+    known_std: Standard deviations that are known, scaled; NaN elsewhere; (m,).
     """
 
     prior: Prior
@@ -135,15 +117,7 @@ class RecordProjection:
 
     @classmethod
     def from_series(cls, prior: Prior, series: Sequence[TimeSeries], stride: int) -> RecordProjection:
-        """Return measurements of which every so many-th row is kept.
-
-        Parameters
-        ----------
-        prior : Prior
-        series : sequence of Series
-            One for each observable of the prior.
-        stride : int
-        """
+        """Return measurements of which every so many-th row is kept."""
         kept = union_times(series)[::stride]
         some = [item.select(np.flatnonzero(np.isin(item.times, kept))) for item in series]
         scales = prior.units.scales
@@ -172,16 +146,7 @@ class RecordProjection:
     ) -> tuple[Array, Array, Array] | None:
         """Return what the best modes leave of the data, (m,), their amplitudes, (r,), and derivatives, (m, parameters).
 
-        Parameters
-        ----------
-        values : Coefficients
-            Of the observables at values of the parameters.
-        weights : array, shape (m,)
-            By which measurements are weighed; so are the derivatives.
-        free_parameters : sequence of int
-            Parameters in which derivatives are wanted.
-        with_jacobian : bool
-            Whether they are; there are no columns otherwise.
+        Shapes: weights (m,).
         """
         observables = self.prior.observables
         means, d_means = observables.means(values, self.times, with_jacobian=with_jacobian)
@@ -215,11 +180,7 @@ def union_times(series: Sequence[TimeSeries]) -> Array:
 class VariableProjection:
     """Measurements of one record, or of several, and what is simulated beside them.
 
-    Parameters
-    ----------
-    coordinates : Chart
-    records : tuple of Run
-        One for each record.
+    records: One for each record.
     """
 
     coordinates: StepCoordinates
@@ -229,17 +190,7 @@ class VariableProjection:
     def from_records(
         cls, priors: Sequence[Prior], layout: ParameterLayout, records: Sequence[Sequence[TimeSeries]], max_rows: int
     ) -> VariableProjection:
-        """Return measurements with their simulation, thinned to so many rows at most.
-
-        Parameters
-        ----------
-        priors : sequence of Prior
-            Of each record.
-        layout : Layout
-        records : sequence of sequences of Series
-            Of each record, one for each observable of the prior.
-        max_rows : int
-        """
+        """Return measurements with their simulation, thinned to so many rows at most."""
         stride = -(-sum(len(union_times(series)) for series in records) // max_rows)
         pairs = zip(priors, records, strict=True)
         return cls(
@@ -280,13 +231,7 @@ class VariableProjection:
     def evaluate(self, z: Array, noise_std: Array | None = None, *, with_jacobian: bool) -> ProjectedFit | None:
         """Return the simulation at some coordinates; None where something is not finite.
 
-        Parameters
-        ----------
-        z : array
-        noise_std : array, shape (o,), optional
-            Of noise, scaled, by which observables are weighed against each other.
-        with_jacobian : bool
-            Whether derivatives are wanted.
+        Shapes: noise_std (o,).
         """
         theta, learned = self.coordinates.to_parameters(z), self.coordinates.layout.free_parameters
         noise_std = np.full(self.observables.count, _INITIAL_NOISE_FRACTION) if noise_std is None else noise_std
@@ -338,19 +283,7 @@ class VariableProjection:
     def levenberg_marquardt(
         self, z: Array, max_steps: int, tolerance: float, target_deviance: float = -np.inf
     ) -> ProjectedFit | None:
-        """Return where Levenberg's steps lead; None where nothing is finite at the start.
-
-        Parameters
-        ----------
-        z : array
-            Coordinates to start from.
-        max_steps : int
-            How many at most.
-        tolerance : float
-            What a step has to gain at least.
-        target_deviance : float
-            A merit that ends the search.
-        """
+        """Return where Levenberg's steps lead; None where nothing is finite at the start."""
         here, damping = self.evaluate(z, with_jacobian=True), _LM_DAMPING
         if here is None:
             return None

@@ -71,20 +71,7 @@ def fit_weak_form(
 ) -> list[Array]:
     """Return values of the parameters, each of shape (p,), NaN where they do not occur, best first.
 
-    Parameters
-    ----------
-    equations : sequence of ImpliedEquations
-        Between what was measured in each record.
-    layout : Layout
-        Which parameters are learned, and on which scale.
-    generator : numpy.random.Generator
-        For the points that least-squares searches start from.
-    half_widths : sequence of float
-        Half widths of windows, as shares of the record.
-    initial_theta : array, shape (p,), optional
-        Values that the search starts from, where some are known; several are guessed otherwise.
-    quadrature_caches : sequence of dict, optional
-        Those of each record that were made before, and can be used again; they grow.
+    Shapes: initial_theta (p,).
     """
     involved = sorted({number for each in equations for number in each.parameter_indices})
     tried = [] if initial_theta is None else [initial_theta]
@@ -121,14 +108,9 @@ def fit_weak_form(
 class _WeakFormFit:
     """What least squares have found for one width of windows.
 
-    Parameters
-    ----------
-    x : array, shape (parameters,)
-        On the scale of the search.
-    cost : float
-        The mean square of residuals relative to their noise; about one or less where all is well.
-    max_std_error : float
-        The largest formal error of a parameter, on the same scale.
+    x: On the scale of the search; (parameters,).
+    cost: The mean square of residuals relative to their noise; about one or less where all is well.
+    max_std_error: The largest formal error of a parameter, on the same scale.
     """
 
     x: Array
@@ -189,15 +171,10 @@ def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout,
 class _WeakForm:
     """The integrals of all terms over windows of one width.
 
-    Parameters
-    ----------
-    equations : ImpliedEquations
-    integrals : array, shape (windows, terms)
-        The integral of each term, without its coefficient.
-    integral_covariance : array, shape (windows, terms, terms)
-        The covariance that noise gives to these, within an equation.
-    forcing_times, forcing_weights : arrays, shapes (n,) and (windows, n)
-        Times, and what values there contribute to integrals over the windows.
+    integrals: The integral of each term, without its coefficient; (windows, terms).
+    integral_covariance: The covariance that noise gives to these, within an equation; (windows, terms, terms).
+    forcing_times, forcing_weights: Times, and what values there contribute to integrals over the windows; (n,) and
+        (windows, n).
     """
 
     equations: InputOutputEquations
@@ -214,17 +191,7 @@ class _WeakForm:
         half_width: float,
         quadrature_cache: QuadratureCache,
     ) -> _WeakForm | None:
-        """Return the integrals over windows of a half width, as a share of the record; None where they hold too little.
-
-        Parameters
-        ----------
-        equations : ImpliedEquations
-        series : sequence of Series
-            Its series, thinned.
-        half_width : float
-        quadrature_cache : dict
-            Integrals that were made before; grows.
-        """
+        """Return the integrals over windows of a half width, as a share of the record; None where they hold too little."""
         start, stop = equations.window
         width = half_width * (stop - start)
         centres = np.linspace(start + width, stop - width, _N_WINDOWS)
@@ -264,14 +231,7 @@ class _WeakForm:
     def evaluate(self, theta: Array, parameter_indices: list[int], derivatives: Array) -> tuple[Array, Array]:
         """Return residuals relative to their noise, (equations * windows,), and derivatives, (..., parameters).
 
-        Parameters
-        ----------
-        theta : array, shape (p,)
-            Values of all parameters.
-        parameter_indices : list of int
-            In which of them derivatives are wanted.
-        derivatives : array
-            Derivatives of these on the scale of the search.
+        Shapes: theta (p,).
         """
         with np.errstate(all="ignore"):
             values, gradient = self.equations.coefficients.evaluate(theta)
@@ -297,12 +257,8 @@ class _WeakForm:
 class _MultiRecordWeakForm:
     """The integrals over windows of one width in all records together.
 
-    Parameters
-    ----------
-    forms : list of _WeakForm
-        Of each record that holds enough.
-    parameter_indices : list of int
-        The learned parameters that occur in any of them.
+    forms: Of each record that holds enough.
+    parameter_indices: The learned parameters that occur in any of them.
     """
 
     forms: list[_WeakForm]
@@ -314,13 +270,7 @@ class _MultiRecordWeakForm:
         return sum(form.n_residuals for form in self.forms)
 
     def evaluate(self, theta: Array, derivatives: Array) -> tuple[Array, Array]:
-        """Return residuals relative to their noise, and derivatives, of all records.
-
-        Parameters
-        ----------
-        theta, derivatives : arrays
-            As for each record.
-        """
+        """Return residuals relative to their noise, and derivatives, of all records."""
         found = [form.evaluate(theta, self.parameter_indices, derivatives) for form in self.forms]
         residuals, jacobians = zip(*found, strict=True)
         return np.concatenate(residuals), np.concatenate(jacobians)
@@ -379,16 +329,7 @@ def bump_quadrature(times: Array, centres: Array, width: float, power: int, orde
     The function is a straight line between its values; against that the integrals are exact: second differences of the
     second antiderivative of what stands beside it.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Of the values, ascending.
-    centres : array, shape (windows,)
-        Of the bumps.
-    width : float
-        Half of that of a bump.
-    power, order : int
-        p of the bump, and how often it is differentiated.
+    Shapes: times (n,), centres (windows,).
     """
     bump = Polynomial([1.0, 0.0, -1.0]) ** power
     twice = bump.deriv(order - 2) if order > 2 else bump.integ(2 - order, lbnd=-1.0) if order < 2 else bump
@@ -406,12 +347,7 @@ def bump_quadrature(times: Array, centres: Array, width: float, power: int, orde
 def held_bump_quadrature(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
     """Return what each value contributes to integrals of a held function times derivatives of bumps, (windows, n).
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Of the values, ascending; each holds until the next, the first one before and the last one after all others.
-    centres, width, power, order
-        As in `bump_quadrature`.
+    Shapes: times (n,).
     """
     bump = Polynomial([1.0, 0.0, -1.0]) ** power
     once = bump.deriv(order - 1) if order > 1 else bump.integ(1, lbnd=-1.0) if order < 1 else bump
@@ -430,14 +366,7 @@ _DELAY_WINDOW_HALF_WIDTHS = (0.12, 0.03)
 
 
 def find_delay_parameters(system: System, layout: ParameterLayout) -> list[int]:
-    """Return the learned parameters that the delays of a system depend on, by number.
-
-    Parameters
-    ----------
-    system : System
-    layout : Layout
-        Which parameters are learned.
-    """
+    """Return the learned parameters that the delays of a system depend on, by number."""
     times = [name.time for name in system.delayed_channels]
     elements = [part for time in times for part in (time.numerator, time.denominator)]
     seen = parameters_occurring(system.operator.ring, elements)
@@ -447,10 +376,7 @@ def find_delay_parameters(system: System, layout: ParameterLayout) -> list[int]:
 def build_delay_grid(times: Array) -> Array:
     """Return delays to try: from half a sampling step to a good share of the record.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Of the measurements.
+    Shapes: times (n,).
 
     Examples
     --------
@@ -468,18 +394,7 @@ def build_delay_grid(times: Array) -> Array:
 def scan_delays(
     system: System, equations: Sequence[InputOutputEquations], layout: ParameterLayout, generator: np.random.Generator
 ) -> list[Array]:
-    """Return values of the parameters for many delays, each of shape (p,), NaN where they do not occur.
-
-    Parameters
-    ----------
-    system : System
-    equations : sequence of ImpliedEquations
-        Between what was measured in each record; inputs are not delayed yet.
-    layout : Layout
-        Which parameters are learned, and on which scale.
-    generator : numpy.random.Generator
-        For the points that least-squares searches start from.
-    """
+    """Return values of the parameters for many delays, each of shape (p,), NaN where they do not occur."""
     table = ScalarFunctions(system.operator.ring, [name.time for name in system.delayed_channels])
     numbers = find_delay_parameters(system, layout)
     # The longest record has the longest delays.

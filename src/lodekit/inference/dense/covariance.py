@@ -54,15 +54,7 @@ class DenseData(StackedMeasurements):
 
     @classmethod
     def from_series(cls, prior: Prior, series: Sequence[TimeSeries]) -> Self:
-        """Return measurements in memory with their prior.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        series : sequence of Series
-            One for each observable of the prior, in its order.
-        """
+        """Return measurements in memory with their prior."""
         if prior.disturbances:
             raise LodekitError("a matrix has no disturbances, which are processes with states; use engine='markov'")
         check_consistent_exact_values(series)
@@ -116,13 +108,7 @@ class DenseData(StackedMeasurements):
     ) -> LagCovariance | None:
         """Return the covariance of the channel prior over all pairs of times; None where it is not finite.
 
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables.
-        hyper : Hyperparameters
-        noise_variance : array, shape (n,)
-            Variances of all measurements, in scaled units.
+        Shapes: noise_variance (n,).
         """
         parts = np.split(noise_variance, self.offsets[1:-1])
         least = np.array([np.min(part, initial=np.inf) for part in parts])
@@ -133,10 +119,7 @@ class DenseData(StackedMeasurements):
     def channel_coefficients(self, theta: Array) -> Coefficients | None:
         """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.
 
-        Parameters
-        ----------
-        theta : array, shape (p,)
-            Values of the parameters.
+        Shapes: theta (p,).
         """
         if self.prior.channels is None:
             return None
@@ -155,12 +138,7 @@ class DenseData(StackedMeasurements):
 
         The last answer is kept: many evaluations after each other change hyperparameters only.
 
-        Parameters
-        ----------
-        theta : array, shape (p,)
-            Values of the parameters, in which derivatives are taken.
-        with_gradient : bool
-            Whether derivatives of the basis functions are wanted.
+        Shapes: theta (p,).
         """
         key = (theta.tobytes(), with_gradient)
         kept = self._design_cache.get("last")
@@ -182,20 +160,12 @@ class DenseData(StackedMeasurements):
 class CovarianceTerms:
     """All that the covariance of the data is made of, but the derivatives of the covariances over pairs of times.
 
-    Parameters
-    ----------
-    coefficients : Coefficients
-    basis, basis_jacobian : lists of arrays
-        Basis functions of the modes for each observable, (n, r), and their derivatives, (p, n, r).
-    means_jacobian : list of arrays, shape (p, n)
-        Derivatives of the particular solution.
-    pair_weights : list of arrays, shape (o, o, m)
-        For each free function, the coefficients of the derivatives of its covariance.
-    mode_variance : array, shape (r,)
-    residual : array, shape (n,)
-        The data without the particular solution, in scaled units.
-    noise_variance : array, shape (n,)
-        Variances in scaled units.
+    basis, basis_jacobian: Basis functions of the modes for each observable, (n, r), and their derivatives, (p, n, r).
+    means_jacobian: Derivatives of the particular solution; (p, n).
+    pair_weights: For each free function, the coefficients of the derivatives of its covariance; (o, o, m).
+    mode_variance: shape (r,)
+    residual: The data without the particular solution, in scaled units; (n,).
+    noise_variance: Variances in scaled units; (n,).
     """
 
     coefficients: Coefficients
@@ -217,14 +187,9 @@ class CovarianceTerms:
 class AveragedKernelDerivatives:
     """Derivatives of a covariance over all pairs of times, for averages: other ones for each pair of intervals.
 
-    Parameters
-    ----------
-    interval_index : array of int, shape (o,)
-        The number of the interval of each observable.
-    derivatives : dict of (int, int) to array, shape (m, n, n)
-        By the numbers of two intervals.
-    lag_weighted : dict of (int, int) to array, shape (m, n, n)
-        Averages of the same times the scaled lag, where these are needed.
+    interval_index: The number of the interval of each observable; (o,).
+    derivatives: By the numbers of two intervals; (m, n, n).
+    lag_weighted: Averages of the same times the scaled lag, where these are needed; (m, n, n).
     """
 
     interval_index: NDArray[np.intp]
@@ -232,21 +197,13 @@ class AveragedKernelDerivatives:
     lag_weighted: dict[tuple[int, int], Array]
 
     def for_pair(self, i: int, j: int) -> Array:
-        """Return those of two observables.
-
-        Parameters
-        ----------
-        i, j : int
-            Their numbers.
-        """
+        """Return those of two observables."""
         return self.derivatives[int(self.interval_index[i]), int(self.interval_index[j])]
 
     def contract(self, blocks: Array) -> tuple[Array, Array | None]:
         """Return sums of blocks times the derivatives for each pair of observables, and times those with the lag.
 
-        Parameters
-        ----------
-        blocks : array, shape (o o, n n)
+        Shapes: blocks (o o, n n).
         """
         count, found = len(self.interval_index), []
         for parts in (self.derivatives, self.lag_weighted):
@@ -266,16 +223,7 @@ def evaluate_kernel_derivatives(
 ) -> KernelDerivatives:
     """Return the derivatives of a covariance over all pairs of times, up to an order.
 
-    Parameters
-    ----------
-    data : DenseData
-    latent : Latent
-    lengthscale : float
-    order : int
-    windows : array, shape (o,), or None
-        The intervals over which the observables are averaged.
-    with_gradient : bool
-        Whether a gradient will be wanted.
+    Shapes: windows (o,).
     """
     order += latent.extra_derivatives if with_gradient else 0
     if windows is None:
@@ -308,14 +256,7 @@ def assemble_covariance(
 ) -> Array:
     """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant.
 
-    Parameters
-    ----------
-    data : DenseData
-    kernel_derivatives : sequence of arrays, shape (m, n, n), or of PairStacks
-        For each free function, the derivatives of its covariance over all pairs of times.
-    terms : Prepared
-    channel_blocks : array, shape (o o, n n), optional
-        The covariance over all pairs of times without the modes, where there are no stacks.
+    Shapes: kernel_derivatives (m, n, n), channel_blocks (o o, n n).
     """
     weights, basis, variance = terms.pair_weights, terms.basis, terms.mode_variance
     edges, count, n = data.offsets, len(data.index), len(data.times)
@@ -353,17 +294,7 @@ def contract_kernel_gradient(
 ) -> tuple[Array, Array]:
     """Return ``S_ijm = sum G_ij o h_m`` and the same with the lengthscale derivative of the stack.
 
-    Parameters
-    ----------
-    data : DenseData
-    derivatives : array, shape (m, n, n), or PairStacks
-        Of a free function.
-    blocks : array, shape (o o, n n)
-        G, one row for each pair of observables.
-    kernel_index : int
-        Which free function.
-    lengthscale : float
-        Its own.
+    Shapes: derivatives (m, n, n), blocks (o o, n n).
     """
     count, latent = len(data.index), data.latents[kernel_index]
     if isinstance(derivatives, AveragedKernelDerivatives):
@@ -397,13 +328,7 @@ def symmetrize(matrix: Array) -> None:
 
 
 def split_observable_pairs(data: DenseData, G: Array) -> Array:
-    """Return a symmetric matrix over all measurements as one row for each pair of observables, shape (o o, n n).
-
-    Parameters
-    ----------
-    data : DenseData
-    G : array
-    """
+    """Return a symmetric matrix over all measurements as one row for each pair of observables, shape (o o, n n)."""
     edges, count, n = data.offsets, len(data.index), len(data.times)
     if data.is_complete_grid:
         # G is symmetric, and its transpose lies in the order that is cheap to take apart.

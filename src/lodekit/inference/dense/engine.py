@@ -51,12 +51,8 @@ _TOO_MANY_FREQUENCIES_MESSAGE = (
 class DenseEngine:
     """Log evidence and posterior by Cholesky.
 
-    Parameters
-    ----------
-    data : DenseData
-        Measurements with their prior.
-    device : str, optional
-        Where PyTorch computes; NumPy does otherwise.
+    data: Measurements with their prior.
+    device: Where PyTorch computes; NumPy does otherwise.
     """
 
     data: DenseData
@@ -123,13 +119,7 @@ class DenseEngine:
         return kind(self.data, hyper, state)
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
-        """
+        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
         data, observables = self.data, self.data.observables
         means, _ = observables.means(coefficients, data.times, with_jacobian=False)
         rest = np.split(data.values - data.gather_rows(means), data.offsets[1:-1])
@@ -156,12 +146,8 @@ class DenseEngine:
 class DenseFactory:
     """The kind of the dense engine: any covariance, exact values, but no more measurements than fit into a matrix.
 
-    Parameters
-    ----------
-    name : str
-        As users write it.
-    uses_device : bool
-        Whether it computes where ``device=`` says.
+    name: As users write it.
+    uses_device: Whether it computes where ``device=`` says.
     """
 
     name: str = "dense"
@@ -193,15 +179,5 @@ class DenseFactory:
         return f"exact, and fast up to {DENSE_CROSSOVER}"
 
     def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> DenseEngine:
-        """Return an engine on measurements in memory.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        measurements : Measurements
-            In memory.
-        task : Case
-            Says on which device to compute.
-        """
+        """Return an engine on measurements in memory."""
         return DenseEngine(DenseData.from_series(prior, measurements.series), task.device)

@@ -66,14 +66,7 @@ def absolute_prior_variance(
 ) -> Array:
     """Return the prior variance of each measurement with all terms taken positive: what its rounding errors go with.
 
-    Parameters
-    ----------
-    data : DenseData
-    hyper : Hyperparameters
-    coefficients : Coefficients
-        Of the measured observables.
-    basis : list of arrays, shape (n, r)
-        Basis functions of the modes for each observable, at all times.
+    Shapes: basis (n, r).
     """
     free = np.zeros(len(data.index))
     for number, latent in enumerate(data.latents):
@@ -96,16 +89,7 @@ def rounding_error(
     evidence in
     it is half of ``alpha alpha^T - K^-1``.
 
-    Parameters
-    ----------
-    variances : array, shape (n,)
-        Prior variances of the measurements.
-    alpha : array, shape (n,)
-        ``K^-1 (y - mu)``.
-    inverse_diagonal : array, shape (n,)
-        The diagonal of the inverse of K, or what it cannot exceed.
-    truncation_error : float, optional
-        The share of a variance that waves miss, where the covariance is a sum over these.
+    Shapes: variances (n,), alpha (n,), inverse_diagonal (n,).
     """
     error = (
         _RELATIVE_ROUNDING_ERROR if truncation_error is None else _FOURIER_SUM_ROUNDING_ERROR + truncation_error
@@ -118,13 +102,7 @@ def jitter_error(jitter: float, noise_variance: Array, alpha: Array, inverse_dia
 
     No eigenvalue of the covariance without it is below the noise, which bounds all that the first order leaves out.
 
-    Parameters
-    ----------
-    jitter : float
-    noise_variance : array, shape (n,)
-        Variances.
-    alpha, inverse_diagonal : arrays, shape (n,)
-        As in `rounding_error`, with the addition.
+    Shapes: noise_variance (n,), alpha, inverse_diagonal (n,).
     """
     if not jitter:
         return 0.0
@@ -141,23 +119,14 @@ _NEGLIGIBLE_EVIDENCE_ERROR = 1e-9
 class CovarianceFactor:
     """The Cholesky factor of the data covariance and what was computed on the way to it.
 
-    Parameters
-    ----------
-    terms : Prepared
-    cholesky : array, shape (n, n)
-        Lower triangular; the upper triangle is not meaningful. Empty where it was used up.
-    alpha : array, shape (n,)
-        ``K^-1 (y - mu)``.
-    value : float
-        The log evidence in scaled units.
-    error : float
-        About how large an error rounding makes in the log evidence, and what was added to the diagonal.
-    kernel_derivatives : list of arrays, shape (m, n, n), or of PairStacks
-        For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
-    channel_covariance : LagCovariance, optional
-        The covariance over all pairs of times, where the prior stands on the channels.
-    jitter : float
-        What had to be added to the diagonal then, in scaled units.
+    cholesky: Lower triangular; the upper triangle is not meaningful. Empty where it was used up; (n, n).
+    alpha: ``K^-1 (y - mu)``; (n,).
+    value: The log evidence in scaled units.
+    error: About how large an error rounding makes in the log evidence, and what was added to the diagonal.
+    kernel_derivatives: For each free function, the derivatives of its covariance over all pairs of times; empty on a
+        device; (m, n, n).
+    channel_covariance: The covariance over all pairs of times, where the prior stands on the channels.
+    jitter: What had to be added to the diagonal then, in scaled units.
     """
 
     terms: CovarianceTerms
@@ -186,15 +155,7 @@ class CovarianceFactor:
 
 
 def build_covariance_terms(data: DenseData, hyper: Hyperparameters, *, with_gradient: bool) -> CovarianceTerms | None:
-    """Return all that the covariance of the data is made of; None where it is not finite.
-
-    Parameters
-    ----------
-    data : DenseData
-    hyper : Hyperparameters
-    with_gradient : bool
-        Whether derivatives in the parameters are wanted.
-    """
+    """Return all that the covariance of the data is made of; None where it is not finite."""
     found, (basis, d_basis), (means, d_means) = data.evaluate_design(hyper.theta, with_gradient=with_gradient)
     weights = []
     for number, latent in enumerate(data.latents if data.prior.channels is None else ()):
@@ -215,28 +176,12 @@ def build_covariance_terms(data: DenseData, hyper: Hyperparameters, *, with_grad
 
 
 def gaussian_log_density(quadratic_form: float, half_log_det: float, count: int) -> float:
-    """Return the log density of data at their values, in scaled units.
-
-    Parameters
-    ----------
-    quadratic_form : float
-        ``(y - mu)^T K^-1 (y - mu)``.
-    half_log_det : float
-        Half the logarithm of the determinant of K.
-    count : int
-        How many data there are.
-    """
+    """Return the log density of data at their values, in scaled units."""
     return -(0.5 * quadratic_form + half_log_det + 0.5 * count * float(np.log(2 * np.pi)))
 
 
 def factorize_covariance(data: DenseData, hyper: Hyperparameters) -> CovarianceFactor | None:
-    """Return the factorization of the covariance of the data, or None where it is not finite.
-
-    Parameters
-    ----------
-    data : DenseData
-    hyper : Hyperparameters
-    """
+    """Return the factorization of the covariance of the data, or None where it is not finite."""
     # A search may try absurd values; what overflows there is noticed below.
     with np.errstate(all="ignore"):
         return _factorize_with_jitter(data, hyper, with_gradient=False)
@@ -294,13 +239,7 @@ def _factorize_with_jitter(data: DenseData, hyper: Hyperparameters, *, with_grad
 
 
 def evaluate_dense(data: DenseData, hyper: Hyperparameters) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where the covariance is not finite.
-
-    Parameters
-    ----------
-    data : DenseData
-    hyper : Hyperparameters
-    """
+    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
     with np.errstate(all="ignore"):
         return _evaluate_with_gradient(data, hyper)
 
@@ -360,17 +299,7 @@ def assemble_gradient(
 ) -> Evidence:
     """Return the evidence with its gradient from the contractions of ``G = (alpha alpha^T - K^-1)/2``.
 
-    Parameters
-    ----------
-    data : DenseData
-    hyper : Hyperparameters
-    factor : Factorization
-    kernel_gradients : list of (array, array)
-        For each free function ``sum G_ij o h_m``, and the same with the lengthscale derivative of the stack.
-    mode_gradient : array, shape (n, r)
-        G times the basis functions of the modes.
-    diagonal : array, shape (n,)
-        The diagonal of G.
+    Shapes: mode_gradient (n, r), diagonal (n,).
     """
     sizes = [len(part) for part in hyper.arrays]
     theta = np.zeros(sizes[0])
@@ -414,16 +343,11 @@ _MAX_INNOVATION_ERROR = 1e-4
 class DenseInnovations:
     """Measurements one after the other: each is its mean, plus what those before and itself bring.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Of the measurements, in their turn.
-    observables : array of int, shape (n,)
-        The number of the observable of each.
-    covariance_root : array, shape (n, n)
-        Lower triangular; a row times the innovations is a measurement without its mean, in the user's units.
-    standardized : array, shape (n,)
-        Independent and standard normal where the model holds.
+    times: Of the measurements, in their turn; (n,).
+    observables: The number of the observable of each; (n,).
+    covariance_root: Lower triangular; a row times the innovations is a measurement without its mean, in the user's
+        units; (n, n).
+    standardized: Independent and standard normal where the model holds; (n,).
     """
 
     times: Array
@@ -437,15 +361,7 @@ class DenseInnovations:
         return np.diag(self.covariance_root)
 
     def _prediction_error(self, row: int, n_known: int) -> tuple[float, float]:
-        """Return a measurement minus its prediction from the first `n_known` ones, and the deviation of that.
-
-        Parameters
-        ----------
-        row : int
-            The number of the measurement.
-        n_known : int
-            How many are known.
-        """
+        """Return a measurement minus its prediction from the first `n_known` ones, and the deviation of that."""
         later = self.covariance_root[row, n_known : row + 1]
         return float(later @ self.standardized[n_known : row + 1]), float(np.sqrt(later @ later))
 
@@ -454,10 +370,7 @@ class DenseInnovations:
 
         Both in the user's units, shape (k,).
 
-        Parameters
-        ----------
-        rows, n_known : arrays of int, shape (k,)
-            As in `ahead`.
+        Shapes: rows, n_known (k,).
         """
         both = zip(rows.tolist(), n_known.tolist(), strict=True)
         found = np.array([self._prediction_error(place, count) for place, count in both]).reshape(len(rows), 2)
@@ -467,16 +380,7 @@ class DenseInnovations:
 def compute_dense_innovations(
     data: DenseData, hyper: Hyperparameters, given_observables: frozenset[int] = frozenset()
 ) -> DenseInnovations | None:
-    """Return measurements in the order of time; None where rounding hides what each one adds.
-
-    Parameters
-    ----------
-    data : DenseData
-        Measurements with their prior, noise above zero.
-    hyper : Hyperparameters
-    given_observables : set of int
-        Numbers of observables whose measurements all come before the others.
-    """
+    """Return measurements in the order of time; None where rounding hides what each one adds."""
     numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
     times = np.concatenate([data.times[index] for index in data.index])
     order = np.lexsort((numbers, times, ~np.isin(numbers, list(given_observables))))

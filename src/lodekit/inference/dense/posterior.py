@@ -47,12 +47,9 @@ Array = NDArray[np.float64]
 class FunctionSamples:
     """Functions, s at once: derivatives of the free functions at n times, and weights of the modes.
 
-    Parameters
-    ----------
-    latent_derivatives : list of arrays, shape (w, order, n, s)
-        For each free function its derivatives in scaled time, the lowest first: averages over each of w intervals.
-    mode_weights : array, shape (r, s)
-        Of the r basis functions of the modes.
+    latent_derivatives: For each free function its derivatives in scaled time, the lowest first: averages over each of
+        w intervals; (w, order, n, s).
+    mode_weights: Of the r basis functions of the modes; (r, s).
     """
 
     latent_derivatives: list[Array]
@@ -63,13 +60,8 @@ class FunctionSamples:
 class DensePosterior:
     """The posterior at given hyperparameters, from a Cholesky factor of the covariance of the data.
 
-    Parameters
-    ----------
-    data : DenseData
-        Measurements with their prior.
-    hyper : Hyperparameters
-    factor : Factorization
-        Of the covariance of the data, at these hyperparameters.
+    data: Measurements with their prior.
+    factor: Of the covariance of the data, at these hyperparameters.
     """
 
     data: DenseData
@@ -128,12 +120,7 @@ class DensePosterior:
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them; their units are those of the answer.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
         values = observables.evaluate(self.hyper.theta)
         paths = self._condition_on_data(self.factor.alpha[:, None], times, values)
@@ -171,16 +158,7 @@ class DensePosterior:
         return np.maximum(total, 0.0).T
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         values = observables.evaluate(self.hyper.theta)
         order = max(values.free.shape[-1], self.factor.coefficients.free.shape[-1])
         data = self.data
@@ -220,13 +198,7 @@ class DensePosterior:
     def _condition_on_data(self, alpha: Array, times: Array, coefficients: Coefficients) -> FunctionSamples:
         """Return ``cov(latent, data) alpha``: what the data add to free functions and weights of the modes.
 
-        Parameters
-        ----------
-        alpha : array, shape (data, s)
-        times : array, shape (n,)
-            In the user's units.
-        coefficients : Coefficients
-            Of the observables that are wanted: as many derivatives, over the same intervals.
+        Shapes: alpha (data, s), times (n,).
         """
         data, hyper, order = self.data, self.hyper, coefficients.free.shape[-1]
         measured, scattered = self.factor.coefficients, data.scatter_add(alpha)
@@ -315,10 +287,7 @@ _CHUNK_TIMES = 4096
 class ChannelPosterior(DensePosterior):
     """The posterior under the channel prior at given hyperparameters; curves are those of waves.
 
-    Parameters
-    ----------
-    data, hyper, factor
-        As in `DensePosterior`.
+    data, hyper, factor: As in `DensePosterior`.
     """
 
     _views: dict[Any, _FourierView] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -335,12 +304,7 @@ class ChannelPosterior(DensePosterior):
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them; their units are those of the answer.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
         view = self._cached_view(observables, times)
         amplitudes, weights = view.condition_on_data(self.factor.alpha[:, None])
@@ -374,16 +338,7 @@ class ChannelPosterior(DensePosterior):
         return found.reshape(count, n, count, n).transpose(1, 0, 3, 2)
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         view, data = self._cached_view(observables, times, whole_range=True), self.data
         shape = (*view.measured_coefficients.shape[1:], size)
         drawn = generator.standard_normal(shape) - 1j * generator.standard_normal(shape)
@@ -509,9 +464,7 @@ class _FourierView:
     def condition_on_data(self, alpha: Array) -> tuple[ComplexArray, Array]:
         """Return ``cov(amplitudes, data) alpha``, shape (q, f, s), and the same for the weights of the modes, (r, s).
 
-        Parameters
-        ----------
-        alpha : array, shape (data, s)
+        Shapes: alpha (data, s).
         """
         posterior, scattered = self.posterior, self.posterior.data.scatter_add(alpha)
         on_waves = np.conj(self._data_fourier_basis).T @ scattered
@@ -535,13 +488,7 @@ class _FourierView:
     def evaluate_observables(self, times: Array, amplitudes: ComplexArray, weights: Array) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s).
 
-        Parameters
-        ----------
-        times : array, shape (n,)
-            In the user's units.
-        amplitudes : array, shape (q, f, s)
-        weights : array, shape (r, s)
-            Of the modes.
+        Shapes: times (n,), amplitudes (q, f, s), weights (r, s).
         """
         means, _ = self.observables.means(self.coefficients, times, with_jacobian=False)
         turned = np.einsum("oqf,qfs->fos", self.requested_coefficients, amplitudes)
@@ -585,12 +532,7 @@ class _FourierView:
 
         Where times are many, waves are taken at a few of them, from which all others follow.
 
-        Parameters
-        ----------
-        scaled : array, shape (n,)
-            Scaled times.
-        basis : array, shape (o, n, r)
-            Basis functions of the modes there.
+        Shapes: scaled (n,), basis (o, n, r).
         """
         posterior, n = self.posterior, len(scaled)
         low, high = float(scaled.min(initial=np.inf)), float(scaled.max(initial=-np.inf))

@@ -215,14 +215,7 @@ def _split_triangular(matrix: Any) -> tuple[Any, Any, Any]:
 
 
 def factorize_on_device(data: DenseData, hyper: Hyperparameters, device: Any) -> CovarianceFactor | None:
-    """Return the factorization for a posterior, made on the device and brought to the main memory.
-
-    Parameters
-    ----------
-    data : DenseData
-    hyper : Hyperparameters
-    device : torch.device
-    """
+    """Return the factorization for a posterior, made on the device and brought to the main memory."""
     with np.errstate(all="ignore"):
         prepared = build_covariance_terms(data, hyper, with_gradient=False)
         if prepared is None:
@@ -236,14 +229,7 @@ def factorize_on_device(data: DenseData, hyper: Hyperparameters, device: Any) ->
 
 
 def evaluate_on_device(data: DenseData, hyper: Hyperparameters, device: Any) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where the covariance is not finite.
-
-    Parameters
-    ----------
-    data : DenseData
-    hyper : Hyperparameters
-    device : torch.device
-    """
+    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
     import torch
 
     with np.errstate(all="ignore"), torch.no_grad():

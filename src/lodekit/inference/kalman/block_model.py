@@ -46,9 +46,7 @@ IndexArray = NDArray[np.intp]
 class GroupSum:
     """Sums of what has the same number; all numbers from zero on occur.
 
-    Parameters
-    ----------
-    numbers : array of int, shape (k,)
+    numbers: shape (k,)
     """
 
     def __init__(self, group_index: IndexArray) -> None:
@@ -62,10 +60,7 @@ class GroupSum:
 class SegmentPairs:
     """Stretches of which each is made of two of half its length.
 
-    Parameters
-    ----------
-    first, second : arrays of int, shape (d,)
-        The numbers of the two.
+    first, second: The numbers of the two; (d,).
     """
 
     def __init__(self, first: IndexArray, second: IndexArray) -> None:
@@ -75,9 +70,7 @@ class SegmentPairs:
     def sum_uses(self, of_first: Array, of_second: Array) -> Array:
         """Return sums over all uses of each stretch of half the length.
 
-        Parameters
-        ----------
-        of_first, of_second : arrays, shape (d, ...)
+        Shapes: of_first, of_second (d, ...).
         """
         return self._group_sum(np.concatenate([of_first, of_second]))
 
@@ -86,20 +79,12 @@ class SegmentPairs:
 class SegmentPlan:
     """Which stretches of some blocks are alike.
 
-    Parameters
-    ----------
-    blocks : array of int, shape (u,)
-        The numbers of the blocks.
-    step_index : array of int, shape (k,)
-        The numbers of all different steps, ascending.
-    segment_steps : array of int, shape (d,)
-        Of all different stretches of one place, which of these follows.
-    observable_index : array of int, shape (d, w)
-        The numbers of the observables that are read there; -1 for none.
-    pairings : tuple of Join
-        Of stretches of two places, of four, and so on.
-    block_segments : array of int, shape (u,)
-        The stretch that is each of the blocks.
+    blocks: The numbers of the blocks; (u,).
+    step_index: The numbers of all different steps, ascending; (k,).
+    segment_steps: Of all different stretches of one place, which of these follows; (d,).
+    observable_index: The numbers of the observables that are read there; -1 for none; (d, w).
+    pairings: Of stretches of two places, of four, and so on.
+    block_segments: The stretch that is each of the blocks; (u,).
     """
 
     blocks: IndexArray
@@ -118,12 +103,7 @@ class SegmentPlan:
     def of(cls, blocks: IndexArray, step_index: IndexArray, observable_index: IndexArray) -> SegmentPlan:
         """Return the stretches of some blocks, which are filled up with places where nothing moves or is read.
 
-        Parameters
-        ----------
-        blocks : array of int, shape (u,)
-        step_index : array of int, shape (u, p)
-            The numbers of the steps that follow each place; zero is no step at all.
-        observable_index : array of int, shape (u, p, w)
+        Shapes: blocks (u,), step_index (u, p), observable_index (u, p, w).
         """
         count, places, width = observable_index.shape
         key = np.full((count, 1 << max(0, places - 1).bit_length(), 1 + width), -1, dtype=np.intp)
@@ -141,20 +121,10 @@ class SegmentPlan:
 class SegmentModels:
     """What is read in blocks, and the state at their ends, given the state at their starts.
 
-    Parameters
-    ----------
-    plan : Plan
-    rows : array, shape (d, w, s)
-        What is read at the place of each different stretch of one place.
-    transitions, noises : arrays, shapes (d, s, s)
-        Of the steps that follow.
-
-    Attributes
-    ----------
-    mean_maps : array, shape (u, m + s, s)
-        G of all blocks.
-    covariances : array, shape (u, m + s, m + s)
-        J of all blocks; the lower triangle, and some more that is not meant.
+    rows: What is read at the place of each different stretch of one place; (d, w, s).
+    transitions, noises: Of the steps that follow; (d, s, s).
+    mean_maps: G of all blocks; (u, m + s, s).
+    covariances: J of all blocks; the lower triangle, and some more that is not meant; (u, m + s, m + s).
 
     Examples
     --------
@@ -190,13 +160,7 @@ class SegmentModels:
         self.mean_maps, self.covariances = G[plan.block_segments], J[plan.block_segments]
 
     def vjp(self, grad_mean_maps: Array, grad_covariances: Array) -> tuple[Array, Array, Array]:
-        """Return derivatives in rows, transitions and noises.
-
-        Parameters
-        ----------
-        grad_mean_maps, grad_covariances : arrays
-            In those of all blocks. Those in covariances are symmetric: each of two equal entries has half of it.
-        """
+        """Return derivatives in rows, transitions and noises."""
         size, width = self._size, self._n_columns
         # Blocks that differ by their noise are the same stretch.
         in_G, in_J = self._plan.sum_blocks(grad_mean_maps), self._plan.sum_blocks(grad_covariances)
@@ -226,13 +190,9 @@ _MAX_ADD_AT_ROWS = 32
 class DiscretizedModel:
     """A linear system over all different steps.
 
-    Parameters
-    ----------
-    model : Space
-    dt : array, shape (k,)
-        Of the steps, in scaled time.
-    keeps : array, shape (k, c), optional
-        One for each of the last states that noise drives which a step keeps, zero for those that begin anew with it.
+    dt: Of the steps, in scaled time; (k,).
+    keeps: One for each of the last states that noise drives which a step keeps, zero for those that begin anew with
+        it; (k, c).
     """
 
     def __init__(self, model: StateSpaceModel, dt: Array, retained: Array | None = None) -> None:
@@ -248,12 +208,7 @@ class DiscretizedModel:
         self.H_padded = np.concatenate([model.H, np.zeros((1, size))])
 
     def vjp(self, gradient: BlockGradient) -> tuple[Array, Array]:
-        """Return derivatives in F, shape (s, s), and in the density of the noise, (n, n).
-
-        Parameters
-        ----------
-        gradient : InsideSlopes
-        """
+        """Return derivatives in F, shape (s, s), and in the density of the noise, (n, n)."""
         n, size = self.model.n_stochastic, self.model.size
         in_matrix = np.zeros((size, size))
         in_transitions = gradient.Phi if self._retained is None else gradient.Phi * self._retained
@@ -269,12 +224,9 @@ class DiscretizedModel:
 class BlockGradient:
     """Derivatives of a number in all that blocks are made of; they are summed up.
 
-    Parameters
-    ----------
-    Phi, Q, Phi_deterministic : arrays, shapes (k, n, n), (k, n, n) and (k, q, q)
-        In the transitions of states that noise drives, in their noises, and in the transitions of the others.
-    H : array, shape (o + 1, s)
-        In the rows of the observables, and in the row of zeros.
+    Phi, Q, Phi_deterministic: In the transitions of states that noise drives, in their noises, and in the transitions
+        of the others; (k, n, n), (k, n, n) and (k, q, q).
+    H: In the rows of the observables, and in the row of zeros; (o + 1, s).
     """
 
     Phi: Array
@@ -292,35 +244,20 @@ class BlockGradient:
 
 
 class ModelGradient:
-    """Derivatives in the system itself, summed up over chunks.
-
-    Parameters
-    ----------
-    space : Space
-    """
+    """Derivatives in the system itself, summed up over chunks."""
 
     def __init__(self, model: StateSpaceModel) -> None:
         self.F, self.noise_intensity = np.zeros_like(model.F), np.zeros_like(model.noise_intensity)
         self.H = np.zeros_like(model.H)
 
     def add_blocks(self, discretized: DiscretizedModel, gradient: BlockGradient) -> None:
-        """Add those of a chunk.
-
-        Parameters
-        ----------
-        discretized : Motion
-            Its steps.
-        gradient : InsideSlopes
-        """
+        """Add those of a chunk."""
         self.add_terms(*discretized.vjp(gradient), gradient.H)
 
     def add_terms(self, grad_F: Array, grad_noise_intensity: Array, grad_H: Array) -> None:
         """Add derivatives in F, in the density of the noise, and in the rows of observables and of nothing.
 
-        Parameters
-        ----------
-        grad_F, grad_noise_intensity : arrays, shapes (s, s) and (n, n)
-        grad_H : array, shape (o + 1, s)
+        Shapes: grad_F, grad_noise_intensity (s, s) and (n, n), grad_H (o + 1, s).
         """
         self.F += grad_F
         self.noise_intensity += grad_noise_intensity
@@ -332,17 +269,10 @@ class ModelGradient:
 class BlockModel:
     """Some blocks, without the noise of measurements.
 
-    Parameters
-    ----------
-    discretized : Motion
-        Over the different steps of all blocks.
-    step_index : array of int, shape (d,)
-        Of all different stretches of one place, the number of the step that follows, in `discretized`.
-    observable_index : array of int, shape (d, w)
-        The numbers of the observables that are read there; that of the row of zeros for none.
-    segments : Stretches
-    size : int
-        The number of places times that of measurements at each.
+    discretized: Over the different steps of all blocks.
+    step_index: Of all different stretches of one place, the number of the step that follows, in `discretized`; (d,).
+    observable_index: The numbers of the observables that are read there; that of the row of zeros for none; (d, w).
+    size: The number of places times that of measurements at each.
     """
 
     discretized: DiscretizedModel
@@ -396,14 +326,7 @@ class BlockModel:
     ) -> None:
         """Add derivatives in steps and rows, from those in what blocks are made of.
 
-        Parameters
-        ----------
-        gradient : InsideSlopes
-            Grows.
-        grad_measurement_covariance : array, shape (u, p w, p w)
-            Symmetric: each of two equal entries has half of the derivative.
-        grad_H, grad_Phi, grad_Q, grad_cross_covariance : arrays
-            In what has the same name.
+        Shapes: grad_measurement_covariance (u, p w, p w).
         """
         space, end = self.discretized.model, self._final_state_slice
         n, rest = space.n_stochastic, self.segments.mean_maps.shape[1] - space.size
@@ -420,16 +343,7 @@ class BlockModel:
 
 
 def build_block_models(discretized: DiscretizedModel, plan: SegmentPlan, size: int) -> BlockModel:
-    """Return some blocks.
-
-    Parameters
-    ----------
-    discretized : Motion
-        Over the different steps of the plan.
-    plan : Plan
-    size : int
-        The number of places times that of measurements at each.
-    """
+    """Return some blocks."""
     observed = np.where(plan.observable_index >= 0, plan.observable_index, len(discretized.H_padded) - 1)
     n, whole, numbers = discretized.model.n_stochastic, discretized.model.size, plan.segment_steps
     transitions, noises = np.zeros((2, len(numbers), whole, whole))
@@ -444,12 +358,7 @@ def build_block_models(discretized: DiscretizedModel, plan: SegmentPlan, size: i
 def scatter_add(target: Array, index: IndexArray, values: Array) -> None:
     """Add parts to the rows that have their numbers; some may have the same.
 
-    Parameters
-    ----------
-    target : array, shape (k, ...)
-        Grows.
-    index : array of int, shape (n,)
-    values : array, shape (n, ...)
+    Shapes: target (k, ...), index (n,), values (n, ...).
     """
     if len(index) <= _MAX_ADD_AT_ROWS:
         np.add.at(target, index, values)
@@ -462,17 +371,7 @@ def scatter_add(target: Array, index: IndexArray, values: Array) -> None:
 def invert_cholesky_factors(K: Array, sizes: IndexArray) -> Array:
     """Return the inverses of the Cholesky factors of matrices, shape (u, n, n).
 
-    Parameters
-    ----------
-    K : array, shape (u, n, n)
-        Of which the lower triangles count.
-    sizes : array of int, shape (u,)
-        Where the rows and columns begin that are those of the unit.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        Where one is not positive.
+    Shapes: K (u, n, n), sizes (u,).
 
     Examples
     --------

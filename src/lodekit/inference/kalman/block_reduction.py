@@ -40,24 +40,14 @@ _MAX_ROW_RATIO = 100.0
 class ReducedBlocks:
     """Blocks of different patterns with their measurements whitened, given the state at the start of each.
 
-    Parameters
-    ----------
-    block_model : Inside
-    signal_variances : array, shape (u, m)
-        Of the measurements without their noise.
-    whitening_matrix : array, shape (u, m, m)
-        The inverse of the Cholesky factor of the covariance with noise.
-    half_log_det : array, shape (u,)
-        Half the logarithm of its determinant.
-    whitened_H : array, shape (u, m, s)
-        What measurements say of the state at the start.
-    noise_gain : array, shape (u, n, m)
-        What measurements say of the noise that states have at the end.
-    basis : array, shape (u, m, s)
-        Orthonormal columns that span those of the design; rows of zeros are added where these are more.
-    H, Phi, Q_root : arrays, shape (u, s, s)
-        The design in that basis; how the state moves to the next block, given the measurements; a root of the noise of
-        that.
+    signal_variances: Of the measurements without their noise; (u, m).
+    whitening_matrix: The inverse of the Cholesky factor of the covariance with noise; (u, m, m).
+    half_log_det: Half the logarithm of its determinant; (u,).
+    whitened_H: What measurements say of the state at the start; (u, m, s).
+    noise_gain: What measurements say of the noise that states have at the end; (u, n, m).
+    basis: Orthonormal columns that span those of the design; rows of zeros are added where these are more; (u, m, s).
+    H, Phi, Q_root: The design in that basis; how the state moves to the next block, given the measurements; a root of
+        the noise of that; (u, s, s).
     """
 
     block_model: BlockModel
@@ -72,26 +62,14 @@ class ReducedBlocks:
     Q_root: Array
 
     def select(self, where: slice) -> ReducedBlocks:
-        """Return some of the patterns; what is inside stays that of all.
-
-        Parameters
-        ----------
-        where : slice
-        """
+        """Return some of the patterns; what is inside stays that of all."""
         own = {name: value[where] for name, value in vars(self).items() if name != "block_model"}
         return ReducedBlocks(self.block_model, **own)
 
     def measurement_scores(self, y: Array, reduced_scores: Array, end_scores: Array) -> Array:
         """Return derivatives of the log evidence in the means of whitened measurements, shape (u, m, k).
 
-        Parameters
-        ----------
-        y : array, shape (u, m, k)
-            The measurements.
-        reduced_scores : array, shape (u, s, k)
-            Derivatives in the means of what they say of the state at the start.
-        end_scores : array, shape (u, s, k)
-            Derivatives in the mean of the state at the end.
+        Shapes: y (u, m, k), reduced_scores (u, s, k), end_scores (u, s, k).
         """
         m = y.shape[1]
         _, left = self.project(self.whitening_matrix @ y)
@@ -102,9 +80,7 @@ class ReducedBlocks:
     def project(self, z: Array) -> tuple[Array, Array]:
         """Return whitened values in the basis of the design, (u, s, k), and what is left of them, (u, m, k).
 
-        Parameters
-        ----------
-        z : array, shape (u, m, k)
+        Shapes: z (u, m, k).
         """
         return _project_onto_basis(self.basis, z)
 
@@ -129,9 +105,7 @@ def _basis_rows(rows: int, size: int) -> int:
 def orthonormalize(whitened_H: Array) -> tuple[Array, Array]:
     """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R.
 
-    Parameters
-    ----------
-    whitened_H : array, shape (u, m, s)
+    Shapes: whitened_H (u, m, s).
     """
     count, rows, size = whitened_H.shape
     padded = np.zeros((count, _basis_rows(rows, size), size))
@@ -156,9 +130,7 @@ def _order_by_magnitude(columns: Array) -> IndexArray | None:
     Exact values, and modes that grow, make rows that are large beside others; reflections that begin with a small one
     lose its digits.
 
-    Parameters
-    ----------
-    columns : array, shape (u, s, m)
+    Shapes: columns (u, s, m).
     """
     sizes = np.abs(columns).max(axis=1, initial=0.0)
     first = sizes[:, : columns.shape[1]]
@@ -173,16 +145,10 @@ def _order_by_magnitude(columns: Array) -> IndexArray | None:
 class ReducedIrregularBlocks:
     """Blocks that share nothing, with their measurements whitened one after the other.
 
-    Parameters
-    ----------
-    irregular_blocks : Framed
-    R_factor : array, shape (u, s + 1, s + 1)
-        Upper triangles: designs, and the measurements behind them, are Q times these.
-    reflectors : array, shape (u, s + 1, m)
-        What Q is made of, with R.
-    tau : array, shape (u, s + 1)
-    row_order : array of int, shape (u, m), optional
-        In which measurements were taken for that, where they are not of similar size.
+    R_factor: Upper triangles: designs, and the measurements behind them, are Q times these; (u, s + 1, s + 1).
+    reflectors: What Q is made of, with R; (u, s + 1, m).
+    tau: shape (u, s + 1)
+    row_order: In which measurements were taken for that, where they are not of similar size; (u, m).
     """
 
     irregular_blocks: IrregularBlocks
@@ -197,16 +163,7 @@ class ReducedIrregularBlocks:
     ) -> ReducedIrregularBlocks:
         """Return the blocks of a family.
 
-        Parameters
-        ----------
-        model : Space
-        layout : Layout
-        group_index : int
-            Of the family.
-        noise_variance : array, shape (n,)
-            Of the noise of each measurement.
-        values : array, shape (b, m, 1)
-            Of all measurements, in blocks.
+        Shapes: noise_variance (n,), values (b, m, 1).
         """
         own = values[layout.chunk_groups[group_index].chunks[0].blocks.ravel()]
         swept = filter_irregular_blocks(
@@ -265,14 +222,7 @@ class ReducedIrregularBlocks:
     def measurement_gradient(self, start_means: Array, reduced_scores: Array, grad_whitened_H: Array) -> Array:
         """Return derivatives in designs and in the measurements behind them, shape (u, m, s + 1).
 
-        Parameters
-        ----------
-        start_means : array, shape (u, s, 1)
-            Means of the states at the start.
-        reduced_scores : array, shape (u, s, 1)
-            Derivatives of the log evidence in the means of what measurements say of that state.
-        grad_whitened_H : array, shape (u, s, s)
-            Derivatives in designs that go through covariances, in the basis.
+        Shapes: start_means (u, s, 1), reduced_scores (u, s, 1), grad_whitened_H (u, s, s).
         """
         # All of them are e x', e, and what goes through covariances, where e is what is left and the basis times told.
         e = np.concatenate([reduced_scores, self.R_factor[:, -1:, -1:]], axis=1)
@@ -284,9 +234,7 @@ class ReducedIrregularBlocks:
 def _factor_householder(whitened_rows: Array) -> tuple[Array, Array, IndexArray | None]:
     """Return reflections that make triangles of designs and measurements, factors and order, as `ReducedIrregularBlocks` has them.
 
-    Parameters
-    ----------
-    whitened_rows : array, shape (p, w, s + 1, u)
+    Shapes: whitened_rows (p, w, s + 1, u).
     """
     places, width, size, count = whitened_rows.shape
     rows = places * width
@@ -308,9 +256,7 @@ def _factor_householder(whitened_rows: Array) -> tuple[Array, Array, IndexArray 
 def _solve_upper_triangular(R_factor: Array, z: Array) -> Array:
     """Return x with R x = c, shape (u, s), for upper triangles; zero for what is not told.
 
-    Parameters
-    ----------
-    R_factor, z : arrays, shapes (u, s, s) and (u, s)
+    Shapes: R_factor, z (u, s, s) and (u, s).
     """
     found = np.zeros_like(z)
     for i in range(z.shape[1] - 1, -1, -1):
@@ -324,10 +270,7 @@ def _solve_upper_triangular(R_factor: Array, z: Array) -> Array:
 def stack_by_pattern(values: Array, chunk: BlockChunk) -> Array:
     """Return something of each block, (b, m, k), with the blocks of a pattern as columns: (u, m, often k).
 
-    Parameters
-    ----------
-    values : array, shape (b, m, k)
-    chunk : Chunk
+    Shapes: values (b, m, k).
     """
     own = values[chunk.blocks].swapaxes(1, 2)
     return own.reshape(*own.shape[:2], own.shape[2] * own.shape[3])
@@ -336,10 +279,7 @@ def stack_by_pattern(values: Array, chunk: BlockChunk) -> Array:
 def unstack_by_pattern(values: Array, chunk: BlockChunk) -> Array:
     """Return the way back from `stack_by_pattern`, shape (u, often, m, k).
 
-    Parameters
-    ----------
-    values : array, shape (u, m, often k)
-    chunk : Chunk
+    Shapes: values (u, m, often k).
     """
     count, size, width = values.shape
     often = chunk.blocks.shape[1]
@@ -351,14 +291,7 @@ def whiten_blocks(
 ) -> ReducedBlocks:
     """Return some blocks by their matrices.
 
-    Parameters
-    ----------
-    model : Space
-    layout : Layout
-    plan : Plan
-        A block of each pattern.
-    noise_variance : array, shape (n,)
-        Of the noise of each measurement.
+    Shapes: noise_variance (n,).
     """
     blocks = plan.blocks
     inside = build_block_models(layout.discretize_model(model, plan.step_index), plan, layout.observable_index[0].size)
@@ -384,9 +317,7 @@ def whiten_blocks(
 def factor_semidefinite(covariances: Array) -> Array:
     """Return roots of covariances that may be singular, shape (u, n, n); states have units of their own.
 
-    Parameters
-    ----------
-    covariances : array, shape (u, n, n)
+    Shapes: covariances (u, n, n).
     """
     scales = np.sqrt(np.maximum(np.einsum("uii->ui", covariances), 0.0))
     safe = np.where(scales > 0, scales, 1.0)

@@ -51,12 +51,8 @@ _MAX_ELEMENTS, _MAX_IRREGULAR_BLOCKS = 2_000_000, 1000
 class BlockChunk:
     """Different blocks that are worked on together; each occurs equally often.
 
-    Parameters
-    ----------
-    patterns : array of int, shape (u,)
-        The numbers of the patterns.
-    blocks : array of int, shape (u, k)
-        The blocks of each pattern.
+    patterns: The numbers of the patterns; (u,).
+    blocks: The blocks of each pattern; (u, k).
     """
 
     patterns: IndexArray
@@ -76,11 +72,7 @@ class BlockChunk:
 class ChunkGroup:
     """Chunks whose matrices are made together, however often their blocks occur; one that is filtered is by itself.
 
-    Parameters
-    ----------
-    chunks : tuple of Chunk
-    is_irregular : bool
-        Whether its blocks share nothing, so that each is filtered by itself.
+    is_irregular: Whether its blocks share nothing, so that each is filtered by itself.
     """
 
     chunks: tuple[BlockChunk, ...]
@@ -108,14 +100,7 @@ def group_blocks(
 ) -> tuple[BlockChunk, ...]:
     """Return patterns in chunks, of which all occur equally often, as many as may be worked on together.
 
-    Parameters
-    ----------
-    patterns : array of int, shape (b,)
-        That of each block.
-    rows_per_block, width : int
-        How many places a block has, and measurements at each.
-    allow_irregular : bool
-        Whether blocks that share nothing are filtered each by itself.
+    Shapes: patterns (b,).
     """
     most = _max_patterns(rows_per_block, width)
     rare = _MAX_IRREGULAR_BLOCKS if allow_irregular else most
@@ -137,16 +122,7 @@ def group_blocks(
 def group_chunks(
     chunks: Sequence[BlockChunk], rows_per_block: int, width: int, max_few: float
 ) -> tuple[ChunkGroup, ...]:
-    """Return chunks in families: those that are filtered by themselves, then others, as many as may be together.
-
-    Parameters
-    ----------
-    chunks : sequence of Chunk
-    rows_per_block, width : int
-        As in `group_blocks`.
-    max_few : float
-        So few blocks are not filtered, whatever they share.
-    """
+    """Return chunks in families: those that are filtered by themselves, then others, as many as may be together."""
     by_themselves = [ChunkGroup((chunk,), is_irregular=True) for chunk in chunks if chunk.is_irregular(max_few)]
     most, count = _max_patterns(rows_per_block, width), 0
     shared: list[list[BlockChunk]] = []
@@ -190,23 +166,15 @@ _EVIDENCE_ERROR_TOLERANCE, _BLOCK_REDUCTION_FACTOR = 1e-10, 4
 class BlockLayout:
     """Times cut into blocks of equally many places, with what was measured there.
 
-    Parameters
-    ----------
-    times : array, shape (b, n)
-        Scaled time of each place; places that fill up the last block repeat its last time.
-    step_index : array of int, shape (b, n + 1)
-        The number of the length of the step to each place from the one before it, and to the block that follows.
-    step_lengths : array
-        All different lengths of steps; the first is zero.
-    observable_index : array of int, shape (b, n, w)
-        The numbers of the observables; -1 for nothing.
-    measurement_index : array of int, shape (b, n, w)
-        Those of the measurements; -1 for nothing.
-    patterns : array of int, shape (b,)
-        The number of the pattern of each block.
-    chunks : tuple of Chunk
-    retained : array, shape (k, c), optional
-        For each step, one for each state that adds up something and goes on, zero for those that begin anew with it.
+    times: Scaled time of each place; places that fill up the last block repeat its last time; (b, n).
+    step_index: The number of the length of the step to each place from the one before it, and to the block that
+        follows; (b, n + 1).
+    step_lengths: All different lengths of steps; the first is zero.
+    observable_index: The numbers of the observables; -1 for nothing; (b, n, w).
+    measurement_index: Those of the measurements; -1 for nothing; (b, n, w).
+    patterns: The number of the pattern of each block; (b,).
+    retained: For each step, one for each state that adds up something and goes on, zero for those that begin anew
+        with it; (k, c).
     """
 
     times: Array
@@ -223,11 +191,7 @@ class BlockLayout:
     def discretize_model(self, model: StateSpaceModel, step_index: IndexArray | None = None) -> DiscretizedModel:
         """Return a system over some of the steps.
 
-        Parameters
-        ----------
-        model : Space
-        step_index : array of int, shape (k,), optional
-            Those of the steps; all where nobody says.
+        Shapes: step_index (k,).
         """
         own = slice(None) if step_index is None else step_index
         return DiscretizedModel(model, self.step_lengths[own], None if self.retained is None else self.retained[own])
@@ -275,10 +239,7 @@ class BlockLayout:
     def to_blocks(self, values: Array, fill_value: float) -> Array:
         """Return something of each measurement at its place, shape (b, n w, ...); `fill_value` where there is none.
 
-        Parameters
-        ----------
-        values : array, shape (m, ...)
-        fill_value : float
+        Shapes: values (m, ...).
         """
         padded = np.concatenate([values, np.full((1, *values.shape[1:]), fill_value)])
         return padded[self.measurement_index.reshape(self.n_blocks, -1)]
@@ -286,11 +247,7 @@ class BlockLayout:
     def from_blocks(self, values: Array, n_measurements: int) -> Array:
         """Return the way back from `spread`: something of each measurement in their order, shape (m, ...).
 
-        Parameters
-        ----------
-        values : array, shape (b, n w, ...)
-        n_measurements : int
-            m.
+        Shapes: values (b, n w, ...).
         """
         found, there = np.zeros((n_measurements, *values.shape[2:])), self._measured_index
         found[self.measurement_index.reshape(-1)[there]] = values.reshape(
@@ -315,20 +272,7 @@ def partition_times(
 ) -> BlockLayout:
     """Return places in ascending time cut into blocks.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Scaled times of all places.
-    observable_index, measurement_index : arrays of int, shape (n, w)
-        As in `BlockLayout`.
-    noise_index : array of int, shape (n, w)
-        Numbers that are the same where the noise is.
-    rows_per_block : int
-        Of a block.
-    resolution : float
-        What the clock resolves, in scaled time: steps that differ by no more are the same.
-    interval_starts : array of bool, shape (n, c), optional
-        Which of the states that add up something begin anew at each place.
+    Shapes: times (n,), observable_index, measurement_index (n, w), noise_index (n, w), interval_starts (n, c).
     """
     count, width = len(times), observable_index.shape[1]
     blocks = -(-count // rows_per_block)
@@ -377,14 +321,9 @@ class KalmanData(StackedMeasurements):
 
     `prior`, `times`, `index`, `values`, `noise` and `log_jacobian` are those of `StackedMeasurements`.
 
-    Parameters
-    ----------
-    block_length : int, optional
-        How many measurements a block should have; what is fast otherwise.
-    next_time : float, optional
-        The scaled time at which the next piece of a record begins; None where nothing follows.
-    is_continuation : bool
-        Whether they are a piece of a record that begins earlier.
+    block_length: How many measurements a block should have; what is fast otherwise.
+    next_time: The scaled time at which the next piece of a record begins; None where nothing follows.
+    is_continuation: Whether they are a piece of a record that begins earlier.
     """
 
     block_length: int | None = None
@@ -431,13 +370,7 @@ class KalmanData(StackedMeasurements):
         return self.scaled_times, np.where(rows >= 0, np.append(numbers, -1)[rows], -1), rows
 
     def layout(self, block_length: int | None = None) -> BlockLayout:
-        """Return the measurements in blocks.
-
-        Parameters
-        ----------
-        block_length : int, optional
-            How many measurements a block should have; what is fast where nobody says.
-        """
+        """Return the measurements in blocks."""
         # Blocks that nobody has asked for are not those of any length: they may be longer than usual.
         wanted = block_length or self.block_length
         if wanted not in self._layouts:
@@ -465,14 +398,7 @@ class KalmanData(StackedMeasurements):
     ) -> tuple[BlockLayout, IndexArray]:
         """Return a layout that has places for more times, and the numbers of these places.
 
-        Parameters
-        ----------
-        times : array, shape (k,)
-            Scaled, in any order.
-        block_length : int, optional
-            As in `layout`.
-        averaging : Sums, optional
-            Intervals of the measurements and of others; those of the measurements where nobody says.
+        Shapes: times (k,).
         """
         return self._build_layout(block_length or self.block_length or _POSTERIOR_BLOCK_MEASUREMENTS, times, averaging)
 
@@ -520,15 +446,6 @@ def reduce_block_length(layout: BlockLayout, n_measurements: int, log_evidence: 
     """Return how many measurements a block should have at most, where rounding inside blocks can be seen; else None.
 
     A covariance inside a block loses digits where noise is small against what the block may do.
-
-    Parameters
-    ----------
-    layout : Layout
-        The blocks with which the log evidence was found.
-    n_measurements : int
-        The number of measurements.
-    log_evidence, error : float
-        The log evidence, and about how large an error rounding makes in it.
     """
     if (
         not np.isfinite(log_evidence)

@@ -25,14 +25,9 @@ _TAYLOR_TOLERANCE, _MAX_LEADING_ORDER = 1e-17, 17
 class ProcessDiscretization:
     """Transitions and noises over steps of some lengths.
 
-    Parameters
-    ----------
-    F : array, shape (s, s)
-        Finite.
-    B : array, shape (s, s)
-        The spectral density of the white noise that drives the states.
-    lengths : array, shape (k,)
-        None negative.
+    F: Finite; (s, s).
+    B: The spectral density of the white noise that drives the states; (s, s).
+    lengths: None negative; (k,).
 
     Examples
     --------
@@ -93,10 +88,7 @@ class ProcessDiscretization:
     def vjp(self, grad_Phi: Array, grad_Q: Array) -> tuple[Array, Array]:
         """Return derivatives in F and in B, shape (s, s) each, from those in all transitions and noises.
 
-        Parameters
-        ----------
-        grad_Phi, grad_Q : arrays, shape (k, s, s)
-            Those in the noises are symmetric; where nothing drives the states, they are zeros.
+        Shapes: grad_Phi, grad_Q (k, s, s).
         """
         in_grown, in_noise = grad_Phi.copy(), grad_Q.copy()
         size = in_grown.shape[-1]
@@ -139,12 +131,6 @@ def _count_taylor_terms(max_norm: float, size: int) -> int:
 
     The first one that is left out is below 1e-17 of the first that is not zero, also in entries that begin with a high
     power of the step: that of the noise of the first of a chain of states is twice their number, less one.
-
-    Parameters
-    ----------
-    max_norm : float
-    size : int
-        The number of states.
     """
     order = min(2 * size - 1, _MAX_LEADING_ORDER)
     found, left = order, max_norm / (order + 1)

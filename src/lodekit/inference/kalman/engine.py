@@ -32,10 +32,7 @@ _OPERATIONS_PER_MEASUREMENT, _FIXED_OPERATIONS = 1.0e4, 1.2e8
 class KalmanEngine:
     """Log evidence and posterior by blocks.
 
-    Parameters
-    ----------
-    data : MarkovData
-        Measurements with their prior.
+    data: Measurements with their prior.
     """
 
     data: KalmanData
@@ -97,13 +94,7 @@ class KalmanEngine:
         return None if found is None else KalmanInnovations(self.data, found)
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
-        """
+        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
         parts = np.split(subtract_mean(self.data, coefficients), self.data.offsets[1:-1])
         return data_mean_squares(parts), mode_mean_squares(self.prior, coefficients, self.data.subsampled_times)
 
@@ -133,12 +124,8 @@ class KalmanEngine:
 class KalmanFactory:
     """The kind of the Markov engine: free functions with finitely many states, any number of measurements.
 
-    Parameters
-    ----------
-    name : str
-        As users write it.
-    uses_device : bool
-        Whether it computes where ``device=`` says.
+    name: As users write it.
+    uses_device: Whether it computes where ``device=`` says.
     """
 
     name: str = "markov"
@@ -173,17 +160,7 @@ class KalmanFactory:
         return "linear in time"
 
     def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> KalmanEngine | OutOfCoreEngine:
-        """Return an engine on measurements in memory, or on rows that are read from disk piece by piece.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        measurements : Measurements
-            In memory, or with rows.
-        task : Case
-            The same in short.
-        """
+        """Return an engine on measurements in memory, or on rows that are read from disk piece by piece."""
         if measurements.has_only_statistics and measurements.stored_rows is not None:
             return OutOfCoreEngine(prior, measurements.stored_rows.store, left_out=measurements.stored_rows.truncated)
         return KalmanEngine(KalmanData.from_series(prior, measurements.series))

@@ -46,18 +46,10 @@ _ROUNDING_ERROR = 2e-15
 class FilterSolution:
     """The log evidence at some hyperparameters, and what it was made of.
 
-    Parameters
-    ----------
-    filter : Filter
-    coefficients : Coefficients
-        Of the measured observables.
-    residual : array, shape (m,)
-        The measurements without all that is known, scaled.
-    smoothed : Smoothed
-    value : float
-        The log evidence in the user's units.
-    error : float
-        About how large an error rounding makes in it.
+    coefficients: Of the measured observables.
+    residual: The measurements without all that is known, scaled; (m,).
+    value: The log evidence in the user's units.
+    error: About how large an error rounding makes in it.
     """
 
     filter: SquareRootFilter
@@ -69,14 +61,7 @@ class FilterSolution:
 
 
 def subtract_mean(data: KalmanData, coefficients: Coefficients) -> Array:
-    """Return the measurements without all that is known, scaled, shape (m,).
-
-    Parameters
-    ----------
-    data : MarkovData
-    coefficients : Coefficients
-        Of the measured observables.
-    """
+    """Return the measurements without all that is known, scaled, shape (m,)."""
     observables = data.prior.observables
     if not observables.has_mean:
         return data.values
@@ -92,19 +77,7 @@ def solve_filter(
     *,
     keep_blocks: bool = False,
 ) -> FilterSolution | None:
-    """Return the log evidence; None where something is not finite.
-
-    Parameters
-    ----------
-    data : MarkovData
-    hyper : Hyperparameters
-    layout : Layout
-        The measurements in blocks.
-    boundary : Border, optional
-        What is said at both ends, where they are a piece of a record.
-    keep_blocks : bool
-        Whether the gradient is asked for as well.
-    """
+    """Return the log evidence; None where something is not finite."""
     with np.errstate(all="ignore"):
         return _solve_filter(data, hyper, layout, boundary, keep_blocks=keep_blocks)
 
@@ -144,15 +117,7 @@ def _solve_filter(
 
 
 def evaluate_evidence(data: KalmanData, hyper: Hyperparameters, layout: BlockLayout) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where something is not finite.
-
-    Parameters
-    ----------
-    data : MarkovData
-    hyper : Hyperparameters
-    layout : Layout
-        The measurements in blocks.
-    """
+    """Return the log evidence and its gradient; minus infinity where something is not finite."""
     with np.errstate(all="ignore"):
         solved = _solve_filter(data, hyper, layout, None, keep_blocks=True)
         if solved is None:
@@ -168,16 +133,10 @@ def evaluate_evidence(data: KalmanData, hyper: Hyperparameters, layout: BlockLay
 class EvidenceGradient:
     """Derivatives of the log evidence, but for what goes through the system itself and its start.
 
-    Parameters
-    ----------
-    model_gradient : Total
-        In the system; those of several pieces of a record add up in it.
-    noise, theta : arrays
-        In the noise, and in the parameters of what is known.
-    initial_score : array, shape (s, 1)
-        In the mean of the state at the start.
-    initial_information : array, shape (s, s)
-        What all data know of that state.
+    model_gradient: In the system; those of several pieces of a record add up in it.
+    noise, theta: In the noise, and in the parameters of what is known.
+    initial_score: In the mean of the state at the start; (s, 1).
+    initial_information: What all data know of that state; (s, s).
     """
 
     model_gradient: ModelGradient
@@ -190,16 +149,7 @@ class EvidenceGradient:
     def of(
         cls, data: KalmanData, hyper: Hyperparameters, solution: FilterSolution, model_gradient: ModelGradient
     ) -> EvidenceGradient:
-        """Return the derivatives; those in the system are added to what is there.
-
-        Parameters
-        ----------
-        data : MarkovData
-        hyper : Hyperparameters
-        solution : Solved
-            At these.
-        model_gradient : Total
-        """
+        """Return the derivatives; those in the system are added to what is there."""
         own, layout = solution.filter, solution.filter.layout
         information = own.propagate_information()
         y = layout.to_blocks(solution.residual, 0.0)[:, :, None]
@@ -237,14 +187,7 @@ class EvidenceGradient:
 
 
 def assemble_gradient(kalman_filter: SquareRootFilter, gradient: EvidenceGradient) -> Hyperparameters:
-    """Return the gradient, from what was pulled back to the start of a record.
-
-    Parameters
-    ----------
-    kalman_filter : Filter
-        Of the record, or of its first piece.
-    gradient : Pulled
-    """
+    """Return the gradient, from what was pulled back to the start of a record."""
     in_start = 0.5 * (gradient.initial_score @ gradient.initial_score.T - gradient.initial_information)
     total = gradient.model_gradient
     slopes = StateSpaceGradient(total.F, total.noise_intensity, total.H, in_start)
@@ -256,16 +199,13 @@ def assemble_gradient(kalman_filter: SquareRootFilter, gradient: EvidenceGradien
 class _PatternSums:
     """Small matrices of a chunk, summed up over all blocks of a pattern.
 
-    Parameters
-    ----------
-    start_means, end_scores, reduced_scores : arrays, shape (u, s, often)
-        Means of the states at the start; derivatives in those at the end, and in what is said of those at the start.
-    information : array, shape (u, s, s)
-        The information that later blocks have of the state at the end.
-    information_Phi_P, information_Phi_P_Ht : arrays, shape (u, s, s)
-        That times how the state at the start moves and is uncertain: in states, and in the basis of the design.
-    minus_H_P, minus_H_P_Ht : arrays, shape (u, s, s)
-        Minus the design times the covariance of the state at the start given everything, and that times the design.
+    start_means, end_scores, reduced_scores: Means of the states at the start; derivatives in those at the end, and in
+        what is said of those at the start; (u, s, often).
+    information: The information that later blocks have of the state at the end; (u, s, s).
+    information_Phi_P, information_Phi_P_Ht: That times how the state at the start moves and is uncertain: in states,
+        and in the basis of the design; (u, s, s).
+    minus_H_P, minus_H_P_Ht: Minus the design times the covariance of the state at the start given everything, and
+        that times the design; (u, s, s).
     """
 
     start_means: Array
@@ -281,11 +221,7 @@ class _PatternSums:
     def of(cls, solution: FilterSolution, chunk: BlockChunk, information: Array) -> _PatternSums:
         """Return the matrices of a chunk.
 
-        Parameters
-        ----------
-        solution : Solved
-        chunk : Chunk
-        information : array, shape (b + 1, s, s)
+        Shapes: information (b + 1, s, s).
         """
         blocks, carried = chunk.blocks, solution.filter.covariances
         after, later, share = information[blocks + 1], carried.P_root_updated[blocks], carried.explained_root[blocks]

@@ -41,17 +41,12 @@ IndexArray = NDArray[np.intp]
 class FilteredRow:
     """A place of the blocks of a chunk, with the rows of its measurements whitened, given the state at the start.
 
-    Parameters
-    ----------
-    moments : array, shape (n, s + n, u)
-        After its measurements, how the mean of the states that noise drives follows from the state at the start, and
-        their covariance.
-    Phi_deterministic : array, shape (q, q, u)
-        How the other states follow from those at the start.
-    whitened_rows : array, shape (w, s + n, u)
-        What whitened measurements say of the state at the start, and what they add to the mean.
-    innovation_std : array, shape (w, u)
-        What they were divided by.
+    moments: After its measurements, how the mean of the states that noise drives follows from the state at the start,
+        and their covariance; (n, s + n, u).
+    Phi_deterministic: How the other states follow from those at the start; (q, q, u).
+    whitened_rows: What whitened measurements say of the state at the start, and what they add to the mean; (w, s + n,
+        u).
+    innovation_std: What they were divided by; (w, u).
     """
 
     moments: Array
@@ -65,15 +60,7 @@ def filter_rows(
 ) -> Iterator[FilteredRow]:
     """Yield the places of the blocks of a chunk.
 
-    Parameters
-    ----------
-    discretized : Motion
-    step_index : array of int, shape (u, p + 1)
-        The numbers of the steps; that to the following block does not count.
-    observable_index : array of int, shape (u, p, w)
-        The numbers of the observables; that of the row of zeros for none.
-    noise_variance : array, shape (u, p, w)
-        Of the noise of the measurements; one for none.
+    Shapes: step_index (u, p + 1), observable_index (u, p, w), noise_variance (u, p, w).
     """
     count, places, width = observable_index.shape
     n, s = discretized.model.n_stochastic, discretized.model.size
@@ -109,12 +96,8 @@ _MAX_PREDICTIONS = 20_000
 class KalmanInnovations:
     """Measurements one after the other, at some hyperparameters.
 
-    Parameters
-    ----------
-    data : MarkovData
-        Measurements with their prior.
-    solution : Solved
-        At these hyperparameters.
+    data: Measurements with their prior.
+    solution: At these hyperparameters.
     """
 
     data: KalmanData
@@ -172,12 +155,7 @@ class KalmanInnovations:
 
         Both in the user's units, shape (k,).
 
-        Parameters
-        ----------
-        rows : array of int, shape (k,)
-            Which, by their turn.
-        n_known : array of int, shape (k,)
-            How many are known for each; all that were made at the time of the last one, unless it is asked for itself.
+        Shapes: rows (k,), n_known (k,).
         """
         if self.data.averaging is not None:
             raise LodekitError(
@@ -202,16 +180,10 @@ class KalmanInnovations:
 class _PredictionTargets:
     """Measurements that are predicted, each from the state at the place of the last one that is known.
 
-    Parameters
-    ----------
-    blocks, rows : arrays of int, shape (k,)
-        Where that is; the first place for none.
-    H : array, shape (k, s)
-        What they see of that state.
-    process_variance : array, shape (k,)
-        The variance of what happens in between, as they see it.
-    n_known : array of int, shape (k,)
-        How many are known.
+    blocks, rows: Where that is; the first place for none; (k,).
+    H: What they see of that state; (k, s).
+    process_variance: The variance of what happens in between, as they see it; (k,).
+    n_known: How many are known; (k,).
     """
 
     blocks: IndexArray
@@ -222,14 +194,7 @@ class _PredictionTargets:
 
     @classmethod
     def of(cls, innovations: KalmanInnovations, targets: IndexArray, n_known: IndexArray) -> _PredictionTargets:
-        """Return the way from the last measurements that are known to those that are asked for.
-
-        Parameters
-        ----------
-        innovations : MarkovTurns
-        places, known
-            As in `KalmanInnovations.predict`.
-        """
+        """Return the way from the last measurements that are known to those that are asked for."""
         layout, space = innovations.solution.filter.layout, innovations.solution.filter.model
         where = np.flatnonzero((layout.measurement_index >= 0).ravel()) // layout.observable_index.shape[2]
         last = np.where(n_known > 0, where[np.maximum(n_known - 1, 0)], 0)
@@ -282,21 +247,13 @@ def _iterate_chunks(solution: FilterSolution) -> Iterator[_ChunkFilter]:
 class _ChunkRow:
     """A place of some blocks that are alike, after its measurements.
 
-    Parameters
-    ----------
-    row : int
-    innovations, innovation_std : arrays, shape (u, k, w)
-        Measurements minus predictions from all before, and their deviations, scaled.
-    Phi_from_start : array, shape (u, s, s)
-        How the state follows from that at the start of the block.
-    mean_shift : array, shape (u, k, n)
-        What measurements add to it.
-    P_given_start : array, shape (u, n, n)
-        Its covariance, given these and the start.
-    start_means, start_P_roots : arrays, shapes (u, k, s) and (g, s, s)
-        Of the state at the start.
-    root_index : array of int, shape (u, k)
-        Which root.
+    innovations, innovation_std: Measurements minus predictions from all before, and their deviations, scaled; (u, k,
+        w).
+    Phi_from_start: How the state follows from that at the start of the block; (u, s, s).
+    mean_shift: What measurements add to it; (u, k, n).
+    P_given_start: Its covariance, given these and the start; (u, n, n).
+    start_means, start_P_roots: Of the state at the start; (u, k, s) and (g, s, s).
+    root_index: Which root; (u, k).
     """
 
     row: int
@@ -312,11 +269,7 @@ class _ChunkRow:
     def project(self, position: tuple[IndexArray, IndexArray], H: Array) -> tuple[Array, Array]:
         """Return means and variances of rows of numbers for the state, shape (t,) each.
 
-        Parameters
-        ----------
-        position : tuple of two int arrays, shape (t,)
-            Which blocks.
-        H : array, shape (t, s)
+        Shapes: position (t,), H (t, s).
         """
         u, n = position[0], self.mean_shift.shape[-1]
         back = np.einsum("ti,tij->tj", H, self.Phi_from_start[u])
@@ -329,16 +282,9 @@ class _ChunkRow:
 class _ChunkFilter:
     """A filter through all blocks of a chunk at once.
 
-    Parameters
-    ----------
-    own : Filter
-    chunk : Chunk
-    values : array, shape (b, m)
-        Of all measurements, in blocks.
-    means : array, shape (b, s)
-        Of the states at the start of all blocks, given those before.
-    groups : array of int, shape (b,)
-        Equal for neighbouring blocks whose covariances at the start are.
+    values: Of all measurements, in blocks; (b, m).
+    means: Of the states at the start of all blocks, given those before; (b, s).
+    groups: Equal for neighbouring blocks whose covariances at the start are; (b,).
     """
 
     def __init__(

@@ -33,20 +33,12 @@ _MAX_OPEN_INTERVALS = 64
 class AveragingStates:
     """Intervals, and which state adds up what.
 
-    Parameters
-    ----------
-    observable_index : array of int, shape (c,)
-        The number of the observable that each state adds up.
-    window_lengths : array, shape (c,)
-        The lengths of its intervals, in scaled time.
-    interval_starts : array, shape (i,)
-        The starts of all intervals, in scaled time.
-    state_index : array of int, shape (i,)
-        The states that begin there.
-    first_rows : array of int, shape (o,)
-        Where the rows of each observable begin: one for each of its states, or one where it has none.
-    row_index : array of int, shape (m,)
-        The number of the row of each value.
+    observable_index: The number of the observable that each state adds up; (c,).
+    window_lengths: The lengths of its intervals, in scaled time; (c,).
+    interval_starts: The starts of all intervals, in scaled time; (i,).
+    state_index: The states that begin there; (i,).
+    first_rows: Where the rows of each observable begin: one for each of its states, or one where it has none; (o,).
+    row_index: The number of the row of each value; (m,).
     """
 
     observable_index: IndexArray
@@ -62,16 +54,7 @@ class AveragingStates:
     ) -> AveragingStates:
         """Return the intervals of some values.
 
-        Parameters
-        ----------
-        window_lengths : array, shape (o,)
-            The length of the intervals of each observable, zero where it has none.
-        interval_ends : sequence of arrays
-            The scaled times of the values of each observable.
-        times : array
-            Ascending times: starts that are as close to one as the clock resolves are at it.
-        resolution : float
-            Of the clock.
+        Shapes: window_lengths (o,).
         """
         owners: list[int] = []
         starts, states, firsts, readings, rows = [], [], [], [], 0
@@ -114,10 +97,7 @@ class AveragingStates:
     def starts_at(self, row_times: Array) -> Mask:
         """Return which states begin anew at each place, shape (n, c).
 
-        Parameters
-        ----------
-        row_times : array, shape (n,)
-            Ascending times; all starts are among them.
+        Shapes: row_times (n,).
         """
         found = np.zeros((len(row_times), len(self)), dtype=bool)
         # Behind all that is measured at that time.
@@ -141,11 +121,7 @@ class AveragedStateSpaceModel(StateSpaceModel):
 
     `prior`, `hyper`, `coefficients`, `units`, `matrix`, `density`, `readings` and `disturbed` are those of `StateSpaceModel`.
 
-    Parameters
-    ----------
-    base_model : Space
-        Without these states.
-    averaging : Sums
+    base_model: Without these states.
     """
 
     base_model: StateSpaceModel
@@ -160,14 +136,7 @@ class AveragedStateSpaceModel(StateSpaceModel):
         return found
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
-        """Return other observables as rows of all states, as if none were averaged but their modes.
-
-        Parameters
-        ----------
-        observables : Observables
-        coefficients : Coefficients
-            At the same values of the parameters.
-        """
+        """Return other observables as rows of all states, as if none were averaged but their modes."""
         return _insert_zero_columns(
             self.base_model.build_observation_matrix(observables, coefficients),
             self.base_model.n_stochastic,
@@ -175,14 +144,7 @@ class AveragedStateSpaceModel(StateSpaceModel):
         )
 
     def vjp(self, gradient: StateSpaceGradient, time: float) -> Hyperparameters:
-        """Return derivatives as those of the system without sums.
-
-        Parameters
-        ----------
-        gradient : Slopes
-        time : float
-            The scaled time of the start.
-        """
+        """Return derivatives as those of the system without sums."""
         n, count, sums = self.base_model.n_stochastic, len(self.averaging), self.averaging
         kept = _plain_state_index(n, self.size, count)
         in_readings = np.zeros_like(self.base_model.H)
@@ -215,15 +177,7 @@ def _insert_zero_columns(rows: Array, n_stochastic: int, n_averaging: int) -> Ar
 
 
 def add_averaging_states(model: StateSpaceModel, averaging: AveragingStates | None) -> StateSpaceModel:
-    """Return a system with states that add up observables.
-
-    Parameters
-    ----------
-    model : Space
-        Without them.
-    averaging : Sums, optional
-        None where nothing is averaged.
-    """
+    """Return a system with states that add up observables."""
     if averaging is None:
         return model
     n, size, count = model.n_stochastic, model.size, len(averaging)

@@ -72,14 +72,10 @@ _CACHE_LINE_DOUBLES = 8
 class BlockRows:
     """The places of some blocks that share nothing, side by side, with what was measured there.
 
-    Parameters
-    ----------
-    n_blocks : int
-        How many of the u blocks have something to say.
-    times : array, shape (p + 1, u)
-        Since the start of the block, that of the following block included.
-    observable_index, measurement_index : arrays of int, shape (p, w, u)
-        The numbers of the observables, and those of the measurements; -1 for none.
+    n_blocks: How many of the u blocks have something to say.
+    times: Since the start of the block, that of the following block included; (p + 1, u).
+    observable_index, measurement_index: The numbers of the observables, and those of the measurements; -1 for none;
+        (p, w, u).
     """
 
     n_blocks: int
@@ -91,11 +87,7 @@ class BlockRows:
     def of(cls, dt: Array, observable_index: IndexArray, measurement_index: IndexArray) -> BlockRows:
         """Return some blocks, filled up.
 
-        Parameters
-        ----------
-        dt : array, shape (u, p + 1)
-            The lengths of the steps to each place, and to the following block.
-        observable_index, measurement_index : arrays of int, shape (u, p, w)
+        Shapes: dt (u, p + 1), observable_index, measurement_index (u, p, w).
         """
         times = np.cumsum(move_blocks_last(pad_to_cache_line(dt)), axis=0)
         both = (
@@ -112,12 +104,7 @@ class BlockRows:
 
 
 def aligned_empty(*shape: int) -> Array:
-    """Return room for numbers, the first at the beginning of a line of the cache.
-
-    Parameters
-    ----------
-    *shape : int
-    """
+    """Return room for numbers, the first at the beginning of a line of the cache."""
     size = prod(shape)
     whole = np.empty(size + _CACHE_LINE_DOUBLES)
     first = -(whole.__array_interface__["data"][0] // whole.itemsize) % _CACHE_LINE_DOUBLES
@@ -125,12 +112,7 @@ def aligned_empty(*shape: int) -> Array:
 
 
 def aligned_zeros(*shape: int) -> Array:
-    """Return zeros, the first at the beginning of a line of the cache.
-
-    Parameters
-    ----------
-    *shape : int
-    """
+    """Return zeros, the first at the beginning of a line of the cache."""
     found = aligned_empty(*shape)
     found[...] = 0.0
     return found
@@ -139,11 +121,7 @@ def aligned_zeros(*shape: int) -> Array:
 def pad_to_cache_line(values: NDArray[Scalar], fill_value: int = 0) -> NDArray[Scalar]:
     """Return something of each block, with so many blocks more that they fill lines of the cache.
 
-    Parameters
-    ----------
-    values : array, shape (u, ...)
-    fill_value : int
-        What the others have.
+    Shapes: values (u, ...).
 
     Examples
     --------
@@ -157,9 +135,7 @@ def pad_to_cache_line(values: NDArray[Scalar], fill_value: int = 0) -> NDArray[S
 def move_blocks_last_padded(values: Array) -> Array:
     """Return the first dimension, that of blocks, as the last one, filled up with zeros to lines of the cache.
 
-    Parameters
-    ----------
-    values : array, shape (u, ...)
+    Shapes: values (u, ...).
 
     Examples
     --------
@@ -185,9 +161,7 @@ def move_blocks_last(values: Array) -> Array:
 def matmul_blocks_last(first: Array, second: Array) -> Array:
     """Return products of matrices, blocks last.
 
-    Parameters
-    ----------
-    first, second : arrays, shapes (i, j, b) and (j, k, b)
+    Shapes: first, second (i, j, b) and (j, k, b).
     """
     return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
 
@@ -207,18 +181,10 @@ _MAX_TAYLOR_TERMS, _TAYLOR_TOLERANCE, _N_NEGLIGIBLE_TERMS = 60, 1e-17, 3
 class FrameSeries:
     """Rows of observables, and these times the noise in a frame, as series in the time since its origin.
 
-    Parameters
-    ----------
-    space : Space
-    longest : float
-        The longest time from an origin.
-    norm : float
-        Of F.
-
-    Attributes
-    ----------
-    terms : array, shape (k, o + 1, s + n)
-        Terms of the rows of all observables, and of their products with the noise; those of a row of zeros are last.
+    longest: The longest time from an origin.
+    norm: Of F.
+    terms: Terms of the rows of all observables, and of their products with the noise; those of a row of zeros are
+        last; (k, o + 1, s + n).
     """
 
     def __init__(self, model: StateSpaceModel, max_offset: float, F_norm: float) -> None:
@@ -252,12 +218,7 @@ class FrameSeries:
         )
 
     def evaluate_powers(self, times: Array) -> Array:
-        """Return powers of times since the origin, from the zeroth on, shape (k, ...).
-
-        Parameters
-        ----------
-        times : array
-        """
+        """Return powers of times since the origin, from the zeroth on, shape (k, ...)."""
         x = times * self._F_norm
         found = aligned_empty(self.n_terms, *times.shape)
         found[0] = 1.0
@@ -276,10 +237,7 @@ class FrameSeries:
     def find_frame_radius(self, noise_variance: Array) -> float:
         """Return how far frames may reach from their origins.
 
-        Parameters
-        ----------
-        noise_variance : array, shape (o,)
-            Of the noise of the measurements of each observable; infinite where there are none.
+        Shapes: noise_variance (o,).
         """
         tried = np.geomspace(_MAX_FRAME_RADIUS, _MIN_FRAME_RADIUS, 24) / self._F_norm
         n = self._n_stochastic
@@ -294,10 +252,7 @@ class FrameSeries:
     def vjp(self, grad_terms: Array) -> tuple[Array, Array, Array]:
         """Return derivatives in F, (s, s), in the density of the noise, (n, n), and in the rows, (o + 1, s).
 
-        Parameters
-        ----------
-        grad_terms : array, shape (k, o + 1, s + n)
-            Those in `rows`.
+        Shapes: grad_terms (k, o + 1, s + n).
         """
         n, size, in_F, in_B = (
             self._n_stochastic,
@@ -329,14 +284,10 @@ class FrameSeries:
 class FrameColumn:
     """Measurements of which there is one at each place: what they read, without all that is always zero.
 
-    Parameters
-    ----------
-    observable_index : tuple of int
-        Of the observables.
-    state_slice, covariance_slice : slices
-        Among the states that noise drives, those that are read, and those with which noise makes a covariance.
-    terms : array, shape (k, o + 1, r)
-        Terms for these states, for all that nothing drives, and for these covariances.
+    observable_index: Of the observables.
+    state_slice, covariance_slice: Among the states that noise drives, those that are read, and those with which noise
+        makes a covariance.
+    terms: Terms for these states, for all that nothing drives, and for these covariances; (k, o + 1, r).
     """
 
     observable_index: tuple[int, ...]
@@ -349,14 +300,9 @@ class FrameColumn:
 class FrameChanges:
     """Blocks that change to a new frame at some place.
 
-    Parameters
-    ----------
-    blocks : array of int, shape (c,)
-        Their numbers in the chunk.
-    step_index : array of int, shape (c,)
-        Numbers of lengths in `ReferenceFrames.motion`: of the time from one origin to the next.
-    offset : int
-        How many such changes come before.
+    blocks: Their numbers in the chunk; (c,).
+    step_index: Numbers of lengths in `ReferenceFrames.motion`: of the time from one origin to the next; (c,).
+    offset: How many such changes come before.
     """
 
     blocks: IndexArray
@@ -373,18 +319,11 @@ class FrameChanges:
 class ReferenceFrames:
     """The frames of the blocks of a chunk.
 
-    Parameters
-    ----------
-    series : Series
-    discretized : Motion
-        Over the times from origin to origin.
-    changes : tuple of Cuts
-        For each place, that behind the last one included: where the first frame begins, and where the last one ends,
-        all blocks change.
-    time_offsets : array, shape (p, u)
-        Times since the origins.
-    columns : tuple of Column
-        Of the measurements at each place.
+    discretized: Over the times from origin to origin.
+    changes: For each place, that behind the last one included: where the first frame begins, and where the last one
+        ends, all blocks change.
+    time_offsets: Times since the origins; (p, u).
+    columns: Of the measurements at each place.
     """
 
     series: FrameSeries
@@ -394,13 +333,7 @@ class ReferenceFrames:
     columns: tuple[FrameColumn, ...]
 
     def select_rows(self, start: int, stop: int) -> FrameSegment:
-        """Return some consecutive places.
-
-        Parameters
-        ----------
-        start, stop : int
-            The first of them, and the first behind them.
-        """
+        """Return some consecutive places."""
         return FrameSegment(
             self.columns, self._stacked_terms, self.series.evaluate_powers(self.time_offsets[start:stop])
         )
@@ -414,9 +347,7 @@ class ReferenceFrames:
     def vjp(self, grad_terms: list[Array]) -> tuple[Array, Array, Array]:
         """Return derivatives as `FrameSeries.pull` does, from those in the terms of each column.
 
-        Parameters
-        ----------
-        grad_terms : list of arrays, shapes (k, o + 1, r)
+        Shapes: grad_terms (k, o + 1, r).
         """
         n, size, found = (
             self.discretized.model.n_stochastic,
@@ -435,13 +366,8 @@ class ReferenceFrames:
 class FrameSegment:
     """Some consecutive places of the blocks of a chunk.
 
-    Parameters
-    ----------
-    columns : tuple of Column
-    terms : array, shape (r, k)
-        Of all observables of all columns, one below the other.
-    powers : array, shape (k, p, u)
-        Powers of the times since the origins.
+    terms: Of all observables of all columns, one below the other; (r, k).
+    powers: Powers of the times since the origins; (k, p, u).
     """
 
     columns: tuple[FrameColumn, ...]
@@ -451,10 +377,7 @@ class FrameSegment:
     def build_rows(self, observable_index: IndexArray) -> list[Array]:
         """Return what each column reads in the frames of its places, shapes (r, p, u).
 
-        Parameters
-        ----------
-        observable_index : array of int, shape (p, w, u)
-            The numbers of the observables; -1 for none.
+        Shapes: observable_index (p, w, u).
         """
         shape, stop, found = self.powers.shape[1:], 0, []
         whole, places = aligned_empty(len(self.terms), *shape), math.prod(shape)
@@ -475,13 +398,7 @@ class FrameSegment:
     def vjp(self, grad_terms: list[Array], grad_rows: list[Array], observable_index: IndexArray) -> None:
         """Add derivatives in the terms of each column, from those in `readings`.
 
-        Parameters
-        ----------
-        grad_terms : list of arrays, shapes (k, o + 1, r)
-            They grow.
-        grad_rows : list of arrays, shapes (r, p, u)
-        observable_index : array of int, shape (p, w, u)
-            As in `readings`.
+        Shapes: grad_terms (k, o + 1, r), grad_rows (r, p, u), observable_index (p, w, u).
         """
         weights, seen = self.powers.reshape(len(self.powers), -1), observable_index.swapaxes(0, 1)
         for column, slopes, own, which in zip(self.columns, grad_terms, grad_rows, seen, strict=True):
@@ -494,12 +411,7 @@ class FrameSegment:
 def build_frames(model: StateSpaceModel, block_rows: BlockRows, noise_variance: Array) -> ReferenceFrames:
     """Return the frames of the blocks of a chunk.
 
-    Parameters
-    ----------
-    model : Space
-    block_rows : Places
-    noise_variance : array, shape (o,)
-        Of the noise of the measurements of each observable; infinite where there are none.
+    Shapes: noise_variance (o,).
     """
     times = block_rows.times
     places, count = len(times) - 1, times.shape[1]
@@ -563,27 +475,17 @@ ROWS_PER_GROUP = 8
 class IrregularBlocks:
     """Blocks of a chunk with their measurements whitened, given the state at the start of each.
 
-    Parameters
-    ----------
-    model : Space
-    rows : Places
-        With u blocks.
-    frames : Frames
-    observation_rows : list of lists of arrays, shapes (r, g, u)
-        What each column reads in its frames, for some consecutive places each. The way back takes them away.
-    moments_before_change : dict of int to array, shape (c, n, s + 1 + n)
-        Before the changes of frames at a place, how the mean of the states that noise drives follows from the state at
-        the start, minus the rest of it, and their covariance.
-    Phi_deterministic : array, shape (p + 1, q, q, u)
-        How the other states follow from those at the start.
-    whitened_rows : array, shape (p, w, s + 1 + n, u)
-        What whitened measurements say of the state at the start, they themselves, and what they add to the mean.
-    S_inverse_roots : array, shape (p, w, u)
-        What they were multiplied by: one over their deviations.
-    final_moments : array, shape (n, s + 1 + n, u)
-        The same at the end.
-    covariance_error : float
-        What relative errors of covariances do to the log evidence.
+    rows: With u blocks.
+    observation_rows: What each column reads in its frames, for some consecutive places each. The way back takes them
+        away; (r, g, u).
+    moments_before_change: Before the changes of frames at a place, how the mean of the states that noise drives
+        follows from the state at the start, minus the rest of it, and their covariance; (c, n, s + 1 + n).
+    Phi_deterministic: How the other states follow from those at the start; (p + 1, q, q, u).
+    whitened_rows: What whitened measurements say of the state at the start, they themselves, and what they add to the
+        mean; (p, w, s + 1 + n, u).
+    S_inverse_roots: What they were multiplied by: one over their deviations; (p, w, u).
+    final_moments: The same at the end; (n, s + 1 + n, u).
+    covariance_error: What relative errors of covariances do to the log evidence.
     """
 
     model: StateSpaceModel
@@ -647,9 +549,7 @@ class IrregularBlocks:
     def move_blocks_last_padded(self, scores: Array) -> Array:
         """Return something of each measurement as `white` has it, shape (p, w, k, u).
 
-        Parameters
-        ----------
-        scores : array, shape (b, m, k)
+        Shapes: scores (b, m, k).
         """
         places, width, count = self.rows.observable_index.shape
         return move_blocks_last_padded(scores[:, : places * width]).reshape(places, width, scores.shape[2], count)
@@ -660,14 +560,6 @@ class IrregularBlocks:
         """Add derivatives in the system; return those in values and in variances, shape (2, p, w, b).
 
         The logarithms of the deviations count minus one each.
-
-        Parameters
-        ----------
-        gradient : Total
-            Grows.
-        grad_whitened, grad_final_moments, grad_Phi_deterministic : arrays
-            Derivatives in `white` without what is added to the mean, and, blocks first, in `last` and in `quiet` at
-            the end.
         """
         places, width, count = self.rows.observable_index.shape
         in_terms = [np.zeros_like(column.terms) for column in self.frames.columns]
@@ -778,16 +670,13 @@ class IrregularBlocks:
 class _AdjointState:
     """Where the way back is.
 
-    Parameters
-    ----------
-    grad_moments, grad_Phi_deterministic : arrays, shapes (n, s + 1 + n, u) and (q, q, u)
-        Derivatives in what is known of the states that noise drives, and of the others.
-    moments, update_buffer : arrays, shape (n, s + 1 + n, u)
-        What is known, and room for what changes that.
-    row_buffer, covariance_buffer, negative_gradient : arrays, shapes (s, u), (n, u) and (s + 1 + n, u)
-        Room for what a measurement reads, its covariance with the state, and minus derivatives in what it says.
-    grad_steps, grad_deterministic_steps : arrays, shapes (2, c, n, n) and (c, q, q)
-        Derivatives in transitions and noises of all changes of frames, and in transitions of the other states.
+    grad_moments, grad_Phi_deterministic: Derivatives in what is known of the states that noise drives, and of the
+        others; (n, s + 1 + n, u) and (q, q, u).
+    moments, update_buffer: What is known, and room for what changes that; (n, s + 1 + n, u).
+    row_buffer, covariance_buffer, negative_gradient: Room for what a measurement reads, its covariance with the
+        state, and minus derivatives in what it says; (s, u), (n, u) and (s + 1 + n, u).
+    grad_steps, grad_deterministic_steps: Derivatives in transitions and noises of all changes of frames, and in
+        transitions of the other states; (2, c, n, n) and (c, q, q).
     """
 
     grad_moments: Array
@@ -802,14 +691,7 @@ class _AdjointState:
 
     @classmethod
     def of(cls, blocks: IrregularBlocks, grad_final_moments: Array, grad_Phi_deterministic: Array) -> _AdjointState:
-        """Return its beginning, which is the end.
-
-        Parameters
-        ----------
-        blocks : Framed
-        grad_final_moments, grad_Phi_deterministic : arrays
-            Derivatives there, blocks first.
-        """
+        """Return its beginning, which is the end."""
         D, A = (move_blocks_last_padded(part) for part in (grad_final_moments, grad_Phi_deterministic))
         (n, width, count), q = D.shape, len(A)
         changes = sum(len(cuts.blocks) for cuts in blocks.frames.changes)
@@ -819,15 +701,7 @@ class _AdjointState:
 
 
 def slice_or_index(index: IndexArray, count: int) -> IndexArray | slice:
-    """Return a slice where all blocks are meant: nothing is copied then.
-
-    Parameters
-    ----------
-    index : array of int
-        The numbers of some blocks.
-    count : int
-        How many there are.
-    """
+    """Return a slice where all blocks are meant: nothing is copied then."""
     return slice(None) if len(index) == count else index
 
 
@@ -840,14 +714,7 @@ def filter_irregular_blocks(
 ) -> IrregularBlocks:
     """Return blocks of a chunk.
 
-    Parameters
-    ----------
-    model : Space
-    block_rows : Places
-    values : array, shape (b, p, w)
-        Of the measurements; zero for none.
-    noise_variance : array, shape (m,)
-        Of the noise of all measurements there are.
+    Shapes: values (b, p, w), noise_variance (m,).
     """
     places, width, count = block_rows.observable_index.shape
     n, q, R = (
@@ -892,15 +759,10 @@ def filter_irregular_blocks(
 class _ConditionalMoments:
     """What is known of states when some measurements were taken.
 
-    Parameters
-    ----------
-    moments : array, shape (n, s + 1 + n, u)
-        How the mean of the states that noise drives follows from the state at the start, minus the rest of it, and
-        their covariance.
-    Phi_deterministic : array, shape (q, q, u)
-        How the other states follow from those at the start.
-    update_buffer : array, shape (n, s + 1 + n, u)
-        Room for what changes D.
+    moments: How the mean of the states that noise drives follows from the state at the start, minus the rest of it,
+        and their covariance; (n, s + 1 + n, u).
+    Phi_deterministic: How the other states follow from those at the start; (q, q, u).
+    update_buffer: Room for what changes D; (n, s + 1 + n, u).
     """
 
     moments: Array
@@ -909,13 +771,7 @@ class _ConditionalMoments:
 
     @classmethod
     def initial(cls, n_stochastic: int, n_deterministic: int, n_blocks: int) -> _ConditionalMoments:
-        """Return what is known at the start of so many blocks.
-
-        Parameters
-        ----------
-        n_stochastic, n_deterministic, n_blocks : int
-            How many states noise drives, how many others and how many blocks there are.
-        """
+        """Return what is known at the start of so many blocks."""
         D, A = (
             aligned_zeros(n_stochastic, n_stochastic + n_deterministic + 1 + n_stochastic, n_blocks),
             aligned_zeros(n_deterministic, n_deterministic, n_blocks),
@@ -940,15 +796,7 @@ class _ConditionalMoments:
     ) -> None:
         """Take a measurement of each block.
 
-        Parameters
-        ----------
-        column : Column
-        row : array, shape (r, u)
-            What it reads.
-        y, noise_variance : arrays, shape (u,)
-            Its value, and the variance of its noise.
-        whitened_row, S_inverse_root : arrays, shapes (s + 1 + n, u) and (u,)
-            Where `IrregularBlocks.white` and `IrregularBlocks.scales` are to be.
+        Shapes: row (r, u), y, noise_variance (u,), whitened_row, S_inverse_root (s + 1 + n, u) and (u,).
         """
         n, q, first = len(self.moments), len(self.Phi_deterministic), column.state_slice.stop - column.state_slice.start
         h, hq, noise = row[:first], row[first : first + q], row[first + q :]

@@ -71,32 +71,15 @@ class BatchedRecord(Protocol):
     def solve_batch(
         self, data: KalmanData, hyper: Hyperparameters, boundary: BoundaryConditions, *, keep_blocks: bool = False
     ) -> FilterSolution | None:
-        """Return a piece with its log evidence; None where something is not finite.
-
-        Parameters
-        ----------
-        data : MarkovData
-            The piece.
-        hyper : Hyperparameters
-        boundary : Border
-            What is said at both ends.
-        keep_blocks : bool
-            Whether the gradient is asked for as well.
-        """
+        """Return a piece with its log evidence; None where something is not finite."""
 
 
 @dataclass(frozen=True)
 class OutOfCorePosterior:
     """The posterior of rows on disk; pieces in which something is asked for are read again.
 
-    Parameters
-    ----------
-    engine : Pieces
-    hyper : Hyperparameters
-    boundaries : tuple of Border
-        What is said at both ends of each piece.
-    value, error : float
-        The log evidence in the user's units, and about how large an error rounding makes in it.
+    boundaries: What is said at both ends of each piece.
+    value, error: The log evidence in the user's units, and about how large an error rounding makes in it.
     """
 
     engine: BatchedRecord
@@ -149,14 +132,6 @@ class OutOfCorePosterior:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
 
         Draws from the prior go through all pieces; on the way back each piece makes its own again, to correct them.
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
         """
         numbers = self._find_batches(observables, times)
         found = np.zeros((size, len(times), observables.count))
@@ -216,12 +191,7 @@ class OutOfCorePosterior:
         return found
 
     def get_batch_posterior(self, batch: int) -> KalmanPosterior:
-        """Return the posterior in one piece; the last one is kept.
-
-        Parameters
-        ----------
-        batch : int
-        """
+        """Return the posterior in one piece; the last one is kept."""
         if batch not in self._kept:
             data = self.engine.read_batch(batch)
             solved = self.engine.solve_batch(data, self.hyper, self.boundaries[batch])
@@ -247,16 +217,10 @@ ROWS_IN_MEMORY = 100_000
 class OutOfCoreEngine:
     """Log evidence and posterior of rows on disk.
 
-    Parameters
-    ----------
-    prior : Prior
-        Of the measured observables.
-    spool : Spool
-        The rows.
-    rows_in_memory : int
-        How many of them are a piece.
-    left_out : LeftOut, optional
-        Where these are the end of longer rows: what is known of those before them.
+    prior: Of the measured observables.
+    spool: The rows.
+    rows_in_memory: How many of them are a piece.
+    left_out: Where these are the end of longer rows: what is known of those before them.
     """
 
     prior: Prior
@@ -310,12 +274,7 @@ class OutOfCoreEngine:
         return False
 
     def read_series(self, batch: int) -> list[TimeSeries]:
-        """Return the measurements in a piece of the record, one series for each observable of the prior.
-
-        Parameters
-        ----------
-        batch : int
-        """
+        """Return the measurements in a piece of the record, one series for each observable of the prior."""
         known = {
             item.observable: item
             for item in self.spool.read_series(batch * self.rows_in_memory, (batch + 1) * self.rows_in_memory)
@@ -324,12 +283,7 @@ class OutOfCoreEngine:
         return [known.get(name, TimeSeries(name, nothing, nothing, nothing)) for name in names]
 
     def read_batch(self, batch: int) -> KalmanData:
-        """Return a piece of the record, read from disk.
-
-        Parameters
-        ----------
-        batch : int
-        """
+        """Return a piece of the record, read from disk."""
         series, prior = self.read_series(batch), self.prior
         if self._relay is not None:
             prior = replace(prior, observables=replace(prior.observables, input_response=self._relay.chunk(batch)))
@@ -341,18 +295,7 @@ class OutOfCoreEngine:
     def solve_batch(
         self, data: KalmanData, hyper: Hyperparameters, boundary: BoundaryConditions, *, keep_blocks: bool = False
     ) -> FilterSolution | None:
-        """Return a piece with its log evidence, in blocks that are short enough; None where something is not finite.
-
-        Parameters
-        ----------
-        data : MarkovData
-            The piece.
-        hyper : Hyperparameters
-        boundary : Border
-            What is said at both ends.
-        keep_blocks : bool
-            Whether the gradient is asked for as well.
-        """
+        """Return a piece with its log evidence, in blocks that are short enough; None where something is not finite."""
         return solve_filter(data, hyper, data.layout(self.block_length), boundary, keep_blocks=keep_blocks)
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
@@ -402,13 +345,7 @@ class OutOfCoreEngine:
         return OutOfCorePosterior(self, hyper, tuple(reversed(borders)), found.value, found.error)
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
-        """
+        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
         counts, sums = self._sum_squares(coefficients) if self.prior.observables.has_mean else self._sums_of_squares
         target = np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
         ends = self.prior.units.scale_times(
@@ -471,15 +408,7 @@ class OutOfCoreEngine:
     def summarize_earlier_batches(
         self, posterior: OutOfCorePosterior, first_batch: int
     ) -> tuple[float, float, BoundaryConditions, Array]:
-        """Return log evidence and error of all pieces before one, what is said at its start, and the response there.
-
-        Parameters
-        ----------
-        posterior : PiecesPosterior
-            Of this engine.
-        first_batch : int
-            The piece.
-        """
+        """Return log evidence and error of all pieces before one, what is said at its start, and the response there."""
         hyper, value, error = posterior.hyper, posterior.value, posterior.error
         for number in range(first_batch, len(self.batch_starts)):
             solved = self.solve_batch(self.read_batch(number), hyper, posterior.boundaries[number])
@@ -512,11 +441,7 @@ class OutOfCoreEngine:
 class _ForwardPass:
     """The log evidence with its error, and what goes from piece to piece.
 
-    Parameters
-    ----------
-    value, error : float
-    boundaries : list of Border
-        What is said at the start of each piece, and at the end.
+    boundaries: What is said at the start of each piece, and at the end.
     """
 
     value: float = 0.0

@@ -40,15 +40,9 @@ _MAX_OPEN_INTERVALS = 16
 class KalmanPosterior:
     """The posterior at given hyperparameters.
 
-    Parameters
-    ----------
-    data : MarkovData
-        Measurements with their prior.
-    hyper : Hyperparameters
-    solution : Solved
-        At these hyperparameters.
-    block_length : int, optional
-        How many measurements a block has, where it matters.
+    data: Measurements with their prior.
+    solution: At these hyperparameters.
+    block_length: How many measurements a block has, where it matters.
     """
 
     data: KalmanData
@@ -94,12 +88,7 @@ class KalmanPosterior:
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them; their units are those of the answer.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
         parts = self._split_overlapping(observables, times)
         if len(parts) > 1:
@@ -148,16 +137,7 @@ class KalmanPosterior:
         return found
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         (look, rows), variance = self.smooth_at(observables, times), self.data.noise.variance(self.hyper.noise_std)
         layout = look.filter.layout
         most = max(1, _MAX_ELEMENTS // (layout.n_blocks * (layout.rows_per_block + 1) * max(1, look.filter.model.size)))
@@ -172,13 +152,7 @@ class KalmanPosterior:
     def observe_states(self, observables: Observables, times: Array, H: Array, states: Array) -> Array:
         """Return observables of states in their units, all that is known added, shape (n, o, k).
 
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        H : array, shape (n, o, s)
-            Of the observables.
-        states : array, shape (n, s, k)
+        Shapes: H (n, o, s), states (n, s, k).
         """
         values = observables.evaluate(self.hyper.theta)
         means, _ = observables.means(values, times, with_jacobian=False)
@@ -203,13 +177,7 @@ class KalmanPosterior:
         return every
 
     def smooth_at(self, observables: Observables, times: Array) -> tuple[StateSmoother, Array]:
-        """Return places for times among the blocks, and the rows of observables there, shape (n, o, s).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        """
+        """Return places for times among the blocks, and the rows of observables there, shape (n, o, s)."""
         if len(self._split_overlapping(observables, times)) > 1:
             raise LodekitError(
                 "too many of the intervals that were asked for overlap for covariances and samples of the Markov "

@@ -37,19 +37,11 @@ _MAX_ELEMENTS = 2_000_000
 class SmoothedStates:
     """States at places of one block, given all measurements.
 
-    Parameters
-    ----------
-    block : int
-    requested : array of int, shape (a,)
-        Which of the times that were asked for.
-    Phi_from_start : array, shape (a, s, s)
-        How they follow from the state at the start of the block, given its measurements.
-    end_cross_covariance : array, shape (a, s, s)
-        Their covariance with the state at its end, given these and all before.
-    P_roots : array, shape (a, s, r)
-        Of their covariance given everything, but for what noise between the ends of the block does.
-    interior_covariance : array, shape (a, n, a, n)
-        The covariance that this adds, given both ends and the measurements.
+    requested: Which of the times that were asked for; (a,).
+    Phi_from_start: How they follow from the state at the start of the block, given its measurements; (a, s, s).
+    end_cross_covariance: Their covariance with the state at its end, given these and all before; (a, s, s).
+    P_roots: Of their covariance given everything, but for what noise between the ends of the block does; (a, s, r).
+    interior_covariance: The covariance that this adds, given both ends and the measurements; (a, n, a, n).
     """
 
     block: int
@@ -62,10 +54,7 @@ class SmoothedStates:
     def covariance(self, H: Array) -> Array:
         """Return the covariance of rows of numbers, given everything, shape (a, o, a, o).
 
-        Parameters
-        ----------
-        H : array, shape (a, o, s)
-            At each place.
+        Shapes: H (a, o, s).
         """
         own, noisy = H @ self.P_roots, H[..., : self.interior_covariance.shape[1]]
         found = np.einsum("aor,bpr->aobp", own, own)
@@ -74,10 +63,7 @@ class SmoothedStates:
     def variance(self, H: Array) -> Array:
         """Return the variance of rows of numbers, given everything, shape (a, o): rows come first, squares last.
 
-        Parameters
-        ----------
-        H : array, shape (a, o, s)
-            At each place.
+        Shapes: H (a, o, s).
         """
         noisy = H[..., : self.interior_covariance.shape[1]]
         rest = np.einsum("aoi,aiaj,aoj->ao", noisy, self.interior_covariance, noisy)
@@ -88,16 +74,10 @@ class SmoothedStates:
 class StateSmoother:
     """Places at which states are asked for, among all blocks.
 
-    Parameters
-    ----------
-    filter : Filter
-        On a layout with these places.
-    row_index : array of int, shape (a,)
-        Their numbers.
-    values : array, shape (n, 1)
-        The measurements without all that is known.
-    measurements : Projected
-        What these say of states.
+    filter: On a layout with these places.
+    row_index: Their numbers; (a,).
+    values: The measurements without all that is known; (n, 1).
+    measurements: What these say of states.
     """
 
     filter: SquareRootFilter
@@ -138,12 +118,7 @@ class StateSmoother:
     def smooth_values(self, values: Array, boundary: BoundaryConditions | None = None) -> tuple[Array, SmoothedMeans]:
         """Return values in blocks, (b, m, k), and what they say of states.
 
-        Parameters
-        ----------
-        values : array, shape (n, k)
-            Of all measurements.
-        boundary : Border, optional
-            What is said at both ends, where these are not the measurements.
+        Shapes: values (n, k).
         """
         own = self.filter
         y = own.layout.to_blocks(values, 0.0)
@@ -153,20 +128,14 @@ class StateSmoother:
     def smooth_means(self, values: Array) -> Array:
         """Return the means of the states that were asked for, given values of all measurements, shape (a, s, k).
 
-        Parameters
-        ----------
-        values : array, shape (n, k)
-            Of all measurements.
+        Shapes: values (n, k).
         """
         return self.compute_row_means(*self.smooth_values(values))
 
     def compute_row_means(self, y: Array, smoothed: SmoothedMeans) -> Array:
         """Return the means of the states that were asked for, from what `smooth` returns, shape (a, s, k).
 
-        Parameters
-        ----------
-        y : array, shape (b, m, k)
-        smoothed : Smoothed
+        Shapes: y (b, m, k).
         """
         own, n = self.filter, self.filter.model.n_stochastic
         found = np.zeros((len(self.row_index), own.model.size, y.shape[2]))
@@ -185,15 +154,7 @@ class StateSmoother:
     ) -> Array:
         """Return the means of the states at all places of some blocks, shape (u, p, s, k).
 
-        Parameters
-        ----------
-        transitions : _Walk
-        start_means : array, shape (u, s, k)
-            Means of the states at the start.
-        scores : array, shape (u, m, k)
-            Derivatives of the log evidence in the means of the measurements.
-        end_scores : array, shape (u, n, k)
-            Those in the means of the states at the end.
+        Shapes: start_means (u, s, k), scores (u, m, k), end_scores (u, n, k).
         """
         n, (count, places, width) = transitions.H.shape[-1], transitions.H.shape[:3]
         from_rows = transitions.H.swapaxes(-1, -2) @ scores.reshape(count, places, width, -1)
@@ -248,13 +209,7 @@ class StateSmoother:
                 yield SmoothedStates(block, which, start, end, roots, rest)
 
     def propagate_cross_covariance(self, first: int, last: int) -> Array:
-        """Return what takes covariances with the start of one block to the start of a later one, shape (s, s).
-
-        Parameters
-        ----------
-        first, last : int
-            Numbers of blocks.
-        """
+        """Return what takes covariances with the start of one block to the start of a later one, shape (s, s)."""
         found = np.eye(self.filter.model.size)
         for b in range(first, last):
             found = found @ self.filter.covariances.closed_loop_Phi[b].T
@@ -267,13 +222,7 @@ class StateSmoother:
 
         Measurements without noise, (n, k); states that are asked for, (a, s, k), and after the last block, (s, k).
 
-        Parameters
-        ----------
-        size : int
-            k.
-        generator : numpy.random.Generator
-        initial_states : array, shape (s, k), optional
-            The states at the start; drawn where nobody says.
+        Shapes: initial_states (s, k).
         """
         own, layout, n, s = self.filter, self.filter.layout, self.filter.model.n_stochastic, self.filter.model.size
         motion = layout.discretize_model(own.model)
@@ -313,16 +262,10 @@ class StateSmoother:
 class _BlockTransitions:
     """Some blocks from place to place.
 
-    Parameters
-    ----------
-    Phi : array, shape (u, p, n, n)
-        Transitions from each place to the next one, of the states that noise drives.
-    H : array, shape (u, p, w, n)
-        What is read of these at each place.
-    Phi_from_start : array, shape (u, p + 1, s, s)
-        How the states at each place, and at the end, follow from those at the start.
-    P_given_start : array, shape (u, p + 1, n, n)
-        Covariances of the states that noise drives, given those at the start.
+    Phi: Transitions from each place to the next one, of the states that noise drives; (u, p, n, n).
+    H: What is read of these at each place; (u, p, w, n).
+    Phi_from_start: How the states at each place, and at the end, follow from those at the start; (u, p + 1, s, s).
+    P_given_start: Covariances of the states that noise drives, given those at the start; (u, p + 1, n, n).
     """
 
     Phi: Array
@@ -370,9 +313,7 @@ class _BlockTransitions:
 def _invert_roots(roots: Array) -> Array:
     """Return inverses of roots as `factor_semidefinite` makes them, shape (u, n, n); directions without noise stay without.
 
-    Parameters
-    ----------
-    roots : array, shape (u, n, n)
+    Shapes: roots (u, n, n).
     """
     scales = np.sqrt(np.sum(roots**2, axis=2, keepdims=True))
     safe = np.where(scales > 0, scales, 1.0)

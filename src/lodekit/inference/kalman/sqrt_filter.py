@@ -53,18 +53,13 @@ _STEADY_STATE_TOLERANCE = 4e-16
 class BoundaryConditions:
     """What the rest of a record says at both ends of a piece of it; nothing where the piece is all of it.
 
-    Parameters
-    ----------
-    P_root : array, shape (s, s), optional
-        Of the covariance of the state at the start, given all that is before; that of the prior where nobody says.
-    mean : array, shape (s, 1), optional
-        Of that state; zeros where nobody says.
-    score : array, shape (s, 1), optional
-        The derivative of the log evidence in the mean of the state at the end; zeros where nobody says.
-    information : array, shape (s, s), optional
-        What all that follows knows of that state beyond all before; zeros where nobody says.
-    backward_information_root : array, shape (s, s), optional
-        A root B of what all that follows says of that state by itself, ``B'B``; zeros where nobody says.
+    P_root: Of the covariance of the state at the start, given all that is before; that of the prior where nobody
+        says; (s, s).
+    mean: Of that state; zeros where nobody says; (s, 1).
+    score: The derivative of the log evidence in the mean of the state at the end; zeros where nobody says; (s, 1).
+    information: What all that follows knows of that state beyond all before; zeros where nobody says; (s, s).
+    backward_information_root: A root B of what all that follows says of that state by itself, ``B'B``; zeros where
+        nobody says; (s, s).
     """
 
     P_root: Array | None = None
@@ -78,24 +73,14 @@ class BoundaryConditions:
 class FilteredCovariances:
     """What does not depend on values, for each block, shapes (b, s, s).
 
-    Parameters
-    ----------
-    P_root_predicted : array
-        Of the covariance of the state at the start of a block, given all blocks before it.
-    P_root_updated : array
-        The same, given this block, too.
-    gain : array
-        What ``c - R m`` is multiplied by to be added to the mean.
-    explained_root : array
-        R times `P_root_updated`: a root of what the block knows already, ``R P R' (1 + R P R')^-1``.
-    S_inverse_root : array
-        A root E of what it does not know, ``E E' = (1 + R P R')^-1``.
-    closed_loop_Phi : array
-        How the mean at the start of a block moves to the next one, ``T (1 - gain R)``.
-    half_log_det_S : array, shape (b,)
-        Half the logarithm of the determinant of ``1 + R P R'``.
-    P_root_final : array, shape (s, s)
-        A root of the covariance of the state after the last block, given all blocks.
+    P_root_predicted: Of the covariance of the state at the start of a block, given all blocks before it.
+    P_root_updated: The same, given this block, too.
+    gain: What ``c - R m`` is multiplied by to be added to the mean.
+    explained_root: R times `P_root_updated`: a root of what the block knows already, ``R P R' (1 + R P R')^-1``.
+    S_inverse_root: A root E of what it does not know, ``E E' = (1 + R P R')^-1``.
+    closed_loop_Phi: How the mean at the start of a block moves to the next one, ``T (1 - gain R)``.
+    half_log_det_S: Half the logarithm of the determinant of ``1 + R P R'``; (b,).
+    P_root_final: A root of the covariance of the state after the last block, given all blocks; (s, s).
     """
 
     P_root_predicted: Array
@@ -113,14 +98,7 @@ def filter_covariances(
 ) -> FilteredCovariances:
     """Return the filter of covariances through all blocks.
 
-    Parameters
-    ----------
-    P_root_initial : array, shape (s, s)
-        A root of the covariance at the start of the first block.
-    patterns : array of int, shape (b,)
-        The pattern of each block.
-    H, Phi, Q_root : arrays, shapes (u, s, s)
-        Of each pattern: what it says of the state, how it moves it, and a root of the noise of that.
+    Shapes: P_root_initial (s, s), patterns (b,), H, Phi, Q_root (u, s, s).
     """
     blocks, size = len(patterns), len(P_root_initial)
     roots, now, last, settled = np.empty((blocks, size, size)), P_root_initial, -1, False
@@ -181,20 +159,14 @@ def _covariances_agree(first_root: Array, second_root: Array) -> bool:
 class SmoothedMeans:
     """What depends on values, for each block and k sets of values at once.
 
-    Parameters
-    ----------
-    innovations : array, shape (b, s, k)
-        ``c - R m``.
-    updated_means : array, shape (b, s, k)
-        The mean of the state at the start of a block, given this and all blocks before it.
-    scores : array, shape (b + 1, s, k)
-        Derivative of the log evidence in the mean of the state at the start of each block, and after the last.
-    means : array, shape (b, s, k)
-        Of the state at the start of each block, given everything.
-    measurement_scores : array, shape (b, s, k)
-        Derivatives of the log evidence in the mean of ``c``; what blocks add to the state is left out.
-    final_mean : array, shape (s, k)
-        The mean of the state after the last block, given all blocks.
+    innovations: ``c - R m``; (b, s, k).
+    updated_means: The mean of the state at the start of a block, given this and all blocks before it; (b, s, k).
+    scores: Derivative of the log evidence in the mean of the state at the start of each block, and after the last; (b
+        + 1, s, k).
+    means: Of the state at the start of each block, given everything; (b, s, k).
+    measurement_scores: Derivatives of the log evidence in the mean of ``c``; what blocks add to the state is left
+        out; (b, s, k).
+    final_mean: The mean of the state after the last block, given all blocks; (s, k).
     """
 
     innovations: Array
@@ -216,15 +188,7 @@ def smooth_means(
 ) -> SmoothedMeans:
     """Return means through all blocks and back.
 
-    Parameters
-    ----------
-    covariances : Carried
-    patterns, R, T
-        As in `filter_covariances`.
-    z, state_shift : arrays, shape (b, s, k)
-        What each block says of the state, and what it adds to it.
-    boundary : Border, optional
-        What is said at both ends.
+    Shapes: z, state_shift (b, s, k).
     """
     boundary = boundary or BoundaryConditions()
     blocks, size, count = z.shape
@@ -252,16 +216,7 @@ def smooth_means(
 def propagate_information(
     covariances: FilteredCovariances, patterns: IndexArray, H: Array, boundary: BoundaryConditions | None = None
 ) -> Array:
-    """Return the information that all later data have of the state at the start of each block, shape (b + 1, s, s).
-
-    Parameters
-    ----------
-    covariances : Carried
-    patterns, R
-        As in `filter_covariances`.
-    boundary : Border, optional
-        What is said at both ends.
-    """
+    """Return the information that all later data have of the state at the start of each block, shape (b + 1, s, s)."""
     blocks, size = len(patterns), H.shape[-1]
     half = covariances.S_inverse_root.swapaxes(-1, -2) @ H[patterns]
     found = np.empty((blocks + 1, size, size))
@@ -276,15 +231,7 @@ def propagate_information(
 def compute_backward_information_roots(
     patterns: IndexArray, H: Array, Phi: Array, Q_root: Array, boundary: BoundaryConditions | None = None
 ) -> Array:
-    """Return what each block and all after it say of the state at its start, as roots B of ``B'B``, (b + 1, s, s).
-
-    Parameters
-    ----------
-    patterns, R, T, V
-        As in `filter_covariances`.
-    boundary : Border, optional
-        What is said at both ends.
-    """
+    """Return what each block and all after it say of the state at its start, as roots B of ``B'B``, (b + 1, s, s)."""
     blocks, size = len(patterns), H.shape[-1]
     found = np.zeros((blocks + 1, size, size))
     if boundary is not None and boundary.backward_information_root is not None:
@@ -317,25 +264,14 @@ _MAX_CACHED_ELEMENTS, _MAX_CACHED_IRREGULAR_ELEMENTS = 4_000_000, 50_000_000
 class SquareRootFilter:
     """All blocks at some hyperparameters, without the values of measurements.
 
-    Parameters
-    ----------
-    model : Space
-    layout : Layout
-    noise_variance : array, shape (m,)
-        Of the noise of each measurement.
-    H, Phi, Q_root : arrays, shapes (u, s, s)
-        As in `ReducedBlocks`, of all patterns.
-    half_log_dets : array, shape (u,)
-    covariances : Carried
-    cached_blocks : dict of int to White
-        Families that were kept, where they are few.
-    cached_irregular_blocks : dict of int to Alone
-        Families of blocks that share nothing, if they were kept.
-    basis : array, shape (u, m, s), optional
-        The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides about it,
-        and all that is said in a basis has to be said in the same one.
-    boundary : Border
-        What is said at both ends.
+    noise_variance: Of the noise of each measurement; (m,).
+    H, Phi, Q_root: As in `ReducedBlocks`, of all patterns; (u, s, s).
+    half_log_dets: shape (u,)
+    cached_blocks: Families that were kept, where they are few.
+    cached_irregular_blocks: Families of blocks that share nothing, if they were kept.
+    basis: The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides
+        about it, and all that is said in a basis has to be said in the same one; (u, m, s).
+    boundary: What is said at both ends.
     """
 
     model: StateSpaceModel
@@ -354,14 +290,7 @@ class SquareRootFilter:
     def smooth_means(
         self, measurements: ReducedMeasurements, boundary: BoundaryConditions | None = None
     ) -> SmoothedMeans:
-        """Return means through all blocks and back, for what values say.
-
-        Parameters
-        ----------
-        measurements : Projected
-        boundary : Border, optional
-            What is said at both ends; that of the filter where nobody says.
-        """
+        """Return means through all blocks and back, for what values say."""
         own = self.covariances, self.layout.patterns, self.H, self.Phi
         return smooth_means(*own, measurements.z, measurements.state_shift, boundary or self.boundary)
 
@@ -390,10 +319,7 @@ class SquareRootFilter:
     def reduce_measurements(self, values: Array) -> ReducedMeasurements:
         """Return what values of all measurements say of states.
 
-        Parameters
-        ----------
-        values : array, shape (b, m, k)
-            In blocks.
+        Shapes: values (b, m, k).
         """
         found = ReducedMeasurements.zeros(values, self.model.size)
         for number, family in enumerate(self.layout.chunk_groups):
@@ -405,14 +331,10 @@ class SquareRootFilter:
 class ReducedMeasurements:
     """What values of all measurements say of states, in each block and for k sets of values.
 
-    Parameters
-    ----------
-    z, add_chunked : arrays, shape (b, s, k)
-        Of the state at the start of a block, and what they add to it until the next one.
-    residual_ss : array, shape (b, k)
-        What is left of whitened values, squared and summed up.
-    covariance_error, residual_error : float
-        What relative errors of covariances inside blocks do to the log evidence, and those of what is left, squared.
+    z, add_chunked: Of the state at the start of a block, and what they add to it until the next one; (b, s, k).
+    residual_ss: What is left of whitened values, squared and summed up; (b, k).
+    covariance_error, residual_error: What relative errors of covariances inside blocks do to the log evidence, and
+        those of what is left, squared.
     """
 
     z: Array
@@ -425,25 +347,14 @@ class ReducedMeasurements:
     def zeros(cls, values: Array, n_states: int) -> ReducedMeasurements:
         """Return zeros.
 
-        Parameters
-        ----------
-        values : array, shape (b, m, k)
-        n_states : int
-            How many states there are.
+        Shapes: values (b, m, k).
         """
         blocks, _, count = values.shape
         said, added = np.zeros((2, blocks, n_states, count))
         return cls(said, added, np.zeros((blocks, count)))
 
     def add_irregular_blocks(self, chunk: BlockChunk, irregular_blocks: ReducedIrregularBlocks) -> None:
-        """Add blocks that share nothing.
-
-        Parameters
-        ----------
-        chunk : Chunk
-        irregular_blocks : Alone
-            Its blocks.
-        """
+        """Add blocks that share nothing."""
         blocks = chunk.blocks.ravel()
         self.z[blocks] = irregular_blocks.z
         added = irregular_blocks.irregular_blocks.state_shift
@@ -455,13 +366,7 @@ class ReducedMeasurements:
     def add_chunk_group(self, group: ChunkGroup, reduced_blocks: ReducedBlocks, values: Array) -> None:
         """Add the blocks of a family.
 
-        Parameters
-        ----------
-        group : Family
-        reduced_blocks : White
-            Its patterns.
-        values : array, shape (b, m, k)
-            Of all blocks.
+        Shapes: values (b, m, k).
         """
         for chunk, where in zip(group.chunks, group.chunk_slices, strict=True):
             self.add_chunk(chunk, reduced_blocks.select(where), values)
@@ -469,13 +374,7 @@ class ReducedMeasurements:
     def add_chunk(self, chunk: BlockChunk, reduced_blocks: ReducedBlocks, values: Array) -> None:
         """Add the blocks of a chunk.
 
-        Parameters
-        ----------
-        chunk : Chunk
-        reduced_blocks : White
-            Its patterns.
-        values : array, shape (b, m, k)
-            Of all blocks.
+        Shapes: values (b, m, k).
         """
         z = reduced_blocks.whitening_matrix @ stack_by_pattern(values, chunk)
         own, left = reduced_blocks.project(z)
@@ -505,20 +404,7 @@ def run_filter(
 ) -> tuple[SquareRootFilter, ReducedMeasurements] | None:
     """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
-    Parameters
-    ----------
-    model : Space
-    layout : Layout
-    noise_variance : array, shape (m,)
-        Of the noise of each measurement.
-    values : array, shape (b, m, k)
-        Of all measurements, in blocks; k is one where some blocks share nothing, which are filtered inside, too.
-    keep_blocks : bool
-        Whether these are needed again.
-    keep_basis : bool
-        Whether states inside blocks will be asked for.
-    boundary : Border, optional
-        What is said at both ends.
+    Shapes: noise_variance (m,), values (b, m, k).
     """
     if not (model.is_finite and np.isfinite(noise_variance).all() and (noise_variance > 0).all()):
         return None

@@ -53,16 +53,10 @@ Array = NDArray[np.float64]
 class UnitProcess:
     """A process at unit lengthscale and variance, in states that are divided by powers of its rate.
 
-    Parameters
-    ----------
-    rate : float
-        With the unit lengthscale.
-    F : array, shape (s, s)
-        F.
-    noise_intensity : float
-        Of the noise that drives the last state.
-    P : array, shape (s, s)
-        Of the states, at any time.
+    rate: With the unit lengthscale.
+    F: F; (s, s).
+    noise_intensity: Of the noise that drives the last state.
+    P: Of the states, at any time; (s, s).
     """
 
     rate: float
@@ -106,9 +100,7 @@ _UNIT_PROCESSES: dict[Kernel, UnitProcess] = {}
 def build_block_diagonal(blocks: Sequence[Array]) -> Array:
     """Return square matrices along a diagonal.
 
-    Parameters
-    ----------
-    blocks : sequence of arrays, shapes (k, k)
+    Shapes: blocks (k, k).
 
     Examples
     --------
@@ -130,13 +122,8 @@ _N_WINDOW_STEPS = 32
 class DisturbanceStates:
     """States of disturbances and of what they drive, at some hyperparameters, in scaled time.
 
-    Parameters
-    ----------
-    observables : Observables
-        What was measured; its response to disturbances is there.
-    coefficients : Coefficients
-        Of these.
-    hyper : Hyperparameters
+    observables: What was measured; its response to disturbances is there.
+    coefficients: Of these.
     """
 
     observables: Observables
@@ -246,14 +233,7 @@ class DisturbanceStates:
         return build_block_diagonal([*parts, np.zeros((self.response.shapes[0][0],) * 2)])
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
-        """Return observables as rows of numbers for the states, shape (o, n).
-
-        Parameters
-        ----------
-        observables : Observables
-        coefficients : Coefficients
-            Of the observables, at the same values of the parameters.
-        """
+        """Return observables as rows of numbers for the states, shape (o, n)."""
         values, _ = _split_coefficients(require_disturbances(observables.disturbances), coefficients)
         return self._assemble_observation_matrix(values, observables.units.scales)
 
@@ -281,12 +261,7 @@ class DisturbanceStates:
     ) -> tuple[Array, Array, Array]:
         """Return derivatives in the parameters, and in the logarithms of lengthscales and deviations.
 
-        Parameters
-        ----------
-        grad_F, grad_noise_intensity, grad_P_initial : arrays, shape (n, n)
-            In F, in the spectral density, and in the covariance at the start.
-        grad_H, H : arrays, shape (o, n)
-            In the rows of the measured observables; and these.
+        Shapes: grad_F, grad_noise_intensity, grad_P_initial (n, n), grad_H, H (o, n).
         """
         _, slopes = self._matrices_and_jacobian
         x, span, scales = self._system_slice, self.observables.units.time_scale, self.state_scales
@@ -322,16 +297,7 @@ def unit_disturbance_variance(
 ) -> Array:
     """Return the mean squares of observables over the window, for each disturbance at unit deviation, shape (d, o).
 
-    Parameters
-    ----------
-    observables : Observables
-        With disturbances.
-    coefficients : Coefficients
-        Of these.
-    theta : array, shape (p,)
-        Values of the parameters.
-    lengthscale : float
-        Of all disturbances that have one, in scaled time.
+    Shapes: theta (p,).
     """
     disturbed, none = require_disturbances(observables.disturbances), np.zeros(0)
     count, lengths = len(disturbed.names), np.full(len(disturbed.coloured_index), lengthscale)
@@ -352,13 +318,7 @@ def unit_disturbance_variance(
 def disturbance_response_variance(observables: Observables, hyper: Hyperparameters, times: Array) -> Array:
     """Return the variance that disturbances give to observables, from rest at time zero, shape (n, o).
 
-    Parameters
-    ----------
-    observables : Observables
-        With disturbances.
-    hyper : Hyperparameters
-    times : array, shape (n,)
-        Scaled, none negative, in any order.
+    Shapes: times (n,).
     """
     coefficients = observables.evaluate(hyper.theta)
     own = DisturbanceStates(observables, coefficients, hyper)
@@ -379,16 +339,10 @@ def disturbance_response_variance(observables: Observables, hyper: Hyperparamete
 class StateSpaceGradient:
     """Derivatives of a number in all that a linear system is made of.
 
-    Parameters
-    ----------
-    F : array, shape (s, s)
-        In F.
-    noise_intensity : array, shape (n, n)
-        In the spectral density of the noise.
-    H : array, shape (o, s)
-        In the rows of the observables.
-    P_initial : array, shape (s, s)
-        In the covariance at the start, symmetric.
+    F: In F; (s, s).
+    noise_intensity: In the spectral density of the noise; (n, n).
+    H: In the rows of the observables; (o, s).
+    P_initial: In the covariance at the start, symmetric; (s, s).
     """
 
     F: Array
@@ -401,22 +355,12 @@ class StateSpaceGradient:
 class StateSpaceModel:
     """The prior of some observables as a linear system, at some hyperparameters.
 
-    Parameters
-    ----------
-    prior : Prior
-    hyper : Hyperparameters
-    coefficients : Coefficients
-        Of the measured observables.
-    processes : tuple of Unit
-        One for each free function.
-    F : array, shape (s, s)
-        F; the states that noise drives come first.
-    noise_intensity : array, shape (n, n)
-        The spectral density of the noise that drives the first n states.
-    H : array, shape (o, s)
-        The measured observables.
-    disturbances : DisturbedStates, optional
-        The states of disturbances and of what they drive; they stand between free functions and modes.
+    coefficients: Of the measured observables.
+    processes: One for each free function.
+    F: F; the states that noise drives come first; (s, s).
+    noise_intensity: The spectral density of the noise that drives the first n states; (n, n).
+    H: The measured observables; (o, s).
+    disturbances: The states of disturbances and of what they drive; they stand between free functions and modes.
     """
 
     prior: Prior
@@ -470,27 +414,13 @@ class StateSpaceModel:
         return build_block_diagonal(parts)
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
-        """Return other observables as rows, shape (o, s).
-
-        Parameters
-        ----------
-        observables : Observables
-        coefficients : Coefficients
-            At the same values of the parameters.
-        """
+        """Return other observables as rows, shape (o, s)."""
         return build_observation_matrix(
             self.prior, self.hyper, self.processes, observables, coefficients, self.disturbances
         )
 
     def vjp(self, gradient: StateSpaceGradient, time: float) -> Hyperparameters:
-        """Return derivatives in the parameters and in the logarithms of all hyperparameters but the noise.
-
-        Parameters
-        ----------
-        gradient : Slopes
-        time : float
-            The scaled time of the start.
-        """
+        """Return derivatives in the parameters and in the logarithms of all hyperparameters but the noise."""
         own, values = self.prior.observables, self.coefficients
         theta = np.zeros(len(self.hyper.theta))
         lengthscales, deviations = np.zeros(len(self.processes)), np.zeros(len(self.processes))
@@ -539,16 +469,7 @@ class StateSpaceModel:
 
 
 def build_state_space_model(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients) -> StateSpaceModel:
-    """Return the prior of what was measured as a linear system.
-
-    Parameters
-    ----------
-    prior : Prior
-        Its free functions have finitely many states.
-    hyper : Hyperparameters
-    coefficients : Coefficients
-        Of the measured observables.
-    """
+    """Return the prior of what was measured as a linear system."""
     units = tuple(UnitProcess.of(latent) for latent in prior.kernels)
     matrices, densities = [], []
     for unit, ell, deviation in zip(units, hyper.lengthscales, hyper.amplitudes, strict=True):
@@ -583,20 +504,7 @@ def build_observation_matrix(
     coefficients: Coefficients,
     disturbances: DisturbanceStates | None = None,
 ) -> Array:
-    """Return observables as rows of numbers for the states, shape (o, s).
-
-    Parameters
-    ----------
-    prior : Prior
-    hyper : Hyperparameters
-    processes : sequence of Unit
-        The free functions.
-    observables : Observables
-    coefficients : Coefficients
-        Of the observables.
-    disturbances : DisturbedStates, optional
-        Where there are disturbances.
-    """
+    """Return observables as rows of numbers for the states, shape (o, s)."""
     parts = []
     for k, (latent, unit) in enumerate(zip(prior.kernels, processes, strict=True)):
         own = coefficients.free[:, k]

@@ -52,11 +52,9 @@ _TAYLOR_ORDERS: Array = np.arange(1, _N_TAYLOR_TERMS + 1, dtype=float)
 class DiscreteStep:
     """A step of all states.
 
-    Parameters
-    ----------
-    Phi : array, shape (s, s)
-    Q_root_transposed : array, shape (n, s)
-        A root of the covariance of the noise, transposed: one row for each state that noise drives.
+    Phi: shape (s, s)
+    Q_root_transposed: A root of the covariance of the noise, transposed: one row for each state that noise drives;
+        (n, s).
     """
 
     Phi: Array
@@ -66,16 +64,10 @@ class DiscreteStep:
 class StepUpdate(NamedTuple):
     """A step, and measurements after it that are taken at once.
 
-    Parameters
-    ----------
-    predicted_mean : array, shape (s,)
-        Of the states before the measurements.
-    P_root : array, shape (s, s)
-        Of the covariance of the states after them.
-    S_root : array, shape (o, o)
-        A root of the covariance of the measurements, transposed, upper triangular.
-    normalized_gain : array, shape (o, s)
-        What a measurement error, divided by that root, adds to the mean.
+    predicted_mean: Of the states before the measurements; (s,).
+    P_root: Of the covariance of the states after them; (s, s).
+    S_root: A root of the covariance of the measurements, transposed, upper triangular; (o, o).
+    normalized_gain: What a measurement error, divided by that root, adds to the mean; (o, s).
     """
 
     predicted_mean: Array
@@ -96,10 +88,6 @@ class StepDiscretizer:
     """Steps of a linear system, one at a time: the terms of Taylor's series are made once.
 
     They are those of `NoisySteps`, and longer steps are doubled as there.
-
-    Parameters
-    ----------
-    space : Space
     """
 
     def __init__(self, model: StateSpaceModel) -> None:
@@ -119,13 +107,7 @@ class StepDiscretizer:
         )
 
     def discretize(self, dt: float) -> DiscreteStep:
-        """Return a step of some length.
-
-        Parameters
-        ----------
-        dt : float
-            In scaled time, not negative.
-        """
+        """Return a step of some length."""
         size = dt * self._norm
         halvings = max(0, math.ceil(math.log2(max(size, 1e-300))) + 1)
         weights = np.cumprod(math.ldexp(size, -halvings) / _TAYLOR_ORDERS)
@@ -145,12 +127,7 @@ class StepDiscretizer:
 def predict_state(step: DiscreteStep | None, mean: Array, P_root: Array) -> tuple[Array, Array]:
     """Return mean and root of the covariance after a step.
 
-    Parameters
-    ----------
-    step : Leap or None
-        None for no step at all.
-    mean : array, shape (s,)
-    P_root : array, shape (s, s)
+    Shapes: mean (s,), P_root (s, s).
     """
     found = predict_and_update(step, mean, P_root, np.zeros((0, len(mean))), np.zeros(0))
     return found.predicted_mean, found.P_root
@@ -159,16 +136,7 @@ def predict_state(step: DiscreteStep | None, mean: Array, P_root: Array) -> tupl
 def predict_and_update(step: DiscreteStep | None, mean: Array, P_root: Array, H: Array, noise_std: Array) -> StepUpdate:
     """Return a step, and measurements after it.
 
-    Parameters
-    ----------
-    step : Leap or None
-        None for no step at all.
-    mean : array, shape (s,)
-    P_root : array, shape (s, s)
-    H : array, shape (o, s)
-        What is measured of the state.
-    noise_std : array, shape (o,)
-        Of the noise, positive.
+    Shapes: mean (s,), P_root (s, s), H (o, s), noise_std (o,).
     """
     size, count, n = len(mean), len(H), 0 if step is None else len(step.Q_root_transposed)
     if not size:
@@ -205,13 +173,9 @@ def _diagonal_index(first_row: int, count: int) -> tuple[NDArray[np.intp], NDArr
 class FinalState:
     """The states at the last time of a record.
 
-    Parameters
-    ----------
-    time : float
-        In the user's unit.
-    mean : array, shape (s,)
-    P_root : array, shape (s, s)
-        Of the covariance.
+    time: In the user's unit.
+    mean: shape (s,)
+    P_root: Of the covariance; (s, s).
     """
 
     time: float
@@ -220,27 +184,13 @@ class FinalState:
 
 
 def compute_final_state(prior: Prior, series: Sequence[TimeSeries], hyper: Hyperparameters) -> FinalState:
-    """Return the states at the last time of a record: by blocks up to the last one, through this row by row.
-
-    Parameters
-    ----------
-    prior : Prior
-        Its free functions have finitely many states.
-    series : sequence of Series
-        One for each observable of the prior, in its order; none of them is averaged over intervals.
-    hyper : Hyperparameters
-    """
+    """Return the states at the last time of a record: by blocks up to the last one, through this row by row."""
     data = KalmanData.from_series(prior, series)
     return _filter_last_block(data, KalmanEngine(data).posterior(hyper).solution)
 
 
 def compute_final_state_out_of_core(posterior: OutOfCorePosterior) -> FinalState:
-    """Return the states at the last time of a record on disk.
-
-    Parameters
-    ----------
-    posterior : PiecesPosterior
-    """
+    """Return the states at the last time of a record on disk."""
     last = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
     return _filter_last_block(last.data, last.solution)
 

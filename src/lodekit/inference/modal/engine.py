@@ -32,13 +32,8 @@ _CHUNK_TIMES = 8192
 class ModalPosterior:
     """The posterior at given hyperparameters, as a normal distribution of the amplitudes of modes.
 
-    Parameters
-    ----------
-    data : ModalData
-        Measurements with their prior.
-    hyper : Hyperparameters
-    regression : Regression
-        At these hyperparameters.
+    data: Measurements with their prior.
+    regression: At these hyperparameters.
     """
 
     data: ModalData
@@ -70,12 +65,7 @@ class ModalPosterior:
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them; their units are those of the answer.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
         values = observables.evaluate(self.hyper.theta)
         return self._evaluate_observables(observables, values, times, self.regression.mean[:, None])[:, :, 0]
@@ -94,16 +84,7 @@ class ModalPosterior:
         return np.asarray((reduced @ reduced.T).reshape(len(times), count, len(times), count))
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         mean, values = self.regression.mean, observables.evaluate(self.hyper.theta)
         drawn = mean[:, None] + self.regression.covariance_root @ generator.standard_normal((len(mean), size))
         return self._evaluate_observables(observables, values, times, drawn).transpose(2, 0, 1)
@@ -131,10 +112,7 @@ class ModalPosterior:
 class ModalEngine:
     """Log evidence and posterior of modes beside known functions.
 
-    Parameters
-    ----------
-    data : ModalData
-        Measurements with their prior.
+    data: Measurements with their prior.
     """
 
     data: ModalData
@@ -180,13 +158,7 @@ class ModalEngine:
         return ModalPosterior(self.data, hyper, found)
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
-        """
+        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
         data = self.data
         means, _ = self.prior.observables.means(coefficients, data.times, with_jacobian=False)
         left = [
@@ -203,12 +175,8 @@ class ModalEngine:
 class ModalFactory:
     """The kind of the modal engine: systems without free functions, measurements in memory, noise above zero.
 
-    Parameters
-    ----------
-    name : str
-        As users write it.
-    uses_device : bool
-        Whether it computes where ``device=`` says.
+    name: As users write it.
+    uses_device: Whether it computes where ``device=`` says.
     """
 
     name: str = "modal"
@@ -235,15 +203,5 @@ class ModalFactory:
         return "inputs are known, and no free function remains"
 
     def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> ModalEngine:
-        """Return an engine on measurements in memory.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        measurements : Measurements
-            In memory.
-        task : Case
-            The same in short.
-        """
+        """Return an engine on measurements in memory."""
         return ModalEngine(ModalData.from_series(prior, measurements.series))

@@ -51,14 +51,9 @@ _MAX_CACHED_GRIDS = 4
 class ModeGrid:
     """Nodes from which the modes are had at the first of all times; later they are gone.
 
-    Parameters
-    ----------
-    nodes : array, shape (k,)
-        Scaled times.
-    interpolation : sparse array, shape (a, k), or None
-        Takes functions on the nodes to the first a times; None where the nodes are these.
-    n_times : int
-        a.
+    nodes: Scaled times; (k,).
+    interpolation: Takes functions on the nodes to the first a times; None where the nodes are these; (a, k).
+    n_times: a.
     """
 
     nodes: Array
@@ -81,12 +76,7 @@ class ModeGrid:
 def build_mode_grid(times: Array, rates: Sequence[float], lifetimes: Sequence[float]) -> ModeGrid:
     """Return nodes on panels for modes of some rates, and the interpolation to some times.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Scaled, ascending.
-    rates, lifetimes : sequences of float
-        How fast each mode turns or decays, and how long it lives, from the first time on.
+    Shapes: times (n,).
 
     Examples
     --------
@@ -146,9 +136,7 @@ class ModalData(StackedMeasurements):
     def gather_rows(self, functions: Sequence[Array]) -> list[Array]:
         """Return functions at all times, one for each observable, at its measurements: each of shape (m, ...).
 
-        Parameters
-        ----------
-        functions : sequence of arrays, shape (n, ...)
+        Shapes: functions (n, ...).
         """
         triples = zip(functions, self.index, self.is_complete_grid, strict=True)
         return [part if full else part[index] for part, index, full in triples]
@@ -156,11 +144,7 @@ class ModalData(StackedMeasurements):
     def scatter_add(self, observable: int, values: Array) -> Array:
         """Return sums over measurements of an observable at each time, shape (n,): the transposed of `pick`.
 
-        Parameters
-        ----------
-        observable : int
-            Its number.
-        values : array, shape (m,)
+        Shapes: values (m,).
         """
         if self.is_complete_grid[observable]:
             return values
@@ -177,13 +161,7 @@ class ModalData(StackedMeasurements):
         return [slice(rows.start, rows.start + end) for rows, end in zip(self.observable_rows, ends, strict=True)]
 
     def mode_grid(self, coefficients: Coefficients) -> ModeGrid:
-        """Return nodes that are close enough for the modes at some values of the parameters.
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables; they hold the exponents of the modes.
-        """
+        """Return nodes that are close enough for the modes at some values of the parameters."""
         found = self.observables.exponents(coefficients, self.prior.groups, include_signals=False)
         # In powers of two, so that neighbours in a search share them.
         rates = np.exp2(np.ceil(np.log2(np.maximum(np.abs(found), 1e-3))))
@@ -212,28 +190,16 @@ _N_ERROR_ROWS = 8192
 class ModalRegression:
     """The regression solved at some hyperparameters.
 
-    Parameters
-    ----------
-    coefficients : Coefficients
-        Of the measured observables.
-    grid : Grid
-        The nodes that the modes were computed at.
-    active_rows : list of slice
-        For each observable, the measurements that modes reach.
-    design : array, shape (a, r)
-        The modes times their prior deviations, in units of the noise, at these measurements.
-    residuals : array, shape (m,)
-        What the fit leaves of the data, in units of the noise.
-    noise_std : list of arrays
-        Of the noise of each observable, scaled: shape (1,) where it is that of all its measurements.
-    mean : array, shape (r,)
-        Of the amplitudes.
-    precision_root : array, shape (r, r)
-        Upper triangular R with ``R^T R = A``.
-    value : float
-        The log evidence in the user's units.
-    error : float
-        About how large an error rounding makes in it.
+    coefficients: Of the measured observables.
+    grid: The nodes that the modes were computed at.
+    active_rows: For each observable, the measurements that modes reach.
+    design: The modes times their prior deviations, in units of the noise, at these measurements; (a, r).
+    residuals: What the fit leaves of the data, in units of the noise; (m,).
+    noise_std: Of the noise of each observable, scaled: shape (1,) where it is that of all its measurements.
+    mean: Of the amplitudes; (r,).
+    precision_root: Upper triangular R with ``R^T R = A``; (r, r).
+    value: The log evidence in the user's units.
+    error: About how large an error rounding makes in it.
     """
 
     coefficients: Coefficients
@@ -254,13 +220,7 @@ class ModalRegression:
 
 
 def solve_modal(data: ModalData, hyper: Hyperparameters) -> ModalRegression | None:
-    """Return the regression solved; None where something is not finite.
-
-    Parameters
-    ----------
-    data : ModalData
-    hyper : Hyperparameters
-    """
+    """Return the regression solved; None where something is not finite."""
     with np.errstate(all="ignore"):
         return _solve_regression(data, hyper)
 
@@ -348,13 +308,7 @@ def _qr_triangular_factor(design: Array, target: Array) -> Array:
 
 
 def evaluate_modal(data: ModalData, hyper: Hyperparameters) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where something is not finite.
-
-    Parameters
-    ----------
-    data : ModalData
-    hyper : Hyperparameters
-    """
+    """Return the log evidence and its gradient; minus infinity where something is not finite."""
     with np.errstate(all="ignore"):
         found = _solve_regression(data, hyper)
         if found is None:
@@ -406,11 +360,7 @@ def _reorthogonalize(design: Array, inverse: Array) -> tuple[Array, Array]:
 
     Modes that look nearly alike cost digits in them, and would cost as many once more in products.
 
-    Parameters
-    ----------
-    design : array, shape (a, r)
-    inverse : array, shape (r, r)
-        ``R^-1``, as it was found.
+    Shapes: design (a, r), inverse (r, r).
     """
     turned, again = design @ inverse, inverse
     for start in range(0, len(turned), _CHUNK_ROWS):

@@ -35,27 +35,14 @@ _MAX_INPUT_MEASUREMENTS = 100_000
 class SpectralEngine:
     """Log evidence and posterior on waves.
 
-    Parameters
-    ----------
-    workspace : Workspace
-        Prior and data.
+    workspace: Prior and data.
     """
 
     workspace: SpectralWorkspace
 
     @classmethod
     def from_measurements(cls, prior: Prior, measurements: Measurements, tolerance: float) -> SpectralEngine:
-        """Return an engine on measurements in memory, or on sums over them.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        measurements : Measurements
-            Few in memory are nodes of their own; all others are summed.
-        tolerance : float
-            The largest error of the covariance, relative to itself and to the noise.
-        """
+        """Return an engine on measurements in memory, or on sums over them."""
         units = prior.units
         start, stop = measurements.window
         data: SpectralData
@@ -105,13 +92,7 @@ class SpectralEngine:
         return SpectralPosterior(self.workspace, hyper)
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables, at some values of the parameters.
-        """
+        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
         prior, observables = self.prior, self.prior.observables
         total, weight = np.zeros(observables.count), np.zeros(observables.count)
         modes: dict[int, Array] = {}
@@ -148,12 +129,8 @@ class SpectralEngine:
 class SpectralFactory:
     """The kind of the spectral engine: any number of measurements, smooth covariances, noise above zero.
 
-    Parameters
-    ----------
-    name : str
-        As users write it.
-    uses_device : bool
-        Whether it computes where ``device=`` says.
+    name: As users write it.
+    uses_device: Whether it computes where ``device=`` says.
     """
 
     name: str = "spectral"
@@ -190,14 +167,5 @@ class SpectralFactory:
         return f"more than {DENSE_CROSSOVER}"
 
     def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> SpectralEngine:
-        """Return an engine on measurements in memory, or on sums over them.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        measurements : Measurements
-        task : Case
-            Says how accurate the covariance should be.
-        """
+        """Return an engine on measurements in memory, or on sums over them."""
         return SpectralEngine.from_measurements(prior, measurements, task.tolerance)

@@ -46,16 +46,10 @@ Array = NDArray[np.float64]
 class ModesAndMeans:
     """Modes and means of all observables on one set of nodes, in scaled units; each list has one array per observable.
 
-    Parameters
-    ----------
-    modes : list of arrays, shape (q, r)
-        The basis functions of the modes, times their prior deviations.
-    modes_jacobian : list of arrays, shape (p, q, r)
-        Their derivatives in the parameters.
-    means : list of arrays, shape (q,)
-        The particular solution.
-    means_jacobian : list of arrays, shape (p, q)
-        Its derivatives in the parameters.
+    modes: The basis functions of the modes, times their prior deviations; (q, r).
+    modes_jacobian: Their derivatives in the parameters; (p, q, r).
+    means: The particular solution; (q,).
+    means_jacobian: Its derivatives in the parameters; (p, q).
     """
 
     modes: list[Array]
@@ -73,20 +67,12 @@ _MAX_DUAL_ROW_RATIO, _MAX_NORMAL_DEVIANCE = 0.7, 30.0
 class SpectralSolution:
     """The regression solved at some hyperparameters.
 
-    Parameters
-    ----------
-    value : float
-        The log evidence in scaled units.
-    mean : array, shape (d,)
-        Of the whitened amplitudes: cosines, sines, modes.
-    covariance_root : array, shape (d, d)
-        A square K with ``K^T K`` their covariance.
-    frequencies : Frequencies
-        Of the waves.
-    channels : Coefficients or None
-        Of all channels, where the prior stands on these.
-    error : float
-        About how large an error rounding, and what waves miss, make in the log evidence.
+    value: The log evidence in scaled units.
+    mean: Of the whitened amplitudes: cosines, sines, modes; (d,).
+    covariance_root: A square K with ``K^T K`` their covariance; (d, d).
+    frequencies: Of the waves.
+    channels: Of all channels, where the prior stands on these.
+    error: About how large an error rounding, and what waves miss, make in the log evidence.
     """
 
     value: float
@@ -100,16 +86,10 @@ class SpectralSolution:
 class SpectralEvaluation:
     """One evaluation of the log evidence: everything that depends on the hyperparameters.
 
-    Parameters
-    ----------
-    workspace : Workspace
-        Prior and data.
-    hyper : Hyperparameters
-        Where to evaluate.
-    length : float, optional
-        Of the window that waves serve, in scaled time; that of the data by default.
-    order : int
-        The highest derivative of free functions that will be asked for, beside those of the data.
+    workspace: Prior and data.
+    hyper: Where to evaluate.
+    length: Of the window that waves serve, in scaled time; that of the data by default.
+    order: The highest derivative of free functions that will be asked for, beside those of the data.
     """
 
     def __init__(
@@ -144,13 +124,7 @@ class SpectralEvaluation:
         return total
 
     def choose_resolution(self, max_frequencies: int = MAX_FOURIER_WAVES) -> tuple[FourierFrequencies, int]:
-        """Return the frequencies and the number of nodes; raise where the hyperparameters are out of reach.
-
-        Parameters
-        ----------
-        max_frequencies : int
-            How many waves are taken at most.
-        """
+        """Return the frequencies and the number of nodes; raise where the hyperparameters are out of reach."""
         workspace, coefficients, point, noise = self.workspace, self.coefficients, self.point, self.hyper.noise_std
         numbers = (point.free, point.channels, point.lengthscales, point.deviations, noise, *coefficients.factors)
         if not all(np.isfinite(part).all() for part in numbers) or (noise <= 0).any():
@@ -180,15 +154,7 @@ class SpectralEvaluation:
         return found.real, found.imag
 
     def modes_and_means(self, grams: GramMatrices, *, with_gradient: bool) -> list[ModesAndMeans]:
-        """Return for each set of nodes the modes (times their deviations) and means of all observables.
-
-        Parameters
-        ----------
-        grams : Grams
-            Has the sets of nodes.
-        with_gradient : bool
-            Whether derivatives in the parameters are wanted.
-        """
+        """Return for each set of nodes the modes (times their deviations) and means of all observables."""
         observables, groups = self.prior.observables, self.prior.groups
         roots, found = self.prior.mode_std(self.hyper.mode_amplitudes), []
         for number, nodes in enumerate(grams.nodes):
@@ -200,15 +166,7 @@ class SpectralEvaluation:
         return found
 
     def normal_terms(self, grams: GramMatrices, functions: Sequence[ModesAndMeans]) -> list[NormalTerm]:
-        """Return what the measurements of each observable add to the normal equations.
-
-        Parameters
-        ----------
-        grams : Grams
-            Of sums over nodes.
-        functions : sequence of Functions
-            One for each set of nodes.
-        """
+        """Return what the measurements of each observable add to the normal equations."""
         found = []
         for number, sums in enumerate(grams.statistics):
             assert isinstance(sums, NodeStatistics)  # noqa: S101
@@ -268,11 +226,6 @@ class SpectralEvaluation:
         """Return the log evidence in scaled units, its error, and its gradient on request; None where it is not finite.
 
         Where the design has few rows against its columns, the regression is solved over the rows.
-
-        Parameters
-        ----------
-        with_gradient : bool
-            Whether the gradient is wanted.
         """
         # A search keeps away from the limit: what it finds can be evaluated again, on waves found afresh.
         prepared = self._finite_resolution(int(0.7 * MAX_FOURIER_WAVES) if with_gradient else MAX_FOURIER_WAVES)
@@ -343,17 +296,7 @@ class SpectralEvaluation:
     def gradient(
         self, grams: GramMatrices, functions: Sequence[ModesAndMeans], deviance_gradient: DevianceGradient
     ) -> Hyperparameters:
-        """Return the gradient of the log evidence: derivatives in waves, modes and means, by the chain rule.
-
-        Parameters
-        ----------
-        grams : Grams
-            The sums and the sets of nodes that the slopes belong to.
-        functions : sequence of Functions
-            One for each set of nodes.
-        deviance_gradient : Slopes
-            Derivatives of half the deviance.
-        """
+        """Return the gradient of the log evidence: derivatives in waves, modes and means, by the chain rule."""
         theta = np.zeros(len(self.hyper.theta))
         in_modes = np.zeros(sum(group.size for group in self.prior.groups))
         for number, sums in enumerate(grams.statistics):
@@ -375,15 +318,7 @@ class SpectralEvaluation:
 
 
 def evaluate_spectral(workspace: SpectralWorkspace, hyper: Hyperparameters) -> Evidence:
-    """Return the log evidence in the user's units and its gradient; minus infinity where that is out of reach.
-
-    Parameters
-    ----------
-    workspace : Workspace
-        Prior and data.
-    hyper : Hyperparameters
-        Where to evaluate.
-    """
+    """Return the log evidence in the user's units and its gradient; minus infinity where that is out of reach."""
     try:
         with np.errstate(all="ignore"):
             found = SpectralEvaluation(workspace, hyper).log_evidence(with_gradient=True)
@@ -395,13 +330,7 @@ def evaluate_spectral(workspace: SpectralWorkspace, hyper: Hyperparameters) -> E
 
 
 def spectral_log_evidence(workspace: SpectralWorkspace, hyper: Hyperparameters) -> tuple[float, float]:
-    """Return the log evidence in the user's units alone, with its error; minus infinity where it is out of reach.
-
-    Parameters
-    ----------
-    workspace, hyper
-        As in `evaluate_spectral`.
-    """
+    """Return the log evidence in the user's units alone, with its error; minus infinity where it is out of reach."""
     try:
         with np.errstate(all="ignore"):
             found = SpectralEvaluation(workspace, hyper).log_evidence(with_gradient=False)
@@ -413,15 +342,7 @@ def spectral_log_evidence(workspace: SpectralWorkspace, hyper: Hyperparameters) 
 def solve_spectral(
     workspace: SpectralWorkspace, hyper: Hyperparameters, length: float | None = None, order: int = 0
 ) -> SpectralSolution:
-    """Return the solved regression, on waves fit for a longer window and higher derivatives; raise where there is none.
-
-    Parameters
-    ----------
-    workspace, hyper
-        As in `evaluate_spectral`.
-    length, order
-        As in `SpectralEvaluation`.
-    """
+    """Return the solved regression, on waves fit for a longer window and higher derivatives; raise where there is none."""
     with np.errstate(all="ignore"):
         found = SpectralEvaluation(workspace, hyper, length=length, order=order).solve()
     if found is None:

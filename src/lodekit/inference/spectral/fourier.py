@@ -48,12 +48,7 @@ Array = NDArray[np.float64]
 def fourier_basis(frequencies: Array, times: Array) -> Array:
     """Return all cosines, then all sines, at some times, shape (n, 2 f).
 
-    Parameters
-    ----------
-    frequencies : array, shape (f,)
-        Angular, in scaled time.
-    times : array, shape (n,)
-        Scaled.
+    Shapes: frequencies (f,), times (n,).
     """
     angle, count = np.outer(times, frequencies), len(frequencies)
     found = np.empty((len(times), 2 * count))
@@ -67,14 +62,7 @@ def apply_operator_to_columns(xp: Any, basis: Any, a: Any, b: Any) -> Any:
 
     ``W(d) cos = a cos - b sin`` and ``W(d) sin = a sin + b cos``.
 
-    Parameters
-    ----------
-    xp : module
-        NumPy or PyTorch.
-    basis : array, shape (..., n, 2 f)
-        All cosines, then all sines.
-    a, b : arrays, shape (..., f)
-        The coefficients of one observable on the whitened waves.
+    Shapes: basis (..., n, 2 f), a, b (..., f).
     """
     count = a.shape[-1]
     C, S = basis[..., :count], basis[..., count:]
@@ -85,12 +73,7 @@ def apply_operator_to_columns(xp: Any, basis: Any, a: Any, b: Any) -> Any:
 def apply_operator_to_rows(xp: Any, basis: Any, a: Any, b: Any) -> Any:
     """Return ``W(d)`` of all waves as `apply_operator_to_columns` does, where these are rows, shape (..., 2 f, n).
 
-    Parameters
-    ----------
-    xp, a, b
-        As in `apply_operator_to_columns`.
-    basis : array, shape (..., 2 f, n)
-        All cosines, then all sines.
+    Shapes: basis (..., 2 f, n).
     """
     count = a.shape[-1]
     C, S = basis[..., :count, :], basis[..., count:, :]
@@ -101,12 +84,7 @@ def apply_operator_to_rows(xp: Any, basis: Any, a: Any, b: Any) -> Any:
 def to_fourier_amplitudes(xp: Any, amplitudes: Any, a: Any, b: Any) -> Any:
     """Return the amplitudes of plain cosines and sines from those of turned waves, shape (..., 2 f, n).
 
-    Parameters
-    ----------
-    xp, a, b
-        As in `apply_operator_to_columns`.
-    amplitudes : array, shape (..., 2 f, n)
-        Of the turned waves: those of all cosines, then those of all sines.
+    Shapes: amplitudes (..., 2 f, n).
     """
     count = a.shape[-1]
     C, S = amplitudes[..., :count, :], amplitudes[..., count:, :]
@@ -118,22 +96,13 @@ def to_fourier_amplitudes(xp: Any, amplitudes: Any, a: Any, b: Any) -> Any:
 class GramMatrices:
     """Waves on the nodes of the data, and their products; the same for all hyperparameters that share the waves.
 
-    Parameters
-    ----------
-    frequencies : Frequencies
-        Of the waves.
-    nodes : list of arrays, shape (q,)
-        The different sets of nodes, in scaled time.
-    basis_on_nodes : list of arrays, shape (q, 2 f)
-        The waves on each set of nodes: all cosines, then all sines.
-    statistics : list of NodeSums, or of RootSums
-        The data.
-    node_set_index, product_index : list of int
-        For each of the sums its nodes, and its matrix of products.
-    products : list of arrays, shape (2 f, 2 f), or for roots (m, 2 f)
-        The weighted products of waves with waves; or the roots' images of the waves.
-    basis_times_data : list of arrays, shape (2 f,)
-        For each of the sums, waves times data; empty for roots.
+    frequencies: Of the waves.
+    nodes: The different sets of nodes, in scaled time; (q,).
+    basis_on_nodes: The waves on each set of nodes: all cosines, then all sines; (q, 2 f).
+    statistics: The data.
+    node_set_index, product_index: For each of the sums its nodes, and its matrix of products.
+    products: The weighted products of waves with waves; or the roots' images of the waves; (2 f, 2 f).
+    basis_times_data: For each of the sums, waves times data; empty for roots; (2 f,).
     """
 
     frequencies: FourierFrequencies
@@ -149,15 +118,7 @@ class GramMatrices:
 def compute_gram_matrices(
     frequencies: FourierFrequencies, statistics: Sequence[NodeStatistics | NodeFactor]
 ) -> GramMatrices:
-    """Return waves on the nodes of data, and their products; what several sums share is made once.
-
-    Parameters
-    ----------
-    frequencies : Frequencies
-        Of the waves.
-    statistics : sequence of NodeSums, or of RootSums
-        The data.
-    """
+    """Return waves on the nodes of data, and their products; what several sums share is made once."""
     nodes: list[Array] = []
     on_nodes: list[Array] = []
     node_set, product_of, on_waves = [], [], []
@@ -214,18 +175,11 @@ class SpectralToleranceError(LodekitError):
 class SpectralWorkspace:
     """Prior and data on waves, with the products of waves over the data that were made last.
 
-    Parameters
-    ----------
-    prior : Prior
-        Of the measured observables.
-    data : SpectralData
-        Sums over the measurements.
-    size : int
-        The number of measurements.
-    log_jacobian : float
-        The number that is added to a log density in scaled units to have it in the user's.
-    tolerance : float
-        The largest error of the covariance, relative to itself and to the noise.
+    prior: Of the measured observables.
+    data: Sums over the measurements.
+    size: The number of measurements.
+    log_jacobian: The number that is added to a log density in scaled units to have it in the user's.
+    tolerance: The largest error of the covariance, relative to itself and to the noise.
     """
 
     prior: Prior
@@ -268,14 +222,7 @@ class SpectralWorkspace:
     ) -> FourierFrequencies:
         """Return waves for a window: the covariance they make is right to the tolerance, or they say what they miss.
 
-        Parameters
-        ----------
-        point : Point
-            Operators and hyperparameters.
-        noise_variance, variances : arrays, shape (o,)
-            Variances of the observables: of their noise, and of the prior, which that of the channels finds itself.
-        length : float
-            Of the window, in scaled time.
+        Shapes: noise_variance, variances (o,).
         """
         spectrum = self.spectrum
         if isinstance(spectrum, ChannelSpectrum):
@@ -288,27 +235,11 @@ class SpectralWorkspace:
         return spectrum.frequencies(point, eps, length)
 
     def is_precise(self, error: float, deviance: float) -> bool:
-        """Return whether a fast way to solve the regression has kept the digits of the log evidence.
-
-        Parameters
-        ----------
-        error : float
-            Of the deviance, by rounding.
-        deviance : float
-            -2 log evidence without constants.
-        """
+        """Return whether a fast way to solve the regression has kept the digits of the log evidence."""
         return bool(error <= _MAX_RELATIVE_EVIDENCE_ERROR * max(self.size, abs(deviance)))
 
     def count_nodes(self, coefficients: Coefficients, band: float) -> int:
-        """Return how many nodes resolve products of waves, modes and particular solutions; raise where sums cannot.
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the measured observables; they hold the exponents of the modes.
-        band : float
-            The highest frequency of the waves, in scaled time.
-        """
+        """Return how many nodes resolve products of waves, modes and particular solutions; raise where sums cannot."""
         if not isinstance(self.data, ChebyshevData):
             # Every measurement is a node.
             return 1
@@ -332,17 +263,7 @@ class SpectralWorkspace:
         return int(min(np.ceil(rounded), self.data.max_nodes))
 
     def gram_matrices(self, frequencies: FourierFrequencies, nodes: int, *, factored: bool) -> GramMatrices:
-        """Return the products of waves over the data; those that were made last are kept.
-
-        Parameters
-        ----------
-        frequencies : Frequencies
-            Of the waves.
-        nodes : int
-            How many nodes, for products of two functions.
-        factored : bool
-            Whether the data are taken by their roots, on half the nodes.
-        """
+        """Return the products of waves over the data; those that were made last are kept."""
         key = (frequencies.cache_key, nodes, factored)
         if key in self._grams:
             self._grams.move_to_end(key)

@@ -37,24 +37,16 @@ Array = NDArray[np.float64]
 class NodeStatistics:
     """Sums over the data as sums over nodes, in scaled units.
 
-    Parameters
-    ----------
-    observable : int
-        Its number.
-    learned : bool
-        Whether the noise of these measurements is learned; their weights `w` are one then.
-    count : int
-        How many measurements.
-    log_weight_sum : float
-        The sum of the logarithms of their weights.
-    sum_of_squares : float
-        ``sum w y^2``.
-    nodes : array, shape (q,)
-        Scaled times.
-    weights, weighted_values : arrays, shape (q,)
-        ``sum_q weights g = sum_t w g`` and ``sum_q values g = sum_t w y g`` for every smooth g.
-    times : array, shape (q,), optional
-        The nodes in the user's time, to the last digit, where they are measurements: an input may jump there.
+    observable: Its number.
+    learned: Whether the noise of these measurements is learned; their weights `w` are one then.
+    count: How many measurements.
+    log_weight_sum: The sum of the logarithms of their weights.
+    sum_of_squares: ``sum w y^2``.
+    nodes: Scaled times; (q,).
+    weights, weighted_values: ``sum_q weights g = sum_t w g`` and ``sum_q values g = sum_t w y g`` for every smooth g;
+        (q,).
+    times: The nodes in the user's time, to the last digit, where they are measurements: an input may jump there;
+        (q,).
     """
 
     observable: int
@@ -74,20 +66,12 @@ class NodeFactor:
 
     All in scaled units.
 
-    Parameters
-    ----------
-    observable, learned, count, log_weights
-        As in `NodeStatistics`.
-    nodes : array, shape (q,)
-        Scaled times.
-    factor : array, shape (m, q), or (q,) for a diagonal
-        Takes a function on the nodes to its image.
-    target : array, shape (m,)
-        The image of the data.
-    residual_ss : float
-        The weighted sum of squares that no smooth function reaches.
-    times : array, shape (q,), optional
-        As in `NodeStatistics`.
+    observable, learned, count, log_weights: As in `NodeStatistics`.
+    nodes: Scaled times; (q,).
+    factor: Takes a function on the nodes to its image; (m, q).
+    target: The image of the data; (m,).
+    residual_ss: The weighted sum of squares that no smooth function reaches.
+    times: As in `NodeStatistics`; (q,).
     """
 
     observable: int
@@ -152,16 +136,10 @@ def _noise_weights(learned: bool, item: TimeSeries, scale: float) -> tuple[Array
 class PointData:
     """Few measurements: every one is a node.
 
-    Parameters
-    ----------
-    series : sequence of Series
-        One for each observable, in the order of the units.
-    units : Units
-        Of the scaled problem.
-    rounding_error : float
-        The relative error of sums over the data.
-    max_nodes, max_factor_nodes : int
-        The largest number of nodes, for sums and for roots; more than can be asked for.
+    series: One for each observable, in the order of the units.
+    units: Of the scaled problem.
+    rounding_error: The relative error of sums over the data.
+    max_nodes, max_factor_nodes: The largest number of nodes, for sums and for roots; more than can be asked for.
     """
 
     series: Sequence[TimeSeries]
@@ -216,18 +194,12 @@ class PointData:
 class ChebyshevData:
     """Many measurements: sums over them.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        The sums, in the user's units.
-    units : Units
-        Of the scaled problem.
-    names : sequence of str
-        The observables, in the order of the units.
-    rounding_error : float
-        The relative error of sums over the data.
-    max_nodes, max_factor_nodes : int
-        The largest number of nodes, for sums and for roots; beyond, a root would be too dear.
+    statistics: The sums, in the user's units.
+    units: Of the scaled problem.
+    names: The observables, in the order of the units.
+    rounding_error: The relative error of sums over the data.
+    max_nodes, max_factor_nodes: The largest number of nodes, for sums and for roots; beyond, a root would be too
+        dear.
     """
 
     statistics: Statistics

@@ -46,11 +46,7 @@ _MIN_NOISE_VARIANCE = 1e-12
 class SpectralPosterior:
     """The posterior at given hyperparameters, as a normal distribution of the amplitudes of waves and modes.
 
-    Parameters
-    ----------
-    workspace : Workspace
-        Prior and data.
-    hyper : Hyperparameters
+    workspace: Prior and data.
     """
 
     workspace: SpectralWorkspace
@@ -113,12 +109,7 @@ class SpectralPosterior:
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
 
-        Parameters
-        ----------
-        observables : Observables
-            Compiled, o of them; their units are those of the answer.
-        times : array, shape (n,)
-            In the user's units.
+        Shapes: times (n,).
         """
         view = self._build_design(observables, times)
         found = [view.evaluate_observables(part, view.solution.mean[:, None])[:, :, 0] for part in _split_times(times)]
@@ -145,16 +136,7 @@ class SpectralPosterior:
         return total + view.covariance_beyond_range(times, far) if far.any() else total
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         view = self._build_design(observables, times, whole_range=True)
         solution = view.solution
         drawn = generator.standard_normal((len(solution.mean), size))
@@ -190,14 +172,7 @@ class SpectralPosterior:
     def _window_extension(self, scaled: Array, longest_window: float, correlation_range: float) -> float:
         """Return by how much waves must reach further than the data, for scaled times.
 
-        Parameters
-        ----------
-        scaled : array, shape (n,)
-            The times that are asked for.
-        longest_window : float
-            How far averages reach back before these.
-        correlation_range : float
-            Beyond which the prior keeps nothing of the data.
+        Shapes: scaled (n,).
         """
         low, high = self.window
         left = min(

@@ -50,24 +50,17 @@ Array = NDArray[np.float64]
 class NormalTerm:
     """What the measurements of one observable add to the normal equations; q nodes, f frequencies, r modes.
 
-    Parameters
-    ----------
-    observable, noise_group, count : int
-        The number of the observable, that of its level (-1 where noise is known), the number of measurements.
-    precision : number, or array (...)
-        What the weights are multiplied by: one over the learned noise variance, scaled; one where noise is known.
-    basis : array, shape (q, 2 f)
-        On the nodes: all cosines, then all sines.
-    gram : array, shape (2 f, 2 f)
-        Waves times weights times waves.
-    basis_times_data : array, shape (2 f,)
-        Waves times weights times the data without their mean.
-    weights, weighted_residual : arrays, shape (q,)
-        On the nodes; `weighted_residual` stands for weights times data without their mean.
-    modes : array, shape (q, r)
-        Scaled by their prior deviations.
-    residual_ss : number, or array (...)
-        The weighted sum of squares of the data without their mean.
+    observable, noise_group, count: The number of the observable, that of its level (-1 where noise is known), the
+        number of measurements.
+    precision: What the weights are multiplied by: one over the learned noise variance, scaled; one where noise is
+        known.
+    basis: On the nodes: all cosines, then all sines; (q, 2 f).
+    gram: Waves times weights times waves; (2 f, 2 f).
+    basis_times_data: Waves times weights times the data without their mean; (2 f,).
+    weights, weighted_residual: On the nodes; `weighted_residual` stands for weights times data without their mean;
+        (q,).
+    modes: Scaled by their prior deviations; (q, r).
+    residual_ss: The weighted sum of squares of the data without their mean.
     """
 
     observable: int
@@ -87,18 +80,11 @@ class NormalTerm:
 class NormalSolution:
     """A regression solved over its d amplitudes: cosines, sines, modes.
 
-    Parameters
-    ----------
-    deviance : number, or array (...)
-        -2 log evidence, without constants.
-    mean : array, shape (..., d)
-        The posterior mean of the amplitudes.
-    covariance_root : array, shape (..., d, d)
-        A square K with ``K^T K`` their posterior covariance.
-    design_covariance : array, shape (m, d), optional
-        The design times their posterior covariance, where it is known from a QR factorization.
-    error : float
-        About how large an error rounding makes in the deviance; infinite where nobody has asked.
+    deviance: -2 log evidence, without constants.
+    mean: The posterior mean of the amplitudes; (..., d).
+    covariance_root: A square K with ``K^T K`` their posterior covariance; (..., d, d).
+    design_covariance: The design times their posterior covariance, where it is known from a QR factorization; (m, d).
+    error: About how large an error rounding makes in the deviance; infinite where nobody has asked.
     """
 
     deviance: Any
@@ -112,16 +98,10 @@ class NormalSolution:
 class DevianceGradient:
     """Derivatives of half the deviance.
 
-    Parameters
-    ----------
-    fourier_coefficients : array, shape (o, f), complex
-        E, so that half the deviance changes by ``Re sum conj(E) d(coefficients)``.
-    modes : list of arrays, shape (q, r)
-        In the modes on the nodes of each term.
-    means : list of arrays, shape (q,)
-        In the mean on the nodes of each term.
-    noise : array, shape (g,)
-        In the logarithm of each level, the constants included.
+    fourier_coefficients: E, so that half the deviance changes by ``Re sum conj(E) d(coefficients)``; (o, f).
+    modes: In the modes on the nodes of each term; (q, r).
+    means: In the mean on the nodes of each term; (q,).
+    noise: In the logarithm of each level, the constants included; (g,).
     """
 
     fourier_coefficients: Any
@@ -152,16 +132,10 @@ def _solve_positive_definite(xp: Any, A: Any, h: Any) -> tuple[Any, Any, Any] | 
 class NormalEquations:
     """The regression by its normal equations.
 
-    Parameters
-    ----------
-    xp : module
-        NumPy or PyTorch.
-    a, b : arrays, shape (o, f)
-        The coefficients of the observables on the whitened waves, ``a + i b``.
-    terms : sequence of Term
-        What the measurements of each observable add.
-    n_noise_groups : int
-        How many levels are learned.
+    xp: NumPy or PyTorch.
+    a, b: The coefficients of the observables on the whitened waves, ``a + i b``; (o, f).
+    terms: What the measurements of each observable add.
+    n_noise_groups: How many levels are learned.
     """
 
     def __init__(self, xp: Any, a: Any, b: Any, terms: Sequence[NormalTerm], n_noise_groups: int) -> None:
@@ -184,13 +158,6 @@ class NormalEquations:
 
         Entries of the Gram matrix have errors in proportion to the roots of their diagonal; the derivative of the
         deviance in it is ``A^-1 + mu mu^T``.
-
-        Parameters
-        ----------
-        solution : Solved
-            What `solve` has returned.
-        rounding : float
-            The relative error of sums over the data.
         """
         diagonal = np.maximum(np.einsum("ii->i", self.gram), 0.0)
         through_gram = float(np.sum(np.sum(solution.covariance_root**2, axis=0) * diagonal))
@@ -281,18 +248,11 @@ _RELATIVE_ROUNDING_ERROR = 2e-15
 class DesignTerm:
     """What the measurements of one observable add to the design; m rows of it, f frequencies, r modes.
 
-    Parameters
-    ----------
-    observable, group, count, precision
-        As in `Term`.
-    basis : array, shape (m, 2 f)
-        The root's images of the waves.
-    modes : array, shape (m, r)
-        The root's images of the modes, scaled by their prior deviations.
-    target : array, shape (m,)
-        The root's image of the data without their mean.
-    residual_ss : float
-        The weighted sum of squares that no function reaches.
+    observable, group, count, precision: As in `Term`.
+    basis: The root's images of the waves; (m, 2 f).
+    modes: The root's images of the modes, scaled by their prior deviations; (m, r).
+    target: The root's image of the data without their mean; (m,).
+    residual_ss: The weighted sum of squares that no function reaches.
     """
 
     observable: int
@@ -309,18 +269,11 @@ class DesignTerm:
 class DualSolution:
     """A regression solved over the m rows of its design.
 
-    Parameters
-    ----------
-    deviance : float
-        -2 log evidence, without constants.
-    mean : array, shape (d,)
-        The posterior mean of the amplitudes.
-    alpha : array, shape (m,)
-        ``K^-1 r``, which is also what the mean leaves of the data.
-    design_covariance : array, shape (m, d)
-        ``K^-1 D``, which is also the design times the covariance of the amplitudes.
-    error : float
-        About how large an error rounding makes in the deviance.
+    deviance: -2 log evidence, without constants.
+    mean: The posterior mean of the amplitudes; (d,).
+    alpha: ``K^-1 r``, which is also what the mean leaves of the data; (m,).
+    design_covariance: ``K^-1 D``, which is also the design times the covariance of the amplitudes; (m, d).
+    error: About how large an error rounding makes in the deviance.
     """
 
     deviance: float
@@ -333,14 +286,9 @@ class DualSolution:
 class QRLeastSquares:
     """The regression by a QR factorization of its design.
 
-    Parameters
-    ----------
-    a, b : arrays, shape (o, f)
-        The coefficients of the observables on the whitened waves, ``a + i b``.
-    terms : sequence of RootTerm
-        What the measurements of each observable add.
-    n_noise_groups : int
-        How many levels are learned.
+    a, b: The coefficients of the observables on the whitened waves, ``a + i b``; (o, f).
+    terms: What the measurements of each observable add.
+    n_noise_groups: How many levels are learned.
     """
 
     def __init__(self, a: Array, b: Array, terms: Sequence[DesignTerm], n_noise_groups: int) -> None:

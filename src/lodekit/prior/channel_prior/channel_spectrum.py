@@ -61,13 +61,8 @@ CHECK_LAGS = np.concatenate([[0.0, 1.0], np.modf(np.arange(1, 25) * (0.5 * (np.s
 class FineDensity:
     """The density of the channels on a fine rule.
 
-    Parameters
-    ----------
-    panels : Panels
-    density : Conditioned
-        The density at their frequencies.
-    phase_factors : array, shape (f, lags)
-        Waves at the lags where others are held against them.
+    density: The density at their frequencies.
+    phase_factors: Waves at the lags where others are held against them; (f, lags).
     """
 
     panels: FrequencyPanels
@@ -100,14 +95,7 @@ class FineDensity:
 
         Channels may not be among the observables, and are predicted all the same.
 
-        Parameters
-        ----------
-        waves : array, shape (o + c, q, f)
-            What the observables and the channels see of them.
-        phase_factors : array, shape (f, lags)
-            The waves at the lags.
-        noise_variance : array, shape (o,)
-            Variances.
+        Shapes: waves (o + c, q, f), phase_factors (f, lags), noise_variance (o,).
         """
         sizes = np.concatenate([np.sqrt(noise_variance), self.std[len(noise_variance) :]])
         apart = (
@@ -133,17 +121,10 @@ def _covariance_at_lags(waves: ComplexArray, turned: ComplexArray) -> Array:
 class GaussFrequencies(FourierFrequencies):
     """The frequencies of a Gauss rule, and amplitudes of the free functions in place of weights.
 
-    Parameters
-    ----------
-    steps, counts, reach, missed
-        As in `FourierFrequencies`; one process, whose waves have no common distance.
-    rule : GaussRule
-    amplitudes : array, shape (q, m)
-        Of the free functions in each wave.
-    fine : Fine
-        What the rule was made of.
-    noise_variance : array, shape (o,)
-        The variances that it was made for.
+    steps, counts, reach, missed: As in `FourierFrequencies`; one process, whose waves have no common distance.
+    amplitudes: Of the free functions in each wave; (q, m).
+    fine: What the rule was made of.
+    noise_variance: The variances that it was made for; (o,).
     """
 
     rule: GaussRule = field(kw_only=True, repr=False)
@@ -164,10 +145,7 @@ class GaussFrequencies(FourierFrequencies):
     def was_built_for(self, point: SpectralPoint, noise_variance: Array) -> bool:
         """Return whether the rule was made for a point and some variances of the noise.
 
-        Parameters
-        ----------
-        point : Point
-        noise_variance : array, shape (o,)
+        Shapes: noise_variance (o,).
         """
         own = self.fine.density.point
         names = ("free", "channels", "lengthscales", "deviations", "windows")
@@ -183,12 +161,8 @@ class ChannelSpectrum:
     free functions have the spectral density ``(B* S^-1 B)^-1``, and the channels ``B (B* S^-1 B)^-1 B*``: whatever
     basis the free functions have, and in the channels' own units.
 
-    Parameters
-    ----------
-    tolerance : float
-        What covariances may miss, in units of the noise and of themselves.
-    cache : dict
-        What served last.
+    tolerance: What covariances may miss, in units of the noise and of themselves.
+    cache: What served last.
     """
 
     tolerance: float = 1e-10
@@ -201,13 +175,7 @@ class ChannelSpectrum:
     def frequencies(self, point: SpectralPoint, noise_variance: Array, length: float) -> FourierFrequencies:
         """Return waves for all lags up to a length; they say what they miss.
 
-        Parameters
-        ----------
-        point : Point
-        noise_variance : array, shape (o,)
-            Variances of the noise of the observables, in scaled units.
-        length : float
-            In scaled time.
+        Shapes: noise_variance (o,).
         """
         key = (length, point.free.shape)
         fine = self._fine_density(key, point, noise_variance, length)
@@ -367,13 +335,7 @@ def _bandwidth_and_correlation_range(
 ) -> tuple[float, float]:
     """Return the highest frequency and the longest lag that matter, to a tolerance.
 
-    Parameters
-    ----------
-    frequencies : Frequencies
-    coefficients : array, shape (o, f)
-        Of the observables on the whitened waves.
-    eps : float
-        The tolerance.
+    Shapes: coefficients (o, f).
     """
     count, own = len(frequencies.counts), frequencies.counts[0]
     power = (np.abs(coefficients) ** 2).reshape(len(coefficients), count, -1).sum(axis=1)
@@ -397,15 +359,7 @@ MIN_PLOT_DENSITY = 1e-8
 
 
 def prior_spectral_density(prior: Prior, hyper: Hyperparameters, observables: Observables) -> tuple[Array, Array]:
-    """Return frequencies in cycles, shape (n,), and one-sided spectral densities, shape (o, n), in the user's units.
-
-    Parameters
-    ----------
-    prior : Prior
-    hyper : Hyperparameters
-    observables : Observables
-        In the user's own units.
-    """
+    """Return frequencies in cycles, shape (n,), and one-sided spectral densities, shape (o, n), in the user's units."""
     span, values, size = prior.units.time_scale, observables.evaluate(hyper.theta), observables.count
     if not prior.kernels:
         return np.ones(1), np.zeros((size, 1))

@@ -50,12 +50,8 @@ class _ChebyshevWaves:
 class TimeLags:
     """All pairs of some times.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Scaled.
-    max_window : float
-        How far averages reach back before their times.
+    times: Scaled; (n,).
+    max_window: How far averages reach back before their times.
     """
 
     times: Array
@@ -76,12 +72,7 @@ class TimeLags:
     def covariance(self, point: SpectralPoint, noise_variance: Array) -> LagCovariance | None:
         """Return the covariance at a point; None where it is not finite. Waves of the last point serve again.
 
-        Parameters
-        ----------
-        point : Point
-            Operators and hyperparameters.
-        noise_variance : array, shape (o,)
-            Variances of the noise of the observables.
+        Shapes: noise_variance (o,).
         """
         allowed = QuadratureTolerance(noise_variance, REUSE_TOLERANCE, MIN_VARIANCE_TOLERANCE)
         for waves in self._last:
@@ -117,13 +108,7 @@ class TimeLags:
         return _ChebyshevWaves(panels, size, cosines, sines, 2.0 * matrix[0::2, :half], -2.0 * matrix[1::2, :half])
 
     def iterate_basis(self, size: int) -> Iterator[tuple[slice, Array, Array]]:
-        """Yield pieces of all pairs of times, and the even and odd terms of a series there, shape (size / 2, pairs).
-
-        Parameters
-        ----------
-        size : int
-            How many terms.
-        """
+        """Yield pieces of all pairs of times, and the even and odd terms of a series there, shape (size / 2, pairs)."""
         n = len(self.times)
         rows = max(1, int(MAX_CACHED_BASIS_ENTRIES // max(size * n, 1)))
         if rows < n:
@@ -153,12 +138,7 @@ def _lower_triangle_index(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp
 class LagCovariance:
     """The covariance of observables over all pairs of times.
 
-    Parameters
-    ----------
-    lags : Lags
-    density : Conditioned
-        The density at the frequencies of the waves.
-    waves : waves at some lags
+    density: The density at the frequencies of the waves.
     """
 
     lags: TimeLags
@@ -190,10 +170,7 @@ class LagCovariance:
     def vjp(self, cotangents: Array) -> SpectrumGradient:
         """Return derivatives of E where ``dE = sum slopes d(blocks)``.
 
-        Parameters
-        ----------
-        cotangents : array, shape (o o, n n)
-            The transpose for each pair of observables in the other order.
+        Shapes: cotangents (o o, n n).
         """
         X, waves = self.density.coefficients, self.waves
         count, (first, second) = len(X), _lower_triangle_index(len(X))

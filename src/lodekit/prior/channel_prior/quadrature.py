@@ -78,14 +78,9 @@ _DENSITY_TRANSFORM, _LOG_DET_TRANSFORM = _LEGENDRE_TRANSFORM[:, [0, -3, -2, -1]]
 class QuadratureTolerance:
     """What a rule may miss at points where it serves again.
 
-    Parameters
-    ----------
-    noise_variance : array, shape (o,)
-        Variances of the noise of the observables.
-    tolerance : float
-        A share of these.
-    min_share : float
-        A share of the variance below which nobody looks.
+    noise_variance: Variances of the noise of the observables; (o,).
+    tolerance: A share of these.
+    min_share: A share of the variance below which nobody looks.
     """
 
     noise_variance: Array
@@ -102,12 +97,8 @@ class QuadratureTolerance:
 class FrequencyPanels:
     """Frequencies and weights of a rule over some panels.
 
-    Parameters
-    ----------
-    lows, highs : arrays, shape (p,)
-        Where each panel begins and ends.
-    unresolved_share : float
-        The share of a variance that may lie in panels which were too narrow to be halved again.
+    lows, highs: Where each panel begins and ends; (p,).
+    unresolved_share: The share of a variance that may lie in panels which were too narrow to be halved again.
     """
 
     lows: Array
@@ -146,13 +137,7 @@ class FrequencyPanels:
         return (self._half_widths[:, None] * _LEGENDRE_WEIGHTS / np.pi).ravel()
 
     def estimate_errors(self, density: ConditionedDensity) -> PanelErrors:
-        """Return what the density adds on each panel, and what is not seen of it.
-
-        Parameters
-        ----------
-        density : Conditioned
-            The density at the frequencies.
-        """
+        """Return what the density adds on each panel, and what is not seen of it."""
         values = density.observable_density.reshape(len(density.observable_density), -1, N_PANEL_NODES)
         series = np.abs(values @ _DENSITY_TRANSFORM) * (2.0 / np.pi * self._half_widths)[:, None]
         energies = whole = series[..., 0]
@@ -178,14 +163,7 @@ class FrequencyPanels:
         return PanelErrors(energies, tails, alone * (shares @ _LEGENDRE_WEIGHTS) / np.pi, bound)
 
     def is_accurate(self, density: ConditionedDensity, tolerance: QuadratureTolerance) -> bool:
-        """Return whether the rule is still accurate at another point, and not far wider than it needs to be there.
-
-        Parameters
-        ----------
-        density : Conditioned
-            The density at the frequencies.
-        tolerance : Allowed
-        """
+        """Return whether the rule is still accurate at another point, and not far wider than it needs to be there."""
         if self.highs[0] * float(np.max(density.point.lengthscales)) > 2.0 * MAX_FIRST_PANEL_END:
             return False
         look = self.estimate_errors(density)
@@ -204,16 +182,10 @@ class FrequencyPanels:
 class PanelErrors:
     """What a rule sees of densities on each panel.
 
-    Parameters
-    ----------
-    variances : array, shape (o, p)
-        The variance that each panel adds to the observables.
-    truncation_errors : array, shape (o, p)
-        The same for the last terms of a Legendre series.
-    channel_variances : array, shape (c, p)
-        The variance that each panel adds to the channels, about.
-    peak_bounds : array, shape (c, p)
-        The variance that a peak between the nodes of a panel might have, for each channel.
+    variances: The variance that each panel adds to the observables; (o, p).
+    truncation_errors: The same for the last terms of a Legendre series; (o, p).
+    channel_variances: The variance that each panel adds to the channels, about; (c, p).
+    peak_bounds: The variance that a peak between the nodes of a panel might have, for each channel; (c, p).
     """
 
     variances: Array
@@ -231,13 +203,6 @@ class PanelErrors:
 
         The terms of the series beyond those that the rule integrates are about the square of the last ones that it
         sees, relative to the first.
-
-        Parameters
-        ----------
-        totals : (array, array)
-            Variances of all observables and channels.
-        eps : float
-            The share.
         """
         allowed = eps * totals[0][:, None]
         missed = self.truncation_errors**2 > allowed * (self.variances + 1e-4 * allowed)
@@ -258,17 +223,7 @@ class PanelErrors:
 def build_frequency_panels(
     point: SpectralPoint, length: float, share: float = PANEL_REUSE_TOLERANCE
 ) -> FrequencyPanels | None:
-    """Return panels for all lags up to a length; None where the density is not finite, or takes too much memory.
-
-    Parameters
-    ----------
-    point : Point
-        Operators and hyperparameters.
-    length : float
-        In scaled time.
-    share : float
-        Of a variance: what may be missed where the panels serve again nearby; here it is ten thousand times less.
-    """
+    """Return panels for all lags up to a length; None where the density is not finite, or takes too much memory."""
     made, order = (
         PANEL_BUILD_TOLERANCE / PANEL_REUSE_TOLERANCE * share,
         max(point.free.shape[-1], point.channels.shape[-1]),
@@ -338,13 +293,11 @@ BREAKDOWN_TOLERANCE = 1e-14
 class GaussRule:
     """Frequencies of a few waves that stand for many.
 
-    Parameters
-    ----------
-    frequencies : array, shape (m,)
-    rotation : array, shape (q, f, m)
-        From the amplitudes at the frequencies of the fine rule to those of the few waves; columns are orthonormal.
-    truncation_error : array, shape (o,)
-        For each observable the share of its variance that covariances over the window miss at most.
+    frequencies: shape (m,)
+    rotation: From the amplitudes at the frequencies of the fine rule to those of the few waves; columns are
+        orthonormal; (q, f, m).
+    truncation_error: For each observable the share of its variance that covariances over the window miss at most;
+        (o,).
     """
 
     frequencies: Array
@@ -365,18 +318,7 @@ def build_gauss_rule(
 ) -> GaussRule | None:
     """Return a rule for all lags up to a length; None where it would take too many waves.
 
-    Parameters
-    ----------
-    density : Conditioned
-        The density at the frequencies of a fine rule.
-    weights : array, shape (f,)
-        Of the fine rule.
-    length : float
-        In scaled time.
-    tolerances : array, shape (o,)
-        Of the variances of the observables: what covariances may miss.
-    max_nodes : int
-        How many waves there may be.
+    Shapes: weights (f,), tolerances (o,).
     """
     count, roots = len(density.density_roots), np.sqrt(weights)
     # The density of one free function is a number, and the basis is real.

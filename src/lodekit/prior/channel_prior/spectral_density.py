@@ -25,12 +25,8 @@ ComplexArray = NDArray[np.complex128]
 class ConditionedDensity:
     """The density at some frequencies: coefficients of observables, and derivatives in all that it depends on.
 
-    Parameters
-    ----------
-    frequencies : array, shape (f,)
-        Angular, in scaled time.
-    point : Point
-        Operators and hyperparameters.
+    frequencies: Angular, in scaled time; (f,).
+    point: Operators and hyperparameters.
     """
 
     def __init__(self, frequencies: Array, point: SpectralPoint) -> None:
@@ -105,9 +101,7 @@ class ConditionedDensity:
 
         ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor, which no density sees.
 
-        Parameters
-        ----------
-        cotangent : array, shape (o, q, f)
+        Shapes: cotangent (o, q, f).
         """
         free, channels, root, units = (
             self.point.free,
@@ -149,15 +143,7 @@ def solve_amplitudes(
     Least squares in units of the channels' sizes: what is found is a solution to rounding, though
     `channel_coefficients` may not be.
 
-    Parameters
-    ----------
-    channels : array, shape (c, q, k)
-        Coefficients of the channels on the free functions.
-    frequencies : array, shape (m,)
-    channel_coefficients : array, shape (c, m)
-        What the channels see of each wave.
-    scales : array, shape (c,)
-        What rounding errors of each channel go with; zero for those that no free function moves.
+    Shapes: channels (c, q, k), frequencies (m,), channel_coefficients (c, m), scales (c,).
     """
     scales = np.where(scales > 0, scales, 1.0)
     count, width, length = channels.shape

@@ -37,11 +37,6 @@ def chebyshev_order(turns: float) -> int:
     """Return how many terms a series needs for waves up to a frequency, an even number.
 
     Sizes are rounded up to eighths of an octave, so that neighbours in a search share the matrices of one size.
-
-    Parameters
-    ----------
-    turns : float
-        The highest frequency times half the length of the interval.
     """
     # The terms of a wave are Bessel functions J_k(turns), which fall to rounding a little beyond k = turns.
     needed = turns + 6.0 * turns ** (1 / 3) + 14.0
@@ -51,10 +46,7 @@ def chebyshev_order(turns: float) -> int:
 def chebyshev_basis(x: Array, size: int) -> Array:
     """Return ``T_0 ... T_(size - 1)`` at points in [-1, 1], shape (size, n), by their recurrence.
 
-    Parameters
-    ----------
-    x : array, shape (n,)
-    size : int
+    Shapes: x (n,).
     """
     found = np.empty((size, len(x)))
     found[0] = 1.0
@@ -68,12 +60,7 @@ def chebyshev_basis(x: Array, size: int) -> Array:
 
 
 def chebyshev_transform(size: int) -> tuple[Array, Array]:
-    """Return the points of a series, shape (size,), and the matrix from values there to its terms, (size, size).
-
-    Parameters
-    ----------
-    size : int
-    """
+    """Return the points of a series, shape (size,), and the matrix from values there to its terms, (size, size)."""
     angles = (np.arange(size) + 0.5) * (np.pi / size)
     matrix = np.cos(np.outer(np.arange(size), angles)) * (2.0 / size)
     matrix[0] *= 0.5
@@ -99,11 +86,8 @@ _CHEBYSHEV_NODES, _CHEBYSHEV_TRANSFORM = chebyshev_transform(N_CHEBYSHEV_NODES)
 class UniqueSteps:
     """Lengths of steps, where those that differ by rounding only are the same.
 
-    Parameters
-    ----------
-    distinct : array, shape (u,)
-    index : array, shape (n,)
-        The number of each step's length.
+    distinct: shape (u,)
+    index: The number of each step's length; (n,).
     """
 
     distinct: Array
@@ -113,11 +97,7 @@ class UniqueSteps:
     def from_steps(cls, steps: Array, tolerance: float) -> Self:
         """Return the different ones among lengths; those within a tolerance become their mean.
 
-        Parameters
-        ----------
-        steps : array, shape (n,)
-        tolerance : float
-            What the clock resolves: differences of times have errors of this size.
+        Shapes: steps (n,).
 
         Examples
         --------
@@ -159,11 +139,7 @@ class UniqueSteps:
     def apply(self, matrices: Array, vectors: Array) -> Array:
         """Return each step's matrix times its vector, shape (..., n, a).
 
-        Parameters
-        ----------
-        matrices : array, shape (..., u, a, b)
-            For each different length.
-        vectors : array, shape (n, b)
+        Shapes: matrices (..., u, a, b), vectors (n, b).
         """
         if len(self.distinct) == 1:
             return np.asarray(vectors @ matrices[..., 0, :, :].swapaxes(-1, -2))
@@ -180,9 +156,7 @@ class UniqueSteps:
     def sum_outer_products(self, left: Array, right: Array) -> Array:
         """Return the sums of ``left right^T`` over the steps of each length, shape (u, a, b).
 
-        Parameters
-        ----------
-        left, right : arrays, shapes (n, a) and (n, b)
+        Shapes: left, right (n, a) and (n, b).
         """
         if len(self.distinct) == 1:
             return np.asarray(left.T @ right)[None]
@@ -202,13 +176,7 @@ class _InterpolationPanel:
 
 
 class StepTable:
-    """Steps of all lengths at one value of the parameters.
-
-    Parameters
-    ----------
-    hold : Steps
-    unique_steps : Lengths
-    """
+    """Steps of all lengths at one value of the parameters."""
 
     def __init__(self, hold: HoldDiscretization, unique_steps: UniqueSteps) -> None:
         self.hold, self.unique_steps = hold, unique_steps
@@ -226,18 +194,14 @@ class StepTable:
     def jacobian(self, d_F: Array, d_G: Array) -> Array:
         """Return the derivatives of all steps, shape (p, u, s, width).
 
-        Parameters
-        ----------
-        d_F, d_G : arrays, shapes (p, s, s) and (p, s, m)
+        Shapes: d_F, d_G (p, s, s) and (p, s, m).
         """
         return self._interpolate_steps(self.hold.discretize(self._nodes, (d_F, d_G))[1])
 
     def vjp(self, cotangents: Array) -> tuple[Array, Array]:
         """Return the derivatives of ``sum weights * matrices`` in F and G.
 
-        Parameters
-        ----------
-        cotangents : array, shape (u, s, width)
+        Shapes: cotangents (u, s, width).
         """
         at_nodes = np.zeros((len(self._nodes), *cotangents.shape[1:]))
         at_nodes[: len(self._exact)] = cotangents[self._exact]
@@ -381,18 +345,11 @@ class _PiecewiseInput:
 class InputEvents:
     """Jumps of held inputs and kinks of linear ones that happen between rows.
 
-    Parameters
-    ----------
-    step_index : array, shape (e,)
-        During which step.
-    time_to_step_end : Lengths
-        Time from the event to the end of the step.
-    input_index : array, shape (e,)
-        Of which input, or m more where its slope changes.
-    sizes : array, shape (e,)
-        By how much.
-    width : int
-        m, or 2 m where slopes count.
+    step_index: During which step; (e,).
+    time_to_step_end: Time from the event to the end of the step.
+    input_index: Of which input, or m more where its slope changes; (e,).
+    sizes: By how much; (e,).
+    width: m, or 2 m where slopes count.
     """
 
     step_index: IndexArray
@@ -449,22 +406,15 @@ class _ScheduleRows:
 class InputSchedule:
     """Steps forwards from the start, or backwards from it, in the time ``sign * (t - start)``.
 
-    Parameters
-    ----------
-    sign : float
-        1 forwards, -1 backwards.
-    requested_index : array, shape (k,), or slice
-        The rows, counted from the start as row 0, at which somebody asks; a slice where that is all of them.
-    steps : Lengths
-        From row to row, n steps.
-    step_inputs : array, shape (n, orders * m)
-        Values of the inputs at the start of each step, and their slopes.
-    jumps : array, shape (n, m), or None
-        Jumps of held inputs exactly at the start of each step; None where there are none.
-    events : Events
-        Between the rows.
-    feedthrough_inputs : array, shape (2, m, k)
-        Values of the inputs where somebody asks, from the right, and their slopes there, in the user's time.
+    sign: 1 forwards, -1 backwards.
+    requested_index: The rows, counted from the start as row 0, at which somebody asks; a slice where that is all of
+        them; (k,).
+    steps: From row to row, n steps.
+    step_inputs: Values of the inputs at the start of each step, and their slopes; (n, orders * m).
+    jumps: Jumps of held inputs exactly at the start of each step; None where there are none; (n, m).
+    events: Between the rows.
+    feedthrough_inputs: Values of the inputs where somebody asks, from the right, and their slopes there, in the
+        user's time; (2, m, k).
     """
 
     sign: float
@@ -505,16 +455,10 @@ class InputSchedule:
 class TimeDirection:
     """All times on one side of the start, with the inputs there: what does not depend on delays.
 
-    Parameters
-    ----------
-    signals : sequence of InputSignal
-        m inputs.
-    start : float
-        Where the states rest.
-    times : array, shape (k,)
-        Ascending where `sign` is 1, descending where it is -1; none beyond the start.
-    sign : float
-        1 or -1.
+    signals: m inputs.
+    start: Where the states rest.
+    times: Ascending where `sign` is 1, descending where it is -1; none beyond the start; (k,).
+    sign: 1 or -1.
     """
 
     def __init__(self, signals: Sequence[InputSignal], start: float, times: Array, sign: float) -> None:
@@ -533,12 +477,7 @@ class TimeDirection:
     def build_schedule(self, delays: Array, hold_order: int) -> InputSchedule:
         """Return the schedule with some delays.
 
-        Parameters
-        ----------
-        delays : array, shape (m,)
-            How much later each input acts.
-        hold_order : {1, 2}
-            Whether slopes are needed.
+        Shapes: delays (m,).
         """
         tolerance = max(self._tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
         pairs = zip(self._pieces, delays.tolist(), strict=True)

@@ -44,16 +44,11 @@ MAX_CACHED_PLANS = 2
 class CompiledInputResponse:
     """Observables of a state space, ready for floats.
 
-    Parameters
-    ----------
-    scalars : ScalarTable
-        All numbers: those of the state space, then those of the observables on its channels and on its inputs.
-    shapes : dict of str to tuple of int
-        Of the matrices F, G, H, D and D1, and of the delays.
-    channel_operator_shape, input_operator_shape : (int, int, int)
-        Shapes of the coefficients of the observables: order of the derivative, observable, channel or input.
-    inputs : tuple of str
-        The channel of each input: those of the state space, then those that drive nothing by themselves.
+    scalars: All numbers: those of the state space, then those of the observables on its channels and on its inputs.
+    shapes: Of the matrices F, G, H, D and D1, and of the delays.
+    channel_operator_shape, input_operator_shape: Shapes of the coefficients of the observables: order of the
+        derivative, observable, channel or input.
+    inputs: The channel of each input: those of the state space, then those that drive nothing by themselves.
     """
 
     scalars: ScalarFunctions
@@ -63,25 +58,13 @@ class CompiledInputResponse:
     inputs: tuple[str, ...]
 
     def matrices(self, table: tuple[Array, Array]) -> tuple[StateMatrices, StateMatrices]:
-        """Return the state space of the observables, and its derivatives in the parameters.
-
-        Parameters
-        ----------
-        table : (array, array)
-            The numbers and their derivatives, shapes (s,) and (p, s).
-        """
+        """Return the state space of the observables, and its derivatives in the parameters."""
         values, on_channels, on_inputs = self._split(table[0])
         slopes, d_on_channels, d_on_inputs = self._split(table[1])
         return observable_state_space(values, slopes, (on_channels, d_on_channels), (on_inputs, d_on_inputs))
 
     def delays(self, table: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Return by how much later each input acts, shape (m,), and derivatives in the parameters, (p, m).
-
-        Parameters
-        ----------
-        table : (array, array)
-            The numbers and their derivatives.
-        """
+        """Return by how much later each input acts, shape (m,), and derivatives in the parameters, (p, m)."""
         start = sum(math.prod(self.shapes[name]) for name in _MATRIX_NAMES)
         stop, missing = start + self.shapes["delays"][0], self._n_extra_inputs
         values, slopes = (_append_zero_columns(part[..., start:stop], missing) for part in table)
@@ -116,17 +99,7 @@ def _append_zero_columns(matrix: Array, columns: int) -> Array:
 def compile_input_response(
     system: System, operators: OperatorMatrix, inputs: Mapping[str, InputSignal]
 ) -> CompiledInputResponse:
-    """Return the response of observables to known inputs, ready for floats.
-
-    Parameters
-    ----------
-    system : System
-        With the inputs among its channels.
-    operators : OperatorMatrix
-        Each row holds the operators of one observable on the channels.
-    inputs : dict of str to InputSignal
-        The channels that are known.
-    """
+    """Return the response of observables to known inputs, ready for floats."""
     space = system.state_space({name: signal.kind for name, signal in inputs.items()})
     scalars = list(space.scalars)
     # What only occurs with a delay drives nothing by itself, but may be looked at.
@@ -153,16 +126,11 @@ def _append_coefficients(operators: OperatorMatrix, columns: list[int], scalars:
 class InputResponse:
     """Observables of a state space that known inputs drive, from rest at a time.
 
-    Parameters
-    ----------
-    compiled : Drive
-    signals : dict of str to InputSignal
-        What drives it, by channel.
-    start : float
-        When it is at rest, in the user's time.
-    intervals : array, shape (o,), optional
-        The interval over which each observable is averaged, in the user's time, zero where it is none. An average is
-        the difference of an integral, which is one more state, at the end and at the beginning of the interval.
+    signals: What drives it, by channel.
+    start: When it is at rest, in the user's time.
+    intervals: The interval over which each observable is averaged, in the user's time, zero where it is none. An
+        average is the difference of an integral, which is one more state, at the end and at the beginning of the
+        interval; (o,).
     """
 
     compiled: CompiledInputResponse
@@ -177,14 +145,7 @@ class InputResponse:
         return {**self.__dict__, "_plans": [], "_last": {}}
 
     def with_time_origin(self, start: float, signals: Mapping[str, InputSignal]) -> InputResponse:
-        """Return the same observables with other inputs, from rest at another time.
-
-        Parameters
-        ----------
-        start : float
-            In the user's time.
-        signals : dict of str to InputSignal
-        """
+        """Return the same observables with other inputs, from rest at another time."""
         return InputResponse(self.compiled, dict(signals), start, self.intervals)
 
     def evaluate(self, theta: Array) -> tuple[Array, Array]:
@@ -194,14 +155,7 @@ class InputResponse:
     def respond(self, table: tuple[Array, Array], times: Array, *, with_jacobian: bool) -> tuple[Array, Array]:
         """Return the response in the user's units, shape (o, n), and derivatives in the parameters, (o, p, n).
 
-        Parameters
-        ----------
-        table : (array, array)
-            What `evaluate` returns.
-        times : array, shape (n,)
-            In the user's unit, in any order.
-        with_jacobian : bool
-            Whether the derivatives are wanted; they are zero otherwise, and one for all times.
+        Shapes: times (n,).
         """
         found, places = self._response(table, self._requested_times(times))
         values, count = found.values, len(table[1])
@@ -216,13 +170,7 @@ class InputResponse:
     def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the response, shape (p,).
 
-        Parameters
-        ----------
-        table : (array, array)
-            What `evaluate` returns.
-        times : array, shape (n,)
-            In the user's unit, in any order.
-        cotangents : array, shape (o, n)
+        Shapes: times (n,), cotangents (o, n).
         """
         found, places = self._response(table, self._requested_times(times))
         cotangents = self._average_vjp(cotangents)
@@ -274,10 +222,7 @@ class InputResponse:
     def breakpoints(self, theta: Array) -> Array:
         """Return the times at which some input jumps or has a corner, ascending.
 
-        Parameters
-        ----------
-        theta : array, shape (p,)
-            Values of the parameters, on which delays depend.
+        Shapes: theta (p,).
         """
         delays, _ = self.compiled.delays(self.evaluate(theta))
         found = []
@@ -331,17 +276,11 @@ class InputResponse:
 class ChunkStates:
     """What goes from piece to piece of a record.
 
-    Parameters
-    ----------
-    compiled : Drive
-        Observables of a state space.
-    signals : dict of str to InputSignal
-        What drives it, by channel, in the whole record.
-    starts : sequence of float
-        The start of each piece, in the user's time; states are at rest at the first one.
-    initial_state : function, optional
-        From the numbers of the state space to the states at the start of the first piece, where rows before it were
-        left out.
+    compiled: Observables of a state space.
+    signals: What drives it, by channel, in the whole record.
+    starts: The start of each piece, in the user's time; states are at rest at the first one.
+    initial_state: From the numbers of the state space to the states at the start of the first piece, where rows
+        before it were left out.
     """
 
     compiled: CompiledInputResponse
@@ -357,23 +296,13 @@ class ChunkStates:
         return {**self.__dict__, "_states": {}, "_worths": {}, "_last": {}}
 
     def chunk(self, number: int) -> ChunkedInputResponse:
-        """Return the observables in one piece.
-
-        Parameters
-        ----------
-        number : int
-        """
+        """Return the observables in one piece."""
         return ChunkedInputResponse(
             self.compiled, self.signals, float(self.starts[number]), chunk_states=self, chunk_index=number
         )
 
     def chunk_end(self, number: int) -> float | None:
-        """Return when the piece after one starts; None where there is none.
-
-        Parameters
-        ----------
-        number : int
-        """
+        """Return when the piece after one starts; None where there is none."""
         return float(self.starts[number + 1]) if number + 1 < len(self.starts) else None
 
     def reset_if_changed(self, table: Array) -> None:
@@ -385,14 +314,7 @@ class ChunkStates:
             self._worths.clear()
 
     def state_at_start(self, number: int, table: tuple[Array, Array]) -> Array:
-        """Return the states at the start of a piece; where nobody has been there yet, through those before it.
-
-        Parameters
-        ----------
-        number : int
-        table : (array, array)
-            The numbers of the state space and their derivatives.
-        """
+        """Return the states at the start of a piece; where nobody has been there yet, through those before it."""
         self.reset_if_changed(table[0])
         nearest = max((known for known in self._states if known <= number), default=0)
         state = self._states.get(nearest)
@@ -407,29 +329,18 @@ class ChunkStates:
     def store_state(self, number: int, state: Array) -> None:
         """Remember the states at the start of a piece.
 
-        Parameters
-        ----------
-        number : int
-        state : array, shape (s,)
+        Shapes: state (s,).
         """
         self._states[number] = state
 
     def adjoint_at_start(self, number: int) -> Array | None:
-        """Return what the states at the start of a piece are worth; None beyond the last one.
-
-        Parameters
-        ----------
-        number : int
-        """
+        """Return what the states at the start of a piece are worth; None beyond the last one."""
         return self._worths[number] if number < len(self.starts) else None
 
     def store_adjoint(self, number: int, adjoint: Array) -> None:
         """Remember what the states at the start of a piece are worth.
 
-        Parameters
-        ----------
-        number : int
-        adjoint : array, shape (s,)
+        Shapes: adjoint (s,).
         """
         self._worths[number] = adjoint
 
@@ -440,13 +351,9 @@ class ChunkedInputResponse(InputResponse):
 
     Gradients are asked for from the last piece to the first.
 
-    Parameters
-    ----------
-    drive, signals, start, intervals
-        As in `InputResponse`; it starts where the piece does, and averages over no intervals.
-    chunk_states : Relay
-    chunk_index : int
-        Of the piece.
+    drive, signals, start, intervals: As in `InputResponse`; it starts where the piece does, and averages over no
+        intervals.
+    chunk_index: Of the piece.
     """
 
     chunk_states: ChunkStates | None = field(default=None, compare=False, repr=False)
@@ -461,14 +368,7 @@ class ChunkedInputResponse(InputResponse):
     def respond(self, table: tuple[Array, Array], times: Array, *, with_jacobian: bool) -> tuple[Array, Array]:
         """Return the response in the user's units, shape (o, n); derivatives, (o, p, 1), are zero: `pull` has them.
 
-        Parameters
-        ----------
-        table : (array, array)
-            What `evaluate` returns.
-        times : array, shape (n,)
-            In the user's unit, none after the end of the piece.
-        with_jacobian : bool
-            Not looked at.
+        Shapes: times (n,).
         """
         found, places = self._response(table, times)
         values = found.values[:, : len(times)] if places is None else found.values[:, places]
@@ -477,11 +377,7 @@ class ChunkedInputResponse(InputResponse):
     def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the response, and of all that follows.
 
-        Parameters
-        ----------
-        table, times
-            As in `respond`.
-        cotangents : array, shape (o, n)
+        Shapes: cotangents (o, n).
         """
         found, places = self._response(table, times)
         full = np.zeros((len(cotangents), len(found.plan.times)))
@@ -510,12 +406,7 @@ class ChunkedInputResponse(InputResponse):
     ) -> tuple[StateSpaceResponse, IndexArray | None]:
         """Return the response from some states on, at some times and at the end of the piece, and where these stand.
 
-        Parameters
-        ----------
-        table, times
-            As in `respond`.
-        initial_state : array, shape (s,)
-            The states at the start of the piece.
+        Shapes: initial_state (s,).
         """
         until, places, delays = self._chunk_states.chunk_end(self.chunk_index), None, self.compiled.delays(table)[0]
         asked = times if until is None else np.append(times, until)

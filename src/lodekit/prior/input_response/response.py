@@ -42,12 +42,9 @@ Array = NDArray[np.float64]
 class StateMatrices:
     """The matrices of a state space with s states, m inputs and q observables, or derivatives of all of them.
 
-    Parameters
-    ----------
-    F, G : arrays, shapes (..., s, s) and (..., s, m)
-        ``x' = F x + G v``.
-    H, D, D1 : arrays, shapes (..., q, s), (..., q, m) and (..., q, m)
-        ``g = H x + D v + D1 v'``. Derivatives in p parameters have p in front of all shapes.
+    F, G: ``x' = F x + G v``; (..., s, s) and (..., s, m).
+    H, D, D1: ``g = H x + D v + D1 v'``. Derivatives in p parameters have p in front of all shapes; (..., q, s), (...,
+        q, m) and (..., q, m).
     """
 
     F: Array
@@ -60,26 +57,14 @@ class StateMatrices:
     def from_arrays(
         cls, F: ArrayLike, G: ArrayLike, H: ArrayLike, D: ArrayLike | None = None, D1: ArrayLike | None = None
     ) -> Self:
-        """Return matrices as floats; ``D`` and ``D1`` are zero where not given.
-
-        Parameters
-        ----------
-        F, G, H, D, D1 : array-like
-            As in the class.
-        """
+        """Return matrices as floats; ``D`` and ``D1`` are zero where not given."""
         first, second, third = (np.asarray(matrix, dtype=float) for matrix in (F, G, H))
         empty = np.zeros((*third.shape[:-1], second.shape[-1]))
         fourth, fifth = (empty if matrix is None else np.asarray(matrix, dtype=float) for matrix in (D, D1))
         return cls(first, second, third, fourth, fifth)
 
     def contract(self, jacobians: StateMatrices) -> Array:
-        """Return the sum over all entries of these times those of ``jacobians``, shape (p,).
-
-        Parameters
-        ----------
-        jacobians : StateMatrices
-            Derivatives in p parameters.
-        """
+        """Return the sum over all entries of these times those of ``jacobians``, shape (p,)."""
         pairs = [(getattr(self, field.name), getattr(jacobians, field.name)) for field in fields(self)]
         return np.asarray(sum(np.tensordot(slope, matrix, axes=2) for matrix, slope in pairs))
 
@@ -114,14 +99,7 @@ def observable_state_space(
     Between jumps and kinks an input has no derivative beyond the first, so ``g'' = H F^2 x + H F G v + H G v'`` and so
     on, to any order.
 
-    Parameters
-    ----------
-    matrices, jacobians : StateMatrices
-        Of the channels g, and their derivatives in p parameters.
-    weights : pair of arrays, shapes (k, r, q) and (p, k, r, q)
-        Coefficients W of the derivatives of order 0 to k - 1 of g in r observables, and their derivatives.
-    feedthrough : pair of arrays, shapes (k, r, m) and (p, k, r, m), optional
-        V, the same for the inputs themselves; orders above one are zero between kinks.
+    Shapes: weights (k, r, q) and (p, k, r, q), feedthrough (k, r, m) and (p, k, r, m).
 
     Examples
     --------
@@ -163,12 +141,7 @@ def append_integrators(
 ) -> tuple[StateMatrices, StateMatrices]:
     """Return a state space with integrals from the start on in place of some observables, one more state for each.
 
-    Parameters
-    ----------
-    matrices, jacobians : StateMatrices
-        Of the observables, and their derivatives in p parameters.
-    rows : array of int, shape (k,)
-        Which of them.
+    Shapes: rows (k,).
 
     Examples
     --------
@@ -197,9 +170,7 @@ def append_integrators(
 def balance_states(F: Array) -> Array:
     """Return scales of the states, powers of two, in which F has rows and columns of like size, shape (s,).
 
-    Parameters
-    ----------
-    F : array, shape (s, s)
+    Shapes: F (s, s).
     """
     if len(F) < 2:
         return np.ones(len(F))
@@ -210,14 +181,9 @@ def balance_states(F: Array) -> Array:
 class ResponsePlan:
     """All that does not depend on parameters: which inputs, from which start, seen at which times.
 
-    Parameters
-    ----------
-    signals : sequence of InputSignal
-        One for each column of G; the same signal may stand there twice, with different delays.
-    times : array-like, shape (n,)
-        Where the response is wanted, ascending; times may repeat.
-    start : float
-        Where the states are zero.
+    signals: One for each column of G; the same signal may stand there twice, with different delays.
+    times: Where the response is wanted, ascending; times may repeat; (n,).
+    start: Where the states are zero.
 
     Examples
     --------
@@ -247,9 +213,7 @@ class ResponsePlan:
     def schedules(self, delays: Array) -> list[tuple[slice, InputSchedule]]:
         """Return the times from the start on, and those before it, last first, where there are some, with schedules.
 
-        Parameters
-        ----------
-        delays : array, shape (m,)
+        Shapes: delays (m,).
         """
         key = delays.tobytes()
         if self._cached_schedules[0] != key or not self._cached_schedules[1]:
@@ -262,13 +226,7 @@ class ResponsePlan:
     ) -> StateSpaceResponse:
         """Return the response at given numbers.
 
-        Parameters
-        ----------
-        matrices : StateMatrices
-        delays : array, shape (m,), optional
-            How much later each input acts; none where not given.
-        initial_state : array, shape (s,), optional
-            The states at the start; zero where not given.
+        Shapes: delays (m,), initial_state (s,).
         """
         later = np.zeros(len(self.signals)) if delays is None else np.asarray(delays, dtype=float)
         return StateSpaceResponse(self, matrices, later, initial_state)
@@ -433,13 +391,8 @@ class _StateTrajectory:
 class StateSpaceResponse:
     """The response of one state space to the inputs of a plan.
 
-    Parameters
-    ----------
-    plan : ResponsePlan
-    matrices : StateMatrices
-    delays : array, shape (m,)
-    begin : array, shape (s,), optional
-        The states at the start; zero where not given.
+    delays: shape (m,)
+    begin: The states at the start; zero where not given; (s,).
     """
 
     def __init__(
@@ -487,12 +440,7 @@ class StateSpaceResponse:
     def jacobian(self, jacobians: StateMatrices, delays_jacobian: Array | None = None) -> Array:
         """Return the derivatives of the values in p parameters, shape (p, q, n).
 
-        Parameters
-        ----------
-        jacobians : StateMatrices
-            Derivatives of the matrices in the parameters.
-        delays_jacobian : array, shape (p, m), optional
-            Derivatives of the delays; none where not given.
+        Shapes: delays_jacobian (p, m).
         """
         many = len(jacobians.F)
         moved = np.zeros((many, len(self.plan.signals))) if delays_jacobian is None else delays_jacobian
@@ -517,13 +465,7 @@ class StateSpaceResponse:
     ) -> tuple[StateMatrices, Array, Array]:
         """Return the derivatives of ``sum weights * values`` in all matrices, the delays, (m,), and the start, (s,).
 
-        Parameters
-        ----------
-        cotangents : array, shape (q, n)
-        with_delays : bool
-            Whether those in the delays are wanted; they are zero otherwise.
-        final_adjoint : array, shape (s,), optional
-            What the states at the last time are worth beside; nothing where not given.
+        Shapes: cotangents (q, n), final_adjoint (s,).
         """
         matrices = self.matrices
         of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
@@ -553,13 +495,7 @@ class StateSpaceResponse:
     def gradient(self, cotangents: Array, jacobians: StateMatrices, delays_jacobian: Array | None = None) -> Array:
         """Return the derivatives of ``sum weights * values`` in p parameters, shape (p,).
 
-        Parameters
-        ----------
-        cotangents : array, shape (q, n)
-        jacobians : StateMatrices
-            Derivatives of the matrices in the parameters.
-        delays_jacobian : array, shape (p, m), optional
-            Derivatives of the delays; none where not given.
+        Shapes: cotangents (q, n), delays_jacobian (p, m).
         """
         of_matrices, of_delays, _ = self.vjp(cotangents, with_delays=delays_jacobian is not None)
         found = of_matrices.contract(jacobians)

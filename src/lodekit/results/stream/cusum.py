@@ -67,13 +67,7 @@ _BRACKET_STEP, _THRESHOLD_TOLERANCE = 0.5, 1e-4
 
 
 def check_alarm_options(false_alarms: object, shift: object) -> None:
-    """Raise where alarms cannot be had at such a rate, or for such a shift.
-
-    Parameters
-    ----------
-    false_alarms, shift : object
-        What the user gave.
-    """
+    """Raise where alarms cannot be had at such a rate, or for such a shift."""
     bounds = {
         "false_alarms": (false_alarms, _MIN_ALARM_RATE, _MAX_ALARM_RATE),
         "shift": (shift, _MIN_SHIFT, _MAX_SHIFT),
@@ -91,13 +85,6 @@ def _gauss_legendre_rule() -> tuple[Array, Array]:
 def average_run_length(threshold: float, reference: float) -> float:
     """Return after how many standard normal scores a sum in one direction crosses a threshold, on average.
 
-    Parameters
-    ----------
-    threshold : float
-        h.
-    reference : float
-        k, what is taken off each score.
-
     Examples
     --------
     >>> round(average_run_length(4.0, 0.5))
@@ -114,15 +101,7 @@ def average_run_length(threshold: float, reference: float) -> float:
 
 @lru_cache(maxsize=64)
 def cusum_threshold(rate: float, reference: float) -> float:
-    """Return the threshold of sums in both directions that cross it at a rate, where nothing is wrong.
-
-    Parameters
-    ----------
-    rate : float
-        Alarms for each score.
-    reference : float
-        k.
-    """
+    """Return the threshold of sums in both directions that cross it at a rate, where nothing is wrong."""
 
     def excess(threshold: float) -> float:
         return math.log(0.5 * average_run_length(threshold, reference) * rate)
@@ -134,27 +113,12 @@ def cusum_threshold(rate: float, reference: float) -> float:
 
 
 def excursion_length(threshold: float, reference: float) -> int:
-    """Return about how many scores a sum has gone up for when it crosses a threshold by chance.
-
-    Parameters
-    ----------
-    threshold, reference : float
-        h and k.
-    """
+    """Return about how many scores a sum has gone up for when it crosses a threshold by chance."""
     return max(1, round(_EXCURSION_FRACTION * threshold / reference))
 
 
 def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array) -> float:
     """Return the threshold that is crossed at a rate on average, where scores have other variances than one.
-
-    Parameters
-    ----------
-    rate : float
-        Alarms for each score.
-    reference : float
-        k.
-    log_variances : array
-        Logarithms of variances, each as likely as any other.
 
     Examples
     --------
@@ -187,16 +151,7 @@ def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array
 def update_cusum(
     cusum: tuple[float, float], score: float, reference: float, threshold: float
 ) -> tuple[float, float, str]:
-    """Return both sums after one more score, and which one has crossed the threshold: it begins again then.
-
-    Parameters
-    ----------
-    cusum : (float, float)
-        Of what is too high, and of what is too low.
-    score : float
-    reference, threshold : float
-        k and h.
-    """
+    """Return both sums after one more score, and which one has crossed the threshold: it begins again then."""
     high, low = max(0.0, cusum[0] + score - reference), max(0.0, cusum[1] - score - reference)
     if high > threshold:
         return 0.0, 0.0, HIGH
@@ -219,20 +174,7 @@ _VARIANCE_CACHE: WeakKeyDictionary[Fit, dict[int, Array]] = WeakKeyDictionary()
 
 
 def calibrate_threshold(fit: Fit, series: Sequence[TimeSeries], false_alarms: float, shift: float) -> float:
-    """Return the threshold of cumulative sums that makes alarms at a rate, on average over what may have been learned.
-
-    Parameters
-    ----------
-    fit : Fit
-        Of one record.
-    series : sequence of Series
-        The record, or the end of it: one series for each observable of the prior, in its order; none where no
-        measurement is left, and what was learned is taken for the truth.
-    false_alarms : float
-        Alarms for each row.
-    shift : float
-        The change of scores that is found fastest.
-    """
+    """Return the threshold of cumulative sums that makes alarms at a rate, on average over what may have been learned."""
     # All observables share the rate.
     rate, reference = false_alarms / len(fit.prior.noise.observables), 0.5 * shift
     length = excursion_length(cusum_threshold(rate, reference), reference)
@@ -247,18 +189,7 @@ def calibrate_threshold(fit: Fit, series: Sequence[TimeSeries], false_alarms: fl
 def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) -> Array:
     """Return logarithms of the variance of sums of scores, over what it should be, in draws of all that was learned.
 
-    Parameters
-    ----------
-    fit : Fit
-        Of one record.
-    series : sequence of Series
-        The record, or the end of it: one series for each observable of the prior, in its order.
-    length : int
-        Of the sums.
-
-    Returns
-    -------
-    logs : array, shape (draws, o); of no draws where nothing was learned, or nothing can be told
+    Returns logs (draws, o).
     """
     count = len(fit.prior.noise.observables)
     roots = fit.parameter_uncertainty.covariance_root

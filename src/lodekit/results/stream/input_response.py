@@ -31,10 +31,7 @@ _MAX_CACHED_STEPS = 256
 class TimeStepCache(Generic[T]):
     """What was made for lengths of time; the memory it takes is bounded.
 
-    Parameters
-    ----------
-    make : callable
-        Makes what belongs to a length.
+    make: Makes what belongs to a length.
 
     Examples
     --------
@@ -50,13 +47,7 @@ class TimeStepCache(Generic[T]):
         self._last: tuple[float, T] | None = None
 
     def get(self, length: float, resolution: float) -> tuple[float, T]:
-        """Return a length that is the same to a resolution, and what belongs to it.
-
-        Parameters
-        ----------
-        length : float
-        resolution : float
-        """
+        """Return a length that is the same to a resolution, and what belongs to it."""
         last = self._last
         if last is not None and abs(last[0] - length) <= resolution:
             return last
@@ -86,11 +77,7 @@ Array = NDArray[np.float64]
 class InputBuffer:
     """The last samples of an input.
 
-    Parameters
-    ----------
-    kind : {"hold", "linear"}
-    times, values : sequence of float
-        Ascending; one at least, unless the input has not begun.
+    times, values: Ascending; one at least, unless the input has not begun.
     """
 
     __slots__ = ("kind", "times", "values")
@@ -104,12 +91,7 @@ class InputBuffer:
         return InputBuffer(self.kind, self.times, self.values)
 
     def add(self, time: float, value: float) -> tuple[int, list[float], list[float]]:
-        """Add a sample, in the place of all that stands at its time or later; return what `restore` needs.
-
-        Parameters
-        ----------
-        time, value : float
-        """
+        """Add a sample, in the place of all that stands at its time or later; return what `restore` needs."""
         place = len(self.times)
         while place and self.times[place - 1] >= time:
             place -= 1
@@ -145,16 +127,10 @@ class InputBuffer:
 class StreamInputResponse:
     """The response to known inputs, step by step.
 
-    Parameters
-    ----------
-    matrices : StateMatrices
-        Of any observables; the states are those of all.
-    delays : array, shape (m,)
-        How much later each input acts.
-    inputs : sequence of str
-        The channel of each input.
-    input_kinds : dict of str to {"hold", "linear"}
-        What channels do between samples.
+    matrices: Of any observables; the states are those of all.
+    delays: How much later each input acts; (m,).
+    inputs: The channel of each input.
+    input_kinds: What channels do between samples.
     """
 
     def __init__(
@@ -182,14 +158,7 @@ class StreamInputResponse:
     def start(
         self, signals: Mapping[str, InputSignal], start: float, time: float
     ) -> tuple[Array, dict[str, InputBuffer]]:
-        """Return the states at a time, from rest at the start of a record, and the samples that are to be kept.
-
-        Parameters
-        ----------
-        signals : dict of str to InputSignal
-            The inputs of the record.
-        start, time : float
-        """
+        """Return the states at a time, from rest at the start of a record, and the samples that are to be kept."""
         m, own = len(self.inputs), self.matrices
         none = np.zeros((self.size, m))
         states = StateMatrices(own.F, own.G, np.eye(self.size), none, none)
@@ -203,13 +172,7 @@ class StreamInputResponse:
         return found, samples
 
     def drop_old_samples(self, samples: Mapping[str, InputBuffer], time: float) -> None:
-        """Drop samples that no longer act at a time.
-
-        Parameters
-        ----------
-        samples : dict of str to Samples
-        time : float
-        """
+        """Drop samples that no longer act at a time."""
         slack = clock_resolution(time)
         for name, own in samples.items():
             if len(own.times) > 1:
@@ -220,14 +183,7 @@ class StreamInputResponse:
     ) -> tuple[Array, float]:
         """Return the state at a later time, and by how much it is ahead of that, which is rounding.
 
-        Parameters
-        ----------
-        state : array, shape (q,)
-        samples : dict of str to Samples
-        before, after : float
-            Times.
-        time_offset : float
-            By how much the state is ahead of the first: what rounding does to one step is made good in the next.
+        Shapes: state (q,).
         """
         slack = clock_resolution(after)
         edges = [before, *self._break_times(samples, before + slack, after - slack), after]
@@ -263,13 +219,7 @@ class StreamInputResponse:
         return sorted(found)
 
     def input_values(self, samples: Mapping[str, InputBuffer], time: float) -> tuple[Array, Array]:
-        """Return values and slopes of all inputs at a time, from the right, shapes (m,).
-
-        Parameters
-        ----------
-        samples : dict of str to Samples
-        time : float
-        """
+        """Return values and slopes of all inputs at a time, from the right, shapes (m,)."""
         # A jump that misses the time by rounding only lies on it.
         slack = 0.0 if self._is_undelayed else clock_resolution(time)
         both = np.array(

@@ -54,24 +54,14 @@ class Innovation(NamedTuple):
 class StreamState:
     """All that changes while rows come.
 
-    Parameters
-    ----------
-    time : float or None
-        Of the last row; None before the first.
-    mean, covariance_root : arrays, shapes (s,) and (s, s)
-        Of the states, and of their covariance.
-    input_state : array, shape (q,)
-        The states of the response to known inputs.
-    input_buffers : dict of str to Samples
-        The last samples of inputs.
-    cusum : list of (float, float)
-        The cumulative sums of each observable.
-    time_offsets : (float, float)
-        By how much states and response are ahead of the time, which is rounding.
-    n_rows, n_alarms : int
-        How many there were.
-    last_innovations : dict of str to Innovation
-        What the last row said.
+    time: Of the last row; None before the first.
+    mean, covariance_root: Of the states, and of their covariance; (s,) and (s, s).
+    input_state: The states of the response to known inputs; (q,).
+    input_buffers: The last samples of inputs.
+    cusum: The cumulative sums of each observable.
+    time_offsets: By how much states and response are ahead of the time, which is rounding.
+    n_rows, n_alarms: How many there were.
+    last_innovations: What the last row said.
     """
 
     time: float | None
@@ -93,18 +83,7 @@ _STATE_ARGUMENTS = ("latent", "prior", "inputs", "disturbances")
 
 
 def save_stream_state(fit: Fit, state: StreamState, path: str | Path, settings: Mapping[str, float]) -> None:
-    """Write the state of a stream to a file.
-
-    Parameters
-    ----------
-    fit : Fit
-        The model, of which only a mark is kept.
-    state : Moment
-    path : str or Path
-        The file; an old one is replaced.
-    settings : dict of str to float
-        Of its alarms.
-    """
+    """Write the state of a stream to a file."""
     values = {
         "kind": _FILE_KIND,
         "format": _FORMAT_VERSION,
@@ -131,19 +110,7 @@ def save_stream_state(fit: Fit, state: StreamState, path: str | Path, settings: 
 def load_stream_state(
     fit: Fit, path: str | Path, sizes: Sequence[int], input_response: StreamInputResponse | None
 ) -> tuple[StreamState, dict[str, float]]:
-    """Return the state of a stream that `save_stream_state` has written, and the settings of its alarms.
-
-    Parameters
-    ----------
-    fit : Fit
-        The model that the stream belongs to.
-    path : str or Path
-        The file.
-    sizes : sequence of int
-        How many states there are, those of the response to inputs, and observables.
-    input_response : Plant or None
-        The response to known inputs.
-    """
+    """Return the state of a stream that `save_stream_state` has written, and the settings of its alarms."""
     values, arrays, is_checked = read_archive(path, _DESCRIPTION)
     if not isinstance(values, dict) or values.get("kind") != _FILE_KIND or not is_checked:
         is_model = isinstance(values, dict) and values.get("kind") == "lodekit-model"

@@ -53,15 +53,9 @@ Array = NDArray[np.float64]
 class StreamMeasurementModel:
     """Observables at the learned parameters.
 
-    Parameters
-    ----------
-    observation_matrix : array, shape (o, s)
-        For the states.
-    response_matrix, feedthrough, derivative_feedthrough : arrays, shapes (o, q), (o, m) and (o, m)
-        For the states of the response to known inputs, for these inputs, and for their derivatives.
-    input_response : Plant or None
-    observables : Observables
-    coefficients : Coefficients
+    observation_matrix: For the states; (o, s).
+    response_matrix, feedthrough, derivative_feedthrough: For the states of the response to known inputs, for these
+        inputs, and for their derivatives; (o, q), (o, m) and (o, m).
     """
 
     observation_matrix: Array
@@ -76,15 +70,7 @@ class StreamMeasurementModel:
     def from_texts(
         cls, fit: Fit, state_space: StateSpaceModel, input_response: StreamInputResponse | None, texts: Sequence[str]
     ) -> Self:
-        """Return observables from their texts.
-
-        Parameters
-        ----------
-        fit : Fit
-        state_space : Space
-        input_response : Plant or None
-        texts : sequence of str
-        """
+        """Return observables from their texts."""
         observables = fit.observables(texts)
         if observables.intervals is not None:
             raise LodekitError("a stream has no means or totals over intervals; ask for the observable itself")
@@ -97,13 +83,7 @@ class StreamMeasurementModel:
         return cls(rows, own.H * input_response.scales, own.D, own.D1, input_response, observables, values)
 
     def check_measured(self, names: Sequence[str]) -> None:
-        """Raise where a measurement depends on the slope of an input that only the next row will tell.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The texts of the observables.
-        """
+        """Raise where a measurement depends on the slope of an input that only the next row will tell."""
         if self.input_response is None:
             return
         for column, (name, delay) in enumerate(
@@ -124,12 +104,7 @@ class StreamMeasurementModel:
     def known_part(self, input_state: Array, input_buffers: Mapping[str, InputBuffer], time: float) -> Array | None:
         """Return all that is known beside the states, shape (o,); None where nothing is.
 
-        Parameters
-        ----------
-        input_state : array, shape (q,)
-            The states of the response to known inputs.
-        input_buffers : dict of str to Samples
-        time : float
+        Shapes: input_state (q,).
         """
         if self.input_response is None and not self._known_signals:
             return None
