@@ -49,10 +49,7 @@ def by_probdiffeq(tolerance: float) -> tuple[Array, Array]:
     model = probdiffeq.state_space_model_dense()
     start, _ = probdiffeq.jetexpand_ode_padded_scan(num=4)(oscillator, (jnp.asarray([1.0, 0.8]),), t=0.0)
     constraint = model.constraint_ode_ts1(oscillator)
-    solver = probdiffeq.solver_mle(
-        strategy=probdiffeq.strategy_smoother_fixedpoint(),
-        constraint=constraint,
-    )
+    solver = probdiffeq.solver_mle(strategy=probdiffeq.strategy_smoother_fixedpoint(), constraint=constraint)
     error = probdiffeq.error_residual_std(constraint=constraint)
     solve = jax.jit(ivpsolve.solve_adaptive_save_at(solver=solver, error=error))
     found = solve(model.prior_wiener_integrated(start), jnp.asarray(TIMES), atol=tolerance, rtol=tolerance)

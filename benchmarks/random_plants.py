@@ -95,10 +95,7 @@ class _StateSpace:
 
 
 def run_plant(
-    example: lk.catalog.Example,
-    times: Array,
-    window: tuple[float, float],
-    generator: np.random.Generator,
+    example: lk.catalog.Example, times: Array, window: tuple[float, float], generator: np.random.Generator
 ) -> tuple[dict[str, float], Array]:
     """Return the true parameters of a random plant, and all channels in a random experiment, shape (n, channels).
 

@@ -103,10 +103,7 @@ def pocket(rows: int, generator: np.random.Generator) -> tuple[Array, dict[str, 
     for k in range(1, rows):
         states[k] = moved @ states[k - 1] + root @ drawn[k]
     noise = NOISE * generator.standard_normal((2, rows))
-    return np.arange(float(rows)), {
-        "fast": states[:, 0] + s * states[:, 1] + noise[0],
-        "slow": states[:, 0] + noise[1],
-    }
+    return np.arange(float(rows)), {"fast": states[:, 0] + s * states[:, 1] + noise[0], "slow": states[:, 0] + noise[1]}
 
 
 def count_at_truth(streams: int, rate: float) -> None:
@@ -144,13 +141,7 @@ PLANTS: dict[str, tuple[Any, str, dict[str, float], dict[str, Any], str]] = {
         {"inputs": {"u": "hold"}},
         "T2",
     ),
-    "a slow sensor beside a fast one": (
-        pocket,
-        "s*slow' + slow = fast",
-        {"s": 8.0},
-        {"latent": "matern-5/2"},
-        "fast",
-    ),
+    "a slow sensor beside a fast one": (pocket, "s*slow' + slow = fast", {"s": 8.0}, {"latent": "matern-5/2"}, "fast"),
 }
 
 

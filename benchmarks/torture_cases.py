@@ -186,17 +186,9 @@ CASES: dict[str, Torture] = {
         {},
     ),
     "a mass chain, one noise": Torture(
-        lambda: lk.catalog.mass_chain().system,
-        np.linspace(0, 0.5, 10),
-        _masses,
-        {"noise": "shared"},
+        lambda: lk.catalog.mass_chain().system, np.linspace(0, 0.5, 10), _masses, {"noise": "shared"}
     ),
-    "diffuse modes": Torture(
-        lambda: lk.catalog.three_tank().system,
-        LINE,
-        _tanks,
-        {"mode_deviation": 1e9},
-    ),
+    "diffuse modes": Torture(lambda: lk.catalog.three_tank().system, LINE, _tanks, {"mode_deviation": 1e9}),
     "thirty channels": Torture(_texts(_chain(30)), np.linspace(0, 10, 4), _chain_data(30), {"restarts": 1}),
     "twenty parameters": Torture(
         _texts(

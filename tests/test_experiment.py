@@ -156,11 +156,7 @@ def test_inputs_that_nobody_gives_are_named_where_they_leave_parameters_open(pla
     t = np.linspace(0.0, 10.0, 8)
     swing = lk.System("x' = v; v' = -k*x + F + G", parameters=["k"])
     for noise, inputs, said in (
-        (
-            {"x": 0.1},
-            None,
-            "F and G are neither given nor measured, and may be anything; add inputs={'F': ..., 'G'",
-        ),
+        ({"x": 0.1}, None, "F and G are neither given nor measured, and may be anything; add inputs={'F': ..., 'G'"),
         ({"2*x'": 0.1}, {"G": 1.0}, "F is neither given nor measured"),
     ):
         found = lk.plan_experiment(swing, t, {"k": 1.0}, noise=noise, inputs=inputs, draws=2)

@@ -64,13 +64,7 @@ def test_everything_is_there_in_order(heating: lk.LODEGP) -> None:
     text = words(page)
     for part in ("a is 2.9", "± 0.05", "1/s", "75 measurements from warm.csv", "A note.", "95 % interval", "U A V = D"):
         assert part in text
-    for part in (
-        "any one of f1, f2 or u",
-        "lodekit fit x",
-        f"lodekit {lk.__version__}",
-        "random seed 0",
-        "noise (f1)",
-    ):
+    for part in ("any one of f1, f2 or u", "lodekit fit x", f"lodekit {lk.__version__}", "random seed 0", "noise (f1)"):
         assert part in text
     assert 'class="warning"' not in page
     titles = [annotation["text"] for annotation in figures(page)[0]["layout"]["annotations"]]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.support.files import MODEL_FILE
 from lodekit.workflow import pipeline
 from lodekit.workflow.new_data import columns_of_fit
 from lodekit.workflow.pipeline import FitRun, prediction_table, sample_table
@@ -78,7 +79,7 @@ def test_results_are_computed_first_and_written_whole(
     (tmp_path / "modes.png").write_text("of an earlier fit")
     (tmp_path / "mine.txt").write_text("mine")
     paths = pipeline.write_results(product, results, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {*results.contents, pipeline.MODEL_FILE, "mine.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {*results.contents, MODEL_FILE, "mine.txt"}
     plain = pipeline.fit_to_dict(product, paths)
     assert json.loads(json.dumps(plain)) == plain
     assert plain["observations"] == 25

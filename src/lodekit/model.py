@@ -22,13 +22,9 @@ from lodekit.results import (
     experiment_design,
     figures,
     prediction,
-    storage,
-)
-from lodekit.results import (
     residuals as residuals_module,
-)
-from lodekit.results import (
     state_space as state_space_module,
+    storage,
 )
 from lodekit.results.certificate import Certificate, compute_certificate
 from lodekit.results.fit import Fit, fit_with_hold_selection, update_fit

@@ -15,10 +15,7 @@ EXAMPLES = [
 
 def apply_operator(entry: sympy.Expr, d: sympy.Symbol, function: sympy.Expr) -> sympy.Expr:
     t = sympy.Symbol("t")
-    return sum(
-        (c * function.diff(t, powers[0]) for powers, c in sympy.Poly(entry, d).terms()),
-        sympy.S.Zero,
-    )
+    return sum((c * function.diff(t, powers[0]) for powers, c in sympy.Poly(entry, d).terms()), sympy.S.Zero)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.name}-{len(e.system.parameters)}")

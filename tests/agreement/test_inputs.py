@@ -14,8 +14,7 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
-from lodekit.inference.engine import Engine
-from lodekit.inference.engine import EngineTask as EngineCase
+from lodekit.inference.engine import Engine, EngineTask as EngineCase
 from lodekit.inference.selection import ENGINES
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector, shifted

@@ -17,8 +17,7 @@ from lodekit.errors import AccuracyError, DataError, LodekitError
 from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Engine
-from lodekit.inference.kalman import blocks, interval_means
-from lodekit.inference.kalman import posterior as looks
+from lodekit.inference.kalman import blocks, interval_means, posterior as looks
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.inference.kalman.irregular import BlockRows, build_frames

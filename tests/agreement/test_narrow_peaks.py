@@ -105,9 +105,7 @@ def test_the_gradient_on_a_gauss_rule_is_that_of_the_evidence(name: str) -> None
 
 @pytest.mark.parametrize(("name", "is_forgotten"), [("rlc_circuit", True), ("two_mass", False)])
 def test_far_beyond_the_data_waves_say_what_a_matrix_says(
-    name: str,
-    is_forgotten: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, is_forgotten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A system that forgets has its prior there; one that does not is refused in words, where it asks for too much."""
     dense, spectral, _, hyper = engines(name, 25)

@@ -19,16 +19,7 @@ from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.observables import build_equation_residuals
 from lodekit.prior.prior import Hyperparameters
-from tests.inference.fitted import (
-    EXAMPLES,
-    EXTRA,
-    gradient_vector,
-    make_case,
-    prior_of,
-    series_of,
-    shifted,
-    witness_of,
-)
+from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, prior_of, series_of, shifted, witness_of
 
 CASES = [*EXAMPLES, *EXTRA]
 #: From a fiftieth of the window to ten windows.

@@ -6,8 +6,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lodekit.data.tables import text
 from lodekit.data.tables.text import TextFile, read_lines

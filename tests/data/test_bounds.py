@@ -12,8 +12,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.sources import load_data
-from lodekit.data.tables import text
-from lodekit.data.tables import text as text_module
+from lodekit.data.tables import text, text as text_module
 from tests.limits import ask_bounded
 
 

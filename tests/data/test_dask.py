@@ -88,10 +88,7 @@ T = np.arange(6.0)
         ({"x": T}, "the Dask DataFrame: expected a column t or time"),
         ({"t": T, "z": T}, "the Dask DataFrame: expected a column for at least one of x, y"),
         ({"t": T, "x": T.astype("datetime64[s]")}, "expected numbers in column x, got dates"),
-        (
-            {"t": T, "x": list("abcdef")},
-            "Dask DataFrame: partition's row 1, column x: expected a number, got '[ad]'",
-        ),
+        ({"t": T, "x": list("abcdef")}, "Dask DataFrame: partition's row 1, column x: expected a number, got '[ad]'"),
         ({"t": np.where(T == 5, np.inf, T), "x": T}, "partition's row 3, column t: expected a finite number, got inf"),
         ({"t": np.where(T == 5, np.nan, T), "x": T}, "column t has none in partition's row 3"),
         ({"t": T, "x": np.where(T == 5, np.inf, T)}, "column x: expected a finite number, got inf"),

@@ -6,8 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lodekit.data.tables import strings
 from lodekit.data.tables.strings import StringColumn, parse_decimals

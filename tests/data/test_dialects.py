@@ -8,8 +8,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lodekit.data.tables import read_table
 from lodekit.data.tables.text import TextFile

@@ -11,8 +11,7 @@ import pytest
 
 from lodekit.data import sources
 from lodekit.data.sources import load_data
-from lodekit.data.tables import text
-from lodekit.data.tables import text as text_module
+from lodekit.data.tables import text, text as text_module
 from lodekit.errors import DataError
 from tests.data.sums import assert_same
 from tests.data.table_files import Reader, same
@@ -39,11 +38,7 @@ def test_what_stands_above_the_header_is_skipped_and_told(read: Reader, above: s
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "t,x,remark\n0,1.5,start\n1,2.5,on\n2,3.5,\n",
-        "t,x\n0,1.5\n1,2.5\n2,3.5\n",
-        "x,t\n1.5,0\n2.5,1\n3.5,2\n",
-    ],
+    ["t,x,remark\n0,1.5,start\n1,2.5,on\n2,3.5,\n", "t,x\n0,1.5\n1,2.5\n2,3.5\n", "x,t\n1.5,0\n2.5,1\n3.5,2\n"],
 )
 def test_a_table_that_starts_at_once_has_nothing_above_it(read: Reader, content: str) -> None:
     table = read(content, "x")

@@ -231,13 +231,7 @@ def test_inputs_are_joined_by_name_whatever_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("names", "record", "place"),
-    [
-        (["a", "b"], "b", 1),
-        (["a", "b"], 1, 1),
-        (["3", "7"], 7, 1),
-        (["3", "7"], "3", 0),
-        (["only"], None, 0),
-    ],
+    [(["a", "b"], "b", 1), (["a", "b"], 1, 1), (["3", "7"], 7, 1), (["3", "7"], "3", 0), (["only"], None, 0)],
 )
 def test_records_are_found_by_name_or_number(names: list[str], record: Any, place: int) -> None:
     assert find_record_index(names, record) == place

@@ -77,8 +77,7 @@ def test_starts_may_be_of_any_size(size: float) -> None:
     times = np.linspace(0, 5, 40)
     data = np.exp(-times) + 0.001 * np.random.default_rng(0).standard_normal(40)
     system = lk.System(
-        "m*x' + k*x = 0",
-        parameters={"m": lk.Parameter(fixed=size), "k": lk.Parameter(positive=True, start=3 * size)},
+        "m*x' + k*x = 0", parameters={"m": lk.Parameter(fixed=size), "k": lk.Parameter(positive=True, start=3 * size)}
     )
     gp = lk.LODEGP(system, random_state=0).fit(times, data)
     assert gp.parameters_["k"].value == pytest.approx(size, rel=0.02)

@@ -41,10 +41,7 @@ def test_data_are_those_of_the_paper() -> None:
 
 def test_published_figures_agree_with_each_other() -> None:
     heating = load_published_results()["heating_parameters"]
-    for runs, key in (
-        ("noisy", "max_relative_error_noisy"),
-        ("noise_free", "max_relative_error_noise_free"),
-    ):
+    for runs, key in (("noisy", "max_relative_error_noisy"), ("noise_free", "max_relative_error_noise_free")):
         largest = np.max(np.abs(np.array(heating[runs]) / [3.0, 1.0] - 1))
         # Two last digits were wrong once: 3.15 and 3.12 %.
         assert largest == pytest.approx(heating[key], abs=5e-5)
@@ -62,8 +59,7 @@ def test_published_figures_agree_with_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "limits"),
-    [("bipendulum", (3e-7, 7e-8)), ("heating", (1e-4, 1e-4)), ("three_tank", (2e-5, 1e-5, 1e-5))],
+    ("name", "limits"), [("bipendulum", (3e-7, 7e-8)), ("heating", (1e-4, 1e-4)), ("three_tank", (2e-5, 1e-5, 1e-5))]
 )
 def test_differences_of_the_exact_solution_leave_their_own_error(name: str, limits: tuple[float, ...]) -> None:
     experiment = find_experiment(name)

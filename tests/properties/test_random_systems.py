@@ -6,8 +6,7 @@ from itertools import combinations
 
 import pytest
 import sympy
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import lodekit as lk
 from lodekit.algebra.operators import OperatorMatrix

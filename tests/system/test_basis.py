@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import lodekit as lk
 from lodekit.algebra.operators import OperatorMatrix
@@ -27,9 +26,7 @@ from tests.properties.test_random_systems import PROFILE
 d = sympy.Symbol("d")
 TANKS = lk.catalog.three_tank().system
 #: V of the paper's three tanks: two units, the mode, the two free functions.
-PAPER_V = sympy.Matrix(
-    [[0, 0, 0, -1, 0], [0, 0, 0, 0, -1], [0, 0, 1, 1, -1], [1, 0, 0, -d, 0], [0, 1, 0, d, -d]],
-)
+PAPER_V = sympy.Matrix([[0, 0, 0, -1, 0], [0, 0, 0, 0, -1], [0, 0, 1, 1, -1], [1, 0, 0, -d, 0], [0, 1, 0, d, -d]])
 HEATING = lk.catalog.heating().system
 
 
@@ -222,10 +219,7 @@ def test_other_ways_to_a_system_take_a_basis() -> None:
 
 
 #: At a = 3 the two expressions are the same, at a = 1 the two columns are.
-FAILING = [
-    (["x", "(a - 3)*y + x"], "3"),
-    ([["1", "1"], ["1", "2 - a"], ["d", "(2 - a)*d"], ["0", "(a - 1)*d"]], "1"),
-]
+FAILING = [(["x", "(a - 3)*y + x"], "3"), ([["1", "1"], ["1", "2 - a"], ["d", "(2 - a)*d"], ["0", "(a - 1)*d"]], "1")]
 
 
 @pytest.mark.parametrize(("basis", "value"), FAILING)

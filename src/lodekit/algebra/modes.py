@@ -20,8 +20,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from flint import acb, acb_poly, arb, fmpq, fmpq_mat, fmpz_poly, nmod_mat, nmod_poly
-from flint import ctx as flint_context
+from flint import acb, acb_poly, arb, ctx as flint_context, fmpq, fmpq_mat, fmpz_poly, nmod_mat, nmod_poly
 
 from lodekit.algebra.polynomials import (
     Polynomial,
@@ -46,16 +45,6 @@ from lodekit.algebra.scalars import (
     expression_swell_error,
 )
 from lodekit.errors import AlgebraError
-
-__all__ = [
-    "ModeFactor",
-    "count_states",
-    "elementary_divisors",
-    "factor_annihilators",
-    "find_zero_channels",
-    "isolate_roots",
-]
-
 
 #: Bits that roots are computed with, doubled up to the most until each enclosure is tight: its width is a share of
 #: 2^-60 of the root, where a float tells 2^-53.

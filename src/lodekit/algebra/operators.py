@@ -14,8 +14,6 @@ from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["OperatorMatrix", "element_to_sympy", "polynomial_to_sympy", "scalar_to_sympy", "sympy_symbols"]
-
 
 @dataclass(frozen=True)
 class OperatorMatrix:

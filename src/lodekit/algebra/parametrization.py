@@ -66,21 +66,6 @@ from lodekit.errors import VerificationError
 if TYPE_CHECKING:
     import sympy
 
-__all__ = [
-    "ModeColumn",
-    "Parametrization",
-    "change_basis_by_columns",
-    "change_basis_by_rows",
-    "change_basis_by_transformation",
-    "degenerate_factors",
-    "exceptional_factors",
-    "invariant_factors",
-    "left_inverse",
-    "parametrize",
-    "singular_basis_factors",
-    "transformed_diagonal",
-]
-
 
 @dataclass(frozen=True)
 class ModeColumn:

@@ -30,31 +30,6 @@ from lodekit.algebra.scalars import (
     format_sum,
 )
 
-__all__ = [
-    "Polynomial",
-    "add",
-    "cancel_common_factors",
-    "derivative",
-    "divide_exactly",
-    "extended_gcd",
-    "factor",
-    "format_polynomial",
-    "from_multivariate",
-    "gcd",
-    "map_polynomial_to_finite_field",
-    "multiply",
-    "primitive_part",
-    "pseudo_divide",
-    "roots_modulo_prime",
-    "sample_points",
-    "sample_zeros",
-    "scale",
-    "specialize",
-    "to_multivariate",
-    "trim",
-]
-
-
 Polynomial = list[Element]
 
 

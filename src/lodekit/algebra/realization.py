@@ -24,8 +24,6 @@ from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.reduction import Vector, popov_basis
 from lodekit.algebra.scalars import Scalar, ScalarRing
 
-__all__ = ["LeftMatrixFraction", "Realization", "reduce_to_left_fraction", "resolvent_fraction"]
-
 ScalarMatrix = list[list[Scalar]]
 
 

@@ -34,19 +34,6 @@ from flint import fmpz, fmpz_poly, nmod_mat, nmod_poly
 from lodekit.algebra.polynomials import Polynomial, map_polynomial_to_finite_field, sample_points, scale, trim
 from lodekit.algebra.scalars import MAX_PRODUCT_TERMS, CoefficientRing, Element, ScalarRing, expression_swell_error
 
-__all__ = [
-    "ELIMINATION_SHIFT",
-    "InputOutputPartitions",
-    "Vector",
-    "is_provably_left_prime",
-    "kernel_and_image",
-    "pivot_index",
-    "popov_basis",
-    "primitive_part_of_vector",
-    "reduce_modulo_basis",
-]
-
-
 Vector = list[Polynomial]
 #: A vector of FLINT's polynomials, which have lengths and coefficients as lists do.
 _FlintVector = list[Any]

@@ -28,25 +28,6 @@ from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly, fmpz_mpoly_ctx, nmod
 
 from lodekit.errors import AlgebraError
 
-__all__ = [
-    "MAX_FACTOR_TERMS",
-    "MAX_PRODUCT_TERMS",
-    "CoefficientRing",
-    "Element",
-    "FiniteField",
-    "MissingConstantError",
-    "NamedConstant",
-    "RelatedConstantsError",
-    "Scalar",
-    "ScalarRing",
-    "check_factorable",
-    "evaluate_constant_function",
-    "expression_swell_error",
-    "format_rational",
-    "format_sum",
-]
-
-
 #: An element of a coefficient ring: ``fmpz``, ``fmpz_mpoly`` or ``nmod``; FLINT ships no type hints.
 Element = Any
 

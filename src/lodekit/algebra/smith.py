@@ -52,22 +52,6 @@ from lodekit.errors import VerificationError
 if TYPE_CHECKING:
     import sympy
 
-__all__ = [
-    "DiagonalForm",
-    "PopovDecomposition",
-    "SmithForm",
-    "bilinear_product",
-    "build_transformation_matrices",
-    "diagonalize",
-    "divide_by_content",
-    "divide_columns",
-    "divide_rows",
-    "invariant_factors_of_diagonal",
-    "invert_right_transformation",
-    "linear_combination",
-    "smith_form",
-]
-
 
 #: How many products of terms in the parameters one step of the elimination for a single kernel vector may take: two
 #: seconds or so. The step after it would take twenty times as many.
@@ -427,11 +411,7 @@ class SmithForm:
         for entry, following in pairwise(chain):
             divides = not following if not entry else not pseudo_divide(ring, following, entry)[2]
             VerificationError.unless(divides, "each diagonal entry divides the next")
-        return (
-            "U A V = D",
-            "U and V are unimodular",
-            "D is diagonal and monic, and each entry divides the next",
-        )
+        return ("U A V = D", "U and V are unimodular", "D is diagonal and monic, and each entry divides the next")
 
 
 def smith_form(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> SmithForm:

@@ -3,8 +3,7 @@ share.
 """
 
 from lodekit.cli import fit, init, programs, results, systems, watch
-from lodekit.cli.app import app
-from lodekit.cli.app import run as main
+from lodekit.cli.app import app, run as main
 
 __all__ = ["app", "main"]
 

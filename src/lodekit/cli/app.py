@@ -33,34 +33,6 @@ if TYPE_CHECKING:
 
     from lodekit.model import LODEGP
 
-__all__ = [
-    "BasisOption",
-    "ChannelsOption",
-    "FirstOption",
-    "ForceOption",
-    "HeaderOption",
-    "JsonOption",
-    "LastOption",
-    "MapOption",
-    "ModelArgument",
-    "OutOption",
-    "ParamOption",
-    "PositiveOption",
-    "app",
-    "is_system_file",
-    "parse_horizon",
-    "parse_names",
-    "parse_numbers",
-    "parse_pairs",
-    "parse_parameter_options",
-    "prediction_times",
-    "print_message",
-    "read_inputs_and_disturbances",
-    "read_system",
-    "run",
-    "write_output",
-]
-
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -71,12 +43,10 @@ app = typer.Typer(
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
 ParamOption = Annotated[
-    list[str] | None,
-    typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated."),
+    list[str] | None, typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated.")
 ]
 PositiveOption = Annotated[
-    list[str] | None,
-    typer.Option("--positive", help="Names of parameters that are above zero; they need no --param."),
+    list[str] | None, typer.Option("--positive", help="Names of parameters that are above zero; they need no --param.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 ChannelsOption = Annotated[

@@ -50,14 +50,11 @@ from lodekit.workflow.pipeline import (
     write_results,
 )
 
-__all__ = ["demo", "fit"]
-
 SystemArgument = Annotated[
     str, typer.Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
 ]
 DataArgument = Annotated[
-    list[str],
-    typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
+    list[str], typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own.")
 ]
 EngineOption = Annotated[
     str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
@@ -75,8 +72,7 @@ RecordsOption = Annotated[
 ]
 NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
 InputOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
+    list[str] | None, typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto).")
 ]
 DisturbanceOption = Annotated[
     list[str] | None,

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lodekit.data.preview import TablePreview
     from lodekit.workflow.system_proposal import ColumnRole
 
-__all__ = ["init", "is_terminal"]
 
 INPUT_KIND_ANSWERS = ("hold", "linear", "no")
 

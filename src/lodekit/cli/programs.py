@@ -19,9 +19,6 @@ from lodekit.errors import LodekitError
 from lodekit.support.files import check_folder
 from lodekit.support.progress import track_progress
 
-__all__ = ["PaperTopic", "reproduce", "studio"]
-
-
 VERDICT_COLORS = {"yes": "green", "no": "red", "tie": "yellow", "open": "dim"}
 
 

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from lodekit.system.system import System
 
-__all__ = ["check", "predict", "sample", "simulate", "validate"]
-
 
 #: How many numbers are drawn at most.
 MAX_SAMPLED_NUMBERS = 20_000_000

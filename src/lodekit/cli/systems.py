@@ -26,8 +26,6 @@ from lodekit.system import catalog as examples
 from lodekit.system.display import analysis_sections
 from lodekit.system.system import System
 
-__all__ = ["catalog", "inspect"]
-
 
 def inspect(
     source: Annotated[
@@ -76,8 +74,7 @@ def _print_external_channels(
 
 
 def catalog(
-    name: Annotated[str | None, typer.Argument(help="Show this example in full.")] = None,
-    as_json: JsonOption = False,
+    name: Annotated[str | None, typer.Argument(help="Show this example in full.")] = None, as_json: JsonOption = False
 ) -> None:
     """List the ready examples, or show one in full."""
     everything = {example.name: example for example in examples.examples()}

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lodekit.results.stream.stream import Stream
     from lodekit.workflow.new_data import StreamMonitor
 
-__all__ = ["watch"]
 
 #: The state is written no more often than this, in seconds.
 MIN_SAVE_INTERVAL_SECONDS = 1.0

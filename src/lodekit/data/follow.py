@@ -20,8 +20,6 @@ from lodekit.data.tables.reader import TableSchema, detect_decimal_mark, read_bl
 from lodekit.data.tables.text import SAMPLE_BYTES, TextBlock, TextFile, as_data_errors, read_lines, split_cells
 from lodekit.errors import DataError
 
-__all__ = ["InvalidRow", "TableRow", "follow_file", "follow_pipe", "follow_rows"]
-
 #: How many bytes are read at once, and how often a file is looked at that has not grown.
 _CHUNK_BYTES, _POLL_SECONDS = 1 << 20, 0.2
 #: From so many lines on a table is told, or refused; and where nothing more comes for a while.

@@ -15,17 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.errors import DataError
 from lodekit.support.arguments import as_float_array
 
-__all__ = [
-    "HoldType",
-    "InputGap",
-    "InputGapDetector",
-    "InputSignal",
-    "inputs_from_arrays",
-    "inputs_to_arrays",
-    "is_logged_every_row",
-]
-
-
 Array = NDArray[np.float64]
 HoldType = Literal["hold", "linear"]
 

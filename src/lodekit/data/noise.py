@@ -18,17 +18,6 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.records import ObservableStatistics
 from lodekit.errors import DataError
 
-__all__ = [
-    "EXACT_NOISE_RATIO",
-    "MIN_NOISE_RATIO",
-    "MIN_NOISE_RATIO_OF_ZEROS",
-    "MeasurementNoise",
-    "NoiseModel",
-    "NoiseSpecification",
-    "parse_noise_std",
-]
-
-
 Array = NDArray[np.float64]
 #: The standard deviation that stands for none, relative to the spread of an observable: exact values, and data that
 #: repeat each other by the equations, would make covariances singular otherwise.

@@ -14,15 +14,6 @@ from lodekit.support.arguments import as_float_array
 from lodekit.support.html import html_table, notebook_card
 from lodekit.support.interval_means import averaging_time, parse_interval
 
-__all__ = [
-    "Observations",
-    "TimeSeries",
-    "concatenate_series",
-    "find_input_samples",
-    "parse_observations",
-    "shift_to_midpoints",
-]
-
 Array = NDArray[np.float64]
 #: Clocks are not exact: intervals may overlap by this share of their length.
 _MAX_INTERVAL_OVERLAP = 0.1

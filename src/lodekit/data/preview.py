@@ -19,16 +19,6 @@ from lodekit.data.tables.reader import TableSource, open_table
 from lodekit.data.tables.strings import StringColumn, prefix_errors
 from lodekit.errors import DataError
 
-__all__ = [
-    "ColumnPreview",
-    "TablePreview",
-    "describe_off_periods",
-    "describe_steps",
-    "looks_like_input",
-    "preview_table",
-]
-
-
 Array = NDArray[np.float64]
 #: With fewer rows nothing can be told.
 _MIN_ROWS = 8

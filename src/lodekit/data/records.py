@@ -29,31 +29,6 @@ from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.support.interval_means import averaging_time
 
-__all__ = [
-    "DEFAULT_RECORD_NAME",
-    "MIN_DIFFERENCE_ROWS",
-    "Measurements",
-    "ObservableStatistics",
-    "Record",
-    "RecordSet",
-    "Scaling",
-    "check_consistent_exact_values",
-    "check_exact_fit",
-    "check_exact_residuals",
-    "check_no_overlap",
-    "decimate_record",
-    "describe_records",
-    "estimate_noise_std",
-    "find_record_index",
-    "list_measurements",
-    "merge_observations",
-    "most_active_segment",
-    "natural_scale",
-    "typical_known_noise",
-    "with_empty_series",
-]
-
-
 Array = NDArray[np.float64]
 #: Where more measurements than this are in memory, averages serve for a first look.
 _MAX_PLOTTED_ROWS = 4096

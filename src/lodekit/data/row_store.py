@@ -22,17 +22,6 @@ from lodekit.data.inputs import InputGap, InputGapDetector, InputSignal, is_logg
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import DataError
 
-__all__ = [
-    "FilterCheckpoint",
-    "InputSampleStatistics",
-    "OutOfCoreRows",
-    "RowBlock",
-    "RowStore",
-    "TruncatedHistory",
-    "extract_inputs",
-]
-
-
 Array = NDArray[np.float64]
 _FLOAT_BYTES = 8
 

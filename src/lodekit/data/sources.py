@@ -69,23 +69,6 @@ from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
 from lodekit.support.arguments import as_float_array
 
-__all__ = [
-    "MAX_ROWS_IN_MEMORY",
-    "LoadedData",
-    "NamedTables",
-    "ReadOptions",
-    "check_time_order",
-    "infer_schemas",
-    "is_dataframe",
-    "list_records",
-    "load_arrays",
-    "load_data",
-    "merge_complementary_files",
-    "open_records",
-    "open_tables",
-    "read_records",
-]
-
 
 @dataclass(frozen=True)
 class ReadOptions:

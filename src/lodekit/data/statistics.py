@@ -27,18 +27,6 @@ from lodekit.data.observations import Observations, TimeSeries
 from lodekit.errors import DataError, LodekitError
 from lodekit.support.arguments import check_count
 
-__all__ = [
-    "CHEBYSHEV_DEGREE",
-    "ChebyshevMoments",
-    "Statistics",
-    "chebyshev_angles",
-    "chebyshev_nodes",
-    "cosine_transform",
-    "nufft_backend",
-    "quadrature_from_moments",
-]
-
-
 Array = NDArray[np.float64]
 #: As exact as double precision gets, and as ducc0 can be asked to be.
 _FINUFFT_TOLERANCE, _DUCC0_TOLERANCE = 1e-15, 3e-15

@@ -37,16 +37,6 @@ from lodekit.support.progress import track_progress
 from lodekit.support.threads import single_threaded_blas
 from lodekit.support.units import UnitConversion
 
-__all__ = [
-    "DaskTable",
-    "PartialStatistics",
-    "accumulate_dask_statistics",
-    "accumulate_statistics",
-    "is_dask_dataframe",
-    "iterate_rows",
-    "to_series",
-]
-
 Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
 _TimeSpan = tuple[float, float, int]  # first time, last time, number of records

@@ -14,8 +14,6 @@ from lodekit.data.tables.reader import parse_time_array
 from lodekit.errors import DataError
 from lodekit.support.units import UnitConversion, find_unit_conversion
 
-__all__ = ["TimeReference"]
-
 Array = NDArray[np.float64]
 
 

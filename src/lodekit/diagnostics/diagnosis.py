@@ -62,16 +62,6 @@ from lodekit.support.text import join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE
 
-__all__ = [
-    "Diagnosis",
-    "DiagnosticData",
-    "diagnose_fit",
-    "find_undersampled_parameters",
-    "is_undersampled",
-    "to_json_values",
-]
-
-
 Array = NDArray[np.float64]
 #: Measurements so many lengthscales apart leave open what a free function does between them: at that distance some
 #: millionths of its variance lie beyond the frequency that they can tell.

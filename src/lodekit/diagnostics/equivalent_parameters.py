@@ -32,15 +32,6 @@ from lodekit.fitting.starts.periodogram import parameters_from_poles, parametric
 from lodekit.fitting.structural import StructuralIdentifiability
 from lodekit.prior.compile import ScalarFunctions
 
-__all__ = [
-    "AlternativeOptimum",
-    "EquivalentParameters",
-    "find_alternative_optima",
-    "find_common_sampling_step",
-    "find_equivalent_parameters",
-]
-
-
 Array = NDArray[np.float64]
 #: Of more parameters than this nothing is sought: a search from some starts finds too little.
 _MAX_PARAMETERS = 8

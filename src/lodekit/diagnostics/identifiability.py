@@ -51,18 +51,6 @@ from lodekit.uncertainty.estimates import (
     student_quantile,
 )
 
-__all__ = [
-    "FittedCurves",
-    "IdentifiabilityResult",
-    "apply_identifiability",
-    "assess_alternatives",
-    "assess_identifiability",
-    "assess_structure",
-    "find_unexcited_directions",
-    "relative_standard_errors",
-]
-
-
 Array = NDArray[np.float64]
 #: How many times are looked at; they follow each other like multiples of the golden ratio, which miss no rhythm.
 _N_TIMES, _GOLDEN_RATIO = 24, 0.6180339887498949

@@ -36,21 +36,6 @@ from lodekit.support.text import as_sentence, format_probability, join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND_MESSAGE, NOT_IDENTIFIED_MESSAGE, Estimate
 
-__all__ = [
-    "MODE_STD_LABEL",
-    "Findings",
-    "collect_warnings",
-    "describe_hyperparameters",
-    "describe_input",
-    "describe_inputs",
-    "warn_constant_inputs",
-    "warn_input_gaps",
-    "warn_near_degenerate",
-    "warn_stepped_channels",
-    "warn_uninformative_data",
-]
-
-
 #: Holes in an input matter that last this share of the record, and so many times as long as the typical step.
 _MIN_GAP_FRACTION, _MIN_GAP_STEPS = 0.1, 5.0
 

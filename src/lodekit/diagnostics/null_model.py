@@ -17,8 +17,6 @@ from lodekit.data.noise import NoiseModel
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements
 
-__all__ = ["NullModel", "fit_null_model", "subsample_segments"]
-
 Array = NDArray[np.float64]
 #: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
 _N_SEGMENTS, _SEGMENT_ROWS = 3, 20

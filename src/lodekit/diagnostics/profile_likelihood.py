@@ -21,19 +21,6 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterTransform
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-__all__ = [
-    "CHI2_95_HALF",
-    "IntervalRung",
-    "LikelihoodProfile",
-    "ObjectiveSurface",
-    "ProfilePath",
-    "ProfileSide",
-    "profile_from_bounds",
-    "profile_interval",
-    "profile_likelihood",
-]
-
-
 Array = NDArray[np.float64]
 #: Below this nothing of the evidence is shown; a larger fall between two points than this asks for more of them.
 _MIN_SHOWN_VALUE, _MAX_STEP_DROP = -7.0, 3.0

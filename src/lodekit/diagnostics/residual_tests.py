@@ -26,31 +26,6 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.support.text import format_quantity, join_list
 
-__all__ = [
-    "MAX_LAG",
-    "MIN_RESIDUALS",
-    "N_SEGMENTS",
-    "SEGMENT_ROWS",
-    "SIGNIFICANCE_LEVEL",
-    "InnovationSample",
-    "InputCorrelation",
-    "ResidualCheck",
-    "ResidualSeries",
-    "WhitenessTest",
-    "assess_whiteness",
-    "autocorrelation_at_lags",
-    "check_residuals",
-    "compute_residuals",
-    "cumulative_periodogram",
-    "cumulative_periodogram_band",
-    "find_outliers",
-    "format_quantity",
-    "median_step",
-    "warn_outliers",
-    "warn_residuals",
-]
-
-
 Array = NDArray[np.float64]
 #: Fewer residuals say nothing about noise.
 MIN_RESIDUALS = 10

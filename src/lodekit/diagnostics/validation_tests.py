@@ -24,8 +24,6 @@ from lodekit.diagnostics.residual_tests import (
 from lodekit.support.text import format_below, format_quantity, join_list
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-__all__ = ["ValidationErrors", "concatenate_errors", "find_validation_failures"]
-
 Array = NDArray[np.float64]
 #: What a 95 % band should hold, and by how much it may miss that in any case.
 _NOMINAL_COVERAGE, _COVERAGE_TOLERANCE = 0.95, 0.05

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 
-__all__ = ["invert_information", "observed_information", "observed_information_across_kinks", "residual_dof_fraction"]
-
 Array = NDArray[np.float64]
 #: The step of differences on the scale of the search, and the narrowest one, below which rounding is all they see.
 _HESSIAN_STEP, _MIN_HESSIAN_STEP = 1e-4, 1e-9

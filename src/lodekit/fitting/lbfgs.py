@@ -12,16 +12,6 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.support.progress import report_best_value
 
-__all__ = [
-    "CONVERGED_MESSAGE",
-    "INFEASIBLE_VALUE",
-    "UNDEFINED_MESSAGE",
-    "Optimum",
-    "has_stalled",
-    "maximize_lbfgs",
-    "search_bounds",
-]
-
 Array = NDArray[np.float64]
 
 #: What another stride has to gain in evidence.

@@ -42,16 +42,6 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.support.progress import track_progress
 from lodekit.system.system import System
 
-__all__ = [
-    "canonicalize_signs",
-    "escape_local_optimum",
-    "multistart",
-    "multistart_disturbances",
-    "rank_starts",
-    "zero_inactive_disturbances",
-]
-
-
 Array = NDArray[np.float64]
 #: Searches that end this close to each other, in log evidence, have met: the later ones end early.
 _SEARCH_AGREEMENT = 0.1

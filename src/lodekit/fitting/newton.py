@@ -19,9 +19,6 @@ from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum,
 from lodekit.fitting.objective import Objective
 from lodekit.support.progress import report_best_value
 
-__all__ = ["LinearCoordinates", "LocalCoordinates", "LogCoordinates", "refine_newton", "snap_to_bounds"]
-
-
 Array = NDArray[np.float64]
 #: Of the size to expect of it, a parameter this close to its bound sits there.
 _BOUND_GAP = 1e-9

@@ -21,8 +21,6 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.inference.engine import Engine
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 
-__all__ = ["Objective"]
-
 Array = NDArray[np.float64]
 #: How far apart the logarithms of relative levels of noise are expected to be.
 _NOISE_LOG_STD = 1.0

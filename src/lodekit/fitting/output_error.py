@@ -24,8 +24,6 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.support.progress import report_best_value, track_progress
 from lodekit.system.system import System
 
-__all__ = ["maximize_lbfgs_preconditioned", "multistart_output_error"]
-
 Array = NDArray[np.float64]
 #: How many rows screening looks at, and the first steps; and the last steps.
 _SCREENING_ROWS, _SIMULATION_ROWS = 250, 2000

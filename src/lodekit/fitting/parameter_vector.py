@@ -15,8 +15,6 @@ from lodekit.prior.diffuse_modes import DiffuseModes
 from lodekit.prior.prior import Hyperparameters
 from lodekit.system.parameters import Parameter
 
-__all__ = ["ParameterLayout", "ParameterTransform", "VectorSlices", "build_transforms"]
-
 Array = NDArray[np.float64]
 #: Below this share of the size to expect of it, a parameter that may be negative is searched linearly.
 _SINH_SCALE_FRACTION = 1e-2

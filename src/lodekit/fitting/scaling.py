@@ -24,9 +24,6 @@ from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
 
-__all__ = ["estimate_channel_scales", "estimate_parameter_magnitudes", "time_gaps"]
-
-
 Array = NDArray[np.float64]
 #: What happens in the data takes about this share of their span.
 _TIME_CONSTANT_FRACTION = 0.125

@@ -37,17 +37,6 @@ from lodekit.prior.disturbances import require_disturbances
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import report_best_value, track_progress
 
-__all__ = [
-    "SubsampleOptimum",
-    "build_noise_continuation",
-    "drop_disturbances",
-    "maximize_objective",
-    "maximize_with_disturbances",
-    "refine_information",
-    "switch_optimum",
-]
-
-
 Array = NDArray[np.float64]
 #: Known noise below this share of the spread of the data is approached from above, through these.
 _SMALL_NOISE_FRACTION, _CONTINUATION_NOISE = 1e-4, np.array([1e-2, 1e-5, 1e-8])

@@ -15,8 +15,6 @@ from lodekit.prior.kernels import Kernel, parse_kernel
 from lodekit.support.arguments import check_count, check_positive, check_seed
 from lodekit.system.system import System
 
-__all__ = ["FitSettings", "resolve_parameter_value"]
-
 _NOISE_OPTIONS = ("channel", "shared")
 _PRIOR_OPTIONS = ("latent", "channels")
 _PARAMETER_PRIOR_HINT = "; the prior of a parameter goes with the parameter: lk.Parameter(prior=lk.Normal(5, 1))"

@@ -40,8 +40,6 @@ from lodekit.system.grammar import find_closest_name
 from lodekit.system.parameters import find_single_use_inputs, find_single_use_names
 from lodekit.system.system import System
 
-__all__ = ["FitSetup", "build_record_setup", "build_setup", "find_unmeasured_names", "subsample_times"]
-
 
 @dataclass(frozen=True, eq=False)
 class FitSetup:

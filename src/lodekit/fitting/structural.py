@@ -20,8 +20,6 @@ from lodekit.system.structural_identifiability import (
 )
 from lodekit.system.system import System
 
-__all__ = ["StructuralIdentifiability"]
-
 
 @dataclass(frozen=True)
 class StructuralIdentifiability:

@@ -21,20 +21,6 @@ from lodekit.prior.kernels import Kernel
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = [
-    "DENSE_CROSSOVER",
-    "DISTURBANCES_NEED_STATES",
-    "Engine",
-    "EngineFactory",
-    "EngineTask",
-    "Evidence",
-    "Posterior",
-    "SearchLimits",
-    "channel_search_limits",
-    "find_torch_device",
-]
-
-
 Array = NDArray[np.float64]
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
 DENSE_CROSSOVER = 200

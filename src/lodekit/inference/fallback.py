@@ -24,8 +24,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["MAX_EVIDENCE_ERROR", "NEGLIGIBLE_MEAN_ERROR", "FallbackEngine", "FallbackPosterior"]
-
 Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
 _ValueWithError = tuple[float, float]

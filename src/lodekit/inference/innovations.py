@@ -20,16 +20,6 @@ from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = [
-    "Horizon",
-    "InnovationSequence",
-    "compute_innovations",
-    "forecast_errors",
-    "split_into_segments",
-    "uses_kalman_filter",
-]
-
-
 Array = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 

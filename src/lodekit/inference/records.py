@@ -21,8 +21,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["MultiRecordEngine", "MultiRecordPosterior"]
-
 Array = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from lodekit.inference.kalman import KalmanFactory
 from lodekit.inference.modal import ModalFactory
 from lodekit.inference.spectral import SpectralFactory
 
-__all__ = ["ENGINES", "EngineChoice", "check_engine_name", "choose_engine", "register_engine"]
-
 #: All engines, by the names that users write.
 ENGINES: dict[str, EngineFactory] = {
     kind.name: kind for kind in (DenseFactory(), SpectralFactory(), ModalFactory(), KalmanFactory())

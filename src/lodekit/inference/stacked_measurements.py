@@ -16,8 +16,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["N_SUBSAMPLED_TIMES", "StackedMeasurements", "data_mean_squares", "mode_mean_squares"]
-
 Array = NDArray[np.float64]
 #: So many times tell how large modes are on average.
 N_SUBSAMPLED_TIMES = 400

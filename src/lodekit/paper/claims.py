@@ -23,21 +23,6 @@ from lodekit.paper.results import (
     published_median_std,
 )
 
-__all__ = [
-    "ClaimStatus",
-    "PairedTest",
-    "PaperClaim",
-    "TableDifference",
-    "check_claims",
-    "claim_status",
-    "compare_pairs",
-    "coverage_interval",
-    "find_differences",
-    "is_reproduced",
-    "power_of_ten_bound",
-]
-
-
 Array = NDArray[np.float64]
 #: yes, no, tie (the data sets do not tell the two apart), open (too few data sets to tell anything).
 ClaimStatus = str

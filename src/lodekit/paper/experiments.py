@@ -16,8 +16,6 @@ from lodekit.errors import LodekitError
 from lodekit.system import catalog
 from lodekit.system.system import System
 
-__all__ = ["PaperExperiment", "experiments", "find_experiment", "load_published_results"]
-
 Array = NDArray[np.float64]
 
 
@@ -63,11 +61,7 @@ class PaperExperiment:
 @cache
 def experiments() -> dict[str, PaperExperiment]:
     """Return the three experiments by name."""
-    examples = {
-        "bipendulum": catalog.bipendulum(),
-        "heating": catalog.heating(),
-        "three_tank": catalog.three_tank(),
-    }
+    examples = {"bipendulum": catalog.bipendulum(), "heating": catalog.heating(), "three_tank": catalog.three_tank()}
     found = {}
     for name, example in examples.items():
         own = load_published_results()["protocol"][name]

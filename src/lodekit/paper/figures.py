@@ -13,8 +13,6 @@ from lodekit.paper.methods import train
 from lodekit.paper.results import SYSTEM_TITLES, RunResults, ode_error_floor
 from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels, to_png
 
-__all__ = ["PaperFigure", "draw_figures"]
-
 
 @dataclass(frozen=True)
 class PaperFigure:

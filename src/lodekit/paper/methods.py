@@ -19,16 +19,6 @@ from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.paper.experiments import PaperExperiment, load_published_results
 
-__all__ = [
-    "METHODS",
-    "NATIVE_METHODS",
-    "TrainedModel",
-    "require_gpytorch",
-    "train",
-    "train_batch",
-    "use_one_torch_thread",
-]
-
 Array = NDArray[np.float64]
 
 

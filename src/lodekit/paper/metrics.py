@@ -26,18 +26,6 @@ from lodekit.prior.observables import build_equation_residuals
 from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
 from lodekit.system.system import System
 
-__all__ = [
-    "GroebnerComparison",
-    "RunMetrics",
-    "compare_parametrizations",
-    "count_eigenvalues",
-    "curve_residual",
-    "difference_residual",
-    "evaluate_run",
-    "measure_construction",
-    "ode_error",
-]
-
 
 @dataclass(frozen=True)
 class GroebnerComparison:

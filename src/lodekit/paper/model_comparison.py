@@ -25,18 +25,6 @@ from lodekit.paper.metrics import ode_error
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
-__all__ = [
-    "TRUE_SYSTEM",
-    "LatentForceModel",
-    "alternative_systems",
-    "compare_latent_force",
-    "compare_systems",
-    "contradicts_data",
-    "integrated_covariance",
-    "noise_sensitivity",
-]
-
-
 #: What the system that the data come from is called.
 TRUE_SYSTEM = "the system itself"
 #: What begins so leaves an equation out: such a system is not wrong, it knows less.

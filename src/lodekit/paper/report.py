@@ -17,8 +17,6 @@ from lodekit.paper.tables import ReportTable, make_tables
 from lodekit.support.files import make_folder, write_atomically
 from lodekit.support.html import HtmlPage
 
-__all__ = ["write_report"]
-
 _TITLE = "The paper, reproduced"
 _INTRODUCTION = (
     "Besginow and Lange-Hegermann, Constraining Gaussian Processes to Systems of Linear ODEs (NeurIPS 2022): every "

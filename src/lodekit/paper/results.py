@@ -13,20 +13,6 @@ from numpy.typing import NDArray
 from lodekit.paper.experiments import experiments, find_experiment, load_published_results
 from lodekit.paper.metrics import ode_error
 
-__all__ = [
-    "COLUMNS",
-    "COLUMN_TITLES",
-    "MAX_CONVERGED_RMSE",
-    "METHOD_TITLES",
-    "PUBLISHED_MODELS",
-    "SYSTEM_TITLES",
-    "MedianStd",
-    "RunResults",
-    "format_number",
-    "ode_error_floor",
-    "published_median_std",
-]
-
 Array = NDArray[np.float64]
 #: The columns of the main table, in the order of the paper, and what they are called.
 COLUMN_TITLES = {

@@ -21,8 +21,6 @@ from lodekit.paper.model_comparison import compare_latent_force, compare_systems
 from lodekit.support.files import make_folder, write_atomically
 from lodekit.version import __version__
 
-__all__ = ["TOPICS", "ExperimentRun", "RunPlan", "collect_results", "make_plan", "provenance"]
-
 #: What can be asked for, beside everything.
 TOPICS = ("bipendulum", "heating", "three-tank", "lfm", "eigenvalues", "runtime", "construction", "evidence")
 

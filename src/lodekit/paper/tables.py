@@ -27,15 +27,6 @@ from lodekit.paper.results import (
     published_median_std,
 )
 
-__all__ = [
-    "HyperparameterCell",
-    "ReportTable",
-    "explain_hyperparameter_differences",
-    "hyperparameter_cells",
-    "make_tables",
-]
-
-
 _HYPERPARAMETER_NAMES = ("noise", "signal variance", "lengthscale")
 #: How many runs a median needs to be put beside a published one.
 _MIN_RUNS = 10

@@ -15,35 +15,6 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 
-__all__ = [
-    "BAND_STYLE",
-    "DATA_COLOR",
-    "FAINT_GRAY",
-    "FONT_SIZE",
-    "MEAN_COLOR",
-    "NORMAL_95",
-    "OKABE_ITO",
-    "REFERENCE_DASHES",
-    "SAMPLE_COLOR",
-    "SHADE_GRAY",
-    "SMALL_FONT_SIZE",
-    "TRUTH_COLOR",
-    "WIDTH",
-    "add_legend",
-    "draw_note",
-    "escape_mathtext",
-    "frame",
-    "import_matplotlib",
-    "label_bottom",
-    "make_panels",
-    "name_with_unit",
-    "read_axes",
-    "set_axis_scale",
-    "shade_outside",
-    "to_png",
-]
-
-
 #: Colours that everyone can tell apart (Okabe and Ito, 2008).
 OKABE_ITO: Mapping[str, str] = {
     "black": "#000000",

@@ -28,9 +28,6 @@ from lodekit.plotting.axes import (
     set_axis_scale,
 )
 
-__all__ = ["draw_correlations", "draw_cumulated", "draw_evidence", "draw_parameter", "draw_scatter"]
-
-
 #: So many points are drawn small and pale.
 MAX_LARGE_RESIDUAL_MARKERS = 300
 #: More points than this are thinned out: nobody sees more, and pages would not hold them.

@@ -31,17 +31,6 @@ from lodekit.plotting.axes import (
     shade_outside,
 )
 
-__all__ = [
-    "draw_channel",
-    "draw_frequency_response",
-    "draw_input",
-    "draw_modes",
-    "draw_residual",
-    "draw_spectrum",
-    "draw_step",
-]
-
-
 Array = NDArray[np.float64]
 #: More points than this only make a figure slow and black.
 MAX_DATA_POINTS = 2000

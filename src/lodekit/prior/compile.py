@@ -15,8 +15,7 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from flint import arb, fmpz
-from flint import ctx as flint_context
+from flint import arb, ctx as flint_context, fmpz
 from numpy.typing import NDArray
 
 from lodekit.algebra.modes import factor_annihilators, isolate_roots
@@ -27,19 +26,6 @@ from lodekit.prior.expm import exponential_moments
 from lodekit.system.delays import find_required_inputs
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
-
-__all__ = [
-    "CoefficientArrays",
-    "Coefficients",
-    "CompiledFactor",
-    "CompiledObservables",
-    "CompiledSignal",
-    "ScalarFunctions",
-    "SignalFunctions",
-    "append_signal_terms",
-    "compile_observables",
-    "match_array",
-]
 
 
 def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:

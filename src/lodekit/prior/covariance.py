@@ -17,15 +17,6 @@ from numpy.typing import NDArray
 from lodekit.prior.compile import match_array
 from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window
 
-__all__ = [
-    "ObservationPoints",
-    "derivative_sign_matrix",
-    "free_function_covariance",
-    "free_function_variance",
-    "pair_coefficients",
-    "prior_covariance",
-]
-
 Array = NDArray[np.float64]
 
 

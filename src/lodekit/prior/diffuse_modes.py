@@ -36,8 +36,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.modes import ModeGroup, mode_group_index
 from lodekit.prior.observables import Observables
 
-__all__ = ["DiffuseModes", "subsample_rows"]
-
 Array = NDArray[np.float64]
 #: How many times larger than the data modes may be: an input that is far from zero at the beginning, such as a pressure
 #: in Pa, asks for modes that are far larger than all that happens in the record.

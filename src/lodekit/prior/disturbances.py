@@ -22,17 +22,6 @@ from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.kernels import MAX_MATERN_ORDER, Kernel, parse_kernel
 from lodekit.system.system import System
 
-__all__ = [
-    "WHITE_NOISE",
-    "CompiledDisturbances",
-    "DisturbanceMatrices",
-    "compile_disturbances",
-    "find_channels_without_values",
-    "parse_disturbance",
-    "require_disturbances",
-    "verify_disturbance_response",
-]
-
 Array = NDArray[np.float64]
 Row = list[Scalar]
 _Value = TypeVar("_Value")

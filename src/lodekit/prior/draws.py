@@ -13,8 +13,6 @@ from lodekit.prior.modes import list_mode_groups
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = ["group_observables_by_window", "sample_free_function", "sample_prior", "unit_variance_hyperparameters"]
-
 Array = NDArray[np.float64]
 #: More waves than this are refused: their matrices, over all times, take too much memory.
 MAX_SAMPLE_WAVES = 20_000

@@ -24,17 +24,6 @@ from numpy.typing import NDArray
 
 from lodekit.prior.linear_recurrence import solve_constant_recurrence
 
-__all__ = [
-    "HoldDiscretization",
-    "averaging_response",
-    "expm_action",
-    "expm_action_vjp",
-    "expm_frechet",
-    "expm_mean",
-    "exponential_moments",
-]
-
-
 Array = NDArray[np.float64]
 #: Terms of the Taylor series of a matrix of norm 1/2 at most: the next one is 2e-17.
 N_EXPM_TAYLOR_TERMS = 14

@@ -34,24 +34,6 @@ from scipy.special import erf, eval_hermitenorm, factorial2, gammainccinv
 from lodekit.errors import LodekitError
 from lodekit.support.text import format_count
 
-__all__ = [
-    "CHANNEL_KERNEL",
-    "KERNEL_FAMILIES",
-    "MAX_MATERN_ORDER",
-    "IntegrableKernel",
-    "Kernel",
-    "KernelFamily",
-    "KernelStateSpace",
-    "Matern",
-    "SquaredExponential",
-    "average_kernel_derivatives",
-    "average_kernel_with_lag",
-    "group_by_window",
-    "parse_kernel",
-    "register_kernel",
-]
-
-
 Array = NDArray[np.float64]
 #: How many derivatives a process may have whose states are computed with: those of smoother ones cannot be told apart
 #: over short steps.

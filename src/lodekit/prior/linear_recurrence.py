@@ -12,8 +12,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["solve_constant_recurrence", "solve_recurrence"]
-
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Equal steps one after the other, from which on they have a recursion of their own.

@@ -21,20 +21,6 @@ from numpy.typing import NDArray
 from lodekit.prior.compile import CompiledObservables, match_array
 from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet, expm_mean, exponential_moments
 
-__all__ = [
-    "CompanionMatrix",
-    "ModeGroup",
-    "balance_companion",
-    "companion_matrix",
-    "expm_at_times",
-    "exponential_basis",
-    "fundamental_basis",
-    "fundamental_basis_vjp",
-    "fundamental_basis_with_jacobian",
-    "list_mode_groups",
-    "mode_group_index",
-]
-
 Array = NDArray[np.float64]
 #: The order of Taylor sums for matrices of norm one at most: they leave out less than 1e-17.
 TAYLOR_ORDER = 18

@@ -50,15 +50,6 @@ from lodekit.system.linear import LinearFormBuilder
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
 
-__all__ = [
-    "EquationResiduals",
-    "ModeBasis",
-    "ObservableCompiler",
-    "Observables",
-    "build_equation_residuals",
-    "table_checks",
-]
-
 
 def table_checks(system: System, declared: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the checks that readers of tables make for a system: of what columns are, and of units that they tell.

@@ -19,9 +19,6 @@ from lodekit.prior.kernels import Kernel
 from lodekit.prior.modes import ModeGroup, list_mode_groups
 from lodekit.prior.observables import ObservableCompiler, Observables
 
-__all__ = ["Hyperparameters", "Prior", "build_prior"]
-
-
 Array = NDArray[np.float64]
 
 

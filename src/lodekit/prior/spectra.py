@@ -25,17 +25,6 @@ from lodekit.prior.expm import averaging_response
 from lodekit.prior.kernels import CHANNEL_KERNEL, Kernel
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = [
-    "MAX_FOURIER_WAVES",
-    "FourierFrequencies",
-    "FreeFunctionSpectrum",
-    "PriorSpectrum",
-    "SpectralPoint",
-    "SpectrumGradient",
-    "frequency_powers",
-]
-
-
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 

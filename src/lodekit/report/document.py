@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 
 from lodekit.diagnostics.residual_tests import MIN_RESIDUALS
 from lodekit.errors import AlgebraError, LodekitError
@@ -21,7 +22,7 @@ from lodekit.report.time_series import add_channels_section, add_residuals_secti
 from lodekit.results.certificate import Certificate, pointwise_equations
 from lodekit.results.figures import parse_units
 from lodekit.results.summary import displayed_hyperparameters
-from lodekit.support.html import HtmlPage, escape
+from lodekit.support.html import HtmlPage
 from lodekit.support.text import (
     as_sentence,
     format_count,
@@ -35,8 +36,6 @@ from lodekit.system.dimensions import derive_units, white_noise_unit
 from lodekit.system.display import analysis_sections, equations_to_mathml
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate
 from lodekit.version import __version__
-
-__all__ = ["add_reproduction_section", "generate_python", "make_report"]
 
 
 def add_reproduction_section(page: HtmlPage, context: ReportContext, command: str) -> None:

@@ -22,24 +22,6 @@ from lodekit.support.html import escape_plotly
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.text import significant_digits
 
-__all__ = [
-    "MAX_PLOT_POINTS",
-    "PLOTLY_BAND_COLOR",
-    "PLOTLY_DATA_COLOR",
-    "PLOTLY_MEAN_COLOR",
-    "PLOTLY_TRUTH_COLOR",
-    "PlotlyPanel",
-    "ReportContext",
-    "TruthByName",
-    "band_trace",
-    "check_span",
-    "check_truth",
-    "round_values",
-    "stack_panels",
-    "thinned_indices",
-]
-
-
 Array = NDArray[np.float64]
 TruthByName = Mapping[str, float | Callable[[Array], Array]]
 #: More points than this only make a plot slow.

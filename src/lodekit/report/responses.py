@@ -23,8 +23,6 @@ from lodekit.support.html import HtmlPage, escape_plotly
 from lodekit.support.text import format_uncertain
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-__all__ = ["add_input_responses"]
-
 Array = NDArray[np.float64]
 #: So many pairs of an output and an input are shown at most.
 MAX_RESPONSES = 6

@@ -34,9 +34,6 @@ from lodekit.support.html import HtmlPage, escape_plotly
 from lodekit.support.text import as_sentence, format_percent
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-__all__ = ["add_channels_section", "add_residuals_section", "channels_figure"]
-
-
 Array = NDArray[np.float64]
 #: So many points are drawn small and pale.
 MAX_LARGE_MARKERS = 300

@@ -32,17 +32,6 @@ from lodekit.system.linear import list_operator_terms
 from lodekit.system.state_space import eliminate_channels
 from lodekit.system.system import System
 
-__all__ = [
-    "STRICT_TOLERANCE",
-    "Certificate",
-    "compute_certificate",
-    "compute_mean_residuals",
-    "describe_solution_sense",
-    "join_certificates",
-    "list_proved_identities",
-    "pointwise_equations",
-]
-
 
 def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
     """Return the equations as they are written; in the place of those that hold white noise, what they imply without."""

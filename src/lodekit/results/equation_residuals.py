@@ -38,20 +38,6 @@ from lodekit.system.grammar import (
     walk,
 )
 
-__all__ = [
-    "CHEBYSHEV_DEGREES",
-    "ChebyshevPieces",
-    "CurveResiduals",
-    "EquationEvaluator",
-    "Jet",
-    "compute_curve_residuals",
-    "compute_derivative_residuals",
-    "compute_sample_residuals",
-    "concatenate_residuals",
-    "split_time_axis",
-]
-
-
 Array = NDArray[np.float64]
 
 

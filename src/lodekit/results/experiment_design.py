@@ -40,9 +40,6 @@ from lodekit.support.text import format_number, join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate, estimate_parameters
 
-__all__ = ["AssumedModel", "Experiment", "plan_experiment", "plan_next_experiment"]
-
-
 Array = NDArray[np.float64]
 #: With more sensors than this, only single ones, pairs and all of them together are looked at.
 _MAX_ALL_SUBSETS = 4

@@ -37,30 +37,6 @@ from lodekit.results.state_space import (
 from lodekit.support.arguments import as_float_array, as_times, check_count, check_parameters
 from lodekit.support.interval_means import observable_unit
 
-__all__ = [
-    "make_record_panels",
-    "measured_series",
-    "parse_observable_names",
-    "parse_parameter_names",
-    "parse_parameter_pair",
-    "parse_texts",
-    "parse_time_grid",
-    "parse_true_curves",
-    "parse_true_values",
-    "parse_units",
-    "plot",
-    "plot_bode",
-    "plot_evidence",
-    "plot_modes",
-    "plot_parameters",
-    "plot_residual",
-    "plot_residuals",
-    "plot_spectrum",
-    "plot_step",
-    "select_records",
-]
-
-
 Array = NDArray[np.float64]
 _N_TIMES = 400
 #: Up to so many records stand beside each other, and so many are drawn where nobody says which.
@@ -424,11 +400,7 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
 
 
 def plot_spectrum(
-    fit: Fit,
-    *,
-    observable: str | Sequence[str] | None = None,
-    units: Mapping[str, str] | None = None,
-    axes: Any = None,
+    fit: Fit, *, observable: str | Sequence[str] | None = None, units: Mapping[str, str] | None = None, axes: Any = None
 ) -> Any:
     """Draw the spectral density that the prior gives each observable, at the learned hyperparameters.
 

@@ -65,9 +65,6 @@ from lodekit.uncertainty.sandwich import (
 )
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
-__all__ = ["Fit", "assemble_fit", "fit_at_point", "fit_measurements", "fit_with_hold_selection", "update_fit"]
-
-
 Array = NDArray[np.float64]
 
 
@@ -490,12 +487,7 @@ def fit_at_point(
 
 
 def update_fit(
-    fit: Fit,
-    new: Measurements,
-    settings: FitSettings | None = None,
-    *,
-    reestimate: bool = True,
-    record: object = None,
+    fit: Fit, new: Measurements, settings: FitSettings | None = None, *, reestimate: bool = True, record: object = None
 ) -> Fit:
     """Return a fit to more measurements; what was learned so far is where the search starts."""
     if fit.is_on_disk:

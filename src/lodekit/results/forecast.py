@@ -39,18 +39,6 @@ from lodekit.uncertainty.prediction_bands import (
     fit_garch,
 )
 
-__all__ = [
-    "BURN_IN_ROWS",
-    "ForecastBand",
-    "calibrate_bands",
-    "forecast",
-    "forecast_observables",
-    "forecast_with_bands",
-    "parse_horizon",
-    "parse_time_horizon",
-]
-
-
 Array = NDArray[np.float64]
 #: So many rows tell the initial state; before that nothing can be predicted.
 BURN_IN_ROWS = 10

@@ -25,15 +25,6 @@ from lodekit.support.arguments import (
     parse_parameter_values,
 )
 
-__all__ = [
-    "format_prediction",
-    "log_evidence",
-    "parse_observables",
-    "predict",
-    "sample",
-    "score",
-]
-
 Array = NDArray[np.float64]
 
 

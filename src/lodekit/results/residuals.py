@@ -14,8 +14,6 @@ from lodekit.prior.observables import EquationResiduals, build_equation_residual
 from lodekit.results.fit import Fit
 from lodekit.results.prediction import predict, sample
 
-__all__ = ["diagnose", "equation_residual", "residuals"]
-
 Array = NDArray[np.float64]
 
 

@@ -31,27 +31,6 @@ from lodekit.support.arguments import as_float_array, as_times
 from lodekit.support.text import format_number
 from lodekit.system.state_space import StateSpace
 
-__all__ = [
-    "FittedStateSpace",
-    "TransferFunction",
-    "Uncertain",
-    "cancel_poles_and_zeros",
-    "compute_time_constants",
-    "data_frequency_band",
-    "delta_method_std",
-    "frequency_grid",
-    "generalized_eigenvalues",
-    "import_control",
-    "import_scipy_signal",
-    "pade_approximation",
-    "sort_roots",
-    "state_space",
-    "step_grid",
-    "transfer_function",
-    "transmission_zeros",
-]
-
-
 Array = NDArray[np.float64]
 
 

@@ -37,9 +37,6 @@ from lodekit.support.labels import Labels
 from lodekit.system.system import System
 from lodekit.version import __version__
 
-__all__ = ["FORMAT_VERSION", "StorageError", "load_fit", "pack_final_state", "save_fit", "unpack_final_state"]
-
-
 Array = NDArray[np.float64]
 #: Rows that are kept at least, where there are as many.
 _MIN_TAIL_ROWS = 2000

@@ -23,21 +23,6 @@ from lodekit.system.display import equations_to_mathml
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import UNOBSERVED_MESSAGE, Disturbance
 
-__all__ = [
-    "Summary",
-    "bse",
-    "conf_int",
-    "cov_params",
-    "displayed_hyperparameters",
-    "format_fit_html",
-    "format_one_line",
-    "format_summary",
-    "intervals",
-    "summary",
-    "summary_dict",
-]
-
-
 #: A column has room for so many digits; so many are shown in any case.
 _MAX_DIGITS, _MIN_DIGITS = 10, 5
 

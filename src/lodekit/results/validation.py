@@ -38,9 +38,6 @@ from lodekit.support.text import as_sentence, format_below, format_percent, join
 from lodekit.support.units import find_unit_conversion
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-__all__ = ["Ahead", "ChannelValidation", "Validation", "nrmse_fit_percent", "validate"]
-
-
 Array = NDArray[np.float64]
 #: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
 _MIN_COVERAGE = 0.9

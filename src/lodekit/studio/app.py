@@ -21,9 +21,6 @@ from lodekit.studio.step_data import render_data
 from lodekit.studio.step_fit import render_comparison, render_downloads, render_fit
 from lodekit.studio.step_system import render_parameters, render_system
 
-__all__ = ["START_FILE_VARIABLE", "main", "serve", "startup_message"]
-
-
 #: The variable of the environment that names the file to begin with.
 START_FILE_VARIABLE = "LODEKIT_STUDIO_START"
 LIGHT_THEME = {"primaryColor": "#0072b2", "textColor": "#1b2733", "backgroundColor": "#ffffff"}

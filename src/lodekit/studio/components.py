@@ -16,21 +16,6 @@ from PIL import Image
 
 from lodekit.studio.figures import apply_theme
 
-__all__ = [
-    "STEPS",
-    "Slider",
-    "configure_page",
-    "equation_editor",
-    "is_dark",
-    "parameter_sliders",
-    "render_html",
-    "show_figure",
-    "show_heading",
-    "show_notice",
-    "show_table",
-]
-
-
 #: The steps, from top to bottom, with what each is for.
 STEPS = {
     "System": "Type equations; what they imply is said at once.",

@@ -57,18 +57,6 @@ from lodekit.system.system import System
 from lodekit.workflow.pipeline import prepare_fit
 from lodekit.workflow.system_proposal import guess_column_roles, propose_first_order_equations
 
-__all__ = [
-    "MAX_EQUATION_CHARACTERS",
-    "REQUEST_HANDLERS",
-    "EquationInput",
-    "InteractiveModel",
-    "PosteriorCurve",
-    "main",
-    "make_interactive_model",
-    "parse_typed_equations",
-]
-
-
 #: Longer texts are no equations that somebody typed.
 MAX_EQUATION_CHARACTERS = 20_000
 

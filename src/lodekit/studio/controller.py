@@ -39,19 +39,6 @@ from lodekit.studio.session_files import (
 from lodekit.studio.worker import RESULT_FILE
 from lodekit.support.files import MODEL_FILE, write_atomically
 
-__all__ = [
-    "SessionController",
-    "collect_task",
-    "read_fit_result",
-    "remove_fit",
-    "start_export",
-    "start_fit",
-    "start_fit_or_report",
-    "start_unconstrained_fit",
-    "subtract_from_fit_window",
-    "subtract_from_validation_window",
-]
-
 
 def subtract_from_fit_window(
     window: tuple[float | None, float | None], held_out: tuple[float, float]

@@ -24,18 +24,6 @@ from lodekit.system.system import System
 from lodekit.workflow.pipeline import to_csv
 from lodekit.workflow.system_proposal import ColumnRole, guess_column_roles
 
-__all__ = [
-    "MAX_SIMULATION_TIMES",
-    "ColumnMatch",
-    "DataFile",
-    "SimulationRequest",
-    "match_channels",
-    "open_data_file",
-    "simulate_csv",
-    "to_column_roles",
-]
-
-
 Array = NDArray[np.float64]
 #: So many columns are drawn at most.
 MAX_DRAWN_COLUMNS = 40

@@ -27,18 +27,6 @@ from lodekit.results.validation import Validation
 from lodekit.support.html import escape_plotly
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-__all__ = [
-    "add_sample_traces",
-    "apply_theme",
-    "choose_ticks",
-    "curves_svg",
-    "describe_poles",
-    "pole_plot_svg",
-    "record_figure",
-    "validation_figure",
-]
-
-
 Array = NDArray[np.float64]
 PlotlyFigure = dict[str, Any]
 #: What is drawn from the posterior, and windows of fit and validation.

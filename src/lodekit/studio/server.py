@@ -33,19 +33,6 @@ from lodekit.studio.session import StudioSession, user_message
 from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
 from lodekit.support.files import write_atomically
 
-__all__ = [
-    "ANSWER_TIMEOUT_SECONDS",
-    "BackgroundTask",
-    "ComputePool",
-    "ComputeProcess",
-    "ServerSession",
-    "SessionStore",
-    "TaskProgress",
-    "TaskRunner",
-    "read_result",
-]
-
-
 #: Seconds that an answer may take.
 ANSWER_TIMEOUT_SECONDS = 20.0
 #: Seconds until a process is ready to be asked.

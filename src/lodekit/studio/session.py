@@ -23,30 +23,6 @@ from lodekit.system.display import analysis_sections, equations_to_mathml
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = [
-    "LATENT_KERNELS",
-    "NOISE_MODELS",
-    "NO_EQUATIONS_MESSAGE",
-    "PRIOR_TYPES",
-    "CatalogEntry",
-    "ColumnAssignment",
-    "CurveImage",
-    "EquationAnalysis",
-    "EquationText",
-    "FitChoices",
-    "ParameterEntry",
-    "ParsedEquations",
-    "ProofText",
-    "StudioSession",
-    "SystemOutline",
-    "analyze_system",
-    "format_proof",
-    "hide_folder",
-    "modes_at",
-    "session_from_dict",
-    "user_message",
-]
-
 
 def user_message(error: Exception, folder: Path | None = None) -> str:
     """Return what is said on the page about an exception: what our own ones say, and one sentence for all others.

@@ -28,22 +28,6 @@ from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 from lodekit.workflow.system_proposal import ColumnRole, propose_system_file
 
-__all__ = [
-    "MAX_UPLOAD_BYTES",
-    "SESSION_SUFFIX",
-    "SYSTEM_FILE",
-    "check_session_can_be_reopened",
-    "generate_command",
-    "generate_script",
-    "generate_shell",
-    "generate_system_file",
-    "pack_session",
-    "safe_name",
-    "session_size",
-    "unpack_session",
-]
-
-
 #: What the system file of a fit is called.
 SYSTEM_FILE = "system.toml"
 #: Where results go in what is taken away.

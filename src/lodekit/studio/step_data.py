@@ -14,8 +14,6 @@ from lodekit.studio.figures import record_figure
 from lodekit.studio.session import ColumnAssignment
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 
-__all__ = ["render_data"]
-
 ROLE_LABELS = {
     "": "measured",
     "hold": "known input, held",

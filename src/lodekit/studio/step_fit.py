@@ -39,9 +39,6 @@ from lodekit.studio.session_files import (
 from lodekit.support.files import MODEL_FILE
 from lodekit.support.text import as_sentence, format_percent, significant_digits
 
-__all__ = ["parameter_rows", "render_comparison", "render_downloads", "render_fit"]
-
-
 TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Writing report and predictions"}
 
 
@@ -207,10 +204,7 @@ def _show_estimates(controller: SessionController, result: Mapping[str, Any]) ->
     with st.expander("Noise, lengthscales, evidence, and the summary as text"):
         forms = {"log evidence": ".3f"}
         cells = [
-            [
-                name,
-                value if isinstance(value, str) else (format(value, forms.get(name, ".5g")), value),
-            ]
+            [name, value if isinstance(value, str) else (format(value, forms.get(name, ".5g")), value)]
             for name, value in others.items()
         ]
         show_table(["quantity", "value"], cells, numeric_columns=[1], aria_label="What else was learned")

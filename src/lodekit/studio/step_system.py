@@ -27,9 +27,6 @@ from lodekit.studio.figures import describe_poles, pole_plot_svg
 from lodekit.studio.session import EquationAnalysis, ParameterEntry, SystemOutline
 from lodekit.support.text import as_sentence, format_count
 
-__all__ = ["render_parameters", "render_system"]
-
-
 OWN_EQUATIONS = "your own"
 
 

@@ -34,8 +34,6 @@ from lodekit.system.system import System
 from lodekit.workflow.new_data import read_record
 from lodekit.workflow.pipeline import FitRun, compute_results, fit_file, fit_to_dict, read_model
 
-__all__ = ["PROGRESS_FILE", "REQUEST_FILE", "RESULT_FILE", "main", "run_task"]
-
 Array = NDArray[np.float64]
 REQUEST_FILE, RESULT_FILE, PROGRESS_FILE = "request.json", "result.json", "progress.json"
 #: How many functions are drawn from the posterior, to be shown.

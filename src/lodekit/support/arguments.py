@@ -12,19 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError, LodekitError
 
-__all__ = [
-    "as_float_array",
-    "as_times",
-    "check_count",
-    "check_finite",
-    "check_memory",
-    "check_parameters",
-    "check_positive",
-    "check_seed",
-    "includes_parameter_uncertainty",
-    "parse_parameter_values",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -28,19 +28,6 @@ import numpy as np
 
 from lodekit.errors import LodekitError
 
-__all__ = [
-    "MODEL_FILE",
-    "StorageError",
-    "back_up_files",
-    "check_folder",
-    "check_types",
-    "make_folder",
-    "read_archive",
-    "write_archive",
-    "write_atomically",
-]
-
-
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
 except ImportError:  # Windows, where a file that is open cannot be removed: that says as much as a lock

@@ -12,9 +12,6 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["HtmlPage", "escape", "escape_plotly", "html_list", "html_paragraph", "html_table", "notebook_card"]
-
-
 #: The colours and lines of reports; text and ground are those of the notebook, which may be dark.
 _CARD_STYLE = """
 .lodekit { font: 14px/1.5 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; max-width: 46rem; padding: .2rem 0; }

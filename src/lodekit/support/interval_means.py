@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from lodekit.errors import EquationError
 
-__all__ = ["IntervalObservable", "averaging_time", "interval_from_column", "observable_unit", "parse_interval"]
-
 _UNIT_PATTERN = re.compile(r"\s*\[[^\[\]]*\]$")
 _FUNCTION_PATTERN = re.compile(r"\s*(mean|total)\s*\(")
 _NUMBER_PATTERN = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|\.[0-9]+([eE][+-]?[0-9]{1,3})?")

@@ -9,8 +9,6 @@ from typing import Any
 
 from lodekit.errors import LodekitError
 
-__all__ = ["Labels"]
-
 
 @dataclass(frozen=True)
 class Labels:

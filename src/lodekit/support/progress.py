@@ -10,8 +10,6 @@ from threading import Timer
 from typing import Any
 from weakref import ref
 
-__all__ = ["hide_progress", "listening", "report_best_value", "track_progress"]
-
 #: Who hears of every step: words, the number of steps that are done, and how many there are, where that is known.
 ProgressCallback = Callable[[str, int, int | None], None]
 

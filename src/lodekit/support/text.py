@@ -8,21 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = [
-    "as_sentence",
-    "format_below",
-    "format_count",
-    "format_number",
-    "format_percent",
-    "format_probability",
-    "format_quantity",
-    "format_to_error",
-    "format_uncertain",
-    "join_list",
-    "significant_digits",
-]
-
-
 #: Digits of a number whose error says nothing.
 _MIN_DIGITS = 4
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-__all__ = ["single_threaded_blas"]
-
 _LOCK = Lock()
 #: How many callers are inside, and what brings back what was there before the first of them.
 _LIMIT_STATE: dict[str, Any] = {"count": 0, "limits": None}

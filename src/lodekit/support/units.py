@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["UnitConversion", "UnitPowers", "find_unit_conversion", "format_powers", "is_known_unit", "parse_unit"]
 
 #: Exponents by base; words that are no known unit are quoted, so that they cannot be mistaken for one.
 UnitPowers = dict[str, Fraction]

@@ -51,8 +51,6 @@ from lodekit.system.state_space import StateSpace, realize_state_space
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["Mode", "StructuralAnalysis", "find_modes", "symbolic_covariance"]
-
 
 @dataclass(frozen=True)
 class Mode:

@@ -12,15 +12,6 @@ from lodekit.system.grammar import Call
 from lodekit.system.parameters import Parameter
 from lodekit.system.signals import ExponentialPolynomial, LinearForm
 
-__all__ = [
-    "DelayedChannel",
-    "apply_delay",
-    "constrain_delays_positive",
-    "find_delayed_channels",
-    "find_required_inputs",
-    "undelayed_name",
-]
-
 
 class DelayedChannel(str):
     """The name of a delayed channel, ``delay(u, T)``, which also knows its parts.

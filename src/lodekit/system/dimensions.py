@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
 
-from flint import arb, fmpq, fmpq_mat
-from flint import ctx as flint_context
+from flint import arb, ctx as flint_context, fmpq, fmpq_mat
 
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.errors import DataError, EquationError
@@ -24,20 +23,6 @@ from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.delays import DelayedChannel, undelayed_name
 from lodekit.system.linear import format_derivative
 from lodekit.system.signals import ExponentialPolynomial
-
-__all__ = [
-    "Dimensions",
-    "HomogeneityGroup",
-    "Monomial",
-    "check_units",
-    "derive_units",
-    "find_dimensions",
-    "find_homogeneity_groups",
-    "find_monomials",
-    "make_unit_check",
-    "white_noise_unit",
-]
-
 
 #: Bits that irrational numbers are enclosed with: their logarithms are floats, which tell 53.
 _LOG_PRECISION_BITS = 128

@@ -37,21 +37,6 @@ from lodekit.system.grammar import (
 from lodekit.system.linear import format_derivative, list_operator_terms
 from lodekit.system.parameters import Parameter, candidate_names
 
-__all__ = [
-    "GREEK_LETTERS",
-    "analysis_sections",
-    "equations_to_mathml",
-    "explain_structure",
-    "format_latex",
-    "format_latex_equations",
-    "format_text",
-    "name_to_mathml",
-    "split_subscript",
-    "to_definition",
-    "to_dict",
-]
-
-
 _NUMBER_WORDS = {
     1: "one",
     2: "two",
@@ -263,10 +248,7 @@ def _format_parameter(name: str, parameter: Parameter) -> str:
 
 def analysis_sections(system: StructuralAnalysis) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
-    blocks = [
-        ("Equations", list(system.equations)),
-        ("Channels", [", ".join(system.plain_channels)]),
-    ]
+    blocks = [("Equations", list(system.equations)), ("Channels", [", ".join(system.plain_channels)])]
     if system.parameters:
         blocks.append(("Parameters", [_format_parameter(name, p) for name, p in system.parameters.items()]))
     blocks.append((f"Operator matrix A, {system.operator.variable} = d/dt", str(system.operator).splitlines()))

@@ -20,9 +20,6 @@ from lodekit.system.dimensions import check_units
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = ["SystemFile", "SystemFileHints", "format_system_file", "read_system_file"]
-
-
 MAX_FILE_BYTES = 1_000_000
 _FILE_KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),

@@ -29,40 +29,6 @@ from fractions import Fraction
 
 from lodekit.errors import EquationError, Place
 
-__all__ = [
-    "FUNCTIONS",
-    "MAX_DECIMAL_EXPONENT",
-    "MAX_DERIVATIVE_ORDER",
-    "MAX_DIGITS",
-    "RESERVED",
-    "Call",
-    "Derivative",
-    "Equation",
-    "Expression",
-    "Name",
-    "Negation",
-    "Number",
-    "Power",
-    "Product",
-    "Sum",
-    "check_name",
-    "children",
-    "drop_names",
-    "find_closest_name",
-    "find_derivative_name",
-    "parse_equations",
-    "parse_expression",
-    "replace_names",
-    "suggest_character",
-    "suggest_derivative",
-    "suggest_inverse",
-    "suggest_linearization",
-    "suggest_power",
-    "suggest_product",
-    "walk",
-    "walk_equation",
-]
-
 
 @dataclass(frozen=True)
 class Number:

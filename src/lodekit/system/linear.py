@@ -44,20 +44,6 @@ from lodekit.system.signals import (
     evaluate_time_call,
 )
 
-__all__ = [
-    "LinearFormBuilder",
-    "LinearSystem",
-    "build_linear_system",
-    "extend_ring_by_constants",
-    "format_combination",
-    "format_derivative",
-    "format_equation",
-    "format_form",
-    "format_observable",
-    "list_operator_terms",
-]
-
-
 _Result = TypeVar("_Result")
 
 #: Bounds on exponents and on irrational constants, so that exact arithmetic does not run away.

@@ -59,21 +59,6 @@ from lodekit.system.linear import (
 from lodekit.system.parameters import parse_names
 from lodekit.system.signals import ExponentialPolynomial, LinearForm
 
-__all__ = [
-    "BasisExpressions",
-    "FreeFunctionBasis",
-    "MatrixEntryParser",
-    "build_basis",
-    "drop_inputs",
-    "equations_from_operator_matrix",
-    "equations_from_state_space",
-    "name_variables",
-    "parse_basis",
-    "parse_blocks",
-    "to_matrix_rows",
-]
-
-
 FLOAT_NOTE = "floats were read by their shortest decimal form: 0.1 is exactly 1/10"
 _MATRIX_LABEL = "the operator matrix"
 _NO_PLACE = Place("", 0, 0)

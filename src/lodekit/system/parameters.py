@@ -31,23 +31,6 @@ from lodekit.system.grammar import (
     walk_equation,
 )
 
-__all__ = [
-    "LogNormal",
-    "Normal",
-    "Parameter",
-    "candidate_names",
-    "check_channels",
-    "check_parameters_used",
-    "find_channel_names",
-    "find_likely_parameters",
-    "find_single_use_inputs",
-    "find_single_use_names",
-    "order_channels",
-    "parse_names",
-    "parse_parameters",
-]
-
-
 #: Exact arithmetic in more symbols takes minutes, and no data tell so many apart.
 MAX_PARAMETERS = 100
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)

@@ -39,18 +39,6 @@ from lodekit.system.grammar import Call
 if TYPE_CHECKING:
     import sympy
 
-__all__ = [
-    "MAX_SIGNAL_TERMS",
-    "ExponentialPolynomial",
-    "ExponentialTerm",
-    "LinearForm",
-    "check_product_size",
-    "check_sum_size",
-    "evaluate_constant_call",
-    "evaluate_time_call",
-    "find_particular_solution",
-]
-
 
 @dataclass(frozen=True)
 class ExponentialTerm:
@@ -358,10 +346,9 @@ def evaluate_constant_call(call: Call, argument: Scalar) -> Scalar:
             call.place,
         ) from None
     if value is None:
-        allowed = {
-            "sqrt": "a positive number",
-            "exp": "a number or a multiple of pi",
-        }.get(call.function, "a number or a multiple of pi/12")
+        allowed = {"sqrt": "a positive number", "exp": "a number or a multiple of pi"}.get(
+            call.function, "a number or a multiple of pi/12"
+        )
         raise EquationError(
             f"no exact value for {call.function}({argument}); expected {allowed} of moderate size. "
             "Write the value as a decimal number",

@@ -25,15 +25,6 @@ from lodekit.system.signals import ExponentialPolynomial
 if TYPE_CHECKING:
     import sympy
 
-__all__ = [
-    "HOLD_SMOOTHNESS",
-    "StateSpace",
-    "check_prescribable_inputs",
-    "eliminate_channels",
-    "parse_input_kinds",
-    "realize_state_space",
-]
-
 
 def eliminate_channels(
     operator: OperatorMatrix, forcing: Sequence[ExponentialPolynomial], eliminated: Sequence[int]

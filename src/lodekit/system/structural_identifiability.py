@@ -41,17 +41,6 @@ from lodekit.system.delays import DelayedChannel, undelayed_name
 from lodekit.system.signals import ExponentialPolynomial, ExponentialTerm
 from lodekit.system.state_space import eliminate_channels
 
-__all__ = [
-    "IdentifiabilityProblem",
-    "find_identifiable_combinations",
-    "find_implied_equations",
-    "find_scale_symmetries",
-    "find_sign_symmetries",
-    "find_unidentifiable_directions",
-    "input_output_coefficients",
-]
-
-
 #: Matrices with more columns than this are not looked at: such systems are too large to be told here.
 _MAX_COLUMNS = 1500
 #: Entries of directions are told from numbers modulo a prime where they are fractions of numbers up to this.

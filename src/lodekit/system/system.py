@@ -15,8 +15,7 @@ from typing import Any, final
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.errors import EquationError, ParameterError
 from lodekit.support.html import html_list, notebook_card
-from lodekit.system import display, matrices
-from lodekit.system import display as display_module
+from lodekit.system import display, display as display_module, matrices
 from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.delays import constrain_delays_positive, find_delayed_channels
 from lodekit.system.dimensions import Dimensions, find_dimensions
@@ -34,8 +33,6 @@ from lodekit.system.matrices import (
 from lodekit.system.parameters import Parameter, check_channels, check_parameters_used, order_channels, parse_parameters
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.state_space import check_prescribable_inputs
-
-__all__ = ["DisplayedSystem", "System", "substitute_parameters"]
 
 
 def substitute_parameters(

@@ -18,18 +18,6 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
 from lodekit.support.text import format_number, format_uncertain
 
-__all__ = [
-    "AT_BOUND_MESSAGE",
-    "NORMAL_QUANTILE_95",
-    "NOT_IDENTIFIED_MESSAGE",
-    "Estimate",
-    "estimate_parameters",
-    "inflated_quantile",
-    "satterthwaite_dof",
-    "student_quantile",
-]
-
-
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 NORMAL_QUANTILE_95 = 1.959963984540054

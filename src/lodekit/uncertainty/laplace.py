@@ -19,8 +19,6 @@ from lodekit.inference.engine import Posterior
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = ["UNIDENTIFIED_STD", "LaplaceApproximation", "regularized_covariance_root"]
-
 Array = NDArray[np.float64]
 #: What the data say nothing about is taken to be known to so many units of the scale of the search: a factor of 20.
 UNIDENTIFIED_STD = 3.0

@@ -22,15 +22,6 @@ from scipy.special import stdtrit
 from lodekit.diagnostics.residual_tests import median_step
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-__all__ = [
-    "CONSTANT_VARIANCE",
-    "NOMINAL_SCALE",
-    "ForecastErrorScale",
-    "GarchVariance",
-    "calibrate_error_scale",
-    "fit_garch",
-]
-
 Array = NDArray[np.float64]
 #: The share of errors that bands have to hold.
 _COVERAGE = 0.95

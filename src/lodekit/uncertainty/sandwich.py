@@ -22,18 +22,6 @@ from lodekit.prior.observables import Observables
 from lodekit.support.text import join_list
 from lodekit.uncertainty.laplace import LaplaceApproximation
 
-__all__ = [
-    "ResidualSensitivity",
-    "ar_autocorrelation",
-    "estimate_unexplained_std",
-    "fit_autoregression",
-    "inflate_all",
-    "sandwich_covariance",
-    "sandwich_factors",
-    "warn_unexplained",
-]
-
-
 Array = NDArray[np.float64]
 #: The highest order of an autoregression, chosen by Akaike's criterion, and how many residuals each order takes.
 _MAX_AR_ORDER, _MIN_ROWS_PER_ORDER = 8, 10

@@ -24,8 +24,6 @@ from lodekit.support.text import format_probability
 from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.dimensions import white_noise_unit
 
-__all__ = ["UNOBSERVED_MESSAGE", "Disturbance", "chi_bar_p_value", "summarize_disturbances"]
-
 #: A disturbance that chance would explain more often than this is not needed.
 _SIGNIFICANCE = 0.05
 #: What is said of a disturbance that moves nothing that was measured.

@@ -21,8 +21,6 @@ from lodekit.results.forecast import parse_time_horizon
 from lodekit.results.stream.stream import Stream
 from lodekit.workflow.pipeline import date_column
 
-__all__ = ["StreamMonitor", "columns_of_fit", "match_names_of_fit", "read_inputs", "read_options_of_fit", "read_record"]
-
 
 def columns_of_fit(gp: LODEGP, path: str | Path) -> dict[str, str]:
     """Return where a file has the channels of a model, as that of its fit had them; nothing where it looks different."""

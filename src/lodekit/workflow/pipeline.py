@@ -33,36 +33,13 @@ if TYPE_CHECKING:
     from lodekit.data.sources import LoadedData
     from lodekit.model import LODEGP
 
-__all__ = [
-    "MODEL_FILE",
-    "RESULT_FILES",
-    "FitOutputs",
-    "FitRun",
-    "compute_results",
-    "date_column",
-    "fit_file",
-    "fit_to_dict",
-    "forecast_table",
-    "merge_columns",
-    "prediction_table",
-    "prepare_fit",
-    "read_model",
-    "sample_table",
-    "simulation_table",
-    "to_csv",
-    "with_parameter_values",
-    "write_results",
-]
-
 
 #: How many times are predicted at once.
 PREDICTION_BLOCK_ROWS = 5000
 
 
 def prediction_table(
-    gp: LODEGP,
-    times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]],
-    observables: Sequence[str] | None = None,
+    gp: LODEGP, times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]], observables: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return times, dates where there are any, and means with standard deviations, as columns.
 
@@ -160,12 +137,7 @@ def sample_table(
 
 
 def _record_sample_table(
-    gp: LODEGP,
-    times: NDArray[np.float64],
-    observables: Sequence[str] | None,
-    size: int,
-    seed: int,
-    record: str | None,
+    gp: LODEGP, times: NDArray[np.float64], observables: Sequence[str] | None, size: int, seed: int, record: str | None
 ) -> dict[str, Any]:
     """Return functions of one record as columns."""
     observables = gp.fit_.setup.channels if observables is None else observables

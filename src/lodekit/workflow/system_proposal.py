@@ -15,8 +15,6 @@ from lodekit.system.files import SystemFileHints, format_system_file
 from lodekit.system.parameters import parse_names
 from lodekit.system.system import System
 
-__all__ = ["ColumnRole", "guess_column_roles", "propose_first_order_equations", "propose_system_file"]
-
 _FIRST_ORDER_REMARK = (
     "A first guess, to begin with: whatever was measured follows the inputs with one time constant. Write your own."
 )

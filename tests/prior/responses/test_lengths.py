@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.linalg import expm
-from scipy.linalg import expm_frechet as frechet_derivative
+from scipy.linalg import expm, expm_frechet as frechet_derivative
 
 from lodekit.prior.expm import HoldDiscretization, expm_frechet
 from lodekit.prior.input_response.hold import StepTable, UniqueSteps

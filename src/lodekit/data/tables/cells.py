@@ -13,8 +13,6 @@ from lodekit.data.tables.dates import is_date
 from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
 
-__all__ = ["MISSING_MARKERS", "NumberFormat", "is_data_cell", "is_missing", "normalize_missing", "parse_number_columns"]
-
 Array = NDArray[np.float64]
 _StringColumns = Mapping[str, StringColumn]
 _IS_DIGIT = np.isin(np.arange(256), list(b"0123456789"))

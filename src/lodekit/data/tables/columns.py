@@ -19,22 +19,6 @@ from lodekit.errors import DataError, EquationError
 from lodekit.support.interval_means import interval_from_column, parse_interval
 from lodekit.support.units import UnitConversion, find_unit_conversion, is_known_unit
 
-__all__ = [
-    "IGNORED_COLUMN",
-    "ArgumentSyntax",
-    "ColumnMapping",
-    "ColumnUnits",
-    "find_column_conversions",
-    "format_column_list",
-    "have_number_names",
-    "is_time_name",
-    "parse_mapping",
-    "resolve_columns",
-    "resolve_columns_of_tables",
-    "reuse_columns",
-    "unit_from_name",
-]
-
 
 @dataclass(frozen=True)
 class ArgumentSyntax:

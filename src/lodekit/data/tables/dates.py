@@ -17,18 +17,6 @@ from numpy.typing import NDArray
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
 
-__all__ = [
-    "DateFormat",
-    "Durations",
-    "Timestamps",
-    "detect_date_format",
-    "is_date",
-    "parse_date",
-    "parse_dates",
-    "read_time_list",
-]
-
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _TIME_PATTERN = (

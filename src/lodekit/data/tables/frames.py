@@ -20,21 +20,6 @@ from lodekit.data.tables.dates import Durations, Timestamps, is_date
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 
-__all__ = [
-    "TABLE_BLOCK_ROWS",
-    "TICKS_PER_SECOND",
-    "ArrayTable",
-    "ColumnReader",
-    "ColumnValues",
-    "DataFrameBlock",
-    "DataFrameTable",
-    "index_to_column",
-    "is_missing_value",
-    "read_column",
-    "timestamps_from_ticks",
-]
-
-
 Array = NDArray[np.float64]
 ColumnValues = Array | StringColumn | Timestamps | Durations
 #: Units of dates and lengths of time, and how many are in a second.

@@ -28,9 +28,6 @@ from lodekit.data.tables.frames import TICKS_PER_SECOND, ColumnReader, ColumnVal
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 
-__all__ = ["ArrowFieldMetadata", "ParquetBlock", "ParquetFile", "read_arrow_metadata"]
-
-
 _ARROW_TIME_UNITS = ("s", "ms", "us", "ns")
 # Places in the tables of Arrow's format of messages, and numbers of kinds there.
 _MESSAGE_HEADER, _SCHEMA_FIELDS, _FIELD_NAME, _FIELD_TYPE, _FIELD_TYPE_TABLE = 2, 1, 0, 2, 3

@@ -36,28 +36,6 @@ from lodekit.support.arguments import as_float_array
 from lodekit.support.interval_means import parse_interval
 from lodekit.support.units import UnitConversion
 
-__all__ = [
-    "ParsedBlock",
-    "TableBlock",
-    "TableData",
-    "TableSchema",
-    "TableSource",
-    "TimeOrder",
-    "UniformlySampledTable",
-    "describe_columns",
-    "describe_file",
-    "describe_times",
-    "detect_dates",
-    "detect_decimal_mark",
-    "open_table",
-    "parse_time_array",
-    "read_all",
-    "read_block",
-    "read_table",
-    "table_from_columns",
-]
-
-
 #: Times that go back by more than this share of their span, up and down, are no times of one record.
 _MAX_BACKWARD_SHARE = 0.1
 #: With fewer records nothing can be told.

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from lodekit.errors import DataError
 
-__all__ = ["RowLocations", "StringColumn", "parse_decimals", "prefix_errors"]
-
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:

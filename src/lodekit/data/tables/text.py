@@ -33,23 +33,6 @@ from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decima
 from lodekit.errors import DataError
 from lodekit.support.units import is_known_unit
 
-__all__ = [
-    "SAMPLE_BYTES",
-    "FileOpener",
-    "TextBlock",
-    "TextDialect",
-    "TextFile",
-    "as_data_errors",
-    "describe_wrong_width",
-    "detect_dialect",
-    "iterate_data_lines",
-    "read_lines",
-    "read_pipe",
-    "separator_name",
-    "split_cells",
-]
-
-
 #: Opens a file for reading, from its start each time.
 FileOpener = Callable[[], IO[bytes]]
 #: How many bytes of a file are looked at to find out how it is written; its first piece has no more.

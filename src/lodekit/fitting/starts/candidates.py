@@ -31,20 +31,6 @@ from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters
 from lodekit.system.system import System
 
-__all__ = [
-    "ParameterGuess",
-    "StartPoint",
-    "VarianceTargets",
-    "build_start_points",
-    "collect_guesses",
-    "estimate_correlation_time",
-    "explain_infeasible_start",
-    "initialize_disturbances",
-    "match_variances",
-    "raise_mode_std",
-]
-
-
 Array = NDArray[np.float64]
 #: How many guesses each way gives at most.
 _MAX_WEAK_FORM_GUESSES, _MAX_GRADIENT_MATCHING_GUESSES = 3, 2

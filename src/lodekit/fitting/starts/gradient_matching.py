@@ -18,8 +18,6 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.starts.input_output import InputOutputEquations
 from lodekit.prior.kernels import SquaredExponential
 
-__all__ = ["fit_gradient_matching"]
-
 Array = NDArray[np.float64]
 #: So many measurements of a series are smoothed at most, and equations are compared at so many times, which keep away
 #: from the ends of the window by this share of it: derivatives are known least there.

@@ -22,8 +22,6 @@ from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.state_space import eliminate_channels
 from lodekit.system.system import System
 
-__all__ = ["InputOutputEquations", "derive_input_output_equations", "parameters_occurring"]
-
 Array = NDArray[np.float64]
 #: Fewer measurements than this show no derivative.
 _MIN_SERIES_ROWS = 5

@@ -12,8 +12,6 @@ from lodekit.data.observations import TimeSeries
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.prior import Prior
 
-__all__ = ["fit_oscillations", "parameters_from_poles", "parametric_pole_factors"]
-
 Array = NDArray[np.float64]
 #: So many measurements of a series are looked at, from its beginning, where a decay is largest.
 _MAX_PERIODOGRAM_ROWS = 1000

@@ -20,8 +20,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["ProjectedFit", "RecordProjection", "StepCoordinates", "VariableProjection", "union_times"]
-
 Array = NDArray[np.float64]
 #: Amplitudes of modes are held back by so little, relative to the largest mode; noise is at least this share of data.
 _SINGULAR_VALUE_TOLERANCE, _MIN_NOISE_FRACTION = 1e-7, 1e-6

@@ -28,17 +28,6 @@ from lodekit.fitting.starts.input_output import InputOutputEquations, parameters
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.system.system import System
 
-__all__ = [
-    "QuadratureCache",
-    "build_delay_grid",
-    "bump_quadrature",
-    "find_delay_parameters",
-    "fit_weak_form",
-    "held_bump_quadrature",
-    "scan_delays",
-]
-
-
 Array = NDArray[np.float64]
 #: What values contribute to integrals: by their times, whether they are held, the order of the derivative, half width.
 QuadratureCache = dict[tuple[bytes, bool, int, float], Array]

@@ -26,19 +26,6 @@ from lodekit.prior.modes import ModeGroup
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import SpectralPoint
 
-__all__ = [
-    "AveragedKernelDerivatives",
-    "CovarianceTerms",
-    "DenseData",
-    "KernelDerivatives",
-    "assemble_covariance",
-    "contract_kernel_gradient",
-    "evaluate_kernel_derivatives",
-    "split_observable_pairs",
-    "symmetrize",
-]
-
-
 Array = NDArray[np.float64]
 
 #: Coefficients; basis functions of the modes and means, each with derivatives in the parameters.

@@ -32,8 +32,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["DenseEngine", "DenseFactory"]
-
 Array = NDArray[np.float64]
 #: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
 _MAX_MEASUREMENTS = 40_000

@@ -39,21 +39,6 @@ from lodekit.prior.covariance import derivative_sign_matrix, free_function_varia
 from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import SpectrumGradient
 
-__all__ = [
-    "CovarianceFactor",
-    "DenseInnovations",
-    "absolute_prior_variance",
-    "assemble_gradient",
-    "build_covariance_terms",
-    "compute_dense_innovations",
-    "evaluate_dense",
-    "factorize_covariance",
-    "gaussian_log_density",
-    "jitter_error",
-    "rounding_error",
-]
-
-
 Array = NDArray[np.float64]
 #: The relative error of an entry of the covariance and of its factorization, in practice.
 _RELATIVE_ROUNDING_ERROR = 2e-15

@@ -37,9 +37,6 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import SpectralPoint
 
-__all__ = ["ChannelPosterior", "DensePosterior", "FunctionSamples"]
-
-
 Array = NDArray[np.float64]
 
 

@@ -24,8 +24,6 @@ from lodekit.inference.dense.evidence import (
 from lodekit.inference.engine import Evidence
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = ["evaluate_on_device", "factorize_on_device"]
-
 Array = NDArray[np.float64]
 #: Below this size a triangular matrix is inverted by the library.
 _MAX_LEAF_SIZE = 1024

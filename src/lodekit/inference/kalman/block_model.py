@@ -26,19 +26,6 @@ from scipy.sparse import csc_array
 from lodekit.inference.kalman.discretize import ProcessDiscretization
 from lodekit.inference.kalman.state_space import StateSpaceModel
 
-__all__ = [
-    "BlockGradient",
-    "BlockModel",
-    "DiscretizedModel",
-    "ModelGradient",
-    "SegmentModels",
-    "SegmentPlan",
-    "build_block_models",
-    "invert_cholesky_factors",
-    "scatter_add",
-]
-
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 

@@ -14,16 +14,6 @@ from lodekit.inference.kalman.blocks import BlockChunk, BlockLayout
 from lodekit.inference.kalman.irregular import IrregularBlocks, filter_irregular_blocks
 from lodekit.inference.kalman.state_space import StateSpaceModel
 
-__all__ = [
-    "ReducedBlocks",
-    "ReducedIrregularBlocks",
-    "factor_semidefinite",
-    "orthonormalize",
-    "stack_by_pattern",
-    "unstack_by_pattern",
-    "whiten_blocks",
-]
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 #: So many rows are turned around at the same time: what is read and what is written both stay in the cache.

@@ -28,18 +28,6 @@ from lodekit.inference.kalman.state_space import StateSpaceModel
 from lodekit.inference.stacked_measurements import StackedMeasurements
 from lodekit.prior.input_response.hold import UniqueSteps
 
-__all__ = [
-    "BlockChunk",
-    "BlockLayout",
-    "ChunkGroup",
-    "KalmanData",
-    "group_blocks",
-    "group_chunks",
-    "partition_times",
-    "reduce_block_length",
-]
-
-
 IndexArray = NDArray[np.intp]
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
 _MAX_IRREGULAR_REPEATS = 3

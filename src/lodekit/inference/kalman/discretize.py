@@ -13,8 +13,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ProcessDiscretization"]
-
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 #: What terms that are left out of series may be beside the first one that is not zero, and the highest power of a step

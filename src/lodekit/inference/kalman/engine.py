@@ -21,8 +21,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import MAX_MATERN_ORDER
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["KalmanEngine", "KalmanFactory"]
-
 Array = NDArray[np.float64]
 #: About how many operations an evaluation takes, for each measurement and in any case, as the dense engine counts them.
 _OPERATIONS_PER_MEASUREMENT, _FIXED_OPERATIONS = 1.0e4, 1.2e8

@@ -28,15 +28,6 @@ from lodekit.inference.kalman.state_space import StateSpaceGradient, build_state
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = [
-    "EvidenceGradient",
-    "FilterSolution",
-    "assemble_gradient",
-    "evaluate_evidence",
-    "solve_filter",
-    "subtract_mean",
-]
-
 Array = NDArray[np.float64]
 #: The relative error of an entry of a covariance and of its factorization, in practice.
 _ROUNDING_ERROR = 2e-15

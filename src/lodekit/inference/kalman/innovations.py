@@ -30,9 +30,6 @@ from lodekit.inference.kalman.irregular import matmul_blocks_last, move_blocks_l
 from lodekit.inference.kalman.sqrt_filter import SquareRootFilter
 from lodekit.prior.input_response.hold import UniqueSteps
 
-__all__ = ["FilteredRow", "KalmanInnovations", "filter_rows"]
-
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 

@@ -20,8 +20,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = ["AveragedStateSpaceModel", "AveragingStates", "add_averaging_states"]
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -39,28 +39,6 @@ from scipy.linalg import matrix_balance
 from lodekit.inference.kalman.block_model import BlockGradient, DiscretizedModel, ModelGradient, scatter_add
 from lodekit.inference.kalman.state_space import StateSpaceModel
 
-__all__ = [
-    "ROWS_PER_GROUP",
-    "BlockRows",
-    "FrameChanges",
-    "FrameColumn",
-    "FrameSegment",
-    "FrameSeries",
-    "IrregularBlocks",
-    "ReferenceFrames",
-    "aligned_empty",
-    "aligned_zeros",
-    "build_frames",
-    "filter_irregular_blocks",
-    "matmul_blocks_last",
-    "move_blocks_first",
-    "move_blocks_last",
-    "move_blocks_last_padded",
-    "pad_to_cache_line",
-    "slice_or_index",
-]
-
-
 Array = NDArray[np.float64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 IndexArray = NDArray[np.intp]

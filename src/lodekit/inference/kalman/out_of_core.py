@@ -38,9 +38,6 @@ from lodekit.prior.input_response.mean import ChunkStates
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["ROWS_IN_MEMORY", "BatchedRecord", "OutOfCoreEngine", "OutOfCorePosterior"]
-
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 #: So many functions are drawn at the same time.

@@ -24,8 +24,6 @@ from lodekit.inference.kalman.state_space import StateSpaceModel
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = ["KalmanPosterior"]
-
 Array = NDArray[np.float64]
 #: Numbers that draws which are made at once may have.
 _MAX_ELEMENTS = 4_000_000

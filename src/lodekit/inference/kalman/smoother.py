@@ -23,8 +23,6 @@ from lodekit.inference.kalman.sqrt_filter import (
     SquareRootFilter,
 )
 
-__all__ = ["SmoothedStates", "StateSmoother"]
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 #: Noise of less than this, in units of states, is rounding.
@@ -246,10 +244,7 @@ class StateSmoother:
         for i in range(places):
             if i:
                 steps = layout.step_index[:, i]
-                moved = (
-                    motion.stochastic.Phi[steps] @ now[:, :n],
-                    motion.deterministic.Phi[steps] @ now[:, n:],
-                )
+                moved = (motion.stochastic.Phi[steps] @ now[:, :n], motion.deterministic.Phi[steps] @ now[:, n:])
                 now = np.concatenate(moved, axis=1)
             path[:, i] += now
         observed = np.where(layout.observable_index >= 0, layout.observable_index, len(motion.H_padded) - 1)

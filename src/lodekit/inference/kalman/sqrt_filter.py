@@ -29,20 +29,6 @@ from lodekit.inference.kalman.block_reduction import (
 from lodekit.inference.kalman.blocks import BlockChunk, BlockLayout, ChunkGroup
 from lodekit.inference.kalman.state_space import StateSpaceModel
 
-__all__ = [
-    "BoundaryConditions",
-    "FilteredCovariances",
-    "ReducedMeasurements",
-    "SmoothedMeans",
-    "SquareRootFilter",
-    "compute_backward_information_roots",
-    "filter_covariances",
-    "propagate_information",
-    "run_filter",
-    "smooth_means",
-]
-
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 #: Roots that change by no more than rounding have settled.

@@ -33,19 +33,6 @@ from lodekit.prior.modes import ModeGroup, balance_companion
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = [
-    "DisturbanceStates",
-    "StateSpaceGradient",
-    "StateSpaceModel",
-    "UnitProcess",
-    "build_block_diagonal",
-    "build_observation_matrix",
-    "build_state_space_model",
-    "disturbance_response_variance",
-    "unit_disturbance_variance",
-]
-
-
 Array = NDArray[np.float64]
 
 

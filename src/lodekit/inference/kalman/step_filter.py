@@ -28,18 +28,6 @@ from lodekit.inference.kalman.out_of_core import OutOfCorePosterior
 from lodekit.inference.kalman.state_space import StateSpaceModel
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = [
-    "DiscreteStep",
-    "FinalState",
-    "StepDiscretizer",
-    "StepUpdate",
-    "compute_final_state",
-    "compute_final_state_out_of_core",
-    "predict_and_update",
-    "predict_state",
-]
-
-
 Array = NDArray[np.float64]
 #: Terms of the series for steps of norm 1/2 at most: the first one that is left out is below 1e-17 of the first that
 #: is not zero, also in entries that begin with a high power of the step.

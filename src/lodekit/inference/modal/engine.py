@@ -20,9 +20,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["ModalEngine", "ModalFactory", "ModalPosterior"]
-
-
 Array = NDArray[np.float64]
 #: So many times at once, so that modes at all of them need not fit into memory.
 _CHUNK_TIMES = 8192

@@ -33,9 +33,6 @@ from lodekit.inference.stacked_measurements import StackedMeasurements
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Hyperparameters
 
-__all__ = ["ModalData", "ModalRegression", "ModeGrid", "evaluate_modal", "solve_modal"]
-
-
 Array = NDArray[np.float64]
 #: Nodes of a panel, and how far a mode may turn or decay on half of one: the error is below 1e-13 then.
 _PANEL_NODES, _MAX_PANEL_PHASE = 16, 1.8

@@ -22,8 +22,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
 
-__all__ = ["SpectralEngine", "SpectralFactory"]
-
 Array = NDArray[np.float64]
 #: Up to this many measurements every one is a node of its own; sums over them would be no shorter.
 _MAX_POINT_MEASUREMENTS = 4096

@@ -29,16 +29,6 @@ from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import MAX_FOURIER_WAVES, FourierFrequencies, SpectralPoint
 
-__all__ = [
-    "ModesAndMeans",
-    "SpectralEvaluation",
-    "SpectralSolution",
-    "evaluate_spectral",
-    "solve_spectral",
-    "spectral_log_evidence",
-]
-
-
 Array = NDArray[np.float64]
 
 

@@ -30,18 +30,6 @@ from lodekit.prior.spectra import (
     SpectralPoint,
 )
 
-__all__ = [
-    "GramMatrices",
-    "SpectralToleranceError",
-    "SpectralWorkspace",
-    "apply_operator_to_columns",
-    "apply_operator_to_rows",
-    "compute_gram_matrices",
-    "fourier_basis",
-    "to_fourier_amplitudes",
-]
-
-
 Array = NDArray[np.float64]
 
 

@@ -28,8 +28,6 @@ from lodekit.data.statistics import (
     quadrature_from_moments,
 )
 
-__all__ = ["ChebyshevData", "NodeFactor", "NodeStatistics", "PointData", "SpectralData"]
-
 Array = NDArray[np.float64]
 
 
@@ -170,7 +168,7 @@ class PointData:
                 found.append(
                     NodeStatistics(
                         observable, learned, len(nodes), logs, square, nodes, weights, weights * values, part.times
-                    ),
+                    )
                 )
         return found
 

@@ -30,8 +30,6 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import FourierFrequencies, SpectralPoint
 
-__all__ = ["SpectralPosterior"]
-
 Array = NDArray[np.float64]
 #: So many times at once, so that waves at all of them need not fit into memory.
 _CHUNK_TIMES = 4096

@@ -26,22 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr
 
-from lodekit.inference.spectral.fourier import (
-    apply_operator_to_columns,
-    apply_operator_to_rows,
-    to_fourier_amplitudes,
-)
-
-__all__ = [
-    "DesignTerm",
-    "DevianceGradient",
-    "DualSolution",
-    "NormalEquations",
-    "NormalSolution",
-    "NormalTerm",
-    "QRLeastSquares",
-]
-
+from lodekit.inference.spectral.fourier import apply_operator_to_columns, apply_operator_to_rows, to_fourier_amplitudes
 
 Array = NDArray[np.float64]
 

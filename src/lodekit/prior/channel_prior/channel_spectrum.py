@@ -38,9 +38,6 @@ from lodekit.prior.spectra import (
     frequency_powers,
 )
 
-__all__ = ["ChannelSpectrum", "GaussFrequencies", "prior_spectral_density"]
-
-
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 #: Equidistant waves have some more than needed, so that they serve the neighbourhood, too.

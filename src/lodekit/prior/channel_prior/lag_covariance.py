@@ -20,8 +20,6 @@ from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.input_response.hold import chebyshev_basis, chebyshev_order, chebyshev_transform
 from lodekit.prior.spectra import SpectralPoint, SpectrumGradient
 
-__all__ = ["LagCovariance", "TimeLags"]
-
 Array = NDArray[np.float64]
 #: Numbers of waves at all points of a series at most, some 300 MB.
 MAX_WAVE_ENTRIES = 40_000_000

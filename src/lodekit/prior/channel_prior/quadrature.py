@@ -34,9 +34,6 @@ from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.spectra import SpectralPoint
 
-__all__ = ["FrequencyPanels", "GaussRule", "QuadratureTolerance", "build_frequency_panels", "build_gauss_rule"]
-
-
 Array = NDArray[np.float64]
 #: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
 N_PANEL_NODES, MAX_PANEL_PHASE = 16, 4.0

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.spectra import SpectralPoint, SpectrumGradient, frequency_powers
 
-__all__ = ["ConditionedDensity", "solve_amplitudes"]
-
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 

@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.expm import HoldDiscretization
 
-__all__ = [
-    "InputEvents",
-    "InputSchedule",
-    "StepTable",
-    "TimeDirection",
-    "UniqueSteps",
-    "chebyshev_basis",
-    "chebyshev_order",
-    "chebyshev_transform",
-]
-
-
 Array = NDArray[np.float64]
 
 

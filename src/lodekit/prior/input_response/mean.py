@@ -30,9 +30,6 @@ from lodekit.prior.input_response.response import (
 )
 from lodekit.system.system import System
 
-__all__ = ["ChunkStates", "ChunkedInputResponse", "CompiledInputResponse", "InputResponse", "compile_input_response"]
-
-
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 _MATRIX_NAMES = ("F", "G", "H", "D", "D1")

@@ -25,16 +25,6 @@ from lodekit.prior.expm import HoldDiscretization
 from lodekit.prior.input_response.hold import InputSchedule, StepTable, TimeDirection
 from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
 
-__all__ = [
-    "ResponsePlan",
-    "StateMatrices",
-    "StateSpaceResponse",
-    "append_integrators",
-    "balance_states",
-    "observable_state_space",
-]
-
-
 Array = NDArray[np.float64]
 
 

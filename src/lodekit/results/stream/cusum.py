@@ -35,21 +35,6 @@ from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.results.fit import Fit
 
-__all__ = [
-    "HIGH",
-    "LOW",
-    "MAX_CALIBRATION_ROWS",
-    "average_run_length",
-    "averaged_cusum_threshold",
-    "calibrate_threshold",
-    "check_alarm_options",
-    "cusum_threshold",
-    "excursion_length",
-    "sample_log_variances",
-    "update_cusum",
-]
-
-
 Array = NDArray[np.float64]
 
 HIGH, LOW = "high", "low"

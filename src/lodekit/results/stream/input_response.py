@@ -20,9 +20,6 @@ from lodekit.data.inputs import InputSignal
 from lodekit.prior.expm import HoldDiscretization
 from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, balance_states
 
-__all__ = ["InputBuffer", "StreamInputResponse", "TimeStepCache", "clock_resolution"]
-
-
 T = TypeVar("T")
 #: How many lengths are remembered: a stream that has more has no steps that come again.
 _MAX_CACHED_STEPS = 256

@@ -21,9 +21,6 @@ from lodekit.results.stream.input_response import InputBuffer, StreamInputRespon
 from lodekit.support.files import StorageError, read_archive, write_archive
 from lodekit.version import __version__
 
-__all__ = ["Innovation", "StreamState", "load_stream_state", "save_stream_state"]
-
-
 Array = NDArray[np.float64]
 
 

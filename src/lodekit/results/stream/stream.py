@@ -43,9 +43,6 @@ from lodekit.results.stream.input_response import InputBuffer, StreamInputRespon
 from lodekit.results.stream.state import Innovation, StreamState, load_stream_state, save_stream_state
 from lodekit.support.text import format_count
 
-__all__ = ["Stream", "StreamMeasurementModel", "start_stream"]
-
-
 Array = NDArray[np.float64]
 
 
