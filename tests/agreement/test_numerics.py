@@ -96,7 +96,7 @@ def test_the_stated_error_is_not_far_from_the_true_one(engine: str, chain: tuple
     for power in (0, -2, -4, -10):
         moved = replace(hyper, noise_std=hyper.noise_std * 10.0**power)
         exact = witness.evidence(moved, 90)
-        value, error = own.engine.primary.appraise(moved)  # type: ignore[attr-defined]
+        value, error = own.engine.primary.value_with_error(moved)  # type: ignore[attr-defined]
         if not np.isfinite(value):
             continue
         checked += 1

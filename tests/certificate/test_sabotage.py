@@ -97,7 +97,7 @@ SABOTAGES = [
     Sabotage("one channel of the modes", "oscillator", wrap(Observables, "mode_basis", change_first_basis), {}),
     Sabotage("exponents of the modes", "free_decay", wrap(Observables, "mode_basis", turn_basis), {}),
     Sabotage("the particular solution", "shaken_oscillator", wrap(Observables, "means", change_means), {}),
-    Sabotage("scales of channels", "heating", wrap(Scaling, "plain", change_scales), {}),
+    Sabotage("scales of channels", "heating", wrap(Scaling, "unscaled", change_scales), {}),
     Sabotage("numbers behind exact scalars", "bipendulum", wrap(ScalarFunctions, "evaluate", change_scalars), {}),
 ]
 

@@ -59,7 +59,7 @@ def test_slow_waves_do_not_swing() -> None:
 
 def test_bands_of_that_observable_and_of_no_other_are_wider(fit: Fit) -> None:
     fit = replace(fit)
-    vars(fit)["missed"] = {"y": 0.4}
+    vars(fit)["unexplained_std"] = {"y": 0.4}
     model, plain = lk.LODEGP.from_fit(fit), replace(fit, diagnosis=replace(fit.diagnosis, checks=()))
     times = np.array([3.3, 17.0])
     _, std, cov = model.predict(times, ["x", "y"], return_std=True, return_cov=True)

@@ -73,7 +73,7 @@ def test_a_parameter_that_is_told_gets_the_interval_that_the_evidence_has() -> N
     # The curvature says nothing of the kind.
     found = look(value, [POSITIVE, POSITIVE], [0.0, 0.0], [[-3.0, 0.0], [0.0, 1.0]])
     assert found.falls_below
-    assert found.above
+    assert found.falls_above
     for edge in (1.0 - found.low, found.high - 1.0):
         # The truth is 1.96e-5; the place is looked for to a factor of two.
         assert 1.9e-5 < edge < 4.1e-5
@@ -99,7 +99,7 @@ def test_a_second_optimum_with_another_sign_makes_nothing_flat() -> None:
     start = math.asinh(200.0)
     found = look(value, [EITHER], [start], [[(4.0 / 0.1 * 2.0) ** 2]])
     assert found.falls_below
-    assert found.above
+    assert found.falls_above
     assert 1.8 < found.low < 2.0 < found.high < 2.2
 
 
