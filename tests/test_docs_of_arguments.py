@@ -22,12 +22,11 @@ ROOT = Path(__file__).parent.parent
 
 #: What users import: all names of these modules, and these names of others.
 PUBLIC_MODULES = ("lodekit.system.catalog", "lodekit.plotting", "lodekit.integrations.gpytorch")
-    "lodekit.system.catalog",
-    "lodekit.results.simulation",
-    "lodekit.plotting",
-    "lodekit.integrations.gpytorch",
+PUBLIC_NAMES = (
+    "lodekit.report.make_report",
+    "lodekit.results.simulation.simulate",
+    *(f"lodekit.{name}" for name in lk.__all__),
 )
-PUBLIC_NAMES = ("lodekit.report.make_report", "lodekit.results.simulation.simulate", *(f"lodekit.{name}" for name in lk.__all__))
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def test_a_factor_that_a_deviation_makes_up_for_costs_no_degrees_of_freedom() ->
 
     blocks = SimpleNamespace(theta=slice(0, 2))
     objective: Any = SimpleNamespace(
-        evaluate=evaluate, layout=SimpleNamespace(blocks=blocks, is_driven=False), engine=SimpleNamespace(size=count)
+        evaluate=evaluate, layout=SimpleNamespace(slices=blocks, has_inputs=False), engine=SimpleNamespace(size=count)
     )
     open_way = np.array([0.0, 1.0, -1.0])
     covariance = np.diag([1.0, 0.125, 0.125]) / count + 1e4 * np.outer(open_way, open_way)
@@ -223,7 +223,7 @@ class Plain:
     def __init__(self) -> None:
         anything = {number: ParameterTransform(0.0, np.inf, 1.0) for number in (0, 1)}
         self.layout = ParameterLayout(("a", "R"), np.full(2, np.nan), anything, 0, 0, 0, n_disturbances=1)
-        noise = SimpleNamespace(floors=np.full(1, 1e-9), units=np.ones(1))
+        noise = SimpleNamespace(min_levels=np.full(1, 1e-9), units=np.ones(1))
         self.engine = SimpleNamespace(size=100, search_limits=SearchLimits(1e-3), prior=SimpleNamespace(noise=noise))
         self.calls, self.name = 0, "a slope"
 
