@@ -223,7 +223,7 @@ class Plain:
     def __init__(self) -> None:
         anything = {number: ParameterTransform(0.0, np.inf, 1.0) for number in (0, 1)}
         self.layout = ParameterLayout(("a", "R"), np.full(2, np.nan), anything, 0, 0, 0, n_disturbances=1)
-        noise = SimpleNamespace(min_levels=np.full(1, 1e-9), units=np.ones(1))
+        noise = SimpleNamespace(min_levels=np.full(1, 1e-9), level_scales=np.ones(1))
         self.engine = SimpleNamespace(size=100, search_limits=SearchLimits(1e-3), prior=SimpleNamespace(noise=noise))
         self.calls, self.name = 0, "a slope"
 
