@@ -8,30 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
+from lodekit.fitting import options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.support.progress import report_best_value
 
 Array = NDArray[np.float64]
 
-#: What another stride has to gain in evidence.
-_RESTART_GAIN = 1e-2
-#: A point this close to an optimum on the scale of the search, and as likely, leads there.
-_SAME_POINT_DISTANCE = 0.3
-#: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
-_MAX_PARAMETER_DISTANCE, _MAX_STRIDE = 40.0, 2.0
-#: How far below its start the logarithm of the deviation of a disturbance may get: next to nothing.
-_MAX_DISTURBANCE_DECREASE = 20.0
-#: How far from its start the logarithm of a deviation of modes may get: those that data do without shrink for ever.
-_MAX_MODE_STD_CHANGE = 30.0
-#: So many times the spread of the data is more noise than there can be.
-_MAX_NOISE_FRACTION = 1e2
-#: This close to a limit, an entry sits there; this close to the longest lengthscale, as a share, that one does.
-_AT_BOUND_TOLERANCE, _LONGEST_LENGTHSCALE_SHARE = 1e-6, 0.99
-#: Below this, relative to the objective, a gain cannot be told from rounding errors.
-_LBFGS_RELATIVE_TOLERANCE = 1e-13
-#: A search that ends where no slope is larger than this, relative to the objective, has converged.
-_FLAT_GRADIENT_RATIO = 1e-3
 #: What a search is told of a point where nothing finite can be said.
 INFEASIBLE_VALUE = -1e12
 #: Why a search ended that has come to its end.
@@ -70,7 +53,9 @@ class Optimum:
         apart = np.abs(x - self.x)
         apart[layout.slices.deviations] = apart[layout.slices.mode_deviations] = 0.0
         apart[layout.slices.disturbance_deviations] = 0.0
-        return bool(abs(value - self.value) < agreement and np.max(apart, initial=0.0) < _SAME_POINT_DISTANCE)
+        return bool(
+            abs(value - self.value) < agreement and np.max(apart, initial=0.0) < options.SEARCH.same_point_distance
+        )
 
 
 def _entry_bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float, float]]:
@@ -82,33 +67,39 @@ def _entry_bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[
 
     Shapes: x0, centre (n,).
     """
+    opt = options.SEARCH
     layout, engine = objective.layout, objective.engine
     blocks, reach = layout.slices, engine.search_limits
     limits = []
     for number, x, middle in zip(layout.free_parameters, x0[blocks.theta], centre[blocks.theta], strict=True):
-        low, high = float(x) - _MAX_STRIDE, float(x) + _MAX_STRIDE
+        low, high = float(x) - opt.max_stride, float(x) + opt.max_stride
         if layout.transforms[number].is_unbounded:
             # Around zero the scale of the search is fine: from there to the size to expect may be many strides.
             transform = layout.transforms[number]
             far = max(abs(float(x)), abs(transform.inverse(transform.expected_magnitude)))
             low, high = min(low, -far), max(high, far)
         limits.append(
-            (max(float(middle) - _MAX_PARAMETER_DISTANCE, low), min(float(middle) + _MAX_PARAMETER_DISTANCE, high))
+            (
+                max(float(middle) - opt.max_parameter_distance, low),
+                min(float(middle) + opt.max_parameter_distance, high),
+            )
         )
     floors = np.maximum(np.log(reach.min_lengthscale), x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
     limits += [(float(floor), float(np.log(reach.max_lengthscale))) for floor in floors]
     limits += [
         (float(x) - reach.max_log_std_change, float(x) + reach.max_log_std_change) for x in centre[blocks.deviations]
     ]
-    limits += [(float(x) - _MAX_MODE_STD_CHANGE, float(x) + _MAX_MODE_STD_CHANGE) for x in x0[blocks.mode_deviations]]
+    limits += [
+        (float(x) - opt.max_mode_std_change, float(x) + opt.max_mode_std_change) for x in x0[blocks.mode_deviations]
+    ]
     noise = engine.prior.noise
     for floor, unit in zip(noise.min_levels[: layout.n_noise_levels], noise.level_scales, strict=False):
-        limits.append((float(np.log(floor)), float(np.log(_MAX_NOISE_FRACTION * unit))))
+        limits.append((float(np.log(floor)), float(np.log(opt.max_noise_fraction * unit))))
     limits += [
         (float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale)))
     ] * layout.n_coloured_disturbances
     limits += [
-        (float(x) - _MAX_DISTURBANCE_DECREASE, float(x) + _MAX_PARAMETER_DISTANCE)
+        (float(x) - opt.max_disturbance_decrease, float(x) + opt.max_parameter_distance)
         for x in centre[blocks.disturbance_deviations]
     ]
     return limits
@@ -119,7 +110,7 @@ def has_stalled(before: float, after: float, tolerance: float) -> bool:
 
     The gain counts in the unit of the evidence, not relative to it, down to its rounding errors.
     """
-    return after - before < max(tolerance, _LBFGS_RELATIVE_TOLERANCE * abs(after))
+    return after - before < max(tolerance, options.SEARCH.lbfgs_relative_tolerance * abs(after))
 
 
 def search_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
@@ -161,7 +152,7 @@ def maximize_lbfgs(
         )
         evaluations += following.n_evaluations
         gain, before, found = following.value - found.value, found, following
-        if gain < _RESTART_GAIN:
+        if gain < options.SEARCH.restart_gain:
             # Had it come to an end before, it has now: where a line leads nowhere, nothing new was learned.
             ended = before if before.converged else found
             at_bound = found.at_bound & ~_stopped_at_stride(objective, found, x0)
@@ -172,16 +163,17 @@ def maximize_lbfgs(
 
 def _stopped_at_stride(objective: Objective, optimum: Optimum, centre: Array) -> NDArray[np.bool_]:
     """Return which entries ended at the limit of their stride, and could go farther, shape (n,)."""
+    opt = options.SEARCH
     blocks = objective.layout.slices
     inner = np.zeros(objective.layout.size, dtype=bool)
     inner[blocks.theta] = (
-        np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < _MAX_PARAMETER_DISTANCE - _AT_BOUND_TOLERANCE
+        np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < opt.max_parameter_distance - opt.at_bound_tolerance
     )
     lengthscales = optimum.x[blocks.lengthscales]
     reach = objective.engine.search_limits
     shortest, longest = (
-        float(np.log(reach.min_lengthscale)) + _AT_BOUND_TOLERANCE,
-        float(np.log(_LONGEST_LENGTHSCALE_SHARE * reach.max_lengthscale)),
+        float(np.log(reach.min_lengthscale)) + opt.at_bound_tolerance,
+        float(np.log(opt.longest_lengthscale_share * reach.max_lengthscale)),
     )
     inner[blocks.lengthscales] = (lengthscales > shortest) & (lengthscales < longest)
     return optimum.at_bound & inner
@@ -201,6 +193,7 @@ def _run_lbfgs(
 
     A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
     """
+    opt = options.SEARCH
     limits = _entry_bounds(objective, x0, centre)
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
@@ -232,14 +225,14 @@ def _run_lbfgs(
             raise StopIteration
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    options = {"maxiter": max_iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 15}
+    settings = {"maxiter": max_iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 15}
     found = minimize(
-        descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
+        descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=settings, callback=watch
     )
     x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
-    at_bound = (x <= low + _AT_BOUND_TOLERANCE) | (x >= high - _AT_BOUND_TOLERANCE)
+    at_bound = (x <= low + opt.at_bound_tolerance) | (x >= high - opt.at_bound_tolerance)
     gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
-    flat = float(np.max(np.abs(gradient), initial=0.0)) < _FLAT_GRADIENT_RATIO * max(1.0, abs(value))
+    flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))
     message = CONVERGED_MESSAGE if "StopIteration" in str(found.message) else str(found.message)
     converged = bool(found.success or flat or "StopIteration" in str(found.message))
     # One that looks where a start leads need not go on.

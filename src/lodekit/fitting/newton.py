@@ -14,16 +14,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.fitting import options
 from lodekit.fitting.hessian import observed_information
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
 from lodekit.fitting.objective import Objective
 from lodekit.support.progress import report_best_value
 
 Array = NDArray[np.float64]
-#: Of the size to expect of it, a parameter this close to its bound sits there.
-_BOUND_GAP = 1e-9
-#: One that is closer than this is put there, where the objective loses no more than that.
-_BOUND_SNAP_DISTANCE, _MAX_SNAP_LOSS = 1e-6, 1e-3
 
 
 def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
@@ -32,17 +29,18 @@ def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
     On the scale of the search a bound is infinitely far away. How far a search goes towards it before it finds that
     nothing changes any more depends on rounding, and so on units; what is best at the bound does not.
     """
+    opt = options.SEARCH
     layout, best = objective.layout, optimum
     for place, number in enumerate(layout.free_parameters):
         transform, x = layout.transforms[number], best.x.copy()
         value = transform.forward(float(x[place]))
         for bound, sign in ((transform.low, 1.0), (transform.high, -1.0)):
-            if best.at_bound[place] or not abs(value - bound) < _BOUND_SNAP_DISTANCE * transform.expected_magnitude:
+            if best.at_bound[place] or not abs(value - bound) < opt.bound_snap_distance * transform.expected_magnitude:
                 continue
-            x[place] = transform.inverse(bound + sign * _BOUND_GAP * transform.expected_magnitude)
+            x[place] = transform.inverse(bound + sign * opt.bound_gap * transform.expected_magnitude)
             with np.errstate(all="ignore"):
                 there = objective.value(x)
-            if there >= best.value - _MAX_SNAP_LOSS:
+            if there >= best.value - opt.max_snap_loss:
                 at_bound = best.at_bound.copy()
                 at_bound[place] = True
                 best = replace(best, x=x, value=there, at_bound=at_bound)
@@ -156,7 +154,7 @@ class LinearCoordinates:
         """The smallest and largest moves: parameters come as close to their bounds as counts for nothing."""
         low, high = _move_bounds(self.objective, self.x)
         for k, transform in enumerate(self.transforms):
-            gap = _BOUND_GAP * transform.expected_magnitude
+            gap = options.SEARCH.bound_gap * transform.expected_magnitude
             if not transform.is_unbounded:
                 low[k] = -np.inf if np.isinf(transform.low) else transform.low + gap
                 high[k] = np.inf if np.isinf(transform.high) else transform.high - gap
@@ -182,7 +180,7 @@ class LinearCoordinates:
         return value, gradient / self._derivatives(x)
 
     def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond: levels of noise, and parameters at their bounds."""
+        """Return which entries are at an active bound: noise levels, and parameters at their bounds."""
         low, high = self.bounds
         found = _noise_at_bound(self, y, gradient)
         for k, transform in enumerate(self.transforms):
@@ -217,56 +215,6 @@ class LinearCoordinates:
         return found
 
 
-#: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
-_NEWTON_MAX_STEPS, _NEWTON_MAX_STEP_LENGTH, _NEWTON_MAX_FAST_STEPS, _NEWTON_FAST_GAIN = 12, 1.0, 20, 1e-2
-#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough.
-_NEWTON_MAX_STEPS_NO_PARAMETERS = 6
-#: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
-_IDLE_GAIN_RATIO, _MAX_IDLE_STEPS = 1e-4, 3
-#: How often the scale is changed, and what makes another round worth while.
-_NEWTON_ROUNDS, _NEWTON_ROUND_TOLERANCE = 3, 1e-13
-#: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains
-#: more has next to no noise, and no end.
-_NEWTON_EXTRA_ROUNDS, _SLOW_GAIN_RANGE = 6, (1e-7, 0.1)
-#: Newton's steps end soon, or something is on its way to zero or beyond all bounds: where less than this is left to
-#: gain, and a step promises more than that share of what the one before did, others are not worth their time. They
-#: are where there are fewer measurements than these: an optimum that is flat to the third order is found slowly, too,
-#: and how much of a parameter the data tell is not seen before it is reached.
-_NEGLIGIBLE_GAIN, _SLOW_CONVERGENCE_RATIO, _SLOW_STEP_ROWS = 1e-6, 0.1, 2000
-#: What moves by more than this in one round is running away, and is tried so much farther.
-_RUNAWAY_DISTANCE, _RUNAWAY_PROBES = 1.0, (12.0, 8.0, 4.0)
-#: A step that promises less than this in the objective, relative to its size or not, is the last one.
-_NEWTON_TOLERANCE, _NEWTON_RELATIVE_TOLERANCE = 1e-15, 1e-18
-#: A search has converged where nothing promises more than this.
-_CONVERGED_GAIN = 1e-3
-#: It has not where the last step promises more than this share of the objective and leads nowhere, beside what rounding
-#: errors of the gradient promise, which count up to so many standard errors.
-_UNDEFINED_GAIN_RATIO, _MAX_GRADIENT_NOISE = 0.1, 1e3
-#: What the objective may lose, relative to its size, where its gradient says that a step gains; or how many times the
-#: rounding error that was seen, up to that.
-_ALLOWED_RELATIVE_LOSS, _VALUE_NOISE_FACTOR, _MAX_ALLOWED_LOSS = 1e-9, 10.0, 1e-3
-#: Where rounding errors of the gradient are more than so many standard errors, small gains are worth no more steps.
-_BLIND_GRADIENT_NOISE = 0.1
-#: What the curvature along any direction is at least, in what it would be were all entries independent, where rounding
-#: errors make it negative.
-_MIN_CONSISTENT_EIGENVALUE = 1e-2
-#: Gains above this, relative to the size of the objective, are clear of its rounding errors.
-_CLEAR_RELATIVE_GAIN = 1e-10
-#: A step of more standard errors than this asks for the curvature where it ends.
-_REMEASURE_STEP = 0.03
-#: Curvatures that differ by more than this, after each entry was scaled, are measured again in their own directions.
-_ILL_CONDITIONED_RATIO = 1e-2
-#: How often it is measured in its own axes where gradients have few digits, before anything else is.
-_MAX_AXES_UPDATES = 3
-#: Differences go so far in standard errors, and no farther than that on the scale of the search.
-_DIFFERENCE_STEP, _MAX_DIFFERENCE_STEP = 0.03, 3e-4
-#: Rounding errors of the gradient that ask for wider differences: so many times wider, up to that on the scale of the
-#: search. They show in a step of so many standard errors.
-_QUIET_GRADIENT_NOISE, _NOISE_STEP_FACTOR, _MAX_NOISY_DIFFERENCE_STEP, _NOISE_PROBE_STEP = 1e-5, 100.0, 0.3, 1e-7
-#: Directions with less curvature than this, relative to the sharpest, cannot be told from flat ones.
-_NEWTON_EIGENVALUE_FLOOR = 1e-9
-
-
 def refine_newton(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
     """Return an optimum with more digits, and minus the Hessian of the objective there, shape (n, n).
 
@@ -279,10 +227,11 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
 
     Shapes: information (n, n).
     """
+    opt = options.SEARCH
     best, tail = _follow_runaway(objective, optimum), _negligible_gain(objective)
     if best is not optimum:
         information = observed_information(objective, best.x)
-    for number in range(_NEWTON_ROUNDS + _NEWTON_EXTRA_ROUNDS if objective.layout.free_parameters else 1):
+    for number in range(opt.newton_rounds + opt.newton_extra_rounds if objective.layout.free_parameters else 1):
         best = snap_to_bounds(objective, best)
         if best.at_bound.all() or not np.isfinite(information[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
@@ -301,11 +250,11 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
             # The curvature is that of the way there.
             information = observed_information(objective, best.x)
             continue
-        if not promise > _NEWTON_ROUND_TOLERANCE or (
-            number and (gain < _NEWTON_ROUND_TOLERANCE or max(gain, promise) < tail)
+        if not promise > opt.newton_round_tolerance or (
+            number and (gain < opt.newton_round_tolerance or max(gain, promise) < tail)
         ):
             break
-        if number >= _NEWTON_ROUNDS - 1 and not _SLOW_GAIN_RANGE[0] < gain < _SLOW_GAIN_RANGE[1]:
+        if number >= opt.newton_rounds - 1 and not opt.slow_gain_range[0] < gain < opt.slow_gain_range[1]:
             break
     return snap_to_bounds(objective, best), information
 
@@ -317,23 +266,24 @@ def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | No
 
     Shapes: previous (n,).
     """
+    opt = options.SEARCH
     layout, best = objective.layout, optimum
     for place, number in enumerate(layout.free_parameters if layout.n_disturbances else ()):
         if layout.transforms[number].is_unbounded or optimum.at_bound[place]:
             continue
         moved = 0.0 if previous is None else float(optimum.x[place] - previous[place])
         ways = (
-            [sign * _RUNAWAY_PROBES[0] for sign in (1.0, -1.0)]
+            [sign * opt.runaway_probes[0] for sign in (1.0, -1.0)]
             if previous is None
-            else np.sign(moved) * np.array(_RUNAWAY_PROBES)
+            else np.sign(moved) * np.array(opt.runaway_probes)
         )
         # The farthest comes first: it is the end of a plain.
-        for way in ways if previous is None or abs(moved) > _RUNAWAY_DISTANCE else ():
+        for way in ways if previous is None or abs(moved) > opt.runaway_distance else ():
             x = best.x.copy()
             x[place] = optimum.x[place] + way
             with np.errstate(all="ignore"):
                 value = objective.value(x)
-            if value > best.value + _SLOW_GAIN_RANGE[0]:
+            if value > best.value + opt.slow_gain_range[0]:
                 best = replace(best, x=x, value=value, n_evaluations=best.n_evaluations + 1)
                 break
     return best
@@ -341,7 +291,11 @@ def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | No
 
 def _negligible_gain(objective: Objective) -> float:
     """Return what is not worth more steps where they are slow: nothing as long as they cost little."""
-    return _NEGLIGIBLE_GAIN if objective.engine.size >= _SLOW_STEP_ROWS or objective.layout.n_disturbances else 0.0
+    return (
+        options.SEARCH.negligible_gain
+        if objective.engine.size >= options.SEARCH.max_cheap_rows or objective.layout.n_disturbances
+        else 0.0
+    )
 
 
 def _whitening_axes(information: Array) -> tuple[Array, bool]:
@@ -349,8 +303,10 @@ def _whitening_axes(information: Array) -> tuple[Array, bool]:
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-12))
     eigenvalues, vectors = np.linalg.eigh(information * np.outer(scale, scale))
     largest = max(float(eigenvalues.max()), 1e-300)
-    sizes = np.maximum(np.abs(eigenvalues), _NEWTON_EIGENVALUE_FLOOR * largest)
-    return scale[:, None] * vectors / np.sqrt(sizes), float(eigenvalues.min()) < _ILL_CONDITIONED_RATIO * largest
+    sizes = np.maximum(np.abs(eigenvalues), options.SEARCH.flat_eigenvalue * largest)
+    return scale[:, None] * vectors / np.sqrt(sizes), float(
+        eigenvalues.min()
+    ) < options.SEARCH.ill_conditioned_ratio * largest
 
 
 def _repair_information(information: Array, n_parameters: int) -> Array:
@@ -367,7 +323,7 @@ def _repair_information(information: Array, n_parameters: int) -> Array:
     found = np.where(lost[:, None] | lost, np.diag(diagonal), information)
     scale = 1.0 / np.sqrt(np.where(lost, 1.0, diagonal))
     lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
-    share = min(1.0, (1.0 - _MIN_CONSISTENT_EIGENVALUE) / max(1.0 - lowest, 1e-300))
+    share = min(1.0, (1.0 - options.SEARCH.min_consistent_eigenvalue) / max(1.0 - lowest, 1e-300))
     return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
 
 
@@ -402,29 +358,30 @@ class _NewtonIteration:
 
     def run(self, information: Array) -> tuple[Optimum, Array, float]:
         """Return the optimum, minus the Hessian there, and what another step promises to gain."""
+        opt = options.SEARCH
         whole = self.coordinates.information_from_search(information, self.y, self.gradient)
         part = whole[np.ix_(self.free_index, self.free_index)]
         roots, is_narrow = _whitening_axes(part)
         noise = self.measure_gradient_noise(roots)
-        for _ in range(_MAX_AXES_UPDATES if noise > _QUIET_GRADIENT_NOISE else int(is_narrow)):
+        for _ in range(opt.max_axes_updates if noise > opt.quiet_gradient_noise else int(is_narrow)):
             # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
             old, (part, roots) = roots, self.measure_information(part, roots, noise)
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.measure_gradient_noise(roots)
         idle, last = 0, np.inf
-        for number in range(_NEWTON_MAX_FAST_STEPS if self.n_parameters else _NEWTON_MAX_STEPS_NO_PARAMETERS):
+        for number in range(opt.newton_max_fast_steps if self.n_parameters else opt.newton_max_steps_no_parameters):
             z = roots.T @ self.gradient[self.free_index]
             promise = 0.5 * float(z @ z)
             least = max(
-                _NEWTON_TOLERANCE,
-                _NEWTON_RELATIVE_TOLERANCE * abs(self.best.value),
-                0.1 * min(noise, _MAX_GRADIENT_NOISE) ** 2,
+                opt.newton_tolerance,
+                opt.newton_relative_tolerance * abs(self.best.value),
+                0.1 * min(noise, opt.max_gradient_noise) ** 2,
             )
             if (
                 not np.isfinite(promise)
                 or promise < least
-                or _SLOW_CONVERGENCE_RATIO * last < promise < self.negligible_gain
+                or opt.slow_convergence_ratio * last < promise < self.negligible_gain
             ):
                 break
             before, last = self.best.value, promise
@@ -432,11 +389,13 @@ class _NewtonIteration:
                 break
             # Where a step does not gain what it has promised, the curvature has changed.
             gain = self.best.value - before
-            is_clear = promise > max(_CLEAR_RELATIVE_GAIN * (1.0 + abs(before)), _VALUE_NOISE_FACTOR * self.value_noise)
-            surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR_RELATIVE_GAIN * (1.0 + abs(before))
-            idle = idle + 1 if is_clear and gain < _IDLE_GAIN_RATIO * promise else 0
-            if gain < _NEWTON_FAST_GAIN and (
-                number >= _NEWTON_MAX_STEPS or noise > _BLIND_GRADIENT_NOISE or idle == _MAX_IDLE_STEPS
+            is_clear = promise > max(
+                opt.clear_relative_gain * (1.0 + abs(before)), opt.value_noise_factor * self.value_noise
+            )
+            surprise = abs(gain - promise) > 0.3 * promise and promise > opt.clear_relative_gain * (1.0 + abs(before))
+            idle = idle + 1 if is_clear and gain < opt.idle_gain_ratio * promise else 0
+            if gain < opt.newton_fast_gain and (
+                number >= opt.newton_max_steps or noise > opt.blind_gradient_noise or idle == opt.max_idle_steps
             ):
                 break
             kept = self.drop_active_bounds()
@@ -446,16 +405,16 @@ class _NewtonIteration:
             if not kept.all():
                 whole[np.ix_(self.free_index, self.free_index)] = part = part[np.ix_(kept, kept)]
                 roots = _whitening_axes(part)[0]
-            if surprise or float(np.max(np.abs(z))) > _REMEASURE_STEP or not kept.all():
+            if surprise or float(np.max(np.abs(z))) > opt.remeasure_step or not kept.all():
                 part, roots = self.measure_information(part, roots, noise)
-        if noise > _QUIET_GRADIENT_NOISE and len(part):
+        if noise > opt.quiet_gradient_noise and len(part):
             part = _repair_information(part, int(np.sum(self.free_index < self.n_parameters)))
             roots = _whitening_axes(part)[0]
             noise = max(noise, self.measure_gradient_noise(roots))
         whole[np.ix_(self.free_index, self.free_index)] = part
         z = roots.T @ self.gradient[self.free_index] if len(self.free_index) else np.zeros(0)
-        promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, _MAX_GRADIENT_NOISE) ** 2
-        if not self.best.converged and promise < _CONVERGED_GAIN + blind:
+        promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, opt.max_gradient_noise) ** 2
+        if not self.best.converged and promise < opt.converged_gain + blind:
             # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
             self.best = replace(self.best, converged=True, message=CONVERGED_MESSAGE)
         elif self._is_undefined_uphill(promise, blind, noise):
@@ -467,9 +426,9 @@ class _NewtonIteration:
         """Return whether steps should gain much and lead nowhere, or a search broke off in rounding of gradients."""
         is_steep = (
             np.isfinite(predicted_gain)
-            and predicted_gain > _UNDEFINED_GAIN_RATIO * (100.0 + abs(self.best.value)) + noise_gain
+            and predicted_gain > options.SEARCH.undefined_gain_ratio * (100.0 + abs(self.best.value)) + noise_gain
         )
-        return bool(is_steep or (gradient_noise > _MAX_GRADIENT_NOISE and not self.best.converged))
+        return bool(is_steep or (gradient_noise > options.SEARCH.max_gradient_noise and not self.best.converged))
 
     def drop_active_bounds(self) -> NDArray[np.bool_]:
         """Return which entries are still inside; go on without those that a step has taken to their bounds."""
@@ -484,12 +443,18 @@ class _NewtonIteration:
 
     def measure_gradient_noise(self, axes: Array) -> float:
         """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
-        value, slope = self.coordinates.evaluate(self.move_within_bounds(_NOISE_PROBE_STEP * axes.sum(axis=1)))
+        value, slope = self.coordinates.evaluate(
+            self.move_within_bounds(options.SEARCH.noise_probe_step * axes.sum(axis=1))
+        )
         self.value_noise = (
             max(self.value_noise, abs(value - self.best.value)) if np.isfinite(value) else self.value_noise
         )
         change = np.abs(axes.T @ (slope - self.gradient)[self.free_index])
-        return max(0.0, float(np.max(change)) - 10.0 * _NOISE_PROBE_STEP) if np.isfinite(change).all() else 0.0
+        return (
+            max(0.0, float(np.max(change)) - 10.0 * options.SEARCH.noise_probe_step)
+            if np.isfinite(change).all()
+            else 0.0
+        )
 
     def measure_information(self, information: Array, axes: Array, gradient_noise: float) -> tuple[Array, Array]:
         """Return minus the Hessian at a point, and its axes; what was known before where it is not finite.
@@ -498,14 +463,15 @@ class _NewtonIteration:
         valley is measured along it, and is no difference of large numbers. Where the data have next to no noise,
         gradients have few digits, and differences are wide enough to be clear of that.
         """
+        opt = options.SEARCH
         count = axes.shape[1]
         found, widths = np.zeros((count, count)), np.zeros(count)
         room = np.minimum(self.y[self.free_index] - self.low, self.high - self.y[self.free_index])
         for k in range(count):
             size = float(np.max(np.abs(axes[:, k])))
             width = min(
-                max(min(_DIFFERENCE_STEP, _MAX_DIFFERENCE_STEP / size), _NOISE_STEP_FACTOR * gradient_noise),
-                max(_DIFFERENCE_STEP, _MAX_NOISY_DIFFERENCE_STEP / size),
+                max(min(opt.difference_step, opt.max_difference_step / size), opt.noise_step_factor * gradient_noise),
+                max(opt.difference_step, opt.max_noisy_difference_step / size),
             )
             width = min(width, 0.5 * float(np.min(room / np.maximum(np.abs(axes[:, k]), 1e-300))))
             sides = [
@@ -530,13 +496,14 @@ class _NewtonIteration:
 
         A long step along a valley that bends ends beside it: a second one leads back, across the first.
         """
+        opt = options.SEARCH
         best = self.best
-        share = min(1.0, _NEWTON_MAX_STEP_LENGTH / max(float(np.max(np.abs(axes @ z))), 1e-300))
+        share = min(1.0, opt.newton_max_step_length / max(float(np.max(np.abs(axes @ z))), 1e-300))
         evaluations, along = best.n_evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
         # A gain may be too small for the digits of the objective: those of its gradient are better.
         least = best.value - max(
-            _ALLOWED_RELATIVE_LOSS * (1.0 + abs(best.value)),
-            min(_VALUE_NOISE_FACTOR * self.value_noise, _MAX_ALLOWED_LOSS),
+            opt.allowed_relative_loss * (1.0 + abs(best.value)),
+            min(opt.value_noise_factor * self.value_noise, opt.max_allowed_loss),
         )
         start = self.y
         # The last one ends where the first entry meets its limit: beside the others, that one need not move at all.
@@ -553,7 +520,7 @@ class _NewtonIteration:
                 self.y = y
                 step = axes.T @ slope[self.free_index]
                 step -= along * float(along @ step)
-                if float(np.max(np.abs(step))) < _REMEASURE_STEP:
+                if float(np.max(np.abs(step))) < opt.remeasure_step:
                     break
             self.y = start
             value, y, slope = max(trials, key=lambda item: item[0], default=(-np.inf, start, self.gradient))

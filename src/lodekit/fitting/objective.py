@@ -22,8 +22,6 @@ from lodekit.inference.engine import Engine
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 
 Array = NDArray[np.float64]
-#: How far apart the logarithms of relative levels of noise are expected to be.
-_NOISE_LOG_STD = 1.0
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,8 @@ class Objective:
             where, units = self._noise_prior_entries
             logs = x[where] - units
             apart = logs - logs.mean()
-            total += float(logs.sum()) - 0.5 * float(apart @ apart) / _NOISE_LOG_STD**2
-            gradient[where] = 1.0 - apart / _NOISE_LOG_STD**2
+            total += float(logs.sum()) - 0.5 * float(apart @ apart)
+            gradient[where] = 1.0 - apart
         for position, number, prior, log_mass in self._parameter_priors:
             transform, point = self.layout.transforms[number], float(x[position])
             value, slope = prior.log_density(transform.forward(point))

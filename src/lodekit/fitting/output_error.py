@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from lodekit.data.observations import TimeSeries
+from lodekit.fitting import options
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, INFEASIBLE_VALUE, Optimum, has_stalled
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import ParameterGuess
@@ -25,26 +26,6 @@ from lodekit.support.progress import report_best_value, track_progress
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: How many rows screening looks at, and the first steps; and the last steps.
-_SCREENING_ROWS, _SIMULATION_ROWS = 250, 2000
-#: How many values are tried: so many, and so many for each parameter that is not linear, up to that.
-_N_SCREENED, _N_SCREENED_PER_PARAMETER, _MAX_SCREENED = 12, 12, 84
-#: Where several delays are learned, each is so many places of the grid ahead of the last: they need not be equal.
-_DELAY_GRID_OFFSET = 7
-#: How many of them are followed at first, and how many of these to the end.
-_N_SCREENED_FOLLOWED, _N_SIMULATION_FINALISTS = 6, 2
-#: How many steps there are, on the thinned record and on the whole, and what a step has to gain there.
-_SCREENING_MAX_STEPS, _SIMULATION_MAX_STEPS, _SCREENING_TOLERANCE, _SIMULATION_TOLERANCE = 12, 40, 0.3, 1e-2
-#: Two that end this close to each other have met; so often new values are drawn where none have.
-_SIMULATION_AGREEMENT, _MAX_SCREENING_ROUNDS = 0.2, 3
-#: One that is this much worse may still have more evidence.
-_SIMULATION_RIVAL_GAP = 5.0
-#: How far a gain may be changed at once, as a factor.
-_MIN_GAIN_FACTOR, _MAX_GAIN_FACTOR = 0.03, 30.0
-#: Directions with less curvature than this, relative to the sharpest, are searched as if they had as much.
-_PRECONDITIONER_FLOOR = 1e-7
-#: The curvature of the evidence in the logarithm of a deviation of modes, and how many steps a search takes.
-_MODE_STD_CURVATURE, _PRECONDITIONED_MAX_ITERATIONS = 1.0, 100
 
 
 def multistart_output_error(
@@ -60,10 +41,12 @@ def multistart_output_error(
 
     Shapes: initial_theta (p,).
     """
+    opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
     priors = [part.prior for part in (engine.engines if isinstance(engine, MultiRecordEngine) else (engine,))]
     whole, thin = (
-        VariableProjection.from_records(priors, layout, records, most) for most in (_SIMULATION_ROWS, _SCREENING_ROWS)
+        VariableProjection.from_records(priors, layout, records, most)
+        for most in (opt.simulation_rows, opt.screening_rows)
     )
     given = [guess.theta for guess in guesses if guess.family == "given"]
     if initial_theta is not None:
@@ -74,7 +57,7 @@ def multistart_output_error(
             for theta in given
             if (
                 end := whole.levenberg_marquardt(
-                    whole.coordinates.from_parameters(theta), _SIMULATION_MAX_STEPS, _SIMULATION_TOLERANCE
+                    whole.coordinates.from_parameters(theta), opt.simulation_max_steps, opt.simulation_tolerance
                 )
             )
             is not None
@@ -86,7 +69,7 @@ def multistart_output_error(
     best = _maximize_from_projection(objective, whole, found[0], tolerance)
     for rival in found[1:2]:
         # Amplitudes and levels may make up for what it lacks, unless it is the same optimum.
-        if 2.0 * _SIMULATION_AGREEMENT < rival.deviance - found[0].deviance < _SIMULATION_RIVAL_GAP:
+        if 2.0 * opt.simulation_agreement < rival.deviance - found[0].deviance < opt.simulation_rival_gap:
             other = _maximize_from_projection(objective, whole, rival, tolerance)
             best = other if other is not None and (best is None or other.value > best.value) else best
     return best
@@ -102,7 +85,9 @@ def _continue_from_previous(
 ) -> list[ProjectedFit]:
     """Return where an earlier fit leads, and where others do if they start out better; best first."""
     end = whole.levenberg_marquardt(
-        whole.coordinates.from_parameters(initial_theta), _SIMULATION_MAX_STEPS, _SIMULATION_TOLERANCE
+        whole.coordinates.from_parameters(initial_theta),
+        options.SEARCH.simulation_max_steps,
+        options.SEARCH.simulation_tolerance,
     )
     here = None if end is None else thin.evaluate(end.z, end.noise_std, with_jacobian=False)
     starts = _screen_starts(system, thin, guesses, generator, is_first=True)
@@ -121,27 +106,28 @@ def _screen_and_descend(
     generator: np.random.Generator,
 ) -> list[ProjectedFit]:
     """Return where the most promising values lead, best first; new ones are drawn until two have met."""
+    opt = options.SEARCH
     ends: list[ProjectedFit] = []
     with track_progress("fitting, simulations") as advance:
-        for number in range(_MAX_SCREENING_ROUNDS):
-            advance(1, f"round {number + 1} of {_MAX_SCREENING_ROUNDS} at most")
+        for number in range(opt.max_screening_rounds):
+            advance(1, f"round {number + 1} of {opt.max_screening_rounds} at most")
             starts = _screen_starts(system, thin, guesses, generator, is_first=number == 0)
             first: list[ProjectedFit] = []
-            for z in starts[:_N_SCREENED_FOLLOWED]:
-                end = thin.levenberg_marquardt(z, _SCREENING_MAX_STEPS, _SCREENING_TOLERANCE)
+            for z in starts[: opt.n_screened_followed]:
+                end = thin.levenberg_marquardt(z, opt.screening_max_steps, opt.screening_tolerance)
                 first = sorted([*first, *([] if end is None else [end])], key=lambda end: end.deviance)
                 if (
-                    len(first) > _N_SIMULATION_FINALISTS
-                    and first[1].deviance < first[0].deviance + _SCREENING_TOLERANCE
+                    len(first) > opt.n_simulation_finalists
+                    and first[1].deviance < first[0].deviance + opt.screening_tolerance
                 ):
                     break
-            for start in first[:_N_SIMULATION_FINALISTS]:
+            for start in first[: opt.n_simulation_finalists]:
                 # One that comes as far as another has met it.
-                enough = min((end.deviance + _SIMULATION_AGREEMENT for end in ends), default=-np.inf)
-                end = whole.levenberg_marquardt(start.z, _SIMULATION_MAX_STEPS, _SIMULATION_TOLERANCE, enough)
+                enough = min((end.deviance + opt.simulation_agreement for end in ends), default=-np.inf)
+                end = whole.levenberg_marquardt(start.z, opt.simulation_max_steps, opt.simulation_tolerance, enough)
                 ends += [] if end is None else [end]
             ends.sort(key=lambda end: end.deviance)
-            if len(ends) > 1 and ends[1].deviance < ends[0].deviance + 2.0 * _SIMULATION_AGREEMENT:
+            if len(ends) > 1 and ends[1].deviance < ends[0].deviance + 2.0 * opt.simulation_agreement:
                 break
     return ends
 
@@ -155,9 +141,10 @@ def _screen_starts(
     is_first: bool,
 ) -> list[Array]:
     """Return coordinates of values to start from, the most promising first."""
+    opt = options.SEARCH
     layout, chart = thin.coordinates.layout, thin.coordinates
     affine = _find_linear_parameters(thin, generator)
-    count = min(_N_SCREENED + _N_SCREENED_PER_PARAMETER * int(np.sum(~affine)), _MAX_SCREENED)
+    count = min(opt.n_screened_per_parameter * (1 + int(np.sum(~affine))), opt.max_screened)
     lags = find_delay_parameters(system, layout)
     grid = build_delay_grid(thin.times) if lags else np.zeros(0)
     blind = next((guess.theta for guess in guesses if guess.family == "blind"), np.full(len(layout.names), np.nan))
@@ -168,7 +155,7 @@ def _screen_starts(
         filled = np.where(np.isnan(layout.fixed_values), theta, layout.fixed_values)
         for n in layout.free_parameters:
             if np.isnan(filled[n]) and n in lags and len(grid):
-                filled[n] = grid[(attempt + lags.index(n) * _DELAY_GRID_OFFSET) % len(grid)]
+                filled[n] = grid[(attempt + lags.index(n) * opt.delay_grid_offset) % len(grid)]
             elif np.isnan(filled[n]):
                 # From the third on, guesses are random.
                 filled[n] = layout.draw_start(n, attempt if is_first else 2, generator)
@@ -209,7 +196,7 @@ def _solve_linear_parameters(
     moved = z.copy()
     for place, change in zip(np.flatnonzero(is_linear), step.tolist(), strict=True):
         # What is positive is searched by its logarithm: the change of the value itself is what is linear.
-        limited = np.log(np.clip(1.0 + change, _MIN_GAIN_FACTOR, _MAX_GAIN_FACTOR))
+        limited = np.log(np.clip(1.0 + change, options.SEARCH.min_gain_factor, options.SEARCH.max_gain_factor))
         moved[place] += change if transforms[place].is_unbounded else limited
     there = thin.evaluate(moved, here.noise_std, with_jacobian=False)
     return (here.deviance, z) if there is None or here.deviance < there.deviance else (there.deviance, moved)
@@ -232,7 +219,7 @@ def _maximize_from_projection(
     if not np.isfinite(objective.value(x0)):
         return None
     blocks, curvature = layout.slices, np.zeros(layout.size)
-    curvature[blocks.mode_deviations] = _MODE_STD_CURVATURE
+    curvature[blocks.mode_deviations] = options.SEARCH.mode_std_curvature
     counts = whole.counts
     curvature[blocks.noise] = [2.0 * max(int(counts[groups == g].sum()), 1) for g in range(layout.n_noise_levels)]
     H = np.diag(curvature)
@@ -250,7 +237,9 @@ def _preconditioner(H: Array) -> Array:
         return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
     sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
     return np.asarray(
-        scale[:, None] * vectors / np.sqrt(np.maximum(sizes, _PRECONDITIONER_FLOOR * max(float(sizes.max()), 1e-300)))
+        scale[:, None]
+        * vectors
+        / np.sqrt(np.maximum(sizes, options.SEARCH.preconditioner_floor * max(float(sizes.max()), 1e-300)))
     )
 
 
@@ -275,8 +264,8 @@ def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: 
         if len(values) > 1 and has_stalled(values[-2], values[-1], tolerance):
             raise StopIteration
 
-    options = {"maxiter": _PRECONDITIONED_MAX_ITERATIONS, "maxcor": 30, "ftol": 0.0, "gtol": 1e-6}
-    found = minimize(descend, np.zeros(len(x0)), jac=True, method="L-BFGS-B", options=options, callback=watch)
+    settings = {"maxiter": options.SEARCH.preconditioned_max_iterations, "maxcor": 30, "ftol": 0.0, "gtol": 1e-6}
+    found = minimize(descend, np.zeros(len(x0)), jac=True, method="L-BFGS-B", options=settings, callback=watch)
     settled = bool(found.success or "StopIteration" in str(found.message))
     message = CONVERGED_MESSAGE if settled else str(found.message)
     inner = np.zeros(len(x0), dtype=bool)

@@ -11,16 +11,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.fitting import options
 from lodekit.prior.diffuse_modes import DiffuseModes
 from lodekit.prior.prior import Hyperparameters
 from lodekit.system.parameters import Parameter
 
 Array = NDArray[np.float64]
-#: Below this share of the size to expect of it, a parameter that may be negative is searched linearly.
-_SINH_SCALE_FRACTION = 1e-2
-#: How far first guesses of parameters are apart, as logarithms, and how far random ones are from the size to expect: a
-#: factor of ten to either side.
-_START_STAGGER, _START_LOG_RANGE = 0.1, 2.3
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class ParameterTransform:
     @property
     def expected_magnitude(self) -> float:
         """The size to expect of the parameter, or of its distance from its only limit."""
-        return self.scale / _SINH_SCALE_FRACTION
+        return self.scale / options.SEARCH.sinh_scale_fraction
 
     @property
     def centre(self) -> float:
@@ -196,14 +192,15 @@ class ParameterLayout:
 
     def draw_start(self, index: int, attempt: int, generator: np.random.Generator) -> float:
         """Return a start value around the size to expect; what may be negative is tried with either sign."""
+        opt = options.SEARCH
         transform = self.transforms[index]
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
         # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
         shift = (
-            _START_STAGGER * math.sin(index + 1.0)
+            opt.start_stagger * math.sin(index + 1.0)
             if first
-            else float(generator.uniform(-_START_LOG_RANGE, _START_LOG_RANGE))
+            else float(generator.uniform(-opt.start_log_range, opt.start_log_range))
         )
         if not unbounded:
             return transform.forward(transform.centre + shift)
@@ -304,6 +301,6 @@ def build_transforms(
             continue
         low, high = parameter.interval
         transforms[number] = ParameterTransform(
-            low, high, _SINH_SCALE_FRACTION * (1.0 if magnitudes is None else float(magnitudes[number]))
+            low, high, options.SEARCH.sinh_scale_fraction * (1.0 if magnitudes is None else float(magnitudes[number]))
         )
     return fixed, transforms

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.records import ObservableStatistics
+from lodekit.fitting import options
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.support.interval_means import parse_interval
 from lodekit.system.dimensions import Monomial, find_homogeneity_groups, find_monomials
@@ -25,10 +26,6 @@ from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: What happens in the data takes about this share of their span.
-_TIME_CONSTANT_FRACTION = 0.125
-#: Sizes are kept where floats can take their powers.
-_MAX_MAGNITUDE = 1e60
 
 
 def estimate_parameter_magnitudes(
@@ -40,7 +37,7 @@ def estimate_parameter_magnitudes(
 
 
 def estimate_channel_scales(system: System, summaries: Sequence[ObservableStatistics], span: float) -> dict[str, float]:
-    """Return the size to expect of each channel that was measured and is zero throughout, which shows none of its own."""
+    """Return the expected magnitude of each measured channel that is zero throughout."""
     zero = [item.observable for item in summaries if item.is_zero and item.observable in system.plain_channels]
     if not zero or len(zero) == len(summaries):
         return {}
@@ -56,9 +53,9 @@ def _solve_balance_equations(
     known = {
         "t": float(
             np.log(
-                _TIME_CONSTANT_FRACTION * span
+                options.SEARCH.time_constant_fraction * span
                 if time_constant is None
-                else min(time_constant, _TIME_CONSTANT_FRACTION * span)
+                else min(time_constant, options.SEARCH.time_constant_fraction * span)
             )
         )
     }
@@ -91,7 +88,7 @@ def _solve_balance_equations(
         lines += _observation_rows(system, item, known, index)
     solved = _solve_sparse_rows(lines, len(index))
     logs = [known[name] if name in known else solved[index[name]] for name in every]
-    sizes = np.exp(np.clip(logs, -np.log(_MAX_MAGNITUDE), np.log(_MAX_MAGNITUDE)))
+    sizes = np.exp(np.clip(logs, -np.log(1e60), np.log(1e60)))
     return dict(zip(every, sizes.tolist(), strict=True))
 
 
@@ -158,10 +155,6 @@ def _solve_sparse_rows(lines: Sequence[tuple[Mapping[int, float], float]], count
     return np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-9)[0]) if len(lines) else np.zeros(count)
 
 
-#: Times are the same whose distance is less than this share of their record, or so many rounding errors.
-_TIME_GAP_TOLERANCE, _TIME_GAP_ULPS = 1e-9, 8.0
-
-
 def time_gaps(record_times: Sequence[Array]) -> Array:
     """Return the distances between neighbouring times in each record, one after the other.
 
@@ -175,6 +168,6 @@ def time_gaps(record_times: Sequence[Array]) -> Array:
     found = [np.zeros(0)]
     for times in record_times:
         gaps = np.diff(np.sort(times))
-        rounding = _TIME_GAP_ULPS * float(np.spacing(np.max(np.abs(times), initial=0.0)))
-        found.append(gaps[gaps > max(_TIME_GAP_TOLERANCE * float(gaps.sum()), rounding)])
+        rounding = 8.0 * float(np.spacing(np.max(np.abs(times), initial=0.0)))
+        found.append(gaps[gaps > max(1e-9 * float(gaps.sum()), rounding)])
     return np.concatenate(found)

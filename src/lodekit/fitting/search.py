@@ -21,6 +21,7 @@ from lodekit.data.records import (
     with_empty_series,
 )
 from lodekit.errors import AccuracyError, FitError
+from lodekit.fitting import options
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.multistart import multistart, multistart_disturbances, rank_starts, zero_inactive_disturbances
@@ -38,25 +39,6 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import report_best_value, track_progress
 
 Array = NDArray[np.float64]
-#: Known noise below this share of the spread of the data is approached from above, through these.
-_SMALL_NOISE_FRACTION, _CONTINUATION_NOISE = 1e-4, np.array([1e-2, 1e-5, 1e-8])
-#: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
-_LONG_RECORD_ROWS, _SUBSAMPLE_ROWS = 40_000, 6_000
-#: So many rows of those that are on disk are learned from first.
-_DISK_SUBSAMPLE_ROWS = 4_000
-#: What a step has to gain on the whole record, before the last ones; and another end of a search over the best one.
-_FULL_RECORD_TOLERANCE = 1e-4
-#: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
-_SUBSAMPLE_LOSS_PER_ROW = 0.05
-#: Of a record with more rows than this, in which something forgets its values within this share of the window, a piece
-#: is learned from first: it tells the same, and each look at all of the record takes long.
-_MIN_DENSE_ROWS, _FAST_LENGTHSCALE = 500, 0.002
-#: So many rows a piece has at least; and what forgets its values does so that often in it.
-_MIN_PIECE_ROWS, _PIECE_CORRELATION_TIMES = 150, 40
-#: Ends of searches that are less than the best by so much, in nat, are followed; of fewer measurements than that.
-_REFINED_OPTIMUM_GAP, _MAX_REFINED_ROWS = 0.5, 2000
-#: A step that ends so close to an optimum, in nat, leads to it.
-_SAME_OPTIMUM_TOLERANCE = 0.02
 
 
 def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
@@ -97,15 +79,18 @@ def _reads_from_disk(setup: FitSetup) -> bool:
 
 def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = None) -> Optimum:
     """Return the best optimum of all searches without disturbances, before last steps."""
+    opt = options.SEARCH
     is_read = initial_point is None and _reads_from_disk(setup)
     # Of several records, each may be short.
-    is_long = setup.engine_task.has_inputs and setup.measurements.size > _LONG_RECORD_ROWS and not setup.record_setups
+    is_long = (
+        setup.engine_task.has_inputs and setup.measurements.size > opt.long_record_rows and not setup.record_setups
+    )
     for objective in build_noise_continuation(setup) if initial_point is None and not is_read else ():
         initial_point = _refine(objective, _run_multistart(setup, objective, initial_point))[0].x
     if is_read:
-        return _search_from_subsamples(setup, (most_active_segment, decimate_record), _DISK_SUBSAMPLE_ROWS)
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.disk_subsample_rows)
     if initial_point is None and is_long:
-        return _search_from_subsamples(setup, (most_active_segment, decimate_record), _SUBSAMPLE_ROWS)
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.subsample_rows)
     if initial_point is None and (rows := _informative_rows(setup)):
         return _search_from_subsamples(setup, (most_active_segment,), rows)
     return _run_multistart(setup, setup.objective, initial_point)
@@ -127,7 +112,11 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
     shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT_NOISE_RATIO))
     least = float(np.median(shares))
     found = []
-    for share in _CONTINUATION_NOISE[3.0 * least < _CONTINUATION_NOISE] if least < _SMALL_NOISE_FRACTION else ():
+    for share in (
+        [s for s in options.SEARCH.continuation_noise if s > 3.0 * least]
+        if least < options.SEARCH.small_noise_fraction
+        else ()
+    ):
         engines = [_noisier_engine(part, own, share) for part, own in zip(parts, kept, strict=True)]
         whole = setup.engine
         engine = replace(whole, engines=tuple(engines)) if isinstance(whole, MultiRecordEngine) else engines[0]
@@ -153,22 +142,23 @@ def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
     Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher: so
     others are followed, too, that had come about as far.
     """
+    opt = options.SEARCH
     with track_progress("fitting, last steps"):
         report_best_value(objective, objective.name, optimum.value)
         found, curvature = refine_newton(objective, optimum, observed_information(objective, optimum.x))
         for value, x in (
             optimum.other_optima
-            if objective.layout.free_parameters and objective.engine.size < _MAX_REFINED_ROWS
+            if objective.layout.free_parameters and objective.engine.size < opt.max_cheap_rows
             else ()
         ):
-            if value < optimum.value - _REFINED_OPTIMUM_GAP or _converges_to(objective, x, found, curvature):
+            if value < optimum.value - opt.refined_optimum_gap or _converges_to(objective, x, found, curvature):
                 continue
             rest = [each for each in optimum.other_optima if each[1] is not x]
             others = ((optimum.value, optimum.x), *rest)
             start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), other_optima=others)
             second, own = refine_newton(objective, start, observed_information(objective, x))
             # The same place to rounding is no other one.
-            if second.value > found.value + _FULL_RECORD_TOLERANCE:
+            if second.value > found.value + opt.full_record_tolerance:
                 found, curvature = second, own
     return found, curvature
 
@@ -182,8 +172,8 @@ def _converges_to(objective: Objective, x: Array, optimum: Optimum, information:
         return False
     miss, gain = x + step - optimum.x, 0.5 * float(slope @ step)
     is_there = (
-        0.0 <= float(miss @ information @ miss) < _SAME_OPTIMUM_TOLERANCE
-        and abs(evidence + gain - optimum.value) < _SAME_OPTIMUM_TOLERANCE
+        0.0 <= float(miss @ information @ miss) < options.SEARCH.same_optimum_tolerance
+        and abs(evidence + gain - optimum.value) < options.SEARCH.same_optimum_tolerance
     )
     return is_there and not optimum.at_bound.any()
 
@@ -210,6 +200,7 @@ def _run_multistart(setup: FitSetup, objective: Objective, initial_point: Array 
 
 def _informative_rows(setup: FitSetup) -> int:
     """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
+    opt = options.SEARCH
     kept = setup.measurements
     if (
         setup.record_setups
@@ -220,13 +211,15 @@ def _informative_rows(setup: FitSetup) -> int:
     ):
         return 0
     rows = max(len(item.times) for item in kept.series)
-    share = estimate_correlation_time(kept.series) / setup.prior.units.time_scale if rows > _MIN_DENSE_ROWS else 1.0
-    return max(_MIN_PIECE_ROWS, int(_PIECE_CORRELATION_TIMES * share * rows)) if share < _FAST_LENGTHSCALE else 0
+    share = estimate_correlation_time(kept.series) / setup.prior.units.time_scale if rows > opt.min_dense_rows else 1.0
+    return (
+        max(opt.min_piece_rows, int(opt.piece_correlation_times * share * rows)) if share < opt.fast_lengthscale else 0
+    )
 
 
 def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
     """Return what a piece of the rows on disk says, where it needs all disturbances: all rows may tell smaller ones."""
-    short = most_active_segment(setup.measurements, _DISK_SUBSAMPLE_ROWS)
+    short = most_active_segment(setup.measurements, options.SEARCH.disk_subsample_rows)
     own = _build_subsample_setup(setup, setup.settings, short)
     try:
         found = None if own is None else maximize_objective(own)
@@ -274,7 +267,7 @@ def _search_from_subsamples(
         x = setup.layout.pack(own.layout.unpack(end.x))
         curvature = setup.measurements.size / short.size * observed_information(own.objective, end.x)
         found.append((objective.value(x), x, curvature))
-        if found[-1][0] / setup.measurements.size > end.value / short.size - _SUBSAMPLE_LOSS_PER_ROW:
+        if found[-1][0] / setup.measurements.size > end.value / short.size - options.SEARCH.subsample_loss_per_row:
             # What describes a piece describes all of it as well: nothing slower is missed.
             break
     value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
@@ -282,21 +275,13 @@ def _search_from_subsamples(
         return _run_multistart(setup, objective, None)
     # A record that is many times as long has an optimum beside theirs, and about as many times the curvature.
     near = (
-        maximize_lbfgs_preconditioned(objective, x, curvature, _FULL_RECORD_TOLERANCE)
+        maximize_lbfgs_preconditioned(objective, x, curvature, options.SEARCH.full_record_tolerance)
         if np.isfinite(curvature).all()
         else None
     )
     if near is not None and near.value >= value:
         x = near.x
     return maximize_lbfgs(objective, x, trusted=True) if near is None or not near.converged else near
-
-
-#: What a step has to gain in a search that tells what is lost without a disturbance.
-_DROPPED_DISTURBANCE_TOLERANCE = 1e-4
-#: The same where rows are on disk.
-_DROPPED_DISTURBANCE_DISK_TOLERANCE = 0.1
-#: What a piece of the rows has to gain by a disturbance, in nats, so that nobody asks the others.
-_CERTAIN_GAIN = 25.0
 
 
 class SubsampleOptimum(NamedTuple):
@@ -336,6 +321,7 @@ def maximize_with_disturbances(
     subsample: SubsampleOptimum | None = None,
 ) -> tuple[Optimum, dict[str, float]]:
     """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name."""
+    opt = options.SEARCH
     objective, layout = setup.objective, setup.layout
     bare = drop_disturbances(setup, list(setup.observable_compiler.disturbances))
     first = None
@@ -365,14 +351,14 @@ def maximize_with_disturbances(
         return found, dict.fromkeys(setup.observable_compiler.disturbances, first.value)
     without, best = {}, layout.unpack(found.x)
     for name in setup.observable_compiler.disturbances:
-        if subsample is not None and subsample.gains.get(name, 0.0) > _CERTAIN_GAIN:
+        if subsample is not None and subsample.gains.get(name, 0.0) > opt.certain_gain:
             # What a piece needs, the whole does: it is not looked at again without.
             without[name] = found.value - subsample.gains[name]
             continue
         others = drop_disturbances(setup, [name])
         start = others.layout.pack(_drop_disturbance(setup.prior, best, name))
         # Rows on disk take long to look at, and are so many that a nat is next to nothing.
-        least = _DROPPED_DISTURBANCE_DISK_TOLERANCE if setup.engine_task.on_disk else _DROPPED_DISTURBANCE_TOLERANCE
+        least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.full_record_tolerance
         without[name] = maximize_lbfgs(others.objective, start, tolerance=least, trusted=True).value
     return found, without
 
@@ -385,7 +371,7 @@ def _continue_from_subsample(objective: Objective, subsample: SubsampleOptimum) 
     near = None
     if np.isfinite(subsample.information).all():
         near = maximize_lbfgs_preconditioned(
-            objective, subsample.x, subsample.information, _DROPPED_DISTURBANCE_TOLERANCE
+            objective, subsample.x, subsample.information, options.SEARCH.full_record_tolerance
         )
     return near if near is not None and near.converged else maximize_lbfgs(objective, subsample.x)
 

@@ -371,16 +371,6 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
     """Return warnings of channels that look like a slip of what was measured, and notes on other lonely ones.
 
     The latter may be constants that nobody declared, or meant as they are.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> (warning,), notes = find_unmeasured_names(lk.System("tau*level' + levle = K*Q", parameters=["tau", "K"]), ["level", "Q"])
-    >>> print(warning.partition(". ")[2])
-    Is level meant? If it is a constant, declare it as a parameter
-    >>> warnings, (note,) = find_unmeasured_names(lk.System("tau*T1' + T1 - T2 = K*Q", parameters=["tau", "K"]), ["T1", "Q"])
-    >>> print(note.partition(". ")[2])
-    Is T1 meant? If it is a constant, declare it as a parameter
     """
     words = list(dict.fromkeys(word for text in known for word in re.findall(r"[^\W\d]\w*", text)))
     slips = _similar_names(system, words)

@@ -38,6 +38,7 @@ from lodekit.diagnostics.messages import (
 )
 from lodekit.diagnostics.residual_tests import warn_outliers
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
+from lodekit.fitting import options
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.multistart import canonicalize_signs
@@ -87,7 +88,7 @@ class Fit:
     --------
     >>> import lodekit as lk
     >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    >>> gp.fit_.measurements.size, gp.fit_.choice.name
+    >>> gp.fit_.measurements.size, gp.fit_.engine_choice.name
     (4, 'dense')
     """
 
@@ -410,10 +411,6 @@ class Fit:
         return found + [each.sentence(*known) for each in self.disturbances.values()]
 
 
-#: A twin of an estimate takes its place where it is more likely by this, in nat.
-_EQUIVALENT_SWITCH_GAIN = 1e-2
-
-
 def fit_with_hold_selection(
     system: System, settings: FitSettings, measurements: Measurements, labels: Labels | None = None
 ) -> Fit:
@@ -467,7 +464,9 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
         fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
         # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
         better = [
-            rival for rival in fit.diagnosis.alternatives if rival.is_twin and rival.below < -_EQUIVALENT_SWITCH_GAIN
+            rival
+            for rival in fit.diagnosis.alternatives
+            if rival.is_twin and rival.below < -options.SEARCH.equivalent_switch_gain
         ]
         if not better:
             return fit

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries, shift_to_midpoints
+from lodekit.fitting import options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.starts.gradient_matching import fit_gradient_matching
@@ -32,10 +33,6 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: How many guesses each way gives at most.
-_MAX_WEAK_FORM_GUESSES, _MAX_GRADIENT_MATCHING_GUESSES = 3, 2
-#: How far a guess may be from the size to expect, as a logarithm.
-_MAX_GUESS_LOG_DISTANCE = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +69,7 @@ def collect_guesses(
     if equations and not system.delayed_channels:
         found += [
             ParameterGuess("weak", theta)
-            for theta in fit_weak_form(equations, layout, generator)[:_MAX_WEAK_FORM_GUESSES]
+            for theta in fit_weak_form(equations, layout, generator)[: options.SEARCH.max_guesses]
         ]
     elif equations and layout.n_processes:
         # Without free functions, simulations are compared at many delays anyway.
@@ -81,7 +78,9 @@ def collect_guesses(
         # Nobody should smooth an input that jumps, nor what responds to it.
         found += [
             ParameterGuess("smoothed", theta)
-            for theta in fit_gradient_matching(equations, layout, _MAX_GRADIENT_MATCHING_GUESSES, generator)
+            for theta in fit_gradient_matching(
+                equations, layout, options.SEARCH.max_gradient_matching_guesses, generator
+            )
         ]
     if not any(inputs or ()):
         series = [item for record in records for item in record]
@@ -103,40 +102,23 @@ def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
 
     A parameter that is all but zero, or huge, may do nothing to the evidence any more: a search would not find back.
     """
+    opt = options.SEARCH
     found = theta.copy()
     for number in layout.free_parameters:
         if np.isnan(theta[number]):
             continue
         transform = layout.transforms[number]
         if transform.is_unbounded:
-            most = transform.expected_magnitude * np.exp(_MAX_GUESS_LOG_DISTANCE)
+            most = transform.expected_magnitude * np.exp(opt.max_guess_log_distance)
             found[number] = np.clip(theta[number], -most, most)
         else:
             x = np.clip(
                 transform.inverse(float(theta[number])) - transform.centre,
-                -_MAX_GUESS_LOG_DISTANCE,
-                _MAX_GUESS_LOG_DISTANCE,
+                -opt.max_guess_log_distance,
+                opt.max_guess_log_distance,
             )
             found[number] = transform.forward(transform.centre + float(x))
     return None if np.allclose(found, theta, rtol=1e-6, equal_nan=True) else found
-
-
-#: Lengthscales that are tried, as shares of the window, and those that are enough to compare values of parameters.
-_START_LENGTHSCALES, _SCREENING_LENGTHSCALES = (0.08, 0.2, 0.5), (0.08, 0.3)
-#: A lengthscale that the data show is tried where it is this much shorter than all others.
-_SHORT_LENGTHSCALE_RATIO = 0.7
-#: Levels of noise that are tried, as shares of the spread of the data, and the least one that neighbours may suggest.
-_START_NOISE_FRACTIONS, _MIN_START_NOISE_FRACTION = (0.03, 0.3), 1e-3
-#: Variances that differ by more than this ask for a second look.
-_VARIANCE_RATIO = 1e3
-#: How many values of the parameters are looked at closely.
-_N_REFINED_STARTS = 2
-#: Similarity of values at the distance of one lengthscale; and so many over the root of their number is what noise has.
-_CORRELATION_AT_LENGTHSCALE, _WHITE_CORRELATION = float(np.exp(-0.5)), 3.0
-#: In how many ways the gaps of a guess are filled, and how many blind guesses there are.
-_N_FILLS, _N_BLIND_STARTS = 3, 6
-#: Starts closer to each other than this lead to the same place.
-_START_DISTANCE = 0.7
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,24 +149,25 @@ def build_start_points(
 
     All guesses are compared at few hyperparameters; the best ones, and the best of another family, at many.
     """
+    opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
     units, learned = engine.prior.noise.level_scales, layout.n_noise_levels
-    levels = [level * units[:learned] for level in _START_NOISE_FRACTIONS]
+    levels = [level * units[:learned] for level in opt.start_noise_fractions]
     if noise_estimate is not None and learned:
-        levels.insert(0, np.clip(noise_estimate, _MIN_START_NOISE_FRACTION * units, None)[:learned])
+        levels.insert(0, np.clip(noise_estimate, opt.min_start_noise_fraction * units, None)[:learned])
     shortest = max(
         estimate_correlation_time(series) / engine.prior.units.time_scale, 1.01 * engine.search_limits.min_lengthscale
     )
-    short = (shortest,) if shortest < _SHORT_LENGTHSCALE_RATIO * _START_LENGTHSCALES[0] else ()
+    short = (shortest,) if shortest < opt.short_lengthscale_ratio * opt.start_lengthscales[0] else ()
     if not layout.n_processes:
-        lengthscales, some = _START_LENGTHSCALES[-1:], _START_LENGTHSCALES[-1:]
+        lengthscales, some = opt.start_lengthscales[-1:], opt.start_lengthscales[-1:]
     else:
-        lengthscales, some = (*short, *_START_LENGTHSCALES), (*short, *_SCREENING_LENGTHSCALES)
+        lengthscales, some = (*short, *opt.start_lengthscales), (*short, *opt.screening_lengthscales)
     with np.errstate(all="ignore"):
         filled = list(_complete_guesses(layout, guesses, generator))
         rough = [_evaluate_grid(engine, layout, item, product(some, levels[:1], (False,))) for item in filled]
         best = sorted((starts for starts in rough if starts), key=lambda starts: -starts[0].value)
-        closely = best[:_N_REFINED_STARTS]
+        closely = best[: opt.n_refined_starts]
         closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
         found = [start for starts in best for start in starts]
         grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
@@ -250,7 +233,7 @@ def _select_distinct_starts(starts: Sequence[StartPoint], max_starts: int) -> li
 
 def _is_distinct(start: StartPoint, others: Sequence[StartPoint]) -> bool:
     """Return whether a start is far enough from others to lead elsewhere."""
-    return all(np.max(np.abs(start.x - other.x), initial=0.0) > _START_DISTANCE for other in others)
+    return all(np.max(np.abs(start.x - other.x), initial=0.0) > options.SEARCH.start_distance for other in others)
 
 
 def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
@@ -258,14 +241,6 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
 
     Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
     before a sixth of its period.
-
-    Examples
-    --------
-    >>> t = np.linspace(0.0, 10.0, 200)
-    >>> slow = Series("x", t, np.sin(t), np.full(200, np.nan))
-    >>> fast = Series("y", t, np.sin(20.0 * t), np.full(200, np.nan))
-    >>> bool(abs(estimate_correlation_time([slow, fast]) - 0.92 / 20.0) < 0.005)
-    True
     """
     found = np.inf
     for item in series:
@@ -273,14 +248,14 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
         total = float(np.mean(y**2))
         if len(y) < 8 or not total > 0:
             continue
-        before = 0.0, 1.0
+        before, threshold = (0.0, 1.0), float(np.exp(-0.5))
         for lag in range(1, len(y) // 2):
             apart = float(np.mean(item.times[lag:] - item.times[:-lag]))
             similar = float(np.mean(y[lag:] * y[:-lag])) / total
-            if similar < _CORRELATION_AT_LENGTHSCALE:
+            if similar < threshold:
                 if lag == 1 and _has_white_autocorrelation(y):
                     break
-                share = (before[1] - _CORRELATION_AT_LENGTHSCALE) / (before[1] - similar)
+                share = (before[1] - threshold) / (before[1] - similar)
                 found = min(found, before[0] + share * (apart - before[0]))
                 break
             before = apart, similar
@@ -291,7 +266,7 @@ def _has_white_autocorrelation(values: Array) -> bool:
     """Return whether values, of mean zero, are no more alike at any distance than noise is."""
     count = len(values)
     alike = [float(np.mean(values[lag:] * values[:-lag])) for lag in range(1, max(count // 2, 2))]
-    return max(map(abs, alike)) < _WHITE_CORRELATION / math.sqrt(count) * float(np.mean(values**2))
+    return max(map(abs, alike)) < options.SEARCH.white_correlation / math.sqrt(count) * float(np.mean(values**2))
 
 
 def explain_infeasible_start(objective: Objective, guess_theta: Array, generator: np.random.Generator) -> str:
@@ -302,9 +277,9 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
     engine, layout = objective.engine, objective.layout
     theta, _ = next(_complete_guesses(layout, [ParameterGuess("blind", guess_theta)], generator))
     with np.errstate(all="ignore"):
-        noise = _START_NOISE_FRACTIONS[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
+        noise = options.SEARCH.start_noise_fractions[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
         hyper = match_variances(
-            engine, layout, VarianceTargets.evaluate_at(engine, theta), _START_LENGTHSCALES[-1], noise
+            engine, layout, VarianceTargets.evaluate_at(engine, theta), options.SEARCH.start_lengthscales[-1], noise
         )
     return "" if hyper is None else engine.explain_failure(hyper)
 
@@ -316,7 +291,9 @@ def _complete_guesses(
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)
         gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
-        for attempt in range((_N_BLIND_STARTS if guess.family == "blind" else _N_FILLS) if gaps else 1):
+        for attempt in range(
+            (options.SEARCH.n_blind_starts if guess.family == "blind" else options.SEARCH.n_fills) if gaps else 1
+        ):
             theta = known.copy()
             for number in gaps:
                 theta[number] = layout.draw_start(number, attempt, generator)
@@ -371,7 +348,7 @@ def match_variances(
         ratio = target[variance > 0] / variance[variance > 0]
         if len(ratio):
             logs = np.log(ratio)
-            different |= float(np.ptp(logs)) > np.log(_VARIANCE_RATIO)
+            different |= float(np.ptp(logs)) > np.log(options.SEARCH.variance_ratio)
             deviations[number] = float(np.exp(0.5 * (logs.max() if match_largest else logs.mean())))
     if match_largest and not different:
         return None
@@ -390,19 +367,12 @@ def match_variances(
     return initialize_disturbances(engine, layout, found) if layout.n_disturbances else found
 
 
-#: What disturbances are taken to do where nothing is known of it: their share of the data, and their lengthscale as a
-#: share of the window.
-_DISTURBANCE_SHARE, _DISTURBANCE_LENGTHSCALE = 0.1, 0.1
-#: Initial states are taken to make this share of the data at least, where a search begins: none begins from nothing.
-_MIN_MODE_SHARE = 0.1
-
-
 def initialize_disturbances(
     engine: Engine,
     layout: ParameterLayout,
     hyper: Hyperparameters,
-    share: float = _DISTURBANCE_SHARE,
-    lengthscale: float = _DISTURBANCE_LENGTHSCALE,
+    share: float = options.SEARCH.disturbance_share,
+    lengthscale: float = options.SEARCH.disturbance_lengthscale,
 ) -> Hyperparameters:
     """Return hyperparameters with disturbances that move observables by about a share of their data."""
     coefficients = engine.prior.observables.evaluate(hyper.theta)
@@ -428,12 +398,15 @@ def _match_disturbance_std(
 
 
 def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparameters) -> Hyperparameters:
-    """Return hyperparameters in which modes may make a share of the data at least, where their deviations are learned."""
+    """Return hyperparameters whose mode std, if estimated, explains at least a fixed part of the data."""
     groups = engine.prior.groups
     if not groups:
         return hyper
     target, power = engine.mean_squares(engine.prior.observables.evaluate(hyper.theta))
     pieces = np.split(power, np.cumsum([group.size for group in groups])[:-1])
-    least = [_MIN_MODE_SHARE * np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
+    least = [
+        options.SEARCH.min_mode_share * np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300))
+        for piece in pieces
+    ]
     found = np.maximum(hyper.mode_amplitudes, least)
     return replace(hyper, mode_amplitudes=layout.resolve_mode_std(found, hyper.theta))

@@ -14,6 +14,7 @@ from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import AlgebraError
+from lodekit.fitting import options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler
@@ -23,8 +24,6 @@ from lodekit.system.state_space import eliminate_channels
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: Fewer measurements than this show no derivative.
-_MIN_SERIES_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def derive_input_output_equations(
     made: dict[tuple[str, ...], InputOutputEquations | None] = {}
     found = []
     for series, signals in zip(records, inputs or [{}] * len(records), strict=True):
-        observed = [item for item in series if len(item.times) >= _MIN_SERIES_ROWS]
+        observed = [item for item in series if len(item.times) >= options.SEARCH.min_series_rows]
         key = (*(item.observable for item in observed), *signals, *(signal.kind for signal in signals.values()))
         if key not in made:
             made[key] = _derive_for_record(system, observed, layout, signals)

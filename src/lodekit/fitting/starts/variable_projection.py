@@ -15,24 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
+from lodekit.fitting import options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
 Array = NDArray[np.float64]
-#: Amplitudes of modes are held back by so little, relative to the largest mode; noise is at least this share of data.
-_SINGULAR_VALUE_TOLERANCE, _MIN_NOISE_FRACTION = 1e-7, 1e-6
-#: Levels of noise to begin with, as shares of the data.
-_INITIAL_NOISE_FRACTION = 0.3
-#: The first damping, by which factors it is changed, and how often in one step.
-_LM_DAMPING, _LM_DAMPING_INCREASE, _LM_DAMPING_DECREASE, _LM_MAX_DAMPING_TRIES = 1e-2, 6.0, 0.2, 6
-#: A step goes no farther than this on a logarithmic scale, and so many times the size of what may be anything.
-_LM_MAX_LOG_STEP, _LM_MAX_UNBOUNDED_STEP = 1.5, 15.0
-#: How far ahead the bend of a valley is measured, as a share of a step, and how large a correction may be.
-_GEODESIC_PROBE_FRACTION, _GEODESIC_MAX_RATIO = 0.1, 0.75
-#: So far may a parameter get from the size to expect, as a logarithm.
-_LM_MAX_LOG_DISTANCE = 8.0
 
 
 @dataclass(frozen=True)
@@ -65,12 +54,13 @@ class StepCoordinates:
 
     def step_bounds(self, z: Array) -> tuple[Array, Array]:
         """Return how far each coordinate may be moved at once, down and up."""
+        opt = options.SEARCH
         either = np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
-        most = np.where(either, _LM_MAX_UNBOUNDED_STEP * np.maximum(1.0, np.abs(z)), _LM_MAX_LOG_STEP)
+        most = np.where(either, opt.lm_max_unbounded_step * np.maximum(1.0, np.abs(z)), opt.lm_max_log_step)
         centres = np.array([t.centre for t in self.layout.transforms.values()])
         low, high = (
-            np.where(either, -np.inf, centres - _LM_MAX_LOG_DISTANCE),
-            np.where(either, np.inf, centres + _LM_MAX_LOG_DISTANCE),
+            np.where(either, -np.inf, centres - opt.lm_max_log_distance),
+            np.where(either, np.inf, centres + opt.lm_max_log_distance),
         )
         return np.maximum(-most, np.minimum(low - z, 0.0)), np.minimum(most, np.maximum(high - z, 0.0))
 
@@ -232,7 +222,9 @@ class VariableProjection:
         Shapes: noise_std (o,).
         """
         theta, learned = self.coordinates.to_parameters(z), self.coordinates.layout.free_parameters
-        noise_std = np.full(self.observables.count, _INITIAL_NOISE_FRACTION) if noise_std is None else noise_std
+        noise_std = (
+            np.full(self.observables.count, options.SEARCH.initial_noise_fraction) if noise_std is None else noise_std
+        )
         with np.errstate(all="ignore"):
             values = self.observables.evaluate(theta)
             if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns, values.table[0])):
@@ -271,7 +263,7 @@ class VariableProjection:
         squares = np.bincount(self.observable_index[learned], residuals[learned] ** 2, minlength=len(levels))
         counts = np.bincount(self.observable_index[learned], minlength=len(levels))
         some = counts > 0
-        levels[some] = np.sqrt(squares[some] / counts[some] + _MIN_NOISE_FRACTION**2)
+        levels[some] = np.sqrt(squares[some] / counts[some] + options.SEARCH.min_noise_fraction**2)
         return total + float(counts[some] @ np.log(levels[some])), levels
 
     def weighted_residuals(self, fit: ProjectedFit) -> Array:
@@ -282,7 +274,7 @@ class VariableProjection:
         self, z: Array, max_steps: int, tolerance: float, target_deviance: float = -np.inf
     ) -> ProjectedFit | None:
         """Return where Levenberg's steps lead; None where nothing is finite at the start."""
-        here, damping = self.evaluate(z, with_jacobian=True), _LM_DAMPING
+        here, damping = self.evaluate(z, with_jacobian=True), options.SEARCH.lm_damping
         if here is None:
             return None
         for _ in range(max_steps):
@@ -296,9 +288,10 @@ class VariableProjection:
 
     def _levenberg_marquardt_step(self, here: ProjectedFit, damping: float) -> tuple[ProjectedFit | None, float]:
         """Return where one step leads, with derivatives, and the next damping; None where none leads down."""
+        opt = options.SEARCH
         H, g = here.jacobian.T @ here.jacobian, here.jacobian.T @ self.weighted_residuals(here)
         low, high = self.coordinates.step_bounds(here.z)
-        for attempt in range(_LM_MAX_DAMPING_TRIES):
+        for attempt in range(opt.lm_max_damping_tries):
             held = H + np.diag(damping * np.maximum(np.diag(H), 1e-3))
             straight = _solve_bounded_step(held, g, low, high)
             z = here.z + np.clip(straight + self._geodesic_acceleration(here, held, straight), low, high)
@@ -306,8 +299,8 @@ class VariableProjection:
             there = self.evaluate(z, here.noise_std, with_jacobian=attempt == 0)
             if there is not None and there.deviance < here.deviance:
                 there = there if there.jacobian.size else self.evaluate(z, here.noise_std, with_jacobian=True)
-                return there, max(damping * (_LM_DAMPING_DECREASE if attempt == 0 else 1.0), 1e-9)
-            damping *= _LM_DAMPING_INCREASE
+                return there, max(damping * (opt.lm_damping_decrease if attempt == 0 else 1.0), 1e-9)
+            damping *= opt.lm_damping_increase
         return None, damping
 
     def _geodesic_acceleration(self, here: ProjectedFit, damped_hessian: Array, step: Array) -> Array:
@@ -315,15 +308,16 @@ class VariableProjection:
 
         Where that is no small correction, the step is too long for it to mean anything, and it is zero.
         """
-        ahead = self.evaluate(here.z + _GEODESIC_PROBE_FRACTION * step, here.noise_std, with_jacobian=False)
+        opt = options.SEARCH
+        ahead = self.evaluate(here.z + opt.geodesic_probe_fraction * step, here.noise_std, with_jacobian=False)
         if ahead is None:
             return np.zeros_like(step)
         change = (
             self.weighted_residuals(replace(ahead, noise_std=here.noise_std)) - self.weighted_residuals(here)
-        ) / _GEODESIC_PROBE_FRACTION - here.jacobian @ step
-        correction = -np.linalg.solve(damped_hessian, here.jacobian.T @ change) / _GEODESIC_PROBE_FRACTION
+        ) / opt.geodesic_probe_fraction - here.jacobian @ step
+        correction = -np.linalg.solve(damped_hessian, here.jacobian.T @ change) / opt.geodesic_probe_fraction
         scale = np.sqrt(np.diag(damped_hessian))
-        small = np.linalg.norm(scale * correction) < _GEODESIC_MAX_RATIO * np.linalg.norm(scale * step)
+        small = np.linalg.norm(scale * correction) < opt.geodesic_max_ratio * np.linalg.norm(scale * step)
         return np.asarray(correction if small else np.zeros_like(step))
 
 
@@ -332,7 +326,7 @@ def _project_modes(B: Array, target: Array) -> tuple[Array, Array]:
     if not B.shape[1]:
         return B, np.zeros(0)
     U, sizes, V = np.linalg.svd(B, full_matrices=False)
-    kept = sizes > _SINGULAR_VALUE_TOLERANCE * max(float(sizes[0]), 1e-300)
+    kept = sizes > options.SEARCH.singular_value_tolerance * max(float(sizes[0]), 1e-300)
     return U[:, kept], (V[kept].T / sizes[kept]) @ (U[:, kept].T @ target)
 
 
