@@ -58,51 +58,38 @@ class Optimum:
         )
 
 
-def _entry_bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float, float]]:
-    """Return limits for a search: wide enough for every sensible answer, narrow enough for floats.
+def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array, Array]:
+    """Return lower and upper bounds of a run from `x0` of a search that began at `centre`, each of shape (n,).
 
-    Deviations have no unit of their own: their limits lie around the start, which matches the data. Parameters move in
-    strides, because a first step that is too long ends on a plateau where they mean nothing; what may be negative can
-    always change its sign.
+    Standard deviations have no unit of their own: their bounds lie around the start, which matches the data. Parameters
+    move in strides, because a first step that is too long ends on a plateau where they mean nothing; what may be
+    negative can always change its sign.
 
     Shapes: x0, centre (n,).
     """
-    opt = options.SEARCH
-    layout, engine = objective.layout, objective.engine
-    blocks, reach = layout.slices, engine.search_limits
-    limits = []
-    for number, x, middle in zip(layout.free_parameters, x0[blocks.theta], centre[blocks.theta], strict=True):
-        low, high = float(x) - opt.max_stride, float(x) + opt.max_stride
-        if layout.transforms[number].is_unbounded:
-            # Around zero the scale of the search is fine: from there to the size to expect may be many strides.
-            transform = layout.transforms[number]
-            far = max(abs(float(x)), abs(transform.inverse(transform.expected_magnitude)))
-            low, high = min(low, -far), max(high, far)
-        limits.append(
-            (
-                max(float(middle) - opt.max_parameter_distance, low),
-                min(float(middle) + opt.max_parameter_distance, high),
-            )
-        )
-    floors = np.maximum(np.log(reach.min_lengthscale), x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
-    limits += [(float(floor), float(np.log(reach.max_lengthscale))) for floor in floors]
-    limits += [
-        (float(x) - reach.max_log_std_change, float(x) + reach.max_log_std_change) for x in centre[blocks.deviations]
-    ]
-    limits += [
-        (float(x) - opt.max_mode_std_change, float(x) + opt.max_mode_std_change) for x in x0[blocks.mode_deviations]
-    ]
-    noise = engine.prior.noise
-    for floor, unit in zip(noise.min_levels[: layout.n_noise_levels], noise.level_scales, strict=False):
-        limits.append((float(np.log(floor)), float(np.log(opt.max_noise_fraction * unit))))
-    limits += [
-        (float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale)))
-    ] * layout.n_coloured_disturbances
-    limits += [
-        (float(x) - opt.max_disturbance_decrease, float(x) + opt.max_parameter_distance)
-        for x in centre[blocks.disturbance_deviations]
-    ]
-    return limits
+    opt, layout, reach = options.SEARCH, objective.layout, objective.engine.search_limits
+    blocks, noise = layout.slices, objective.engine.prior.noise
+    low, high = x0 - opt.max_stride, x0 + opt.max_stride
+    for k, transform in enumerate(layout.transforms.values()):
+        if transform.is_unbounded:
+            # Around zero the scale of the search is fine: from there to the expected magnitude may be many strides.
+            far = max(abs(float(x0[k])), abs(transform.inverse(transform.expected_magnitude)))
+            low[k], high[k] = min(low[k], -far), max(high[k], far)
+    theta, shortest, longest = blocks.theta, np.log(reach.min_lengthscale), np.log(reach.max_lengthscale)
+    low[theta] = np.maximum(centre[theta] - opt.max_parameter_distance, low[theta])
+    high[theta] = np.minimum(centre[theta] + opt.max_parameter_distance, high[theta])
+    low[blocks.lengthscales] = np.maximum(shortest, x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
+    low[blocks.disturbance_lengthscales] = shortest
+    high[blocks.lengthscales] = high[blocks.disturbance_lengthscales] = longest
+    low[blocks.noise] = np.log(noise.min_levels[: layout.n_noise_levels])
+    high[blocks.noise] = np.log(opt.max_noise_fraction * noise.level_scales[: layout.n_noise_levels])
+    for block, start, down, up in (
+        (blocks.deviations, centre, reach.max_log_std_change, reach.max_log_std_change),
+        (blocks.mode_deviations, x0, opt.max_mode_std_change, opt.max_mode_std_change),
+        (blocks.disturbance_deviations, centre, opt.max_disturbance_decrease, opt.max_parameter_distance),
+    ):
+        low[block], high[block] = start[block] - down, start[block] + up
+    return low, high
 
 
 def has_stalled(before: float, after: float, tolerance: float) -> bool:
@@ -111,15 +98,6 @@ def has_stalled(before: float, after: float, tolerance: float) -> bool:
     The gain counts in the unit of the evidence, not relative to it, down to its rounding errors.
     """
     return after - before < max(tolerance, options.SEARCH.lbfgs_relative_tolerance * abs(after))
-
-
-def search_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
-    """Return lower and upper limits of a search that starts at a point, each of shape (n,).
-
-    Shapes: x (n,).
-    """
-    limits = np.array(_entry_bounds(objective, x, x)).reshape(len(x), 2)
-    return limits[:, 0], limits[:, 1]
 
 
 def maximize_lbfgs(
@@ -144,12 +122,11 @@ def maximize_lbfgs(
     """
     scale = _step_scales(objective.layout, trusted=trusted)
     agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement
-    found, is_steep = _run_lbfgs(objective, x0, x0, max_iterations, tolerance, known_optimum, scale, agreement)
+    arguments = x0, max_iterations, tolerance, known_optimum, scale, agreement
+    found, is_steep = _run_lbfgs(objective, x0, *arguments)
     evaluations = found.n_evaluations
     while is_steep or _stopped_at_stride(objective, found, x0).any():
-        following, is_steep = _run_lbfgs(
-            objective, found.x, x0, max_iterations, tolerance, known_optimum, scale, agreement
-        )
+        following, is_steep = _run_lbfgs(objective, found.x, *arguments)
         evaluations += following.n_evaluations
         gain, before, found = following.value - found.value, found, following
         if gain < options.SEARCH.restart_gain:
@@ -166,15 +143,11 @@ def _stopped_at_stride(objective: Objective, optimum: Optimum, centre: Array) ->
     opt = options.SEARCH
     blocks = objective.layout.slices
     inner = np.zeros(objective.layout.size, dtype=bool)
-    inner[blocks.theta] = (
-        np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < opt.max_parameter_distance - opt.at_bound_tolerance
-    )
-    lengthscales = optimum.x[blocks.lengthscales]
-    reach = objective.engine.search_limits
-    shortest, longest = (
-        float(np.log(reach.min_lengthscale)) + opt.at_bound_tolerance,
-        float(np.log(opt.longest_lengthscale_share * reach.max_lengthscale)),
-    )
+    farthest = opt.max_parameter_distance - opt.at_bound_tolerance
+    inner[blocks.theta] = np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < farthest
+    lengthscales, reach = optimum.x[blocks.lengthscales], objective.engine.search_limits
+    shortest = float(np.log(reach.min_lengthscale)) + opt.at_bound_tolerance
+    longest = float(np.log(opt.longest_lengthscale_share * reach.max_lengthscale))
     inner[blocks.lengthscales] = (lengthscales > shortest) & (lengthscales < longest)
     return optimum.at_bound & inner
 
@@ -194,8 +167,7 @@ def _run_lbfgs(
     A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
     """
     opt = options.SEARCH
-    limits = _entry_bounds(objective, x0, centre)
-    low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
+    low, high = search_bounds(objective, x0, centre)
     start = np.clip(x0, low, high)
 
     def evaluate(x: Array) -> tuple[float, Array]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, pairwise, product
 
 import numpy as np
@@ -23,12 +24,15 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
+from lodekit.data.records import list_measurements, with_empty_series
 from lodekit.errors import FitError
 from lodekit.fitting import options
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.output_error import multistart_output_error
+from lodekit.fitting.setup import FitSetup
 from lodekit.fitting.starts.candidates import (
+    ParameterGuess,
     StartPoint,
     VarianceTargets,
     build_start_points,
@@ -41,92 +45,67 @@ from lodekit.fitting.starts.candidates import (
 from lodekit.fitting.starts.variable_projection import union_times
 from lodekit.prior.prior import Hyperparameters
 from lodekit.support.progress import track_progress
-from lodekit.system.system import System
 
 Array = NDArray[np.float64]
 
 
-def multistart(
-    system: System,
-    objective: Objective,
-    records: Sequence[Sequence[TimeSeries]],
-    *,
-    restarts: int,
-    random_state: int | None,
-    n_jobs: int | None,
-    noise_estimate: Array | None = None,
-    initial_point: Array | None = None,
-    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
-    full_records: Sequence[Sequence[TimeSeries]] | None = None,
-) -> Optimum:
-    """Return the best optimum of the log evidence, plus the log prior where parameters have priors."""
-    opt = options.SEARCH
-    layout = objective.layout
+def multistart(setup: FitSetup, objective: Objective, initial_point: Array | None = None) -> Optimum:
+    """Return the best optimum of an objective over the data of a setup, from all starts or from a given point."""
+    opt, layout, measurements = options.SEARCH, objective.layout, setup.measurements
     if layout.size == 0:
         return _evaluate_fixed(objective)
-    generator = np.random.default_rng(random_state)
-    guesses = collect_guesses(system, objective, records, generator, inputs)
-    series = [item for own in records for item in own]
     agree = objective.engine.search_limits.evidence_tolerance
-    if inputs and full_records and any(inputs) and layout.is_deterministic and layout.free_parameters:
-        first = [_first_segment(own, signals) for own, signals in zip(full_records, inputs, strict=True)]
+    coarse, fine = opt.coarse_tolerance * agree, opt.fine_tolerance * agree
+    guesses, generator = _collect_guesses(setup, objective)
+    parts = [] if measurements.has_only_statistics else list_measurements(measurements)
+    if any(part.inputs for part in parts) and layout.is_deterministic and layout.free_parameters:
+        names = setup.prior.noise.observables
+        first = [_first_segment(with_empty_series(part, names).series, part.inputs) for part in parts]
         theta = None if initial_point is None else layout.unpack(initial_point).theta
-        if (
-            driven := multistart_output_error(
-                system, objective, first, guesses, generator, opt.fine_tolerance * agree, theta
-            )
-        ) is not None:
-            return driven
-    starts = build_start_points(objective, guesses, series, restarts, generator, noise_estimate)
+        optimum = multistart_output_error(setup.system, objective, first, guesses, generator, fine, theta)
+        if optimum is not None:
+            return optimum
+    starts = _rank_guesses(setup, objective, guesses, generator)
     if not starts and initial_point is None:
         reason = explain_infeasible_start(objective, guesses[0].theta, generator)
         advice = reason or "give start= values near the truth, or check the units of the data"
         raise FitError(f"no start gives a finite evidence; {advice}")
     if initial_point is not None:
-        found = maximize_lbfgs(objective, initial_point)
-        better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > found.value]
-        return _best_optimum([found, *([_search_sequentially(objective, better)] if better else [])])
-    best = (
-        _search_in_parallel(objective, starts, n_jobs)
-        if n_jobs not in (None, 1)
-        else _search_sequentially(objective, starts)
-    )
-    return _best_optimum(
-        [
-            escape_local_optimum(
-                objective, best, tolerance=opt.coarse_tolerance * agree, fine_tolerance=opt.fine_tolerance * agree
-            ),
-            best,
-        ]
-    )
+        best = maximize_lbfgs(objective, initial_point)
+        better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > best.value]
+        return _best_optimum([best, *([_search_sequentially(objective, better)] if better else [])])
+    n_jobs = setup.settings.n_jobs
+    if n_jobs in (None, 1):
+        best = _search_sequentially(objective, starts)
+    else:
+        from joblib import Parallel, delayed
+
+        tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted) for start in starts)
+        with track_progress(f"fitting, {len(starts)} starts side by side"):
+            best = _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
+    return _best_optimum([escape_local_optimum(objective, best, tolerance=coarse, fine_tolerance=fine), best])
 
 
-def rank_starts(
-    system: System,
-    objective: Objective,
-    records: Sequence[Sequence[TimeSeries]],
-    *,
-    restarts: int,
-    random_state: int | None,
-    noise_estimate: Array | None = None,
-    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
-) -> list[Array]:
-    """Return the most promising starts, best first, as vectors of the layout; nothing is searched."""
-    if objective.layout.size == 0:
+def rank_starts(setup: FitSetup) -> list[Array]:
+    """Return the most promising starts of a setup, best first, as vectors of the layout, without a search."""
+    if setup.layout.size == 0:
         return []
-    generator = np.random.default_rng(random_state)
-    guesses = collect_guesses(system, objective, records, generator, inputs)
-    series = [item for own in records for item in own]
-    return [start.x for start in build_start_points(objective, guesses, series, restarts, generator, noise_estimate)]
+    return [start.x for start in _rank_guesses(setup, setup.objective, *_collect_guesses(setup, setup.objective))]
 
 
-def _search_in_parallel(objective: Objective, starts: list[StartPoint], n_jobs: int | None) -> Optimum:
-    """Return the best optimum of starts that are followed at the same time."""
-    from joblib import Parallel, delayed
+def _collect_guesses(setup: FitSetup, objective: Objective) -> tuple[list[ParameterGuess], np.random.Generator]:
+    """Return guesses of the parameters, and the random generator that was used."""
+    generator, parts = np.random.default_rng(setup.settings.random_state), list_measurements(setup.measurements)
+    records, inputs = [part.decimated_series() for part in parts], [part.inputs for part in parts]
+    return collect_guesses(setup.system, objective, records, generator, inputs), generator
 
-    tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted) for start in starts)
-    with track_progress(f"fitting, {len(starts)} starts side by side"):
-        return _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
+
+def _rank_guesses(
+    setup: FitSetup, objective: Objective, guesses: Sequence[ParameterGuess], generator: np.random.Generator
+) -> list[StartPoint]:
+    """Return the most promising starts at some guesses, best first."""
+    series = [item for part in list_measurements(setup.measurements) for item in part.decimated_series()]
+    return build_start_points(objective, guesses, series, setup.settings.restarts, generator, setup.noise_estimate)
 
 
 def _first_segment(record: Sequence[TimeSeries], inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:
@@ -146,36 +125,27 @@ def _first_segment(record: Sequence[TimeSeries], inputs: Mapping[str, InputSigna
 
 
 def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Optimum:
-    """Return the best optimum of starts followed in turn, until two agree and no other family has found a better one.
-
-    Where there is but one family, two of it have to do. Progress is shown where it takes long.
-    """
-    opt = options.SEARCH
-    found: list[Optimum] = []
+    """Return the best optimum of starts searched in turn, until two agree and a second family was searched."""
+    opt, optima = options.SEARCH, list[Optimum]()
     agree = objective.engine.search_limits.evidence_tolerance
+    coarse, fine = opt.coarse_tolerance * agree, opt.fine_tolerance * agree
     families = [start.family for start in starts]
     with track_progress("fitting", len(starts)) as advance:
         for number, start in enumerate(starts):
             advance(min(number, 1), f"start {number + 1} of {len(starts)}")
+            search = partial(maximize_lbfgs, objective, trusted=start.is_trusted)
+            if number == 0:
+                optima.append(search(start.x, tolerance=fine, max_iterations=opt.max_iterations))
+                continue
             # After the first, a coarse search is enough to see whether a start leads to the same place.
-            rival = _best_optimum(found) if found else None
-            tolerance, most = (
-                (opt.fine_tolerance * agree, opt.max_iterations)
-                if rival is None
-                else (opt.coarse_tolerance * agree, opt.exploring_max_iterations)
-            )
-            trusted = start.is_trusted
-            optimum = maximize_lbfgs(
-                objective, start.x, tolerance=tolerance, max_iterations=most, known_optimum=rival, trusted=trusted
-            )
-            if rival is not None and optimum.value > rival.value:
-                optimum = maximize_lbfgs(objective, optimum.x, tolerance=opt.fine_tolerance * agree, trusted=trusted)
-            found.append(optimum)
-            best = _best_optimum(found)
-            met = sum(1 for optimum in found if optimum.value > best.value - max(agree, opt.search_agreement))
-            if met >= 2 and len(set(families[: len(found)])) >= min(2, len(set(families))):
+            best, most = _best_optimum(optima), opt.exploring_max_iterations
+            end = search(start.x, tolerance=coarse, max_iterations=most, known_optimum=best)
+            optima.append(search(end.x, tolerance=fine) if end.value > best.value else end)
+            best = _best_optimum(optima)
+            met = sum(each.value > best.value - max(agree, opt.search_agreement) for each in optima)
+            if met >= 2 and len(set(families[: number + 1])) >= min(2, len(set(families))):
                 break
-    return _best_optimum(found)
+    return _best_optimum(optima)
 
 
 def _best_optimum(optima: list[Optimum]) -> Optimum:
@@ -230,9 +200,9 @@ def _scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array
         length = float(np.exp(optimum.x[place]))
         if length > opt.long_lengthscale or objective.engine.prior.channels is not None:
             continue
-        moves, is_short = (
-            np.log(opt.lengthscale_factor ** np.arange(*opt.lengthscale_exponents)),
-            length < opt.short_lengthscale,
+        moves = np.log(opt.lengthscale_factor ** np.arange(*opt.lengthscale_exponents))
+        near = np.log(opt.lengthscale_factor) * np.array(
+            opt.neighbour_exponents if length < opt.short_lengthscale else ()
         )
         moves = moves[(optimum.x[place] + moves > low) & (optimum.x[place] + moves < high)]
         points = [optimum.x.copy() for _ in moves]
@@ -244,11 +214,9 @@ def _scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array
         rises = [after > before for before, after in pairwise(heights)]
         for k in range(len(points)):
             is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
-            is_neighbour = (
-                is_short
-                and np.isclose(moves[k], np.log(opt.lengthscale_factor) * np.array(opt.neighbour_exponents)).any()
-            )
-            if moves[k] and (is_neighbour or (is_top and heights[k] > optimum.value - opt.scan_gap)):
+            if moves[k] and (
+                np.isclose(moves[k], near).any() or (is_top and heights[k] > optimum.value - opt.scan_gap)
+            ):
                 yield points[k]
 
 
@@ -277,10 +245,8 @@ def _reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
         length = float(np.exp(np.mean(np.log(hyper.lengthscales)))) if layout.n_processes else 1.0
         with np.errstate(all="ignore"):
             sizes = VarianceTargets.evaluate_at(objective.engine, hyper.theta)
-            noise = np.maximum(
-                hyper.noise_std,
-                opt.reset_noise_fraction * objective.engine.prior.noise.level_scales[: layout.n_noise_levels],
-            )
+            units = objective.engine.prior.noise.level_scales[: layout.n_noise_levels]
+            noise = np.maximum(hyper.noise_std, opt.reset_noise_fraction * units)
             matched = match_variances(objective.engine, layout, sizes, length, noise)
         if matched is not None and np.isfinite(layout.pack(matched)).all():
             yield layout.pack(matched)
@@ -290,37 +256,22 @@ def multistart_disturbances(
     objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None = None
 ) -> Optimum | None:
     """Return the best optimum of an objective with disturbances; None where no start is finite."""
-    opt = options.SEARCH
-    best: Optimum | None = None
+    opt, best = options.SEARCH, None
+    search = partial(maximize_lbfgs, objective, tolerance=opt.disturbance_tolerance, trusted=True)
+    most = opt.disturbance_max_iterations
     with track_progress("fitting, sizes of disturbances"):
         starts = _rank_disturbance_starts(objective, origins, noise_estimate)
     with track_progress("fitting with disturbances", len(starts)) as advance:
         for number, x in enumerate(starts):
             advance(min(number, 1), f"start {number + 1} of {len(starts)}")
-            end = maximize_lbfgs(
-                objective,
-                x,
-                tolerance=opt.disturbance_tolerance,
-                max_iterations=opt.disturbance_max_iterations,
-                known_optimum=best,
-                agreement=opt.disturbance_agreement,
-                trusted=True,
-            )
+            end = search(x, max_iterations=most, known_optimum=best, agreement=opt.disturbance_agreement)
             best = end if best is None or end.value > best.value else best
     if best is None:
         return None
     for x in _reset_from_plateau(objective, best):
-        end = maximize_lbfgs(
-            objective,
-            x,
-            tolerance=opt.disturbance_tolerance,
-            max_iterations=opt.disturbance_max_iterations,
-            trusted=True,
-        )
+        end = search(x, max_iterations=most)
         best = end if end.value > best.value else best
-    return (
-        best if best.converged else maximize_lbfgs(objective, best.x, tolerance=opt.disturbance_tolerance, trusted=True)
-    )
+    return best if best.converged else search(best.x)
 
 
 def _rank_disturbance_starts(
@@ -337,13 +288,8 @@ def _rank_disturbance_starts(
     levels: list[Array | None] = [None]
     if noise_estimate is not None and layout.n_noise_levels:
         levels.append(np.clip(noise_estimate, opt.min_start_noise_fraction * units, None))
-    ways = list(
-        product(
-            opt.disturbance_shares,
-            opt.disturbance_lengthscales if layout.n_coloured_disturbances else opt.disturbance_lengthscales[:1],
-            levels,
-        )
-    )
+    lengths = opt.disturbance_lengthscales[: None if layout.n_coloured_disturbances else 1]
+    ways = list(product(opt.disturbance_shares, lengths, levels))
     found: list[tuple[float, Array]] = []
     for hyper in origins:
         seen = list[tuple[float, int]]()
@@ -362,11 +308,9 @@ def _rank_disturbance_starts(
             ways = [ways[number] for _, number in sorted(seen)[: opt.n_disturbance_combinations]]
     chosen: list[Array] = []
     for _, x in sorted(found, key=lambda pair: -pair[0]):
-        if len(chosen) < opt.n_disturbance_starts and all(
-            np.abs(x - other).max() > opt.start_distance for other in chosen
-        ):
+        if all(np.abs(x - other).max() > opt.start_distance for other in chosen):
             chosen.append(x)
-    return chosen
+    return chosen[: opt.n_disturbance_starts]
 
 
 def _reset_from_plateau(objective: Objective, best: Optimum) -> list[Array]:
@@ -404,42 +348,32 @@ def _reset_from_plateau(objective: Objective, best: Optimum) -> list[Array]:
 
 
 def zero_inactive_disturbances(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which deviations that make no difference are next to nothing, and at their limit."""
-    layout, best = objective.layout, optimum
+    """Return an optimum in which inactive standard deviations are next to zero and at their bound."""
+    opt, layout, best = options.SEARCH, objective.layout, optimum
     if not layout.n_disturbances:
         return best
-    best = _zero_inactive_modes(objective, best)
+    modes, blocks = layout.slices.mode_deviations, layout.slices
+    for place in range(modes.start, modes.stop):
+        best = _move_if_inactive(objective, best, place, float(best.x[place]) - opt.mode_std_probe)
     disturbed = objective.engine.prior.observables.disturbances
     coloured = disturbed.coloured_index if disturbed is not None else ()
-    usual = layout.pack(
-        initialize_disturbances(objective.engine, layout, layout.unpack(best.x), options.SEARCH.zero_disturbance_share)
-    )
-    for k in range(layout.n_disturbances):
-        place = layout.slices.disturbance_deviations.start + k
-        x, at_bound = best.x.copy(), best.at_bound.copy()
-        x[place] = min(x[place], usual[place])
-        value = objective.value(x)
-        if not value >= best.value - options.SEARCH.min_variance_gain:
-            continue
-        at_bound[place] = True
-        if k in coloured:
+    hyper = initialize_disturbances(objective.engine, layout, layout.unpack(best.x), opt.zero_disturbance_share)
+    for k, least in enumerate(layout.pack(hyper)[blocks.disturbance_deviations].tolist()):
+        before, place = best, blocks.disturbance_deviations.start + k
+        best = _move_if_inactive(objective, best, place, min(float(best.x[place]), least))
+        if best is not before and k in coloured:
             # Nothing has this lengthscale.
-            at_bound[layout.slices.disturbance_lengthscales.start + coloured.index(k)] = True
-        best = replace(best, x=x, value=value, at_bound=at_bound)
+            best.at_bound[blocks.disturbance_lengthscales.start + coloured.index(k)] = True
     return best
 
 
-def _zero_inactive_modes(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which modes that data do without are at their limit: deviations would shrink for ever."""
-    best, block = optimum, objective.layout.slices.mode_deviations
-    for place in range(block.start, block.stop):
-        x, at_bound = best.x.copy(), best.at_bound.copy()
-        x[place] -= options.SEARCH.mode_std_probe
-        value = objective.value(x)
-        if value >= best.value - options.SEARCH.min_variance_gain:
-            at_bound[place] = True
-            best = replace(best, x=x, value=value, at_bound=at_bound)
-    return best
+def _move_if_inactive(objective: Objective, optimum: Optimum, place: int, bound: float) -> Optimum:
+    """Return an optimum with one entry moved to its bound, if that changes the objective by next to nothing."""
+    x, at_bound = optimum.x.copy(), optimum.at_bound.copy()
+    x[place], at_bound[place] = bound, True
+    value = objective.value(x)
+    is_inactive = value >= optimum.value - options.SEARCH.min_variance_gain
+    return replace(optimum, x=x, value=value, at_bound=at_bound) if is_inactive else optimum
 
 
 def canonicalize_signs(
@@ -454,10 +388,7 @@ def canonicalize_signs(
     opt = options.SEARCH
     layout = objective.layout
     learned = [layout.names[number] for number in layout.free_parameters]
-    wanted = np.ones(len(learned))
-    for position, name in enumerate(learned):
-        start = objective.parameters[name].start
-        wanted[position] = -1.0 if start is not None and start < 0 else 1.0
+    wanted = np.array([-1.0 if (objective.parameters[name].start or 0.0) < 0 else 1.0 for name in learned])
     signs = np.sign(optimum.x[: len(learned)])
     best = np.ones(len(learned))
     for size in range(1, min(len(symmetries), opt.max_symmetries) + 1):

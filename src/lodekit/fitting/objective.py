@@ -58,14 +58,10 @@ class Objective:
         return where.start + learned, np.log(noise.level_scales[learned])
 
     @property
-    def has_priors(self) -> bool:
-        """Whether anything that is learned has a prior."""
-        return bool(self._parameter_priors) or self._noise_prior_entries is not None
-
-    @property
     def name(self) -> str:
         """What it is called in figures and messages."""
-        return "log evidence + log prior" if self.has_priors else "log evidence"
+        has_priors = bool(self._parameter_priors) or self._noise_prior_entries is not None
+        return "log evidence + log prior" if has_priors else "log evidence"
 
     @property
     def description(self) -> str:
@@ -80,10 +76,9 @@ class Objective:
         Those of parameters are normalised over their bounds. That of the levels of noise, a density of their
         logarithms, cannot be normalised; it does not depend on units. What open modes give back belongs to it.
         """
-        total, gradient = self._explicit_log_prior(x)
-        return total + self.layout.restricted_likelihood_correction(
-            x
-        ), gradient + self.layout.restricted_likelihood_gradient(x)
+        (total, gradient), layout = self._explicit_log_prior(x), self.layout
+        total += layout.restricted_likelihood_correction(x)
+        return total, gradient + layout.restricted_likelihood_gradient(x)
 
     def _explicit_log_prior(self, x: Array) -> tuple[float, Array]:
         """Return the log density of the priors of parameters and levels, and its gradient in `x`."""
@@ -103,20 +98,15 @@ class Objective:
 
     def value(self, x: Array) -> float:
         """Return the log evidence plus the log prior at a point; minus infinity where it is not finite."""
-        return (
-            self.engine.value(self.layout.unpack(x))
-            + self.layout.restricted_likelihood_correction(x)
-            + self._explicit_log_prior(x)[0]
-        )
+        value = self.engine.value(self.layout.unpack(x)) + self.layout.restricted_likelihood_correction(x)
+        return value + self._explicit_log_prior(x)[0]
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
         """Return the log evidence plus the log prior at a point, and the gradient in `x`, shape (n,)."""
         found = self.engine.evaluate(self.layout.unpack(x))
         # The gradient of what open modes give back comes with that of their deviations.
-        value, gradient = (
-            found.value + self.layout.restricted_likelihood_correction(x),
-            self.layout.gradient(x, found.gradient),
-        )
+        value = found.value + self.layout.restricted_likelihood_correction(x)
+        gradient = self.layout.gradient(x, found.gradient)
         more, slope = self._explicit_log_prior(x)
         return value + more, gradient + slope
 

@@ -44,35 +44,30 @@ def multistart_output_error(
     opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
     priors = [part.prior for part in (engine.engines if isinstance(engine, MultiRecordEngine) else (engine,))]
-    whole, thin = (
-        VariableProjection.from_records(priors, layout, records, most)
-        for most in (opt.simulation_rows, opt.screening_rows)
-    )
+    whole = VariableProjection.from_records(priors, layout, records, opt.simulation_rows)
+    thin = VariableProjection.from_records(priors, layout, records, opt.screening_rows)
     given = [guess.theta for guess in guesses if guess.family == "given"]
     if initial_theta is not None:
-        found = _continue_from_previous(system, thin, whole, initial_theta, guesses, generator)
+        ends = _continue_from_previous(system, thin, whole, initial_theta, guesses, generator)
     elif given:
-        found = [
-            end
-            for theta in given
-            if (
-                end := whole.levenberg_marquardt(
-                    whole.coordinates.from_parameters(theta), opt.simulation_max_steps, opt.simulation_tolerance
-                )
-            )
-            is not None
-        ]
+        ends = [end for theta in given if (end := _descend(whole, whole.from_parameters(theta))) is not None]
     else:
-        found = _screen_and_descend(system, thin, whole, guesses, generator)
-    if not found:
+        ends = _screen_and_descend(system, thin, whole, guesses, generator)
+    if not ends:
         return None
-    best = _maximize_from_projection(objective, whole, found[0], tolerance)
-    for rival in found[1:2]:
+    best = _maximize_from_projection(objective, whole, ends[0], tolerance)
+    for rival in ends[1:2]:
         # Amplitudes and levels may make up for what it lacks, unless it is the same optimum.
-        if 2.0 * opt.simulation_agreement < rival.deviance - found[0].deviance < opt.simulation_rival_gap:
+        if 2.0 * opt.simulation_agreement < rival.deviance - ends[0].deviance < opt.simulation_rival_gap:
             other = _maximize_from_projection(objective, whole, rival, tolerance)
             best = other if other is not None and (best is None or other.value > best.value) else best
     return best
+
+
+def _descend(whole: VariableProjection, z: Array, target_deviance: float = -np.inf) -> ProjectedFit | None:
+    """Return where the Levenberg-Marquardt steps on all rows lead; None if nothing is finite at the start."""
+    opt = options.SEARCH
+    return whole.levenberg_marquardt(z, opt.simulation_max_steps, opt.simulation_tolerance, target_deviance)
 
 
 def _continue_from_previous(
@@ -84,11 +79,7 @@ def _continue_from_previous(
     generator: np.random.Generator,
 ) -> list[ProjectedFit]:
     """Return where an earlier fit leads, and where others do if they start out better; best first."""
-    end = whole.levenberg_marquardt(
-        whole.coordinates.from_parameters(initial_theta),
-        options.SEARCH.simulation_max_steps,
-        options.SEARCH.simulation_tolerance,
-    )
+    end = _descend(whole, whole.from_parameters(initial_theta))
     here = None if end is None else thin.evaluate(end.z, end.noise_std, with_jacobian=False)
     starts = _screen_starts(system, thin, guesses, generator, is_first=True)
     best = thin.evaluate(starts[0], None if end is None else end.noise_std, with_jacobian=False) if starts else None
@@ -116,15 +107,13 @@ def _screen_and_descend(
             for z in starts[: opt.n_screened_followed]:
                 end = thin.levenberg_marquardt(z, opt.screening_max_steps, opt.screening_tolerance)
                 first = sorted([*first, *([] if end is None else [end])], key=lambda end: end.deviance)
-                if (
-                    len(first) > opt.n_simulation_finalists
-                    and first[1].deviance < first[0].deviance + opt.screening_tolerance
-                ):
+                agree = len(first) > 1 and first[1].deviance < first[0].deviance + opt.screening_tolerance
+                if agree and len(first) > opt.n_simulation_finalists:
                     break
             for start in first[: opt.n_simulation_finalists]:
                 # One that comes as far as another has met it.
                 enough = min((end.deviance + opt.simulation_agreement for end in ends), default=-np.inf)
-                end = whole.levenberg_marquardt(start.z, opt.simulation_max_steps, opt.simulation_tolerance, enough)
+                end = _descend(whole, start.z, enough)
                 ends += [] if end is None else [end]
             ends.sort(key=lambda end: end.deviance)
             if len(ends) > 1 and ends[1].deviance < ends[0].deviance + 2.0 * opt.simulation_agreement:
@@ -142,7 +131,7 @@ def _screen_starts(
 ) -> list[Array]:
     """Return coordinates of values to start from, the most promising first."""
     opt = options.SEARCH
-    layout, chart = thin.coordinates.layout, thin.coordinates
+    layout = thin.layout
     affine = _find_linear_parameters(thin, generator)
     count = min(opt.n_screened_per_parameter * (1 + int(np.sum(~affine))), opt.max_screened)
     lags = find_delay_parameters(system, layout)
@@ -159,16 +148,13 @@ def _screen_starts(
             elif np.isnan(filled[n]):
                 # From the third on, guesses are random.
                 filled[n] = layout.draw_start(n, attempt if is_first else 2, generator)
-        seen = _solve_linear_parameters(thin, chart.from_parameters(filled), affine)
-        if seen is not None:
-            found.append(seen)
-    found.sort(key=lambda pair: pair[0])
-    return [z for _, z in found]
+        found.append(_solve_linear_parameters(thin, thin.from_parameters(filled), affine))
+    return [z for _, z in sorted((pair for pair in found if pair is not None), key=lambda pair: pair[0])]
 
 
 def _find_linear_parameters(thin: VariableProjection, generator: np.random.Generator) -> NDArray[np.bool_]:
     """Return which of the learned parameters move neither roots nor delays: gains and offsets."""
-    layout, observables = thin.coordinates.layout, thin.observables
+    layout, observables = thin.layout, thin.observables
     theta = layout.fixed_values.copy()
     for n in layout.free_parameters:
         theta[n] = layout.draw_start(n, 2, generator)
@@ -192,7 +178,7 @@ def _solve_linear_parameters(
         return None if here is None else (here.deviance, z)
     J, rest = here.jacobian[:, is_linear], thin.weighted_residuals(here)
     step = -np.linalg.lstsq(J, rest, rcond=1e-9)[0]
-    transforms = list(thin.coordinates.layout.transforms.values())
+    transforms = list(thin.layout.transforms.values())
     moved = z.copy()
     for place, change in zip(np.flatnonzero(is_linear), step.tolist(), strict=True):
         # What is positive is searched by its logarithm: the change of the value itself is what is linear.
@@ -213,7 +199,7 @@ def _maximize_from_projection(
     levels = projected.noise_std * prior.units.scales
     groups = np.array(prior.noise.level_indices)
     noise = np.array([float(np.sqrt(np.mean(levels[groups == g] ** 2))) for g in range(layout.n_noise_levels)])
-    theta = whole.coordinates.to_parameters(projected.z)
+    theta = whole.to_parameters(projected.z)
     hyper = Hyperparameters(theta, np.zeros(0), np.zeros(0), layout.resolve_mode_std(modes, theta), noise)
     x0 = layout.pack(hyper)
     if not np.isfinite(objective.value(x0)):
@@ -224,7 +210,7 @@ def _maximize_from_projection(
     curvature[blocks.noise] = [2.0 * max(int(counts[groups == g].sum()), 1) for g in range(layout.n_noise_levels)]
     H = np.diag(curvature)
     slopes = np.array([layout.transforms[n].derivative(float(x0[i])) for i, n in enumerate(layout.free_parameters)])
-    J = projected.jacobian * (slopes / whole.coordinates.derivatives(projected.z))
+    J = projected.jacobian * (slopes / whole.derivatives(projected.z))
     # Of averages over many measurements, each counts as many.
     H[blocks.theta, blocks.theta] = J.T @ J * max(objective.engine.size / len(whole.values), 1.0)
     return maximize_lbfgs_preconditioned(objective, x0, H, tolerance)
@@ -236,11 +222,8 @@ def _preconditioner(H: Array) -> Array:
     if not np.isfinite(H).all():
         return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
     sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
-    return np.asarray(
-        scale[:, None]
-        * vectors
-        / np.sqrt(np.maximum(sizes, options.SEARCH.preconditioner_floor * max(float(sizes.max()), 1e-300)))
-    )
+    floor = options.SEARCH.preconditioner_floor * max(float(sizes.max()), 1e-300)
+    return np.asarray(scale[:, None] * vectors / np.sqrt(np.maximum(sizes, floor)))
 
 
 def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: Array, tolerance: float) -> Optimum:

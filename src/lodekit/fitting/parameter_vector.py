@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,8 +108,7 @@ class ParameterTransform:
         return math.log(share / (1.0 - share))
 
 
-@dataclass(frozen=True)
-class VectorSlices:
+class VectorSlices(NamedTuple):
     """Which part of the vector that is searched belongs to what.
 
     theta, lengthscales, deviations, mode_deviations, noise, disturbance_lengthscales, disturbance_deviations: In this
@@ -122,12 +122,6 @@ class VectorSlices:
     noise: slice
     disturbance_lengthscales: slice
     disturbance_deviations: slice
-
-    @classmethod
-    def from_sizes(cls, sizes: Sequence[int]) -> VectorSlices:
-        """Return blocks of the given sizes, one after the other."""
-        ends = np.cumsum([0, *sizes]).tolist()
-        return cls(*(slice(start, stop) for start, stop in pairwise(ends)))
 
 
 @dataclass(frozen=True)
@@ -174,8 +168,9 @@ class ParameterLayout:
     def slices(self) -> VectorSlices:
         """Which part of the vector belongs to what."""
         modes = self.n_mode_groups if self.estimates_mode_std else 0
-        own = [len(self.transforms), self.n_processes, self.n_processes, modes, self.n_noise_levels]
-        return VectorSlices.from_sizes([*own, self.n_coloured_disturbances, self.n_disturbances])
+        sizes = [len(self.transforms), self.n_processes, self.n_processes, modes, self.n_noise_levels]
+        ends = np.cumsum([0, *sizes, self.n_coloured_disturbances, self.n_disturbances]).tolist()
+        return VectorSlices(*(slice(start, stop) for start, stop in pairwise(ends)))
 
     @property
     def size(self) -> int:
@@ -197,11 +192,9 @@ class ParameterLayout:
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
         # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
-        shift = (
-            opt.start_stagger * math.sin(index + 1.0)
-            if first
-            else float(generator.uniform(-opt.start_log_range, opt.start_log_range))
-        )
+        shift = opt.start_stagger * math.sin(index + 1.0)
+        if not first:
+            shift = float(generator.uniform(-opt.start_log_range, opt.start_log_range))
         if not unbounded:
             return transform.forward(transform.centre + shift)
         negative = attempt == 1 if first else generator.random() < 0.5
@@ -218,16 +211,8 @@ class ParameterLayout:
         """Return what is learned at a vector of shape (n,): values, no logarithms."""
         theta = self.parameter_values(x, self.free_parameters)
         blocks = self.slices
-        natural = np.exp(np.clip(x, -300, 300))
-        return Hyperparameters(
-            theta,
-            natural[blocks.lengthscales],
-            natural[blocks.deviations],
-            self.resolve_mode_std(natural[blocks.mode_deviations], theta),
-            natural[blocks.noise],
-            natural[blocks.disturbance_lengthscales],
-            natural[blocks.disturbance_deviations],
-        )
+        _, lengthscales, deviations, modes, *others = (np.exp(np.clip(x[block], -300, 300)) for block in blocks)
+        return Hyperparameters(theta, lengthscales, deviations, self.resolve_mode_std(modes, theta), *others)
 
     def resolve_mode_std(self, mode_std: Array, theta: Array) -> Array:
         """Return deviations of modes as they are learned, or others in their place.
@@ -250,17 +235,14 @@ class ParameterLayout:
         """Return the gradient of `correction` in the vector, shape (n,)."""
         found = np.zeros(self.size)
         if self.diffuse_modes is not None and len(self.free_parameters):
-            theta = self.diffuse_modes.vjp(
-                self.parameter_values(x, self.free_parameters), np.zeros(self.n_mode_groups), 1.0
-            )
-            found[self.slices.theta] = self._apply_chain_rule(x, theta)
+            theta = self.parameter_values(x, self.free_parameters)
+            vjp = self.diffuse_modes.vjp(theta, np.zeros(self.n_mode_groups), 1.0)
+            found[self.slices.theta] = self._apply_chain_rule(x, vjp)
         return found
 
     def _apply_chain_rule(self, x: Array, theta: Array) -> Array:
         """Return derivatives in the learned parameters on the scale of the search, from those in all parameters."""
-        return np.array(
-            [theta[n] * self.transforms[n].derivative(float(x[i])) for i, n in enumerate(self.free_parameters)]
-        )
+        return np.array([theta[n] * t.derivative(float(x[i])) for i, (n, t) in enumerate(self.transforms.items())])
 
     def _free_blocks(self, hyper: Hyperparameters) -> list[Array]:
         """Return everything beside the parameters that has a place in the vector."""
@@ -279,9 +261,8 @@ class ParameterLayout:
         """
         theta = gradient.theta
         if self.diffuse_modes is not None and len(self.free_parameters):
-            theta = theta + self.diffuse_modes.vjp(
-                self.parameter_values(x, self.free_parameters), gradient.mode_amplitudes, 1.0
-            )
+            values = self.parameter_values(x, self.free_parameters)
+            theta = theta + self.diffuse_modes.vjp(values, gradient.mode_amplitudes, 1.0)
         return np.concatenate([self._apply_chain_rule(x, theta), *self._free_blocks(gradient)])
 
 
@@ -299,8 +280,6 @@ def build_transforms(
         if parameter.fixed is not None:
             fixed[number] = parameter.fixed
             continue
-        low, high = parameter.interval
-        transforms[number] = ParameterTransform(
-            low, high, options.SEARCH.sinh_scale_fraction * (1.0 if magnitudes is None else float(magnitudes[number]))
-        )
+        magnitude = 1.0 if magnitudes is None else float(magnitudes[number])
+        transforms[number] = ParameterTransform(*parameter.interval, options.SEARCH.sinh_scale_fraction * magnitude)
     return fixed, transforms

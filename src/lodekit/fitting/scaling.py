@@ -50,20 +50,10 @@ def _solve_balance_equations(
 ) -> dict[str, float]:
     """Return the sizes of parameters and channels, by name."""
     names, summaries = system.operator.ring.parameters, [_instantaneous_summary(item) for item in summaries]
-    known = {
-        "t": float(
-            np.log(
-                options.SEARCH.time_constant_fraction * span
-                if time_constant is None
-                else min(time_constant, options.SEARCH.time_constant_fraction * span)
-            )
-        )
-    }
-    known |= {
-        item.observable: float(np.log(item.scale))
-        for item in summaries
-        if item.observable in system.channels and not item.is_zero
-    }
+    longest = options.SEARCH.time_constant_fraction * span
+    known = {"t": float(np.log(longest if time_constant is None else min(time_constant, longest)))}
+    measured = [item for item in summaries if item.observable in system.channels and not item.is_zero]
+    known |= {item.observable: float(np.log(item.scale)) for item in measured}
     for name in names:
         size = _given_magnitude(system.parameters[name])
         known |= {} if size is None else {name: float(np.log(size))}
@@ -72,7 +62,8 @@ def _solve_balance_equations(
     unknown = [name for name in every if name not in known]
     index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
     lines: list[tuple[dict[int, float], float]] = []
-    offsets = {item.observable: _log_mean_ratio(item) for item in summaries}
+    # By how much a channel is larger than its changes, on average and as a logarithm.
+    offsets = {item.observable: float(np.log(max(1.0, abs(item.mean) / item.scale))) for item in summaries}
     for number, group in enumerate(groups):
         # What does not change balances what channels are on average, not how much they change.
         shift = max((offsets.get(term.channel, 0.0) for term in group.monomials if not term.order), default=0.0)
@@ -98,9 +89,8 @@ def _instantaneous_summary(item: ObservableStatistics) -> ObservableStatistics:
     if found is None:
         return item
     over = float(found.factor)
-    return replace(
-        item, observable=found.expression, scale=item.scale / over, mean=item.mean / over, std=item.std / over
-    )
+    scale, mean, std = item.scale / over, item.mean / over, item.std / over
+    return replace(item, observable=found.expression, scale=scale, mean=mean, std=std)
 
 
 def _given_magnitude(parameter: Parameter) -> float | None:
@@ -114,11 +104,6 @@ def _given_magnitude(parameter: Parameter) -> float | None:
     if value is None and np.isfinite(low) and np.isfinite(high):
         value = max(abs(low), abs(high))
     return abs(value) if value else None
-
-
-def _log_mean_ratio(item: ObservableStatistics) -> float:
-    """Return by how much a channel is larger than its changes, on average and as a logarithm."""
-    return float(np.log(max(1.0, abs(item.mean) / item.scale)))
 
 
 def _log_linear_row(

@@ -5,21 +5,14 @@ Fits with disturbances: they start from a fit without any, and tell which of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.noise import EXACT_NOISE_RATIO
-from lodekit.data.records import (
-    Measurements,
-    decimate_record,
-    list_measurements,
-    most_active_segment,
-    with_empty_series,
-)
+from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import options
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
@@ -39,6 +32,8 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import report_best_value, track_progress
 
 Array = NDArray[np.float64]
+#: The optimum of a subsample, (n,), the information expected of the full record, (n, n), and gains by disturbance.
+SubsampleOptimum = tuple[Array, Array, dict[str, float]]
 
 
 def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
@@ -47,7 +42,7 @@ def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> t
         optimum, curvature = _refine(setup.objective, _search_without_disturbances(setup, initial_point))
         return optimum, refine_information(setup, optimum, curvature), {}
     piece = _fit_disk_subsample(setup) if initial_point is None and _reads_from_disk(setup) else None
-    found, without = maximize_with_disturbances(setup, initial_point, _search_without_disturbances, piece)
+    found, without = maximize_with_disturbances(setup, initial_point, piece)
     optimum, curvature = _refine(setup.objective, found)
     needs = {name: optimum.value - value for name, value in without.items()}
     return optimum, refine_information(setup, optimum, curvature), needs
@@ -82,18 +77,17 @@ def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = 
     opt = options.SEARCH
     is_read = initial_point is None and _reads_from_disk(setup)
     # Of several records, each may be short.
-    is_long = (
-        setup.engine_task.has_inputs and setup.measurements.size > opt.long_record_rows and not setup.record_setups
-    )
+    is_driven = setup.engine_task.has_inputs and not setup.record_setups
+    is_long = is_driven and setup.measurements.size > opt.long_record_rows
     for objective in build_noise_continuation(setup) if initial_point is None and not is_read else ():
-        initial_point = _refine(objective, _run_multistart(setup, objective, initial_point))[0].x
+        initial_point = _refine(objective, multistart(setup, objective, initial_point))[0].x
     if is_read:
         return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.disk_subsample_rows)
     if initial_point is None and is_long:
         return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.subsample_rows)
     if initial_point is None and (rows := _informative_rows(setup)):
         return _search_from_subsamples(setup, (most_active_segment,), rows)
-    return _run_multistart(setup, setup.objective, initial_point)
+    return multistart(setup, setup.objective, initial_point)
 
 
 def build_noise_continuation(setup: FitSetup) -> list[Objective]:
@@ -112,11 +106,8 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
     shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT_NOISE_RATIO))
     least = float(np.median(shares))
     found = []
-    for share in (
-        [s for s in options.SEARCH.continuation_noise if s > 3.0 * least]
-        if least < options.SEARCH.small_noise_fraction
-        else ()
-    ):
+    is_small = least < options.SEARCH.small_noise_fraction
+    for share in [s for s in options.SEARCH.continuation_noise if is_small and s > 3.0 * least]:
         engines = [_noisier_engine(part, own, share) for part, own in zip(parts, kept, strict=True)]
         whole = setup.engine
         engine = replace(whole, engines=tuple(engines)) if isinstance(whole, MultiRecordEngine) else engines[0]
@@ -178,26 +169,6 @@ def _converges_to(objective: Objective, x: Array, optimum: Optimum, information:
     return is_there and not optimum.at_bound.any()
 
 
-def _run_multistart(setup: FitSetup, objective: Objective, initial_point: Array | None) -> Optimum:
-    """Return the best optimum from all starts; from `initial_point` where that is a point."""
-    arguments, measurements, names = setup.settings, setup.measurements, setup.prior.noise.observables
-    scatter = measurements.difference_noise_std()
-    return multistart(
-        setup.system,
-        objective,
-        [part.decimated_series() for part in list_measurements(measurements)],
-        inputs=[part.inputs for part in list_measurements(measurements)],
-        full_records=None
-        if measurements.has_only_statistics
-        else [with_empty_series(part, names).series for part in list_measurements(measurements)],
-        restarts=arguments.restarts,
-        random_state=arguments.random_state,
-        n_jobs=arguments.n_jobs,
-        noise_estimate=None if scatter is None else setup.prior.noise.level_medians(scatter),
-        initial_point=initial_point,
-    )
-
-
 def _informative_rows(setup: FitSetup) -> int:
     """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
     opt = options.SEARCH
@@ -229,7 +200,7 @@ def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
         return None
     optimum, curvature, gains = found
     x = setup.layout.pack(own.layout.unpack(optimum.x))
-    return SubsampleOptimum(x, setup.measurements.size / short.size * curvature, gains)
+    return x, setup.measurements.size / short.size * curvature, gains
 
 
 def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Measurements) -> FitSetup | None:
@@ -237,13 +208,10 @@ def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Me
 
     Modes, and the response, begin where a piece does; and it shows a pace of its own.
     """
-    units, names = setup.prior.units, setup.measurements.names
-    if subsample.names != names:
+    if subsample.names != setup.measurements.names:
         return None
-    scales = dict(zip(names, units.scales.tolist(), strict=True))
-    return build_setup(
-        setup.system, settings, subsample, time_units=replace(units, start=subsample.window[0]), scales=scales
-    )
+    units = replace(setup.prior.units, start=subsample.window[0])
+    return build_setup(setup.system, settings, subsample, time_units=units, scales=setup.scaling["scales"])
 
 
 def _search_from_subsamples(
@@ -261,7 +229,7 @@ def _search_from_subsamples(
             own = _build_subsample_setup(setup, arguments, short)
             if own is None:
                 continue
-            end = _run_multistart(own, own.objective, None)
+            end = multistart(own, own.objective)
         except FitError:
             continue
         x = setup.layout.pack(own.layout.unpack(end.x))
@@ -272,7 +240,7 @@ def _search_from_subsamples(
             break
     value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
     if not np.isfinite(value):
-        return _run_multistart(setup, objective, None)
+        return multistart(setup, objective)
     # A record that is many times as long has an optimum beside theirs, and about as many times the curvature.
     near = (
         maximize_lbfgs_preconditioned(objective, x, curvature, options.SEARCH.full_record_tolerance)
@@ -284,41 +252,17 @@ def _search_from_subsamples(
     return maximize_lbfgs(objective, x, trusted=True) if near is None or not near.converged else near
 
 
-class SubsampleOptimum(NamedTuple):
-    """What a piece of a record says.
-
-    x: Its optimum, a vector of the layout of the whole; (n,).
-    information: The one to expect of the whole; (n, n).
-    gains: By how much the objective of the piece is less without each disturbance.
-    """
-
-    x: Array
-    information: Array
-    gains: Mapping[str, float]
-
-
 def drop_disturbances(setup: FitSetup, names: Iterable[str]) -> FitSetup:
     """Return the setup of the same fit without some disturbances, in the same units."""
-    left, units = dict(setup.observable_compiler.disturbances), setup.prior.units
-    for name in names:
-        del left[name]
-    gone = [name for name in setup.observable_compiler.disturbances if name not in left]
-    engine = setup.settings.engine if left else "auto"
-    return build_setup(
-        setup.system.given(gone, are_all=False),
-        replace(setup.settings, disturbances=left or None, engine=engine),
-        setup.measurements,
-        time_units=units,
-        scales=dict(zip(setup.measurements.names, units.scales.tolist(), strict=True)),
-        record_starts={name: part.prior.units.start for name, part in setup.record_setups.items()},
-    )
+    disturbances, dropped = setup.observable_compiler.disturbances, set(names)
+    left = {name: kind for name, kind in disturbances.items() if name not in dropped}
+    system = setup.system.given([name for name in disturbances if name in dropped], are_all=False)
+    settings = replace(setup.settings, disturbances=left or None, engine=setup.settings.engine if left else "auto")
+    return build_setup(system, settings, setup.measurements, **setup.scaling)
 
 
 def maximize_with_disturbances(
-    setup: FitSetup,
-    initial_point: Array | None,
-    search_without_disturbances: Callable[[FitSetup], Optimum],
-    subsample: SubsampleOptimum | None = None,
+    setup: FitSetup, initial_point: Array | None, subsample: SubsampleOptimum | None = None
 ) -> tuple[Optimum, dict[str, float]]:
     """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name."""
     opt = options.SEARCH
@@ -327,21 +271,18 @@ def maximize_with_disturbances(
     first = None
     found: Optimum | None
     if subsample is not None:
-        found = _continue_from_subsample(objective, subsample)
+        found = _continue_from_subsample(objective, *subsample[:2])
     elif initial_point is None:
         try:
-            first = search_without_disturbances(bare)
+            first = _search_without_disturbances(bare)
         except (AccuracyError, FitError):
             # Data with next to no noise may not be possible at all without disturbances.
             first = None
         origins = [] if first is None else [bare.layout.unpack(first.x)]
         if first is None or not setup.engine_task.on_disk:
             # Rows on disk take long to look at: what is best without disturbances has to do.
-            origins += [bare.layout.unpack(x) for x in _rank_starts(bare)]
-        scatter = setup.measurements.difference_noise_std()
-        found = multistart_disturbances(
-            objective, origins, None if scatter is None else setup.prior.noise.level_medians(scatter)
-        )
+            origins += [bare.layout.unpack(x) for x in rank_starts(bare)]
+        found = multistart_disturbances(objective, origins, setup.noise_estimate)
         if found is None:
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
     else:
@@ -351,9 +292,10 @@ def maximize_with_disturbances(
         return found, dict.fromkeys(setup.observable_compiler.disturbances, first.value)
     without, best = {}, layout.unpack(found.x)
     for name in setup.observable_compiler.disturbances:
-        if subsample is not None and subsample.gains.get(name, 0.0) > opt.certain_gain:
-            # What a piece needs, the whole does: it is not looked at again without.
-            without[name] = found.value - subsample.gains[name]
+        gain = subsample[2].get(name, 0.0) if subsample is not None else 0.0
+        if gain > opt.certain_gain:
+            # What a subsample needs, the full record does: it is not searched again without.
+            without[name] = found.value - gain
             continue
         others = drop_disturbances(setup, [name])
         start = others.layout.pack(_drop_disturbance(setup.prior, best, name))
@@ -363,17 +305,19 @@ def maximize_with_disturbances(
     return found, without
 
 
-def _continue_from_subsample(objective: Objective, subsample: SubsampleOptimum) -> Optimum:
-    """Return the optimum of a whole record from that of a piece.
+def _continue_from_subsample(objective: Objective, x: Array, information: Array) -> Optimum:
+    """Return the optimum of a full record from that of a subsample.
 
-    A record that is many times as long as a piece has an optimum beside its own, and as many times the curvature.
+    The optimum of the full record is near, and its information larger in proportion to the number of rows.
+
+    Shapes: x (n,), information (n, n).
     """
-    near = None
-    if np.isfinite(subsample.information).all():
-        near = maximize_lbfgs_preconditioned(
-            objective, subsample.x, subsample.information, options.SEARCH.full_record_tolerance
-        )
-    return near if near is not None and near.converged else maximize_lbfgs(objective, subsample.x)
+    if np.isfinite(information).all():
+        least = options.SEARCH.full_record_tolerance
+        optimum = maximize_lbfgs_preconditioned(objective, x, information, least)
+        if optimum.converged:
+            return optimum
+    return maximize_lbfgs(objective, x)
 
 
 def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:
@@ -385,18 +329,3 @@ def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperp
         lengths = np.delete(lengths, own.coloured_index.index(number))
     deviations = np.delete(hyper.disturbance_amplitudes, number)
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
-
-
-def _rank_starts(setup: FitSetup) -> list[Array]:
-    """Return starts that the data suggest, before anything is searched."""
-    arguments, measurements = setup.settings, setup.measurements
-    scatter = measurements.difference_noise_std()
-    return rank_starts(
-        setup.system,
-        setup.objective,
-        [part.decimated_series() for part in list_measurements(measurements)],
-        restarts=arguments.restarts,
-        random_state=arguments.random_state,
-        noise_estimate=None if scatter is None else setup.prior.noise.level_medians(scatter),
-        inputs=[part.inputs for part in list_measurements(measurements)],
-    )

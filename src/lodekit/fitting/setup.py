@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.inputs import InputSignal
 from lodekit.data.records import Measurements, RecordSet, Scaling, list_measurements, with_empty_series
 from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.fitting.objective import Objective
@@ -39,6 +39,8 @@ from lodekit.support.threads import single_threaded_blas
 from lodekit.system.grammar import find_closest_name
 from lodekit.system.parameters import find_single_use_inputs, find_single_use_names
 from lodekit.system.system import System
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +92,24 @@ class FitSetup:
         """The channels without values: white noise, and what holds it."""
         known = tuple(self.measurements.inputs)
         system = self.system.given(known) if known else self.system
-        return (
-            find_channels_without_values(system, self.observable_compiler.disturbances)
-            if self.observable_compiler.disturbances
-            else []
-        )
+        disturbances = self.observable_compiler.disturbances
+        return find_channels_without_values(system, disturbances) if disturbances else []
+
+    @property
+    def scaling(self) -> dict[str, Any]:
+        """The units of the fit, as keyword arguments of `build_setup` for another fit in the same units."""
+        units = self.prior.units
+        return {
+            "time_units": units,
+            "scales": dict(zip(self.measurements.names, units.scales.tolist(), strict=True)),
+            "record_starts": {name: part.prior.units.start for name, part in self.record_setups.items()},
+        }
+
+    @property
+    def noise_estimate(self) -> Array | None:
+        """Noise levels estimated from differences of neighbouring measurements; None if these are not kept."""
+        scatter = self.measurements.difference_noise_std()
+        return None if scatter is None else self.prior.noise.level_medians(scatter)
 
     @property
     def channels(self) -> list[str]:
@@ -140,11 +155,8 @@ class FitSetup:
         """Return the log evidence of a few other measurements of the same observables."""
         case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
         every = with_empty_series(measurements, self.prior.noise.observables)
-        return (
-            choose_engine("markov" if case.has_disturbances else "dense", case)
-            .factory.create(self.prior, every, case)
-            .value(hyper)
-        )
+        choice = choose_engine("markov" if case.has_disturbances else "dense", case)
+        return choice.factory.create(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
@@ -156,9 +168,6 @@ class FitSetup:
         Threads that wait for each other make small matrices slower, much slower on a busy machine.
         """
         return nullcontext() if self.engine.benefits_from_threads else single_threaded_blas()
-
-
-Array = NDArray[np.float64]
 
 
 def build_setup(
@@ -176,7 +185,9 @@ def build_setup(
     Shapes: parameter_magnitudes (p,).
     """
     kinds = settings.parse_inputs(system)
-    settled = {name: _resolve_hold(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
+    # What the user leaves open is as before, or held.
+    before = {name: signal.kind for name, signal in measurements.inputs.items()}
+    settled = {name: before.get(name, "hold") if kind == "auto" else kind for name, kind in kinds.items()}
     measurements = measurements.with_known_inputs(settled)
     disturbances = settings.parse_disturbances(system)
     _check_unmeasured(measurements, disturbances)
@@ -191,14 +202,14 @@ def build_setup(
         measurements, reader, latents, settings.noise, channel_prior=case.channel_prior, time=time_units, scales=kept
     )
     # What inputs drive shows its pace; a record may be much longer than that.
-    pace = _median_correlation_time(measurements) if parameter_magnitudes is None and measurements.inputs else None
-    own = (
-        estimate_parameter_magnitudes(system, known, prior.units.time_scale, pace)
-        if parameter_magnitudes is None
-        else parameter_magnitudes
-    )
+    pace = None
+    if parameter_magnitudes is None and measurements.inputs:
+        records = [part.decimated_series() for part in list_measurements(measurements)]
+        pace = float(np.median([estimate_correlation_time(series) for series in records]))
+    if parameter_magnitudes is None:
+        parameter_magnitudes = estimate_parameter_magnitudes(system, known, prior.units.time_scale, pace)
     names = prior.observables.compiled.parameters
-    fixed, transforms = build_transforms(names, system.parameters, own)
+    fixed, transforms = build_transforms(names, system.parameters, parameter_magnitudes)
     counts = prior.n_processes, len(prior.groups), prior.noise.n_levels
     modes = _resolve_mode_prior(settings.mode_deviation, case, measurements, prior, record_starts or {})
     disturbed = prior.observables.disturbances
@@ -310,18 +321,6 @@ def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
     times = np.repeat(times, rows)
     places, stands = subsample_rows(len(times))
     return times[places], stands
-
-
-def _median_correlation_time(measurements: Measurements) -> float:
-    """Return how long what happens in the data takes; where there are several records, in the middle one of them."""
-    return float(
-        np.median([estimate_correlation_time(part.decimated_series()) for part in list_measurements(measurements)])
-    )
-
-
-def _resolve_hold(hold: str, previous: InputSignal | None) -> str:
-    """Return what an input does between its samples, where the user leaves that open: as before, or held."""
-    return hold if hold != "auto" else "hold" if previous is None else previous.kind
 
 
 def _build_multi_record_setup(

@@ -24,14 +24,8 @@ from lodekit.support.text import format_probability
 from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.dimensions import white_noise_unit
 
-#: A disturbance that chance would explain more often than this is not needed.
-_SIGNIFICANCE = 0.05
 #: What is said of a disturbance that moves nothing that was measured.
 UNOBSERVED_MESSAGE = "nothing that was measured responds to it, so that nothing is known of it"
-#: Responses whose directions differ by less are alike.
-_COLLINEARITY_TOLERANCE = 1e-9
-#: A relative error of a deviation beyond this says that nothing is known of it.
-_MAX_RELATIVE_STD_ERROR = 30.0
 
 
 @dataclass(frozen=True)
@@ -173,11 +167,11 @@ def summarize_disturbances(
             deviation, note = 0.0, UNOBSERVED_MESSAGE
         elif twins and not is_zero:
             error, note = np.inf, f"it acts as {' and '.join(twins)} does, and the data tell both together: keep one"
-        elif scale_confounded and error > _MAX_RELATIVE_STD_ERROR * deviation:
+        elif scale_confounded and error > 30.0 * deviation:
             error, note = np.inf, f"its size goes with {' and '.join(scale_confounded)}"
-        found[name] = Disturbance(
-            name, kind, deviation, error, length, gain, p_value, p_value < _SIGNIFICANCE, note, others
-        )
+        # At the significance level of 5 %.
+        needed = p_value < 0.05
+        found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, needed, note, others)
     return found
 
 
@@ -202,7 +196,7 @@ def _group_collinear(disturbed: CompiledDisturbances, theta: NDArray[np.float64]
         same = [
             k for k in range(number)
             if kind == WHITE_NOISE == disturbed.kinds[k] and found[k] == k
-            and 1.0 - abs(column @ columns[k]) / (size * np.linalg.norm(columns[k]) or 1.0) < _COLLINEARITY_TOLERANCE
+            and 1.0 - abs(column @ columns[k]) / (size * np.linalg.norm(columns[k]) or 1.0) < 1e-9
         ]  # fmt: skip
         found.append(None if not size else same[0] if same else number)
     return found

@@ -63,38 +63,26 @@ def collect_guesses(
     starts = np.array([np.nan if start is None else start for start in given])
     if not len(layout.free_parameters) or not np.isnan(starts[layout.free_parameters]).any():
         return [ParameterGuess("given", starts)]
-    found: list[ParameterGuess] = []
+    opt, found = options.SEARCH, list[tuple[str, Array]]()
     records = [[shift_to_midpoints(item) for item in record] for record in records]
     equations = derive_input_output_equations(system, records, layout, inputs)
     if equations and not system.delayed_channels:
-        found += [
-            ParameterGuess("weak", theta)
-            for theta in fit_weak_form(equations, layout, generator)[: options.SEARCH.max_guesses]
-        ]
+        found += [("weak", theta) for theta in fit_weak_form(equations, layout, generator)[: opt.max_guesses]]
     elif equations and layout.n_processes:
         # Without free functions, simulations are compared at many delays anyway.
-        found += [ParameterGuess("weak", theta) for theta in scan_delays(system, equations, layout, generator)]
+        found += [("weak", theta) for theta in scan_delays(system, equations, layout, generator)]
     if equations and not any(each.has_inputs for each in equations):
         # Nobody should smooth an input that jumps, nor what responds to it.
-        found += [
-            ParameterGuess("smoothed", theta)
-            for theta in fit_gradient_matching(
-                equations, layout, options.SEARCH.max_gradient_matching_guesses, generator
-            )
-        ]
+        most = opt.max_gradient_matching_guesses
+        found += [("smoothed", theta) for theta in fit_gradient_matching(equations, layout, most, generator)]
     if not any(inputs or ()):
         series = [item for record in records for item in record]
-        found += [
-            ParameterGuess("decay", theta)
-            for theta in fit_oscillations(objective.engine.prior, series, layout, generator)
-        ]
-    found += [
-        ParameterGuess(guess.family, theta)
-        for guess in found
-        if (theta := _clip_to_expected(layout, guess.theta)) is not None
-    ]
-    found = [ParameterGuess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
-    return [*found, ParameterGuess("blind", starts)]
+        prior = objective.engine.prior
+        found += [("decay", theta) for theta in fit_oscillations(prior, series, layout, generator)]
+    clipped = [(family, _clip_to_expected(layout, theta)) for family, theta in found]
+    found += [(family, theta) for family, theta in clipped if theta is not None]
+    guesses = [ParameterGuess(family, np.where(np.isnan(starts), theta, starts)) for family, theta in found]
+    return [*guesses, ParameterGuess("blind", starts)]
 
 
 def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
@@ -102,23 +90,17 @@ def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
 
     A parameter that is all but zero, or huge, may do nothing to the evidence any more: a search would not find back.
     """
-    opt = options.SEARCH
-    found = theta.copy()
-    for number in layout.free_parameters:
+    far, clipped = options.SEARCH.max_guess_log_distance, theta.copy()
+    for number, transform in layout.transforms.items():
         if np.isnan(theta[number]):
             continue
-        transform = layout.transforms[number]
         if transform.is_unbounded:
-            most = transform.expected_magnitude * np.exp(opt.max_guess_log_distance)
-            found[number] = np.clip(theta[number], -most, most)
+            most = transform.expected_magnitude * np.exp(far)
+            clipped[number] = np.clip(theta[number], -most, most)
         else:
-            x = np.clip(
-                transform.inverse(float(theta[number])) - transform.centre,
-                -opt.max_guess_log_distance,
-                opt.max_guess_log_distance,
-            )
-            found[number] = transform.forward(transform.centre + float(x))
-    return None if np.allclose(found, theta, rtol=1e-6, equal_nan=True) else found
+            x = np.clip(transform.inverse(float(theta[number])) - transform.centre, -far, far)
+            clipped[number] = transform.forward(transform.centre + float(x))
+    return None if np.allclose(clipped, theta, rtol=1e-6, equal_nan=True) else clipped
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,9 +273,8 @@ def _complete_guesses(
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)
         gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
-        for attempt in range(
-            (options.SEARCH.n_blind_starts if guess.family == "blind" else options.SEARCH.n_fills) if gaps else 1
-        ):
+        count = options.SEARCH.n_blind_starts if guess.family == "blind" else options.SEARCH.n_fills
+        for attempt in range(count if gaps else 1):
             theta = known.copy()
             for number in gaps:
                 theta[number] = layout.draw_start(number, attempt, generator)
@@ -361,10 +342,9 @@ def match_variances(
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(targets.mode_mean_squares, ends) if prior.groups else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces])
-    found = Hyperparameters(
-        targets.theta, lengthscales, deviations, layout.resolve_mode_std(modes, targets.theta), noise
-    )
-    return initialize_disturbances(engine, layout, found) if layout.n_disturbances else found
+    modes = layout.resolve_mode_std(modes, targets.theta)
+    hyper = Hyperparameters(targets.theta, lengthscales, deviations, modes, noise)
+    return initialize_disturbances(engine, layout, hyper) if layout.n_disturbances else hyper
 
 
 def initialize_disturbances(
@@ -377,24 +357,13 @@ def initialize_disturbances(
     """Return hyperparameters with disturbances that move observables by about a share of their data."""
     coefficients = engine.prior.observables.evaluate(hyper.theta)
     target, _ = engine.mean_squares(coefficients)
-    deviations = share * _match_disturbance_std(engine, coefficients, hyper.theta, target, lengthscale)
+    with np.errstate(all="ignore"):
+        powers = unit_disturbance_variance(engine.prior.observables, coefficients, hyper.theta, lengthscale)
+        logs = np.log(target) - np.log(powers)
+    means = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
+    deviations = share * np.exp(np.clip(0.5 * np.array(means), -300.0, 300.0))
     lengths = np.full(layout.n_coloured_disturbances, lengthscale)
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
-
-
-def _match_disturbance_std(
-    engine: Engine, coefficients: Coefficients, theta: Array, target: Array, lengthscale: float
-) -> Array:
-    """Return deviations with which each disturbance alone would move observables as much as their data, shape (d,).
-
-    The target is the mean square of the data of each observable, scaled; where they differ, their mean counts, as
-    logarithms.
-    """
-    with np.errstate(all="ignore"):
-        powers = unit_disturbance_variance(engine.prior.observables, coefficients, theta, lengthscale)
-        logs = np.log(target) - np.log(powers)
-    found = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
-    return np.exp(np.clip(0.5 * np.array(found), -300.0, 300.0))
 
 
 def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparameters) -> Hyperparameters:
@@ -404,9 +373,6 @@ def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparamete
         return hyper
     target, power = engine.mean_squares(engine.prior.observables.evaluate(hyper.theta))
     pieces = np.split(power, np.cumsum([group.size for group in groups])[:-1])
-    least = [
-        options.SEARCH.min_mode_share * np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300))
-        for piece in pieces
-    ]
-    found = np.maximum(hyper.mode_amplitudes, least)
-    return replace(hyper, mode_amplitudes=layout.resolve_mode_std(found, hyper.theta))
+    matched = [np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
+    mode_std = np.maximum(hyper.mode_amplitudes, [options.SEARCH.min_mode_share * each for each in matched])
+    return replace(hyper, mode_amplitudes=layout.resolve_mode_std(mode_std, hyper.theta))

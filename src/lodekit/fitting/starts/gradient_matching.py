@@ -6,7 +6,6 @@ A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,31 +28,25 @@ def fit_gradient_matching(
 
     Parameters that do not occur stay NaN.
     """
-    opt = options.SEARCH
+    opt, far = options.SEARCH, options.SEARCH.matching_max_log_distance
     involved = sorted({number for each in equations for number in each.parameter_indices})
-    smooth = [_GradientMatching.from_equations(each) for each in equations]
-
+    smooth = [(each, *_smooth_terms(each)) for each in equations]
     centre = np.array([layout.transforms[number].centre for number in involved])
 
     def parameters(x: Array, others: float) -> Array:
         return layout.parameter_values(centre + x, involved, others)
 
     def mismatch(x: Array) -> Array:
-        theta = parameters(np.clip(x, -opt.matching_max_log_distance, opt.matching_max_log_distance), 1.0)
-        return np.concatenate([each.residuals(theta) for each in smooth])
+        theta = parameters(np.clip(x, -far, far), 1.0)
+        return np.concatenate([_relative_residuals(*each, theta) for each in smooth])
 
     found: list[tuple[float, int, Array]] = []
     for attempt in range(max(opt.n_least_squares_starts, count)):
-        x0 = np.array([_centred_coordinate(layout, n, layout.draw_start(n, attempt, generator)) for n in involved])
+        drawn = [layout.transforms[n].inverse(layout.draw_start(n, attempt, generator)) for n in involved]
+        x0 = np.array(drawn) - centre
         # Every step takes as many evaluations as there are parameters, and one more.
         result = least_squares(mismatch, x0, method="lm", max_nfev=opt.matching_max_steps * (len(x0) + 1))
-        found.append(
-            (
-                float(result.cost),
-                attempt,
-                np.clip(result.x, -opt.matching_max_log_distance, opt.matching_max_log_distance),
-            )
-        )
+        found.append((float(result.cost), attempt, np.clip(result.x, -far, far)))
         lowest = min(cost for cost, *_ in found)
         if lowest < opt.matching_good_cost * len(result.fun):
             break
@@ -69,47 +62,28 @@ def fit_gradient_matching(
     return starts[:count]
 
 
-def _centred_coordinate(layout: ParameterLayout, number: int, value: float) -> float:
-    """Return where a value of a parameter stands, counted from where starts are sought: the same in any unit."""
-    transform = layout.transforms[number]
-    return transform.inverse(value) - transform.centre
+def _smooth_terms(equations: InputOutputEquations) -> tuple[Array, Array]:
+    """Return times, (n,), and the smoothed derivative there that each term of the equations multiplies, (terms, n)."""
+    start, stop = equations.window
+    margin = options.SEARCH.matching_margin * (stop - start)
+    grid = np.linspace(start + margin, stop - margin, options.SEARCH.n_matching_times)
+    orders = [equations.max_order(j) for j in range(len(equations.series))]
+    smooth = _smooth_series(equations.series, grid, orders)
+    terms = zip(equations.term_series, equations.term_order, strict=True)
+    return grid, np.stack([smooth[j][k] for j, k in terms])
 
 
-@dataclass(frozen=True)
-class _GradientMatching:
-    """Equations with smoothed data put in: a small nonlinear least-squares problem in the parameters.
-
-    times: Times at which the equations should hold, in the user's units; (n,).
-    derivatives: The smoothed derivative that each term multiplies; (terms, n).
-    """
-
-    equations: InputOutputEquations
-    times: Array
-    derivatives: Array
-
-    @classmethod
-    def from_equations(cls, equations: InputOutputEquations) -> _GradientMatching:
-        """Return equations with the data of their series put in."""
-        start, stop = equations.window
-        margin = options.SEARCH.matching_margin * (stop - start)
-        grid = np.linspace(start + margin, stop - margin, options.SEARCH.n_matching_times)
-        orders = [equations.max_order(j) for j in range(len(equations.series))]
-        smooth = _smooth_series(equations.series, grid, orders)
-        terms = zip(equations.term_series, equations.term_order, strict=True)
-        return cls(equations, grid, np.stack([smooth[j][k] for j, k in terms]))
-
-    def residuals(self, theta: Array) -> Array:
-        """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
-        equations = self.equations
-        belongs = (np.arange(equations.n_equations)[:, None] == equations.term_equation).astype(float)
-        with np.errstate(all="ignore"):
-            parts = equations.coefficients.evaluate_values(np, theta)[:, None] * self.derivatives
-            total, size = belongs @ parts, belongs @ parts**2
-            for n, side in enumerate(equations.forcing.evaluate(theta, self.times)):
-                total[n] -= side
-                size[n] += side**2
-            scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)
-        return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
+def _relative_residuals(equations: InputOutputEquations, times: Array, derivatives: Array, theta: Array) -> Array:
+    """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
+    belongs = (np.arange(equations.n_equations)[:, None] == equations.term_equation).astype(float)
+    with np.errstate(all="ignore"):
+        parts = equations.coefficients.evaluate_values(np, theta)[:, None] * derivatives
+        total, size = belongs @ parts, belongs @ parts**2
+        for n, side in enumerate(equations.forcing.evaluate(theta, times)):
+            total[n] -= side
+            size[n] += side**2
+        scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)
+    return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
 
 
 def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[int]) -> list[list[Array]]:

@@ -8,7 +8,7 @@ Levels of noise are what is left of each observable: the logarithms of these sum
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -22,47 +22,6 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class StepCoordinates:
-    """Coordinates in which steps are taken: logarithms of what is positive, multiples of the size of what may be any.
-
-    layout: Of what is learned.
-    """
-
-    layout: ParameterLayout
-
-    def from_parameters(self, theta: Array) -> Array:
-        """Return the coordinates of the learned parameters, from all parameters."""
-        pairs = self.layout.transforms.items()
-        return np.array(
-            [theta[n] / t.expected_magnitude if t.is_unbounded else t.inverse(float(theta[n])) for n, t in pairs]
-        )
-
-    def to_parameters(self, z: Array) -> Array:
-        """Return all parameters at some coordinates."""
-        theta = self.layout.fixed_values.copy()
-        for point, (n, t) in zip(z.tolist(), self.layout.transforms.items(), strict=True):
-            theta[n] = t.expected_magnitude * point if t.is_unbounded else t.forward(point)
-        return theta
-
-    def derivatives(self, z: Array) -> Array:
-        """Return derivatives of the learned parameters in their coordinates."""
-        pairs = zip(z.tolist(), self.layout.transforms.values(), strict=True)
-        return np.array([t.expected_magnitude if t.is_unbounded else t.derivative(point) for point, t in pairs])
-
-    def step_bounds(self, z: Array) -> tuple[Array, Array]:
-        """Return how far each coordinate may be moved at once, down and up."""
-        opt = options.SEARCH
-        either = np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
-        most = np.where(either, opt.lm_max_unbounded_step * np.maximum(1.0, np.abs(z)), opt.lm_max_log_step)
-        centres = np.array([t.centre for t in self.layout.transforms.values()])
-        low, high = (
-            np.where(either, -np.inf, centres - opt.lm_max_log_distance),
-            np.where(either, np.inf, centres + opt.lm_max_log_distance),
-        )
-        return np.maximum(-most, np.minimum(low - z, 0.0)), np.minimum(most, np.maximum(high - z, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +130,7 @@ class VariableProjection:
     records: One for each record.
     """
 
-    coordinates: StepCoordinates
+    layout: ParameterLayout
     records: tuple[RecordProjection, ...]
 
     @classmethod
@@ -181,10 +140,36 @@ class VariableProjection:
         """Return measurements with their simulation, thinned to so many rows at most."""
         stride = -(-sum(len(union_times(series)) for series in records) // max_rows)
         pairs = zip(priors, records, strict=True)
-        return cls(
-            StepCoordinates(layout),
-            tuple(RecordProjection.from_series(prior, series, stride) for prior, series in pairs),
+        return cls(layout, tuple(RecordProjection.from_series(prior, series, stride) for prior, series in pairs))
+
+    def from_parameters(self, theta: Array) -> Array:
+        """Return the coordinates z: logarithms, or unbounded parameters in units of their expected magnitude."""
+        pairs = self.layout.transforms.items()
+        return np.array(
+            [theta[n] / t.expected_magnitude if t.is_unbounded else t.inverse(float(theta[n])) for n, t in pairs]
         )
+
+    def to_parameters(self, z: Array) -> Array:
+        """Return all parameters at some coordinates."""
+        theta = self.layout.fixed_values.copy()
+        for point, (n, t) in zip(z.tolist(), self.layout.transforms.items(), strict=True):
+            theta[n] = t.expected_magnitude * point if t.is_unbounded else t.forward(point)
+        return theta
+
+    def derivatives(self, z: Array) -> Array:
+        """Return derivatives of the free parameters in their coordinates."""
+        pairs = zip(z.tolist(), self.layout.transforms.values(), strict=True)
+        return np.array([t.expected_magnitude if t.is_unbounded else t.derivative(point) for point, t in pairs])
+
+    def _step_bounds(self, z: Array) -> tuple[Array, Array]:
+        """Return how far each coordinate may be moved at once, down and up."""
+        opt, transforms = options.SEARCH, self.layout.transforms.values()
+        unbounded = np.array([t.is_unbounded for t in transforms], dtype=bool)
+        most = np.where(unbounded, opt.lm_max_unbounded_step * np.maximum(1.0, np.abs(z)), opt.lm_max_log_step)
+        centres = np.array([t.centre for t in transforms])
+        reach = np.where(unbounded, np.inf, opt.lm_max_log_distance)
+        low, high = np.minimum(centres - reach - z, 0.0), np.maximum(centres + reach - z, 0.0)
+        return np.maximum(-most, low), np.minimum(most, high)
 
     @property
     def observables(self) -> Observables:
@@ -221,7 +206,7 @@ class VariableProjection:
 
         Shapes: noise_std (o,).
         """
-        theta, learned = self.coordinates.to_parameters(z), self.coordinates.layout.free_parameters
+        theta, learned = self.to_parameters(z), self.layout.free_parameters
         noise_std = (
             np.full(self.observables.count, options.SEARCH.initial_noise_fraction) if noise_std is None else noise_std
         )
@@ -231,7 +216,8 @@ class VariableProjection:
                 return None
             weights = self._weights(noise_std)
             found = []
-            for run, own in zip(self.records, self._split_records(weights), strict=True):
+            splits = np.split(weights, np.cumsum([len(run.values) for run in self.records])[:-1])
+            for run, own in zip(self.records, splits, strict=True):
                 part = run.project(values, own, learned, with_jacobian=with_jacobian)
                 if part is None:
                     return None
@@ -240,14 +226,10 @@ class VariableProjection:
             merit, noise_std = self._profile_deviance(rest)
             if with_jacobian:
                 # With other weights the same modes span another plane, which hardly matters.
-                J = J * self.coordinates.derivatives(z) * (self._weights(noise_std) / weights)[:, None]
+                J = J * self.derivatives(z) * (self._weights(noise_std) / weights)[:, None]
         if not np.isfinite(merit) or not np.isfinite(J).all():
             return None
         return ProjectedFit(z, merit, rest, noise_std, np.stack([part[1] for part in found]), J)
-
-    def _split_records(self, values: Array) -> list[Array]:
-        """Return the parts of values at all measurements that belong to each record."""
-        return np.split(values, np.cumsum([len(run.values) for run in self.records])[:-1])
 
     def _weights(self, noise_std: Array) -> Array:
         """Return one over the noise of each measurement."""
@@ -256,10 +238,8 @@ class VariableProjection:
     def _profile_deviance(self, residuals: Array) -> tuple[float, Array]:
         """Return what is minimised, and levels of noise."""
         learned = np.isnan(self.known_std)
-        total, levels = (
-            0.5 * float(np.sum((residuals[~learned] / self.known_std[~learned]) ** 2)),
-            np.ones(len(self.counts)),
-        )
+        total = 0.5 * float(np.sum((residuals[~learned] / self.known_std[~learned]) ** 2))
+        levels = np.ones(len(self.counts))
         squares = np.bincount(self.observable_index[learned], residuals[learned] ** 2, minlength=len(levels))
         counts = np.bincount(self.observable_index[learned], minlength=len(levels))
         some = counts > 0
@@ -290,7 +270,7 @@ class VariableProjection:
         """Return where one step leads, with derivatives, and the next damping; None where none leads down."""
         opt = options.SEARCH
         H, g = here.jacobian.T @ here.jacobian, here.jacobian.T @ self.weighted_residuals(here)
-        low, high = self.coordinates.step_bounds(here.z)
+        low, high = self._step_bounds(here.z)
         for attempt in range(opt.lm_max_damping_tries):
             held = H + np.diag(damping * np.maximum(np.diag(H), 1e-3))
             straight = _solve_bounded_step(held, g, low, high)
@@ -312,9 +292,8 @@ class VariableProjection:
         ahead = self.evaluate(here.z + opt.geodesic_probe_fraction * step, here.noise_std, with_jacobian=False)
         if ahead is None:
             return np.zeros_like(step)
-        change = (
-            self.weighted_residuals(replace(ahead, noise_std=here.noise_std)) - self.weighted_residuals(here)
-        ) / opt.geodesic_probe_fraction - here.jacobian @ step
+        change = ahead.residuals * self._weights(here.noise_std) - self.weighted_residuals(here)
+        change = change / opt.geodesic_probe_fraction - here.jacobian @ step
         correction = -np.linalg.solve(damped_hessian, here.jacobian.T @ change) / opt.geodesic_probe_fraction
         scale = np.sqrt(np.diag(damped_hessian))
         small = np.linalg.norm(scale * correction) < opt.geodesic_max_ratio * np.linalg.norm(scale * step)

@@ -56,48 +56,39 @@ def fit_weak_form(
             tried[-1][number] = layout.draw_start(number, attempt, generator)
     starts = [np.array([layout.transforms[n].inverse(float(each[n])) for n in involved]) for each in tried]
     known = quadrature_caches or [{} for _ in equations]
-    records = [(each, _thin_record(each), own) for each, own in zip(equations, known, strict=True)]
-    found: list[_WeakFormFit] = []
+    records = []
+    for each, own in zip(equations, known, strict=True):
+        pairs = zip(each.series, each.holds, strict=True)
+        thinned = [_thin_series(item) if not kind else _thin_input(item, kind, each.window) for item, kind in pairs]
+        records.append((each, thinned, own))
+    found: list[tuple[float, float, Array]] = []
     for half in half_widths:
         forms = [_WeakForm.from_equations(each, series, half, own) for each, series, own in records]
-        form = _MultiRecordWeakForm([each for each in forms if each is not None], involved)
-        if form.n_residuals < len(involved):
+        usable = [form for form in forms if form is not None]
+        if sum(form.n_residuals for form in usable) < len(involved):
             continue
-        # What another width has found is as good a start as any, and needs fewer steps.
-        tries = [(guess.x, opt.weak_form_warm_steps) for guess in found[-1:]] + [
-            (x, opt.weak_form_max_steps) for x in starts[: 1 if found else opt.n_least_squares_starts]
-        ]
-        guesses: list[_WeakFormFit] = []
+        # The solution for another width is as good a start as any, and needs fewer steps.
+        tries = [(x, opt.weak_form_warm_steps) for *_, x in found[-1:]]
+        tries += [(x, opt.weak_form_max_steps) for x in starts[: 1 if found else opt.n_least_squares_starts]]
+        guesses: list[tuple[float, float, Array]] = []
         for x0, steps in tries:
-            guess = _minimize_weak_form(form, layout, x0, steps)
-            guesses = sorted([*guesses, *([] if guess is None else [guess])], key=lambda guess: guess.cost)
-            if len(guesses) > 1 and guesses[1].cost < (1.0 + opt.cost_tolerance) * guesses[0].cost:
+            guess = _minimize_weak_form(usable, involved, layout, x0, steps)
+            guesses = sorted([*guesses, *([] if guess is None else [guess])], key=lambda guess: guess[0])
+            if len(guesses) > 1 and guesses[1][0] < (1.0 + opt.cost_tolerance) * guesses[0][0]:
                 break
         found += guesses[:1]
-    # Wide windows leave little over because they see little: what counts is how well the parameters are told.
-    found.sort(key=lambda guess: (guess.cost > opt.poor_weak_form_cost, guess.max_std_error))
-    return [layout.parameter_values(guess.x, involved) for guess in found]
-
-
-@dataclass(frozen=True)
-class _WeakFormFit:
-    """What least squares have found for one width of windows.
-
-    x: On the scale of the search; (parameters,).
-    cost: The mean square of residuals relative to their noise; about one or less where all is well.
-    max_std_error: The largest formal error of a parameter, on the same scale.
-    """
-
-    x: Array
-    cost: float
-    max_std_error: float
+    # Wide windows leave small residuals because they see little: what counts is how well parameters are determined.
+    found.sort(key=lambda guess: (guess[0] > opt.poor_weak_form_cost, guess[1]))
+    return [layout.parameter_values(x, involved) for *_, x in found]
 
 
 def _minimize_weak_form(
-    form: _MultiRecordWeakForm, layout: ParameterLayout, x0: Array, max_steps: int
-) -> _WeakFormFit | None:
-    """Return where a least-squares search ends; None where nothing is finite."""
-    involved = form.parameter_indices
+    forms: Sequence[_WeakForm], involved: list[int], layout: ParameterLayout, x0: Array, max_steps: int
+) -> tuple[float, float, Array] | None:
+    """Return the mean squared residual, the largest standard error and the solution x of a least-squares problem.
+
+    The result is None if nothing is finite. Residuals are in units of their noise.
+    """
     last: dict[bytes, tuple[Array, Array]] = {}
 
     def evaluate(x: Array) -> tuple[Array, Array]:
@@ -105,27 +96,21 @@ def _minimize_weak_form(
         if key not in last:
             last.clear()
             slopes = np.array([layout.transforms[n].derivative(float(x[i])) for i, n in enumerate(involved)])
-            residual, jacobian = form.evaluate(layout.parameter_values(x, involved, 1.0), slopes)
+            theta = layout.parameter_values(x, involved, 1.0)
+            residuals, jacobians = zip(*(form.evaluate(theta, involved, slopes) for form in forms), strict=True)
             far, side = _distance_penalty(involved, layout, x)
-            last[key] = np.append(residual, far), np.concatenate([jacobian, np.diag(side)])
+            last[key] = np.concatenate([*residuals, far]), np.concatenate([*jacobians, np.diag(side)])
         return last[key]
 
-    result = least_squares(
-        lambda x: evaluate(x)[0],
-        x0,
-        jac=lambda x: evaluate(x)[1],
-        method="lm",
-        max_nfev=max_steps,
-        ftol=1e-4,
-        xtol=1e-4,
-    )
+    limits = {"max_nfev": max_steps, "ftol": 1e-4, "xtol": 1e-4}
+    result = least_squares(lambda x: evaluate(x)[0], x0, jac=lambda x: evaluate(x)[1], method="lm", **limits)
     if not np.isfinite(result.x).all():
         return None
-    residual, slope = (part[: form.n_residuals] for part in evaluate(result.x))
+    residual, slope = (part[: sum(form.n_residuals for form in forms)] for part in evaluate(result.x))
     # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
     sizes = np.linalg.svd(slope, compute_uv=False)
     cost = float(np.mean(residual**2))
-    return _WeakFormFit(result.x, cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)))
+    return cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)), result.x
 
 
 def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout, x: Array) -> tuple[Array, Array]:
@@ -135,9 +120,8 @@ def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout,
     """
     transforms = [layout.transforms[n] for n in parameter_indices]
     centre = np.array([transform.centre for transform in transforms])
-    away = np.array(
-        [transform.distance_from_expected(point) for transform, point in zip(transforms, x.tolist(), strict=True)]
-    )
+    pairs = zip(transforms, x.tolist(), strict=True)
+    away = np.array([transform.distance_from_expected(point) for transform, point in pairs])
     beyond = np.maximum(away - options.SEARCH.penalty_log_distance, 0.0)
     return beyond, np.where(beyond > 0, np.sign(x - centre), 0.0)
 
@@ -227,35 +211,6 @@ class _WeakForm:
         found, slope = np.concatenate(residuals), np.concatenate(jacobians)
         bad = ~np.isfinite(found) | ~np.isfinite(slope).all(axis=1) | (np.abs(found) > 1e100)
         return np.where(bad, 1e6, found), np.where(bad[:, None], 0.0, slope)
-
-
-@dataclass(frozen=True)
-class _MultiRecordWeakForm:
-    """The integrals over windows of one width in all records together.
-
-    forms: Of each record that holds enough.
-    parameter_indices: The learned parameters that occur in any of them.
-    """
-
-    forms: list[_WeakForm]
-    parameter_indices: list[int]
-
-    @property
-    def n_residuals(self) -> int:
-        """How many residuals there are."""
-        return sum(form.n_residuals for form in self.forms)
-
-    def evaluate(self, theta: Array, derivatives: Array) -> tuple[Array, Array]:
-        """Return residuals relative to their noise, and derivatives, of all records."""
-        found = [form.evaluate(theta, self.parameter_indices, derivatives) for form in self.forms]
-        residuals, jacobians = zip(*found, strict=True)
-        return np.concatenate(residuals), np.concatenate(jacobians)
-
-
-def _thin_record(equations: InputOutputEquations) -> list[TimeSeries]:
-    """Return all series of a record, thinned."""
-    pairs = zip(equations.series, equations.holds, strict=True)
-    return [_thin_series(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
 
 
 def _thin_series(item: TimeSeries) -> TimeSeries:
@@ -371,12 +326,8 @@ def scan_delays(
     measured = [item.times for item, kind in zip(longest.series, longest.holds, strict=True) if not kind]
     grid = build_delay_grid(np.concatenate(measured)).tolist()
     tried = list(product(grid, repeat=len(numbers)))
-    tried = [
-        tried[k]
-        for k in np.unique(
-            np.linspace(0, len(tried) - 1, min(len(tried), options.SEARCH.max_delay_combinations)).astype(int)
-        )
-    ]
+    places = np.linspace(0, len(tried) - 1, min(len(tried), options.SEARCH.max_delay_combinations))
+    tried = [tried[k] for k in np.unique(places.astype(int))]
     found: list[Array] = []
     integrals: list[QuadratureCache] = [{} for _ in equations]
     for values in tried:
@@ -384,14 +335,9 @@ def scan_delays(
         theta[numbers] = values
         delays, _ = table.evaluate(theta)
         shifted, near = [each.with_delays(delays) for each in equations], found[-1] if found else None
-        for guess in fit_weak_form(
-            shifted,
-            layout,
-            generator,
-            options.SEARCH.delay_window_half_widths,
-            initial_theta=near,
-            quadrature_caches=integrals,
-        )[:1]:
+        widths = options.SEARCH.delay_window_half_widths
+        solutions = fit_weak_form(shifted, layout, generator, widths, initial_theta=near, quadrature_caches=integrals)
+        for guess in solutions[:1]:
             guess[numbers] = values
             found.append(guess)
     return found
