@@ -1,4 +1,4 @@
-"""The curvature at an optimum, and the covariance that follows from it."""
+"""The Hessian of the objective at an optimum (observed Fisher information), and the covariance that follows from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One search for an optimum of the objective: quasi-Newton steps from one start."""
+"""One search for an optimum of the objective from one start, with L-BFGS-B (Byrd, Lu, Nocedal and Zhu 1995)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,12 +93,63 @@ def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array
     return low, high
 
 
-def has_stalled(before: float, after: float, tolerance: float) -> bool:
-    """Return whether a step has gained too little for another one.
+def _minimize_lbfgs(
+    objective: Objective,
+    descend: Callable[[Array], tuple[float, Array]],
+    settings: dict[str, float],
+    tolerance: float,
+    unit: float = 1.0,
+    is_known: Callable[[Array, float], bool] = lambda z, value: False,
+    bounds: Array | None = None,
+) -> tuple[OptimizeResult, bool]:
+    """Return the result of L-BFGS-B from zero, and whether it was stopped by a small gain or at a known optimum.
 
-    The gain counts in the unit of the evidence, not relative to it, down to its rounding errors.
+    `descend` returns minus the objective over `unit`, and its gradient.
     """
-    return after - before < max(tolerance, options.SEARCH.lbfgs_relative_tolerance * abs(after))
+    values: list[float] = []
+    z0 = np.zeros(objective.layout.size)
+
+    def watch(intermediate_result: OptimizeResult) -> None:
+        values.append(-unit * float(intermediate_result.fun))
+        report_best_value(objective, objective.name, values[-1])
+        # The gain is absolute, in nats, not relative to the objective, down to its rounding errors.
+        least = max(tolerance, options.SEARCH.lbfgs_relative_tolerance * abs(values[-1]))
+        if (len(values) > 1 and values[-1] - values[-2] < least) or is_known(intermediate_result.x, values[-1]):
+            raise StopIteration
+
+    settings = {"ftol": 0.0, **settings}
+    result = minimize(descend, z0, jac=True, method="L-BFGS-B", bounds=bounds, options=settings, callback=watch)
+    return result, "StopIteration" in str(result.message)
+
+
+def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: Array, tolerance: float) -> Optimum:
+    """Return where L-BFGS ends from one start, in coordinates in which an information matrix is about the identity.
+
+    Shapes: x0 (n,), information (n, n).
+    """
+    axes = _preconditioner(information)
+
+    def descend(z: Array) -> tuple[float, Array]:
+        value, gradient = objective.evaluate(x0 + axes @ z)
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            return -INFEASIBLE_VALUE, np.zeros_like(z)
+        return -value, -(axes.T @ gradient)
+
+    settings = {"maxiter": options.SEARCH.preconditioned_max_iterations, "maxcor": 30, "gtol": 1e-6}
+    result, stopped = _minimize_lbfgs(objective, descend, settings, tolerance)
+    converged = bool(result.success or stopped)
+    message, inner = CONVERGED_MESSAGE if converged else str(result.message), np.zeros(len(x0), dtype=bool)
+    return Optimum(x0 + axes @ result.x, -float(result.fun), converged, message, int(result.nfev), inner)
+
+
+def _preconditioner(H: Array) -> Array:
+    """Return the directions, as columns, in which a quadratic form is the identity; flat ones are not followed far."""
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-2))
+    if not np.isfinite(H).all():
+        return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
+    sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
+    floor = options.SEARCH.preconditioner_floor * max(float(sizes.max()), 1e-300)
+    return np.asarray(scale[:, None] * vectors / np.sqrt(np.maximum(sizes, floor)))
 
 
 def maximize_lbfgs(
@@ -185,28 +237,18 @@ def _run_lbfgs(
         value, gradient = evaluate(start + scale * z) if z.any() else first
         return -value / unit, -gradient / unit
 
-    values: list[float] = []
-
-    def watch(intermediate_result: OptimizeResult) -> None:
-        x, value = start + scale * intermediate_result.x, -unit * float(intermediate_result.fun)
-        values.append(value)
-        report_best_value(objective, objective.name, value)
-        if len(values) > 1 and has_stalled(values[-2], value, tolerance):
-            raise StopIteration
-        if known_optimum is not None and known_optimum.is_reached_by(x, value, objective.layout, agreement):
-            raise StopIteration
+    def is_known(z: Array, value: float) -> bool:
+        x = start + scale * z
+        return known_optimum is not None and known_optimum.is_reached_by(x, value, objective.layout, agreement)
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    settings = {"maxiter": max_iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 15}
-    found = minimize(
-        descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=settings, callback=watch
-    )
+    settings = {"maxiter": max_iterations, "maxcor": 20, "gtol": 1e-5 / unit, "maxls": 15}
+    found, stopped = _minimize_lbfgs(objective, descend, settings, tolerance, unit, is_known, bounds=box)
     x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
     at_bound = (x <= low + opt.at_bound_tolerance) | (x >= high - opt.at_bound_tolerance)
     gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
     flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))
-    message = CONVERGED_MESSAGE if "StopIteration" in str(found.message) else str(found.message)
-    converged = bool(found.success or flat or "StopIteration" in str(found.message))
+    message, converged = CONVERGED_MESSAGE if stopped else str(found.message), bool(found.success or flat or stopped)
     # One that looks where a start leads need not go on.
     is_steep = not flat and known_optimum is None and found.nit < max_iterations
     return Optimum(x, value, converged, message, int(found.nfev), at_bound), is_steep

@@ -1,15 +1,12 @@
-"""The whole search: starts from the user, from the data and blind; one after the other or in parallel; best wins.
+"""Multistart: searches from given, estimated and random starting points, sequential or parallel; the best one wins.
 
-A second look around an optimum, where searches are known to end too early: other lengthscales, lost parameters.
+Where searches are known to end too early, other lengthscales are scanned and runaway parameters are reset.
 
-Deviations of disturbances: starts at several scales, and those that are best at zero.
+A fit without disturbances is the limit of vanishing standard deviations: the search with disturbances begins there,
+with disturbances of several sizes. On the logarithmic scale of the search, zero is infinitely far away: an inactive
+standard deviation is set to next to nothing and is not searched.
 
-A fit without disturbances is the limit of deviations that vanish, so it is where a search begins: with disturbances of
-several sizes added to it, and to all values of the parameters that the data suggest. On the logarithmic scale of the
-search zero is infinitely far away; a deviation that makes no difference any more is set to next to nothing, and
-nothing is searched along it.
-
-Of several optima that differ in signs alone, the one with the most positive parameters.
+Of several optima that differ in signs only, the one with the most positive parameters is returned.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Scales on which the last steps of a search are taken, around the point where it ended.
+"""Refinement of an optimum by Newton's method with active bounds, in local coordinates around the end of a search.
 
-A chart is what it is in geometry: coordinates around a point. Nothing is drawn here.
-
-The last digits of an optimum: Newton steps with the curvature that standard errors need anyway.
+The Hessian that standard errors need gives the last digits of the optimum.
 """
 
 from __future__ import annotations

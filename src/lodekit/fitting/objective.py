@@ -1,11 +1,11 @@
-"""The function that is maximised: the log evidence, plus the log prior of parameters and of levels of noise.
+"""The objective (maximum a posteriori estimation): the log evidence plus the log prior of parameters and noise levels.
 
-Parameters have the priors that users give them. Levels of noise that are learned one for each observable have a weak
-one. From a handful of measurements the evidence alone often finds that one observable has no noise at all, because the
-curves can pass through all of its points, and then believes these few points without limit. So a level counts as flat
-in itself and not in its logarithm, which keeps it off zero and is worth one measurement, and levels, each relative to
-the spread of its observable, are taken to be alike up to a factor of about three, which is worth one more. Where there
-are more than a dozen measurements of each, nothing of this is seen. One level that all share has no prior.
+Parameters have the priors that users give them. Noise levels that are estimated for each observable have a weak prior:
+from a handful of measurements the evidence alone often finds that one observable has no noise at all, because the
+curves can pass through all of its points. So a level has a flat prior in itself and not in its logarithm, which keeps
+it off zero and is worth one measurement; and levels, relative to the spread of their observables, agree up to a factor
+of about three, which is worth one more. With more than a dozen measurements of each this makes no difference. One
+level shared by all observables has no prior.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The search where known inputs drive all that was measured: many cheap simulations, then steps towards the best.
+"""Output-error method for systems in which known inputs drive all measured channels.
 
-Values of the parameters are drawn around the sizes to expect, delays from a grid; what enters linearly (gains, offsets,
-initial states) is solved for at each of them. The most promising ones, on a thinned record, are followed by Levenberg's
-steps; what these find is the start of a search of the evidence, on axes along which it changes alike.
+Parameters are drawn around their expected magnitudes, delays from a grid; linear parameters (gains, offsets, initial
+states) are solved for. The best vectors on a thinned record are refined by the Levenberg-Marquardt method with variable
+projection; the results are starts of a preconditioned search of the objective.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
 
 from lodekit.data.observations import TimeSeries
 from lodekit.fitting import options
-from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, INFEASIBLE_VALUE, Optimum, has_stalled
+from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs_preconditioned
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import ParameterGuess
 from lodekit.fitting.starts.variable_projection import ProjectedFit, VariableProjection
 from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
 from lodekit.inference.records import MultiRecordEngine
 from lodekit.prior.prior import Hyperparameters
-from lodekit.support.progress import report_best_value, track_progress
+from lodekit.support.progress import track_progress
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
@@ -214,42 +213,3 @@ def _maximize_from_projection(
     # Of averages over many measurements, each counts as many.
     H[blocks.theta, blocks.theta] = J.T @ J * max(objective.engine.size / len(whole.values), 1.0)
     return maximize_lbfgs_preconditioned(objective, x0, H, tolerance)
-
-
-def _preconditioner(H: Array) -> Array:
-    """Return directions as columns, along which a quadratic form changes alike; flat ones are not followed far."""
-    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-2))
-    if not np.isfinite(H).all():
-        return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
-    sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
-    floor = options.SEARCH.preconditioner_floor * max(float(sizes.max()), 1e-300)
-    return np.asarray(scale[:, None] * vectors / np.sqrt(np.maximum(sizes, floor)))
-
-
-def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: Array, tolerance: float) -> Optimum:
-    """Return where quasi-Newton steps end from a start, on axes along which the objective changes alike.
-
-    Shapes: x0 (n,), information (n, n).
-    """
-    axes = _preconditioner(information)
-
-    def descend(z: Array) -> tuple[float, Array]:
-        value, gradient = objective.evaluate(x0 + axes @ z)
-        if not np.isfinite(value) or not np.isfinite(gradient).all():
-            return -INFEASIBLE_VALUE, np.zeros_like(z)
-        return -value, -(axes.T @ gradient)
-
-    values: list[float] = []
-
-    def watch(intermediate_result: OptimizeResult) -> None:
-        values.append(-float(intermediate_result.fun))
-        report_best_value(objective, objective.name, values[-1])
-        if len(values) > 1 and has_stalled(values[-2], values[-1], tolerance):
-            raise StopIteration
-
-    settings = {"maxiter": options.SEARCH.preconditioned_max_iterations, "maxcor": 30, "ftol": 0.0, "gtol": 1e-6}
-    found = minimize(descend, np.zeros(len(x0)), jac=True, method="L-BFGS-B", options=settings, callback=watch)
-    settled = bool(found.success or "StopIteration" in str(found.message))
-    message = CONVERGED_MESSAGE if settled else str(found.message)
-    inner = np.zeros(len(x0), dtype=bool)
-    return Optimum(x0 + axes @ found.x, -float(found.fun), settled, message, int(found.nfev), inner)

@@ -1,4 +1,4 @@
-"""The vector that is searched, unconstrained: logarithms of what is positive, logits of what is bounded."""
+"""The unconstrained vector that is searched: logarithms of positive values, logits of bounded ones."""
 
 from __future__ import annotations
 
@@ -39,20 +39,26 @@ class ParameterTransform:
         return math.isinf(self.low) and math.isinf(self.high)
 
     @property
+    def _single_bound(self) -> tuple[float, float] | None:
+        """The only bound, and 1 if it is a lower one or -1 if it is an upper one; None with two or without bounds."""
+        if math.isinf(self.low) == math.isinf(self.high):
+            return None
+        return (self.low, 1.0) if math.isinf(self.high) else (self.high, -1.0)
+
+    @property
     def expected_magnitude(self) -> float:
-        """The size to expect of the parameter, or of its distance from its only limit."""
+        """The expected magnitude of the parameter, or of its distance from its only bound."""
         return self.scale / options.SEARCH.sinh_scale_fraction
 
     @property
     def centre(self) -> float:
-        """The point of the real line around which starts are sought."""
-        if math.isinf(self.low) == math.isinf(self.high):
+        """The point of the real line around which starts are drawn."""
+        if (single := self._single_bound) is None:
             return 0.0
-        distance = math.log(max(self.expected_magnitude, abs(self.low if math.isinf(self.high) else self.high)))
-        return distance if math.isinf(self.high) else -distance
+        return single[1] * math.log(max(self.expected_magnitude, abs(single[0])))
 
     def distance_from_expected(self, x: float) -> float:
-        """Return how far a point `x` of the real line is from the size to expect; values below it are near zero."""
+        """Return how far a point `x` of the real line is from the expected magnitude; zero for unbounded below it."""
         if self.is_unbounded:
             return max(0.0, abs(x) - abs(self.inverse(self.expected_magnitude)))
         return abs(x - self.centre)
@@ -61,20 +67,16 @@ class ParameterTransform:
         """Return the parameter at a point `x` of the real line."""
         if self.is_unbounded:
             return self.scale * math.sinh(max(min(x, 300.0), -300.0))
-        if math.isinf(self.high):
-            return self.low + math.exp(min(x, 700.0))
-        if math.isinf(self.low):
-            return self.high - math.exp(min(-x, 700.0))
+        if (single := self._single_bound) is not None:
+            return single[0] + single[1] * math.exp(min(single[1] * x, 700.0))
         return self.low + (self.high - self.low) / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
 
     def derivative(self, x: float) -> float:
         """Return the derivative of `forward` at `x`."""
         if self.is_unbounded:
             return self.scale * math.cosh(max(min(x, 300.0), -300.0))
-        if math.isinf(self.high):
-            return math.exp(min(x, 700.0))
-        if math.isinf(self.low):
-            return math.exp(min(-x, 700.0))
+        if (single := self._single_bound) is not None:
+            return math.exp(min(single[1] * x, 700.0))
         share = 1.0 / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
         return (self.high - self.low) * share * (1.0 - share)
 
@@ -82,28 +84,22 @@ class ParameterTransform:
         """Return the logarithm of the derivative of `forward` at `x`."""
         if self.is_unbounded:
             return math.log(self.derivative(x))
-        if math.isinf(self.high) or math.isinf(self.low):
-            return x if math.isinf(self.high) else -x
+        if (single := self._single_bound) is not None:
+            return single[1] * x
         return math.log(self.high - self.low) - abs(x) - 2.0 * math.log1p(math.exp(-abs(x)))
 
     def log_jacobian_gradient(self, x: float) -> float:
-        """Return the derivative of `log_slope` at `x`."""
+        """Return the derivative of `log_jacobian` at `x`."""
         if self.is_unbounded:
             return math.tanh(x)
-        if math.isinf(self.high):
-            return 1.0
-        if math.isinf(self.low):
-            return -1.0
-        return -math.tanh(0.5 * x)
+        return -math.tanh(0.5 * x) if (single := self._single_bound) is None else single[1]
 
     def inverse(self, value: float) -> float:
-        """Return the point of the real line at a parameter value inside the limits."""
+        """Return the point of the real line at a parameter value inside the bounds."""
         if self.is_unbounded:
             return math.asinh(value / self.scale)
-        if math.isinf(self.high):
-            return math.log(max(value - self.low, 1e-300))
-        if math.isinf(self.low):
-            return -math.log(max(self.high - value, 1e-300))
+        if (single := self._single_bound) is not None:
+            return single[1] * math.log(max(single[1] * (value - single[0]), 1e-300))
         share = min(max((value - self.low) / (self.high - self.low), 1e-12), 1 - 1e-12)
         return math.log(share / (1.0 - share))
 

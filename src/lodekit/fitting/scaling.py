@@ -1,11 +1,8 @@
-"""The size to expect of each parameter, from the equations and the data: the unit in which it is searched.
+"""Expected magnitudes of parameters, from the equations and the data: the units of the search.
 
-Time counts in a share of the span of the data, measured channels in their spread. All terms of an equation should be of
-one size then: a linear system for the logarithms of the sizes of parameters and of channels that are not measured.
-Numbers count with their logarithms. Where these contradict each other, least squares give the nearest sizes. So another
-unit of time, or of a channel, gives the same search.
-
-Distances between measurements in time.
+Time is in units of a fraction of the span of the data, measured channels in units of their spread. All terms of an
+equation should then have the same magnitude: a linear system for the logarithms of the magnitudes of parameters and
+unmeasured channels, solved by least squares. So another unit of time, or of a channel, gives the same search.
 """
 
 from __future__ import annotations

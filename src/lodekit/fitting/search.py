@@ -1,6 +1,6 @@
-"""The best optimum for a setup: searches, from pieces of long records first, and last steps.
+"""The best optimum for a setup: searches, with continuation in the noise and subsamples of long records; refinement.
 
-Fits with disturbances: they start from a fit without any, and tell which of them are needed.
+Fits with disturbances start from a fit without any, and compare the objective with and without each.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from lodekit.data.records import Measurements, decimate_record, most_active_segm
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import options
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
-from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
+from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
 from lodekit.fitting.multistart import multistart, multistart_disturbances, rank_starts, zero_inactive_disturbances
 from lodekit.fitting.newton import refine_newton
 from lodekit.fitting.objective import Objective
-from lodekit.fitting.output_error import maximize_lbfgs_preconditioned
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import estimate_correlation_time

@@ -1,8 +1,6 @@
-"""Everything that is settled before anything is learned: of a fit, and of each of several records.
+"""The setup of a fit, made before the search: engine, prior and parameter vector, for one record or several.
 
-All that is settled before anything is learned: engine, prior and layout, of one record or of several.
-
-What is said of channels that nobody measured and that stand once only: slips of the pen, or undeclared constants.
+It also warns about unmeasured channels that appear only once in the equations: typing errors or undeclared constants.
 """
 
 from __future__ import annotations
@@ -190,7 +188,12 @@ def build_setup(
     settled = {name: before.get(name, "hold") if kind == "auto" else kind for name, kind in kinds.items()}
     measurements = measurements.with_known_inputs(settled)
     disturbances = settings.parse_disturbances(system)
-    _check_unmeasured(measurements, disturbances)
+    for name in disturbances:
+        if name in (*measurements.names, *measurements.inputs):
+            raise DataError(
+                f"there are measurements of {name}, which is a disturbance: those are never measured. Leave these out, "
+                f"or leave {name} out of the disturbances"
+            )
     reader = ObservableCompiler(system, measurements.inputs, disturbances)
     latents = settings.parse_kernels(_reduce_system(reader, settled))
     case = _build_engine_task(settings, measurements, latents, has_disturbances=bool(disturbances))
@@ -250,16 +253,6 @@ def _build_engine_task(
     )
 
 
-def _check_unmeasured(measurements: Measurements, disturbances: Mapping[str, str]) -> None:
-    """Raise where something was measured that is said to be unknown."""
-    for name in disturbances:
-        if name in (*measurements.names, *measurements.inputs):
-            raise DataError(
-                f"there are measurements of {name}, which is a disturbance: those are never measured. Leave these out, "
-                f"or leave {name} out of the disturbances"
-            )
-
-
 def _resolve_mode_prior(
     mode_deviation: float | str | None,
     engine_task: EngineTask,
@@ -273,12 +266,8 @@ def _resolve_mode_prior(
     """
     if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
         raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
-    if mode_deviation == "open" or (
-        mode_deviation is None
-        and engine_task.has_inputs
-        and not engine_task.latents
-        and not engine_task.has_exact_values
-    ):
+    is_driven = engine_task.has_inputs and not engine_task.latents and not engine_task.has_exact_values
+    if mode_deviation == "open" or (mode_deviation is None and is_driven):
         return None, _build_diffuse_modes(measurements, prior, record_starts)
     return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
 
@@ -298,9 +287,8 @@ def _build_diffuse_modes(
         counts.append(stands)
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
-    return DiffuseModes.from_measurements(
-        prior.observables, prior.groups, times, counts, np.where(sizes > 0.0, sizes, 1.0)
-    )
+    sizes = np.where(sizes > 0.0, sizes, 1.0)
+    return DiffuseModes.from_measurements(prior.observables, prior.groups, times, counts, sizes)
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
@@ -336,18 +324,13 @@ def _build_multi_record_setup(
     parts = {}
     for name, own in ((record.name, record.measurements) for record in measurements.records):
         shifted = prior.with_time_origin(record_starts.get(name, own.window[0]), own.inputs)
-        task = replace(
-            engine_task, size=own.size, has_exact_values=own.has_exact_values, in_memory=not own.has_only_statistics
-        )
-        task = replace(task, on_disk=own.stored_rows is not None)
+        task = replace(engine_task, size=own.size, has_exact_values=own.has_exact_values)
+        task = replace(task, in_memory=not own.has_only_statistics, on_disk=own.stored_rows is not None)
         parts[name] = build_record_setup(system, settings, own, shifted, layout, task)
     largest = max(parts.values(), key=lambda part: part.engine_task.size)
-    choice = replace(
-        largest.engine_choice, reason=f"{len(parts)} records; the largest has {largest.engine_choice.reason}"
-    )
-    engine = MultiRecordEngine(
-        tuple(part.engine for part in parts.values()), tuple(parts), measurements.counts_by_record
-    )
+    reason = f"{len(parts)} records; the largest has {largest.engine_choice.reason}"
+    choice, engines = replace(largest.engine_choice, reason=reason), tuple(part.engine for part in parts.values())
+    engine = MultiRecordEngine(engines, tuple(parts), measurements.counts_by_record)
     return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, parts)
 
 
@@ -373,9 +356,8 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
     """
     words = list(dict.fromkeys(word for text in known for word in re.findall(r"[^\W\d]\w*", text)))
     slips = _similar_names(system, words)
-    others = [
-        name for name in find_single_use_inputs(system.written, system.plain_channels) if name not in (*words, *slips)
-    ]
+    lonely = find_single_use_inputs(system.written, system.plain_channels)
+    others = [name for name in lonely if name not in (*words, *slips)]
     names = (*system.plain_channels, *system.parameters)
     warnings = [_unmeasured_name_message(name, alike) for name, alike in slips.items()]
     return warnings, [_unmeasured_name_message(name, find_closest_name(name, names)) for name in others]
@@ -383,14 +365,11 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
 
 def _similar_names(system: System, words: Sequence[str]) -> dict[str, str]:
     """Return channels that stand once only and look like a slip of something known, and what each is alike."""
-    found = {
-        name: find_closest_name(name, words) for name in find_single_use_names(system.written, system.plain_channels)
-    }
+    single = find_single_use_names(system.written, system.plain_channels)
+    pairs = [(name, find_closest_name(name, words)) for name in single if name not in words]
     # T2 beside T1 is another one of the same kind, as a rule.
-    shapes = {name: re.sub(r"\d+", "0", name) for name in (*found, *words)}
-    return {
-        name: alike for name, alike in found.items() if alike and name not in words and shapes[name] != shapes[alike]
-    }
+    shapes = {name: re.sub(r"\d+", "0", name) for name in (*single, *words)}
+    return {name: alike for name, alike in pairs if alike and shapes[name] != shapes[alike]}
 
 
 def _unmeasured_name_message(name: str, alike: str) -> str:

@@ -1,7 +1,4 @@
-"""A fit as one frozen value: its setup, the optimum with its curvature, and everything that follows from them.
-
-Fits from measurements: an engine is chosen, and everything is learned, or taken as it is.
-"""
+"""A fit as a frozen value (setup, optimum, Hessian and what follows from them), and the functions that make fits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Estimates of parameters with standard errors and intervals, and a note where the data say nothing.
+"""Parameter estimates with standard errors (delta method) and Student intervals.
 
-How well standard errors themselves are known: degrees of freedom of the intervals of parameters.
+Their degrees of freedom follow from the Satterthwaite approximation (Satterthwaite 1946).
 """
 
 from __future__ import annotations

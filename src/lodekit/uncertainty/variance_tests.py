@@ -1,10 +1,10 @@
-"""Whether disturbances are needed: a test of deviations that cannot be negative.
+"""Likelihood-ratio tests of disturbances: tests of standard deviations that cannot be negative (chi-bar-squared).
 
-Twice the log likelihood that a disturbance gains is compared with what it gains where there is none. A deviation of
-zero is at the edge of what is possible: in half of all samples the best one is zero, and nothing is gained; in the
-other half the gain is chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). A lengthscale that
-is learned beside it means nothing where the deviation is zero. No simple law holds then. It counts as one more
-degree of freedom, so that gains are one or two of these, which `benchmarks/boundary.py` finds to be on the safe side.
+Twice the gain in log likelihood is compared with its distribution without the disturbance. A standard deviation of zero
+is at the boundary: in half of all samples the best one is zero, and the gain is zero; in the other half it is
+chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). An estimated lengthscale is undefined at a
+standard deviation of zero, and no simple law holds. It counts as one more degree of freedom, so that gains have one or
+two of them, which is conservative (`benchmarks/boundary.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""All guesses of the parameters together, by the way in which they were made.
-
-Starts of searches: hyperparameters that match the size of the data, at parameters that are guessed.
-
-Deviations of disturbances, and of modes beside them, that suit the data: where searches begin.
-"""
+"""Starting points: guesses of the parameters, and hyperparameters that match the variance of the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start values for the parameters from the data: each channel is smoothed, and its derivatives fit the equations.
+"""Start values by gradient matching: each channel is smoothed, and its derivatives are fitted to the equations.
 
 A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by noise, but close enough to start from.
 """

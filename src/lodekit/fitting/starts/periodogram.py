@@ -1,4 +1,4 @@
-"""Start values where no input drives: the oscillations that the data show are those of the system."""
+"""Start values without inputs: the poles of the system are matched to damped oscillations in the data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Least squares of simulations: modes are projected out, and Levenberg's steps move the parameters.
+"""Least squares of simulations: variable projection with the Levenberg-Marquardt method and geodesic acceleration.
 
-What known inputs drive is a known function of the parameters plus modes, whose amplitudes are linear. So for any values
-of the parameters the best amplitudes follow by a regression, and only parameters are searched (variable projection).
-Levels of noise are what is left of each observable: the logarithms of these sums of squares are what is minimised.
+What known inputs drive is a known function of the parameters plus modes, whose amplitudes are linear: they follow by a
+regression, and only parameters are searched (variable projection, Golub and Pereyra 1973). The objective is the sum of
+the logarithms of the residual variances of the observables. Steps follow curved valleys by geodesic acceleration
+(Transtrum and Sethna 2012).
 """
 
 from __future__ import annotations

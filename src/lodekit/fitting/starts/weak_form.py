@@ -1,11 +1,11 @@
-"""Start values from the weak form of the equations: no derivative falls on the data.
+"""Start values from least squares of the weak form of the equations: the data are not differentiated.
 
-Each equation is multiplied by smooth bumps ``(1 - s^2)^p`` of compact support and integrated by parts until all
-derivatives stand at the bump. What remains are integrals of the data, in which noise averages out. A residual counts
-relative to what the noise of all data would make of it: so an equation may be multiplied by anything, and large
-parameters that cancel each other gain nothing.
+Each equation is multiplied by test functions ``(1 - s^2)^p`` of compact support and integrated by parts until all
+derivatives are those of the test function. Integrals of the data remain, in which noise averages out. Residuals are in
+units of the standard deviation that the noise of the data gives them: so equations may be multiplied by any factor, and
+large parameters that cancel each other gain nothing.
 
-Start values where inputs act later: delays are scanned, and the weak form tells the rest at each of them.
+For systems with delays, the delays are scanned, and the weak form estimates the other parameters at each of them.
 """
 
 from __future__ import annotations
