@@ -91,7 +91,7 @@ def observed_information_across_kinks(
 
 
 def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound: NDArray[np.bool_]) -> float:
-    """Return the share of the measurements that learning has not used up: variances are larger by its reciprocal.
+    """Return the residual degrees of freedom over the number of measurements; variances are divided by it.
 
     Learned noise is what the curves leave over; each number that bends these to the data makes it smaller. So of N
     measurements and p such numbers its variance comes out too small by the share p/N, as do variances of curves, and
@@ -107,7 +107,7 @@ def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound
 
 
 def invert_information(information: Array, is_free: NDArray[np.bool_]) -> Array:
-    """Return the covariance of what was learned, shape (n, n); directions without curvature get an infinite variance.
+    """Return the covariance of the estimates, shape (n, n); flat directions get an infinite variance.
 
     Shapes: information (n, n), is_free (n,).
     """

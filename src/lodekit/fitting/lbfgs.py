@@ -26,7 +26,7 @@ UNDEFINED_MESSAGE = "the evidence grows where it is not known"
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """Where a search ended.
+    """The result of a search.
 
     x: The vector of the layout; (n,).
     value: The log evidence there, plus the log prior where parameters have priors.
@@ -162,7 +162,7 @@ def maximize_lbfgs(
     agreement: float | None = None,
     trusted: bool = False,
 ) -> Optimum:
-    """Return where L-BFGS ends from one start: where a step gains less than the tolerance, or a rival is met.
+    """Return where L-BFGS-B ends from one start: if a step gains too little, or at a known optimum.
 
     Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
     rest, and half as many steps are needed.

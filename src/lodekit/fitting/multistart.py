@@ -155,7 +155,7 @@ def _best_optimum(optima: list[Optimum]) -> Optimum:
 
 
 def _evaluate_fixed(objective: Objective) -> Optimum:
-    """Return the only point there is; raise where the log evidence is not finite there."""
+    """Return the optimum if nothing is estimated; raise if the log evidence is not finite."""
     empty = np.zeros(0)
     value = objective.value(empty)
     if not np.isfinite(value):
@@ -218,7 +218,7 @@ def _scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array
 
 
 def _reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
-    """Yield the optimum with parameters that have run away set back to the size to expect, one by one and together."""
+    """Yield the optimum with runaway parameters reset to their expected magnitudes, one by one and together."""
     opt = options.SEARCH
     layout = objective.layout
     usual, away = np.zeros(len(layout.free_parameters)), np.zeros(len(layout.free_parameters))
@@ -311,7 +311,7 @@ def _rank_disturbance_starts(
 
 
 def _reset_from_plateau(objective: Objective, best: Optimum) -> list[Array]:
-    """Return starts with something set back that has run away along a plain, from where nothing leads it back.
+    """Return starts with one entry reset that has run away along a plateau, where the gradient vanishes.
 
     So one of two lags vanishes, and what is left is the best with one lag; or an initial state, while the search is far
     from the end, and does not come back.

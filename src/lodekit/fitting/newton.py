@@ -192,7 +192,7 @@ def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | No
 
 
 def _whitening_axes(information: Array) -> tuple[Array, bool]:
-    """Return directions that change the objective alike, as columns, and whether some are hard to tell from flat."""
+    """Return directions, as columns, in which the information is the identity, and if it is ill-conditioned."""
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-12))
     eigenvalues, vectors = np.linalg.eigh(information * np.outer(scale, scale))
     largest = max(float(eigenvalues.max()), 1e-300)
@@ -221,7 +221,7 @@ def _repair_information(information: Array, n_parameters: int) -> Array:
 
 
 class _NewtonIteration:
-    """Newton's steps on one scale; vectors have the length of what sits at no limit."""
+    """Newton's method in one coordinate system; vectors contain the entries that are at no bound."""
 
     def __init__(self, coordinates: LocalCoordinates, best: Optimum) -> None:
         self.coordinates, self.best, self.value_noise = coordinates, best, 0.0

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 def estimate_parameter_magnitudes(
     system: System, summaries: Sequence[ObservableStatistics], span: float, time_constant: float | None = None
 ) -> Array:
-    """Return the size to expect of each parameter, in the user's units, shape (p,); all positive."""
+    """Return the expected magnitude of each parameter, in the user's units, shape (p,); all positive."""
     found = _solve_balance_equations(system, summaries, span, time_constant)
     return np.array([found[name] for name in system.operator.ring.parameters])
 
@@ -119,7 +119,7 @@ def _log_linear_row(
 def _observation_rows(
     system: System, item: ObservableStatistics, known: Mapping[str, float], index: Mapping[str | int, int]
 ) -> list[tuple[dict[int, float], float]]:
-    """Return what a measured combination of channels says about the sizes of channels that are not measured."""
+    """Return balance equations between a measured combination of channels and its unmeasured channels."""
     if item.observable in system.channels:
         return []
     operator, _ = ObservableCompiler(system).parse([item.observable])

@@ -36,7 +36,7 @@ SubsampleOptimum = tuple[Array, Array, dict[str, float]]
 
 
 def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
-    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
+    """Return the best optimum, the observed information there, and the gain of each disturbance in nats."""
     if not setup.layout.n_disturbances:
         optimum, curvature = _refine(setup.objective, _search_without_disturbances(setup, initial_point))
         return optimum, refine_information(setup, optimum, curvature), {}
@@ -188,7 +188,7 @@ def _informative_rows(setup: FitSetup) -> int:
 
 
 def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
-    """Return what a piece of the rows on disk says, where it needs all disturbances: all rows may tell smaller ones."""
+    """Return the fit to a subsample of rows on disk; None if it does not need all disturbances."""
     short = most_active_segment(setup.measurements, options.SEARCH.disk_subsample_rows)
     own = _build_subsample_setup(setup, setup.settings, short)
     try:

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ParameterGuess:
-    """Values to start from.
+    """A guess of the parameters.
 
     family: The way they were made: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
     theta: Values of the parameters, NaN where there are none; (p,).
@@ -49,7 +49,7 @@ def collect_guesses(
     generator: np.random.Generator,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> list[ParameterGuess]:
-    """Return guesses of the parameters; what the user says comes before what the data suggest.
+    """Return guesses of the parameters; start values of the user take precedence over estimates from the data.
 
     Blind ones are always among them, unless the user has given all: every other way has data that mislead it.
     """
@@ -100,7 +100,7 @@ def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
 
 @dataclass(frozen=True, eq=False)
 class StartPoint:
-    """A point to start from.
+    """A starting point of the search.
 
     value: The log evidence there.
     x: A vector of the layout; (n,).
@@ -214,7 +214,7 @@ def _is_distinct(start: StartPoint, others: Sequence[StartPoint]) -> bool:
 
 
 def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
-    """Return about how soon the fastest of some series forgets its values, in the user's time; infinite if unknown.
+    """Return the correlation time of the fastest of some series, in the user's time; infinite if unknown.
 
     Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
     before a sixth of its period.

@@ -254,7 +254,7 @@ class VariableProjection:
     def levenberg_marquardt(
         self, z: Array, max_steps: int, tolerance: float, target_deviance: float = -np.inf
     ) -> ProjectedFit | None:
-        """Return where Levenberg's steps lead; None where nothing is finite at the start."""
+        """Return where the Levenberg-Marquardt steps lead; None if nothing is finite at the start."""
         here, damping = self.evaluate(z, with_jacobian=True), options.SEARCH.lm_damping
         if here is None:
             return None
