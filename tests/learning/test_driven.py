@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import expm
@@ -9,7 +11,7 @@ from scipy.linalg import expm
 import greybox_records
 from greybox_plants import NOISE, SAME, run_kind, run_plant
 from greybox_speed import DELAYED, by_least_squares, driven_record, fit_long
-from lodekit.fitting import search
+from lodekit.fitting import options
 from lodekit.prior.expm import expm_action, expm_action_vjp
 from tests.real_records import RECORDS, needs
 
@@ -44,8 +46,7 @@ def test_a_random_plant_with_a_hidden_state_is_found_from_nothing(seed: int) -> 
 
 def test_a_long_record_is_learned_from_a_piece_of_it_and_ends_at_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     """What short records are for long ones, shorter ones are for this: the last steps are on all rows."""
-    monkeypatch.setattr(search, "_LONG_RECORD_ROWS", 2000)
-    monkeypatch.setattr(search, "_SUBSAMPLE_ROWS", 500)
+    monkeypatch.setattr(options, "SEARCH", replace(options.SEARCH, long_record_rows=2000, subsample_rows=500))
     record = driven_record(3000)
     line = fit_long(DELAYED, record)
     found, errors = (np.array([line[key][name] for name in DELAYED[1]]) for key in ("values", "errors"))

@@ -1,4 +1,4 @@
-"""The curvature at an optimum, and the covariance that follows from it."""
+"""The Hessian of the objective at an optimum (observed Fisher information), and the covariance that follows from it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.fitting import options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 
 Array = NDArray[np.float64]
-#: The step of differences on the scale of the search, and the narrowest one, below which rounding is all they see.
-_HESSIAN_STEP, _MIN_HESSIAN_STEP = 1e-4, 1e-9
-#: A step is narrow enough where the objective falls by less than half of this within it.
-_MAX_HESSIAN_STEP_DROP = 0.1
-#: In units of the largest eigenvalue: smaller ones, of the curvature scaled to a diagonal of one, are flat directions.
-_FLAT_EIGENVALUE = 1e-9
-#: What a flat direction takes a larger share of than this is not determined.
-_FLAT_DIRECTION_SHARE = 1e-6
-#: Differences as wide as an error say that it is larger by more than this factor, or those that are narrower by that
-#: share tell so many times the curvature: there is a kink.
-_KINK_ERROR_RATIO, _KINK_PROBE_FRACTION, _KINK_CURVATURE_RATIO = 1.2, 0.03, 4.0
-#: Differences are made wider until they change the error by less than this share, so often at most; and errors beyond
-#: the last are no sign of a kink.
-_KINK_TOLERANCE, _MAX_KINK_ITERATIONS, _MAX_KINK_STD = 0.03, 20, 0.15
 
 
 def observed_information(objective: Objective, x: Array) -> Array:
@@ -32,15 +19,16 @@ def observed_information(objective: Objective, x: Array) -> Array:
 
     Shapes: x (n,).
     """
+    opt = options.SEARCH
     size = len(x)
     found = np.zeros((size, size))
     for k in range(size):
-        width = _HESSIAN_STEP
+        width = opt.hessian_step
         found[k] = _hessian_row(objective, x, k, width)
         # Where the evidence is sharper than the step, a narrower one is needed; the first tells how narrow.
-        while width > _MIN_HESSIAN_STEP and not width**2 * abs(found[k, k]) < _MAX_HESSIAN_STEP_DROP:
+        while width > opt.min_hessian_step and not width**2 * abs(found[k, k]) < opt.max_hessian_step_drop:
             told = 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0
-            width = max(_MIN_HESSIAN_STEP, min(0.1 * width, told))
+            width = max(opt.min_hessian_step, min(0.1 * width, told))
             found[k] = _hessian_row(objective, x, k, width)
     return 0.5 * (found + found.T)
 
@@ -70,6 +58,7 @@ def observed_information_across_kinks(
 
     Shapes: x (n,), information (n, n), is_free (n,).
     """
+    opt = options.SEARCH
 
     def replaced(matrix: Array, k: int, width: float) -> Array:
         row, found = _hessian_row(objective, x, k, width), matrix.copy()
@@ -80,29 +69,29 @@ def observed_information_across_kinks(
         return float(np.sqrt(max(invert_information(matrix, is_free)[k, k], 0.0)))
 
     with np.errstate(all="ignore"):
-        errors = {k: width for k in indices if is_free[k] and 0.0 < (width := error(information, k)) < _MAX_KINK_STD}
+        errors = {k: width for k in indices if is_free[k] and 0.0 < (width := error(information, k)) < opt.max_kink_std}
         kinked = []
         for k, width in errors.items():
             wide = replaced(information, k, width)
-            narrow = _hessian_row(objective, x, k, min(_HESSIAN_STEP, _KINK_PROBE_FRACTION * width))[k]
-            if error(wide, k) > _KINK_ERROR_RATIO * width or narrow > _KINK_CURVATURE_RATIO * wide[k, k] > 0.0:
+            narrow = _hessian_row(objective, x, k, min(opt.hessian_step, opt.kink_probe_fraction * width))[k]
+            if error(wide, k) > opt.kink_error_ratio * width or narrow > opt.kink_curvature_ratio * wide[k, k] > 0.0:
                 kinked.append(k)
         if not kinked:
             return information
         # Steps towards a kink have measured in directions across it: nothing of that is kept.
         found = observed_information(objective, x)
-        for _ in range(_MAX_KINK_ITERATIONS):
+        for _ in range(opt.max_kink_iterations):
             before = [error(found, k) for k in kinked]
             for k, width in zip(kinked, before, strict=True):
-                found = replaced(found, k, min(width, _MAX_KINK_STD))
+                found = replaced(found, k, min(width, opt.max_kink_std))
             after = [error(found, k) for k in kinked]
-            if np.allclose(before, after, rtol=_KINK_TOLERANCE):
+            if np.allclose(before, after, rtol=opt.kink_tolerance):
                 break
     return found if np.isfinite(found).all() else information
 
 
 def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound: NDArray[np.bool_]) -> float:
-    """Return the share of the measurements that learning has not used up: variances are larger by its reciprocal.
+    """Return the residual degrees of freedom over the number of measurements; variances are divided by it.
 
     Learned noise is what the curves leave over; each number that bends these to the data makes it smaller. So of N
     measurements and p such numbers its variance comes out too small by the share p/N, as do variances of curves, and
@@ -118,7 +107,7 @@ def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound
 
 
 def invert_information(information: Array, is_free: NDArray[np.bool_]) -> Array:
-    """Return the covariance of what was learned, shape (n, n); directions without curvature get an infinite variance.
+    """Return the covariance of the estimates, shape (n, n); flat directions get an infinite variance.
 
     Shapes: information (n, n), is_free (n,).
     """
@@ -133,9 +122,9 @@ def invert_information(information: Array, is_free: NDArray[np.bool_]) -> Array:
         return total
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-12))
     eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
-    usable = eigenvalues > _FLAT_EIGENVALUE * max(float(eigenvalues.max()), 1e-300)
+    usable = eigenvalues > options.SEARCH.flat_eigenvalue * max(float(eigenvalues.max()), 1e-300)
     inverse = (vectors[:, usable] / eigenvalues[usable]) @ vectors[:, usable].T
-    flat = (vectors[:, ~usable] ** 2).sum(axis=1) > _FLAT_DIRECTION_SHARE
+    flat = (vectors[:, ~usable] ** 2).sum(axis=1) > options.SEARCH.flat_direction_share
     found = inverse * np.outer(scale, scale)
     found[flat, flat] = np.inf
     total[np.ix_(inner, inner)] = found

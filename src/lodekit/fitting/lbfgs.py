@@ -1,37 +1,21 @@
-"""One search for an optimum of the objective: quasi-Newton steps from one start."""
+"""One search for an optimum of the objective from one start, with L-BFGS-B (Byrd, Lu, Nocedal and Zhu 1995)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
+from lodekit.fitting import options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.support.progress import report_best_value
 
 Array = NDArray[np.float64]
 
-#: What another stride has to gain in evidence.
-_RESTART_GAIN = 1e-2
-#: A point this close to an optimum on the scale of the search, and as likely, leads there.
-_SAME_POINT_DISTANCE = 0.3
-#: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
-_MAX_PARAMETER_DISTANCE, _MAX_STRIDE = 40.0, 2.0
-#: How far below its start the logarithm of the deviation of a disturbance may get: next to nothing.
-_MAX_DISTURBANCE_DECREASE = 20.0
-#: How far from its start the logarithm of a deviation of modes may get: those that data do without shrink for ever.
-_MAX_MODE_STD_CHANGE = 30.0
-#: So many times the spread of the data is more noise than there can be.
-_MAX_NOISE_FRACTION = 1e2
-#: This close to a limit, an entry sits there; this close to the longest lengthscale, as a share, that one does.
-_AT_BOUND_TOLERANCE, _LONGEST_LENGTHSCALE_SHARE = 1e-6, 0.99
-#: Below this, relative to the objective, a gain cannot be told from rounding errors.
-_LBFGS_RELATIVE_TOLERANCE = 1e-13
-#: A search that ends where no slope is larger than this, relative to the objective, has converged.
-_FLAT_GRADIENT_RATIO = 1e-3
 #: What a search is told of a point where nothing finite can be said.
 INFEASIBLE_VALUE = -1e12
 #: Why a search ended that has come to its end.
@@ -42,7 +26,7 @@ UNDEFINED_MESSAGE = "the evidence grows where it is not known"
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """Where a search ended.
+    """The result of a search.
 
     x: The vector of the layout; (n,).
     value: The log evidence there, plus the log prior where parameters have priors.
@@ -70,65 +54,102 @@ class Optimum:
         apart = np.abs(x - self.x)
         apart[layout.slices.deviations] = apart[layout.slices.mode_deviations] = 0.0
         apart[layout.slices.disturbance_deviations] = 0.0
-        return bool(abs(value - self.value) < agreement and np.max(apart, initial=0.0) < _SAME_POINT_DISTANCE)
+        return bool(
+            abs(value - self.value) < agreement and np.max(apart, initial=0.0) < options.SEARCH.same_point_distance
+        )
 
 
-def _entry_bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float, float]]:
-    """Return limits for a search: wide enough for every sensible answer, narrow enough for floats.
+def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array, Array]:
+    """Return lower and upper bounds of a run from `x0` of a search that began at `centre`, each of shape (n,).
 
-    Deviations have no unit of their own: their limits lie around the start, which matches the data. Parameters move in
-    strides, because a first step that is too long ends on a plateau where they mean nothing; what may be negative can
-    always change its sign.
+    Standard deviations have no unit of their own: their bounds lie around the start, which matches the data. Parameters
+    move in strides, because a first step that is too long ends on a plateau where they mean nothing; what may be
+    negative can always change its sign.
 
     Shapes: x0, centre (n,).
     """
-    layout, engine = objective.layout, objective.engine
-    blocks, reach = layout.slices, engine.search_limits
-    limits = []
-    for number, x, middle in zip(layout.free_parameters, x0[blocks.theta], centre[blocks.theta], strict=True):
-        low, high = float(x) - _MAX_STRIDE, float(x) + _MAX_STRIDE
-        if layout.transforms[number].is_unbounded:
-            # Around zero the scale of the search is fine: from there to the size to expect may be many strides.
-            transform = layout.transforms[number]
-            far = max(abs(float(x)), abs(transform.inverse(transform.expected_magnitude)))
-            low, high = min(low, -far), max(high, far)
-        limits.append(
-            (max(float(middle) - _MAX_PARAMETER_DISTANCE, low), min(float(middle) + _MAX_PARAMETER_DISTANCE, high))
-        )
-    floors = np.maximum(np.log(reach.min_lengthscale), x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
-    limits += [(float(floor), float(np.log(reach.max_lengthscale))) for floor in floors]
-    limits += [
-        (float(x) - reach.max_log_std_change, float(x) + reach.max_log_std_change) for x in centre[blocks.deviations]
-    ]
-    limits += [(float(x) - _MAX_MODE_STD_CHANGE, float(x) + _MAX_MODE_STD_CHANGE) for x in x0[blocks.mode_deviations]]
-    noise = engine.prior.noise
-    for floor, unit in zip(noise.min_levels[: layout.n_noise_levels], noise.level_scales, strict=False):
-        limits.append((float(np.log(floor)), float(np.log(_MAX_NOISE_FRACTION * unit))))
-    limits += [
-        (float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale)))
-    ] * layout.n_coloured_disturbances
-    limits += [
-        (float(x) - _MAX_DISTURBANCE_DECREASE, float(x) + _MAX_PARAMETER_DISTANCE)
-        for x in centre[blocks.disturbance_deviations]
-    ]
-    return limits
+    opt, layout, reach = options.SEARCH, objective.layout, objective.engine.search_limits
+    blocks, noise = layout.slices, objective.engine.prior.noise
+    low, high = x0 - opt.max_stride, x0 + opt.max_stride
+    for k, transform in enumerate(layout.transforms.values()):
+        if transform.is_unbounded:
+            # Around zero the scale of the search is fine: from there to the expected magnitude may be many strides.
+            far = max(abs(float(x0[k])), abs(transform.inverse(transform.expected_magnitude)))
+            low[k], high[k] = min(low[k], -far), max(high[k], far)
+    theta, shortest, longest = blocks.theta, np.log(reach.min_lengthscale), np.log(reach.max_lengthscale)
+    low[theta] = np.maximum(centre[theta] - opt.max_parameter_distance, low[theta])
+    high[theta] = np.minimum(centre[theta] + opt.max_parameter_distance, high[theta])
+    low[blocks.lengthscales] = np.maximum(shortest, x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
+    low[blocks.disturbance_lengthscales] = shortest
+    high[blocks.lengthscales] = high[blocks.disturbance_lengthscales] = longest
+    low[blocks.noise] = np.log(noise.min_levels[: layout.n_noise_levels])
+    high[blocks.noise] = np.log(opt.max_noise_fraction * noise.level_scales[: layout.n_noise_levels])
+    for block, start, down, up in (
+        (blocks.deviations, centre, reach.max_log_std_change, reach.max_log_std_change),
+        (blocks.mode_deviations, x0, opt.max_mode_std_change, opt.max_mode_std_change),
+        (blocks.disturbance_deviations, centre, opt.max_disturbance_decrease, opt.max_parameter_distance),
+    ):
+        low[block], high[block] = start[block] - down, start[block] + up
+    return low, high
 
 
-def has_stalled(before: float, after: float, tolerance: float) -> bool:
-    """Return whether a step has gained too little for another one.
+def _minimize_lbfgs(
+    objective: Objective,
+    descend: Callable[[Array], tuple[float, Array]],
+    settings: dict[str, float],
+    tolerance: float,
+    unit: float = 1.0,
+    is_known: Callable[[Array, float], bool] = lambda z, value: False,
+    bounds: Array | None = None,
+) -> tuple[OptimizeResult, bool]:
+    """Return the result of L-BFGS-B from zero, and whether it was stopped by a small gain or at a known optimum.
 
-    The gain counts in the unit of the evidence, not relative to it, down to its rounding errors.
+    `descend` returns minus the objective over `unit`, and its gradient.
     """
-    return after - before < max(tolerance, _LBFGS_RELATIVE_TOLERANCE * abs(after))
+    values: list[float] = []
+    z0 = np.zeros(objective.layout.size)
+
+    def watch(intermediate_result: OptimizeResult) -> None:
+        values.append(-unit * float(intermediate_result.fun))
+        report_best_value(objective, objective.name, values[-1])
+        # The gain is absolute, in nats, not relative to the objective, down to its rounding errors.
+        least = max(tolerance, options.SEARCH.lbfgs_relative_tolerance * abs(values[-1]))
+        if (len(values) > 1 and values[-1] - values[-2] < least) or is_known(intermediate_result.x, values[-1]):
+            raise StopIteration
+
+    settings = {"ftol": 0.0, **settings}
+    result = minimize(descend, z0, jac=True, method="L-BFGS-B", bounds=bounds, options=settings, callback=watch)
+    return result, "StopIteration" in str(result.message)
 
 
-def search_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
-    """Return lower and upper limits of a search that starts at a point, each of shape (n,).
+def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: Array, tolerance: float) -> Optimum:
+    """Return where L-BFGS ends from one start, in coordinates in which an information matrix is about the identity.
 
-    Shapes: x (n,).
+    Shapes: x0 (n,), information (n, n).
     """
-    limits = np.array(_entry_bounds(objective, x, x)).reshape(len(x), 2)
-    return limits[:, 0], limits[:, 1]
+    axes = _preconditioner(information)
+
+    def descend(z: Array) -> tuple[float, Array]:
+        value, gradient = objective.evaluate(x0 + axes @ z)
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            return -INFEASIBLE_VALUE, np.zeros_like(z)
+        return -value, -(axes.T @ gradient)
+
+    settings = {"maxiter": options.SEARCH.preconditioned_max_iterations, "maxcor": 30, "gtol": 1e-6}
+    result, stopped = _minimize_lbfgs(objective, descend, settings, tolerance)
+    converged = bool(result.success or stopped)
+    message, inner = CONVERGED_MESSAGE if converged else str(result.message), np.zeros(len(x0), dtype=bool)
+    return Optimum(x0 + axes @ result.x, -float(result.fun), converged, message, int(result.nfev), inner)
+
+
+def _preconditioner(H: Array) -> Array:
+    """Return the directions, as columns, in which a quadratic form is the identity; flat ones are not followed far."""
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-2))
+    if not np.isfinite(H).all():
+        return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
+    sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
+    floor = options.SEARCH.preconditioner_floor * max(float(sizes.max()), 1e-300)
+    return np.asarray(scale[:, None] * vectors / np.sqrt(np.maximum(sizes, floor)))
 
 
 def maximize_lbfgs(
@@ -141,7 +162,7 @@ def maximize_lbfgs(
     agreement: float | None = None,
     trusted: bool = False,
 ) -> Optimum:
-    """Return where L-BFGS ends from one start: where a step gains less than the tolerance, or a rival is met.
+    """Return where L-BFGS-B ends from one start: if a step gains too little, or at a known optimum.
 
     Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
     rest, and half as many steps are needed.
@@ -153,15 +174,14 @@ def maximize_lbfgs(
     """
     scale = _step_scales(objective.layout, trusted=trusted)
     agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement
-    found, is_steep = _run_lbfgs(objective, x0, x0, max_iterations, tolerance, known_optimum, scale, agreement)
+    arguments = x0, max_iterations, tolerance, known_optimum, scale, agreement
+    found, is_steep = _run_lbfgs(objective, x0, *arguments)
     evaluations = found.n_evaluations
     while is_steep or _stopped_at_stride(objective, found, x0).any():
-        following, is_steep = _run_lbfgs(
-            objective, found.x, x0, max_iterations, tolerance, known_optimum, scale, agreement
-        )
+        following, is_steep = _run_lbfgs(objective, found.x, *arguments)
         evaluations += following.n_evaluations
         gain, before, found = following.value - found.value, found, following
-        if gain < _RESTART_GAIN:
+        if gain < options.SEARCH.restart_gain:
             # Had it come to an end before, it has now: where a line leads nowhere, nothing new was learned.
             ended = before if before.converged else found
             at_bound = found.at_bound & ~_stopped_at_stride(objective, found, x0)
@@ -172,17 +192,14 @@ def maximize_lbfgs(
 
 def _stopped_at_stride(objective: Objective, optimum: Optimum, centre: Array) -> NDArray[np.bool_]:
     """Return which entries ended at the limit of their stride, and could go farther, shape (n,)."""
+    opt = options.SEARCH
     blocks = objective.layout.slices
     inner = np.zeros(objective.layout.size, dtype=bool)
-    inner[blocks.theta] = (
-        np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < _MAX_PARAMETER_DISTANCE - _AT_BOUND_TOLERANCE
-    )
-    lengthscales = optimum.x[blocks.lengthscales]
-    reach = objective.engine.search_limits
-    shortest, longest = (
-        float(np.log(reach.min_lengthscale)) + _AT_BOUND_TOLERANCE,
-        float(np.log(_LONGEST_LENGTHSCALE_SHARE * reach.max_lengthscale)),
-    )
+    farthest = opt.max_parameter_distance - opt.at_bound_tolerance
+    inner[blocks.theta] = np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < farthest
+    lengthscales, reach = optimum.x[blocks.lengthscales], objective.engine.search_limits
+    shortest = float(np.log(reach.min_lengthscale)) + opt.at_bound_tolerance
+    longest = float(np.log(opt.longest_lengthscale_share * reach.max_lengthscale))
     inner[blocks.lengthscales] = (lengthscales > shortest) & (lengthscales < longest)
     return optimum.at_bound & inner
 
@@ -201,8 +218,8 @@ def _run_lbfgs(
 
     A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
     """
-    limits = _entry_bounds(objective, x0, centre)
-    low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
+    opt = options.SEARCH
+    low, high = search_bounds(objective, x0, centre)
     start = np.clip(x0, low, high)
 
     def evaluate(x: Array) -> tuple[float, Array]:
@@ -220,28 +237,18 @@ def _run_lbfgs(
         value, gradient = evaluate(start + scale * z) if z.any() else first
         return -value / unit, -gradient / unit
 
-    values: list[float] = []
-
-    def watch(intermediate_result: OptimizeResult) -> None:
-        x, value = start + scale * intermediate_result.x, -unit * float(intermediate_result.fun)
-        values.append(value)
-        report_best_value(objective, objective.name, value)
-        if len(values) > 1 and has_stalled(values[-2], value, tolerance):
-            raise StopIteration
-        if known_optimum is not None and known_optimum.is_reached_by(x, value, objective.layout, agreement):
-            raise StopIteration
+    def is_known(z: Array, value: float) -> bool:
+        x = start + scale * z
+        return known_optimum is not None and known_optimum.is_reached_by(x, value, objective.layout, agreement)
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    options = {"maxiter": max_iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 15}
-    found = minimize(
-        descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
-    )
+    settings = {"maxiter": max_iterations, "maxcor": 20, "gtol": 1e-5 / unit, "maxls": 15}
+    found, stopped = _minimize_lbfgs(objective, descend, settings, tolerance, unit, is_known, bounds=box)
     x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
-    at_bound = (x <= low + _AT_BOUND_TOLERANCE) | (x >= high - _AT_BOUND_TOLERANCE)
+    at_bound = (x <= low + opt.at_bound_tolerance) | (x >= high - opt.at_bound_tolerance)
     gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
-    flat = float(np.max(np.abs(gradient), initial=0.0)) < _FLAT_GRADIENT_RATIO * max(1.0, abs(value))
-    message = CONVERGED_MESSAGE if "StopIteration" in str(found.message) else str(found.message)
-    converged = bool(found.success or flat or "StopIteration" in str(found.message))
+    flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))
+    message, converged = CONVERGED_MESSAGE if stopped else str(found.message), bool(found.success or flat or stopped)
     # One that looks where a start leads need not go on.
     is_steep = not flat and known_optimum is None and found.nit < max_iterations
     return Optimum(x, value, converged, message, int(found.nfev), at_bound), is_steep

@@ -1,21 +1,19 @@
-"""The whole search: starts from the user, from the data and blind; one after the other or in parallel; best wins.
+"""Multistart: searches from given, estimated and random starting points, sequential or parallel; the best one wins.
 
-A second look around an optimum, where searches are known to end too early: other lengthscales, lost parameters.
+Where searches are known to end too early, other lengthscales are scanned and runaway parameters are reset.
 
-Deviations of disturbances: starts at several scales, and those that are best at zero.
+A fit without disturbances is the limit of vanishing standard deviations: the search with disturbances begins there,
+with disturbances of several sizes. On the logarithmic scale of the search, zero is infinitely far away: an inactive
+standard deviation is set to next to nothing and is not searched.
 
-A fit without disturbances is the limit of deviations that vanish, so it is where a search begins: with disturbances of
-several sizes added to it, and to all values of the parameters that the data suggest. On the logarithmic scale of the
-search zero is infinitely far away; a deviation that makes no difference any more is set to next to nothing, and
-nothing is searched along it.
-
-Of several optima that differ in signs alone, the one with the most positive parameters.
+Of several optima that differ in signs only, the one with the most positive parameters is returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, pairwise, product
 
 import numpy as np
@@ -23,11 +21,15 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
+from lodekit.data.records import list_measurements, with_empty_series
 from lodekit.errors import FitError
+from lodekit.fitting import options
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.output_error import multistart_output_error
+from lodekit.fitting.setup import FitSetup
 from lodekit.fitting.starts.candidates import (
+    ParameterGuess,
     StartPoint,
     VarianceTargets,
     build_start_points,
@@ -40,111 +42,79 @@ from lodekit.fitting.starts.candidates import (
 from lodekit.fitting.starts.variable_projection import union_times
 from lodekit.prior.prior import Hyperparameters
 from lodekit.support.progress import track_progress
-from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: Searches that end this close to each other, in log evidence, have met: the later ones end early.
-_SEARCH_AGREEMENT = 0.1
-#: Where those have ended that came this far is worth knowing.
-_KEPT_OPTIMUM_GAP = 3.0
-#: What a step has to gain of what tells two optima apart, on the first search and on those that look where they lead.
-_FINE_TOLERANCE, _COARSE_TOLERANCE = 1e-5, 1e-2
-#: How many steps there are at most, on the first search and on those that look where they lead.
-_MAX_ITERATIONS, _EXPLORING_MAX_ITERATIONS = 500, 80
-#: So many rows of a long record are simulated at first, or more until inputs change by this share of what they do.
-_FIRST_ROWS, _MIN_INPUT_STD_RATIO = 2000, 0.5
 
 
-def multistart(
-    system: System,
-    objective: Objective,
-    records: Sequence[Sequence[TimeSeries]],
-    *,
-    restarts: int,
-    random_state: int | None,
-    n_jobs: int | None,
-    noise_estimate: Array | None = None,
-    initial_point: Array | None = None,
-    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
-    full_records: Sequence[Sequence[TimeSeries]] | None = None,
-) -> Optimum:
-    """Return the best optimum of the log evidence, plus the log prior where parameters have priors."""
-    layout = objective.layout
+def multistart(setup: FitSetup, objective: Objective, initial_point: Array | None = None) -> Optimum:
+    """Return the best optimum of an objective over the data of a setup, from all starts or from a given point."""
+    opt, layout, measurements = options.SEARCH, objective.layout, setup.measurements
     if layout.size == 0:
         return _evaluate_fixed(objective)
-    generator = np.random.default_rng(random_state)
-    guesses = collect_guesses(system, objective, records, generator, inputs)
-    series = [item for own in records for item in own]
     agree = objective.engine.search_limits.evidence_tolerance
-    if inputs and full_records and any(inputs) and layout.is_deterministic and layout.free_parameters:
-        first = [_first_segment(own, signals) for own, signals in zip(full_records, inputs, strict=True)]
+    coarse, fine = opt.coarse_tolerance * agree, opt.fine_tolerance * agree
+    guesses, generator = _collect_guesses(setup, objective)
+    parts = [] if measurements.has_only_statistics else list_measurements(measurements)
+    if any(part.inputs for part in parts) and layout.is_deterministic and layout.free_parameters:
+        names = setup.prior.noise.observables
+        first = [_first_segment(with_empty_series(part, names).series, part.inputs) for part in parts]
         theta = None if initial_point is None else layout.unpack(initial_point).theta
-        if (
-            driven := multistart_output_error(
-                system, objective, first, guesses, generator, _FINE_TOLERANCE * agree, theta
-            )
-        ) is not None:
-            return driven
-    starts = build_start_points(objective, guesses, series, restarts, generator, noise_estimate)
+        optimum = multistart_output_error(setup.system, objective, first, guesses, generator, fine, theta)
+        if optimum is not None:
+            return optimum
+    starts = _rank_guesses(setup, objective, guesses, generator)
     if not starts and initial_point is None:
         reason = explain_infeasible_start(objective, guesses[0].theta, generator)
         advice = reason or "give start= values near the truth, or check the units of the data"
         raise FitError(f"no start gives a finite evidence; {advice}")
     if initial_point is not None:
-        found = maximize_lbfgs(objective, initial_point)
-        better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > found.value]
-        return _best_optimum([found, *([_search_sequentially(objective, better)] if better else [])])
-    best = (
-        _search_in_parallel(objective, starts, n_jobs)
-        if n_jobs not in (None, 1)
-        else _search_sequentially(objective, starts)
-    )
-    return _best_optimum(
-        [
-            escape_local_optimum(
-                objective, best, tolerance=_COARSE_TOLERANCE * agree, fine_tolerance=_FINE_TOLERANCE * agree
-            ),
-            best,
-        ]
-    )
+        best = maximize_lbfgs(objective, initial_point)
+        better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > best.value]
+        return _best_optimum([best, *([_search_sequentially(objective, better)] if better else [])])
+    n_jobs = setup.settings.n_jobs
+    if n_jobs in (None, 1):
+        best = _search_sequentially(objective, starts)
+    else:
+        from joblib import Parallel, delayed
+
+        tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted) for start in starts)
+        with track_progress(f"fitting, {len(starts)} starts side by side"):
+            best = _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
+    return _best_optimum([escape_local_optimum(objective, best, tolerance=coarse, fine_tolerance=fine), best])
 
 
-def rank_starts(
-    system: System,
-    objective: Objective,
-    records: Sequence[Sequence[TimeSeries]],
-    *,
-    restarts: int,
-    random_state: int | None,
-    noise_estimate: Array | None = None,
-    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
-) -> list[Array]:
-    """Return the most promising starts, best first, as vectors of the layout; nothing is searched."""
-    if objective.layout.size == 0:
+def rank_starts(setup: FitSetup) -> list[Array]:
+    """Return the most promising starts of a setup, best first, as vectors of the layout, without a search."""
+    if setup.layout.size == 0:
         return []
-    generator = np.random.default_rng(random_state)
-    guesses = collect_guesses(system, objective, records, generator, inputs)
-    series = [item for own in records for item in own]
-    return [start.x for start in build_start_points(objective, guesses, series, restarts, generator, noise_estimate)]
+    return [start.x for start in _rank_guesses(setup, setup.objective, *_collect_guesses(setup, setup.objective))]
 
 
-def _search_in_parallel(objective: Objective, starts: list[StartPoint], n_jobs: int | None) -> Optimum:
-    """Return the best optimum of starts that are followed at the same time."""
-    from joblib import Parallel, delayed
+def _collect_guesses(setup: FitSetup, objective: Objective) -> tuple[list[ParameterGuess], np.random.Generator]:
+    """Return guesses of the parameters, and the random generator that was used."""
+    generator, parts = np.random.default_rng(setup.settings.random_state), list_measurements(setup.measurements)
+    records, inputs = [part.decimated_series() for part in parts], [part.inputs for part in parts]
+    return collect_guesses(setup.system, objective, records, generator, inputs), generator
 
-    tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted) for start in starts)
-    with track_progress(f"fitting, {len(starts)} starts side by side"):
-        return _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
+
+def _rank_guesses(
+    setup: FitSetup, objective: Objective, guesses: Sequence[ParameterGuess], generator: np.random.Generator
+) -> list[StartPoint]:
+    """Return the most promising starts at some guesses, best first."""
+    series = [item for part in list_measurements(setup.measurements) for item in part.decimated_series()]
+    return build_start_points(objective, guesses, series, setup.settings.restarts, generator, setup.noise_estimate)
 
 
 def _first_segment(record: Sequence[TimeSeries], inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:
     """Return the first part of a long record, in which inputs do about as much as in all of it."""
-    count = _FIRST_ROWS
+    count = options.SEARCH.simulation_rows
     times = union_times(record)
     while count < len(times):
         stop = times[count - 1]
         parts = [(signal.values[signal.times <= stop], signal.values) for signal in inputs.values()]
-        if all(np.std(part) >= _MIN_INPUT_STD_RATIO * np.std(whole) for part, whole in parts if len(part)):
+        if all(
+            np.std(part) >= options.SEARCH.min_input_std_ratio * np.std(whole) for part, whole in parts if len(part)
+        ):
             break
         count *= 2
     stop = times[min(count, len(times)) - 1]
@@ -152,76 +122,45 @@ def _first_segment(record: Sequence[TimeSeries], inputs: Mapping[str, InputSigna
 
 
 def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Optimum:
-    """Return the best optimum of starts followed in turn, until two agree and no other family has found a better one.
-
-    Where there is but one family, two of it have to do. Progress is shown where it takes long.
-    """
-    found: list[Optimum] = []
+    """Return the best optimum of starts searched in turn, until two agree and a second family was searched."""
+    opt, optima = options.SEARCH, list[Optimum]()
     agree = objective.engine.search_limits.evidence_tolerance
+    coarse, fine = opt.coarse_tolerance * agree, opt.fine_tolerance * agree
     families = [start.family for start in starts]
     with track_progress("fitting", len(starts)) as advance:
         for number, start in enumerate(starts):
             advance(min(number, 1), f"start {number + 1} of {len(starts)}")
+            search = partial(maximize_lbfgs, objective, trusted=start.is_trusted)
+            if number == 0:
+                optima.append(search(start.x, tolerance=fine, max_iterations=opt.max_iterations))
+                continue
             # After the first, a coarse search is enough to see whether a start leads to the same place.
-            rival = _best_optimum(found) if found else None
-            tolerance, most = (
-                (_FINE_TOLERANCE * agree, _MAX_ITERATIONS)
-                if rival is None
-                else (_COARSE_TOLERANCE * agree, _EXPLORING_MAX_ITERATIONS)
-            )
-            trusted = start.is_trusted
-            optimum = maximize_lbfgs(
-                objective, start.x, tolerance=tolerance, max_iterations=most, known_optimum=rival, trusted=trusted
-            )
-            if rival is not None and optimum.value > rival.value:
-                optimum = maximize_lbfgs(objective, optimum.x, tolerance=_FINE_TOLERANCE * agree, trusted=trusted)
-            found.append(optimum)
-            best = _best_optimum(found)
-            met = sum(1 for optimum in found if optimum.value > best.value - max(agree, _SEARCH_AGREEMENT))
-            if met >= 2 and len(set(families[: len(found)])) >= min(2, len(set(families))):
+            best, most = _best_optimum(optima), opt.exploring_max_iterations
+            end = search(start.x, tolerance=coarse, max_iterations=most, known_optimum=best)
+            optima.append(search(end.x, tolerance=fine) if end.value > best.value else end)
+            best = _best_optimum(optima)
+            met = sum(each.value > best.value - max(agree, opt.search_agreement) for each in optima)
+            if met >= 2 and len(set(families[: number + 1])) >= min(2, len(set(families))):
                 break
-    return _best_optimum(found)
+    return _best_optimum(optima)
 
 
 def _best_optimum(optima: list[Optimum]) -> Optimum:
     """Return the best optimum, which keeps where others have ended that came about as far."""
     best = max(optima, key=lambda optimum: optimum.value)
-    close = [each for each in optima if each is not best and each.value > best.value - _KEPT_OPTIMUM_GAP]
+    close = [each for each in optima if each is not best and each.value > best.value - options.SEARCH.kept_optimum_gap]
     known = {id(other): other for each in optima for other in each.other_optima}
     others = [*known.values(), *((each.value, each.x) for each in close)]
     return replace(best, other_optima=tuple(others)) if others else best
 
 
 def _evaluate_fixed(objective: Objective) -> Optimum:
-    """Return the only point there is; raise where the log evidence is not finite there."""
+    """Return the optimum if nothing is estimated; raise if the log evidence is not finite."""
     empty = np.zeros(0)
     value = objective.value(empty)
     if not np.isfinite(value):
         raise FitError("the covariance of the data is not finite; check units and fixed values")
     return Optimum(empty, value, True, "nothing to learn", 1, empty.astype(bool))
-
-
-#: Lengthscales are tried at these factors of what was found, where neighbours can hide behind a low pass.
-_LENGTHSCALE_FACTORS = 1.08 ** np.arange(-9.0, 9.0)
-#: Where a window holds many lengthscales, those two steps to either side are followed in any case: the scan cannot tell
-#: them apart.
-_NEIGHBOUR_FACTORS, _SHORT_LENGTHSCALE = _LENGTHSCALE_FACTORS[[7, 11]], 0.1
-#: Where it holds hardly any there is nothing to confuse, nor where processes of all channels share the work.
-_LONG_LENGTHSCALE = 0.2
-#: What longer ones leave over counts as noise: by this power of the factor it grows along.
-_NOISE_EXPONENT = 0.55
-#: A top beside the optimum is worth a search where it is no lower than this, in log evidence.
-_SCAN_GAP = 8.0
-#: A parameter this far from where it was expected, as a logarithm, may have run away along a plain.
-_RUNAWAY_LOG_DISTANCE = 6.0
-#: Others that are this far away are set back with it, in one try or another.
-_RESET_THRESHOLDS = (3.0, 1.0)
-#: What is set back leaves more over at first: noise of this share of the data.
-_RESET_NOISE_FRACTION = 0.1
-#: How often one look follows another, and how many lengthscales are looked at.
-_MAX_ESCAPE_ROUNDS, _MAX_SCANNED_LENGTHSCALES = 3, 4
-#: How many steps a search takes that looks where a start leads.
-_ESCAPE_MAX_ITERATIONS = 80
 
 
 def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: float, fine_tolerance: float) -> Optimum:
@@ -231,11 +170,15 @@ def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: f
     a parameter at a millionth of its size does nothing any more, so nothing leads it back: it is set back.
     """
     best = optimum
-    for _ in range(_MAX_ESCAPE_ROUNDS):
+    for _ in range(options.SEARCH.max_escape_rounds):
         before = best
         for x in [*_scan_lengthscales(objective, best), *_reset_runaways(objective, best)]:
             found = maximize_lbfgs(
-                objective, x, tolerance=tolerance, max_iterations=_ESCAPE_MAX_ITERATIONS, known_optimum=best
+                objective,
+                x,
+                tolerance=tolerance,
+                max_iterations=options.SEARCH.exploring_max_iterations,
+                known_optimum=best,
             )
             if found.value > best.value + tolerance:
                 best = maximize_lbfgs(objective, found.x, tolerance=fine_tolerance)
@@ -246,31 +189,37 @@ def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: f
 
 def _scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
     """Yield the tops of the log evidence along each lengthscale, other than the optimum itself."""
+    opt = options.SEARCH
     block = objective.layout.slices.lengthscales
     reach = objective.engine.search_limits
     low, high = float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale))
-    for place in range(block.start, min(block.stop, block.start + _MAX_SCANNED_LENGTHSCALES)):
+    for place in range(block.start, min(block.stop, block.start + opt.max_scanned_lengthscales)):
         length = float(np.exp(optimum.x[place]))
-        if length > _LONG_LENGTHSCALE or objective.engine.prior.channels is not None:
+        if length > opt.long_lengthscale or objective.engine.prior.channels is not None:
             continue
-        moves, is_short = np.log(_LENGTHSCALE_FACTORS), length < _SHORT_LENGTHSCALE
+        moves = np.log(opt.lengthscale_factor ** np.arange(*opt.lengthscale_exponents))
+        near = np.log(opt.lengthscale_factor) * np.array(
+            opt.neighbour_exponents if length < opt.short_lengthscale else ()
+        )
         moves = moves[(optimum.x[place] + moves > low) & (optimum.x[place] + moves < high)]
         points = [optimum.x.copy() for _ in moves]
         for point, move in zip(points, moves, strict=True):
             point[place] += move
-            point[objective.layout.slices.noise] += _NOISE_EXPONENT * move
+            point[objective.layout.slices.noise] += opt.noise_exponent * move
         with np.errstate(all="ignore"):
             heights = [optimum.value if not move else objective.value(x) for move, x in zip(moves, points, strict=True)]
         rises = [after > before for before, after in pairwise(heights)]
         for k in range(len(points)):
             is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
-            is_neighbour = is_short and any(np.isclose(moves[k], np.log(factor)) for factor in _NEIGHBOUR_FACTORS)
-            if moves[k] and (is_neighbour or (is_top and heights[k] > optimum.value - _SCAN_GAP)):
+            if moves[k] and (
+                np.isclose(moves[k], near).any() or (is_top and heights[k] > optimum.value - opt.scan_gap)
+            ):
                 yield points[k]
 
 
 def _reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
-    """Yield the optimum with parameters that have run away set back to the size to expect, one by one and together."""
+    """Yield the optimum with runaway parameters reset to their expected magnitudes, one by one and together."""
+    opt = options.SEARCH
     layout = objective.layout
     usual, away = np.zeros(len(layout.free_parameters)), np.zeros(len(layout.free_parameters))
     for place, number in enumerate(layout.free_parameters):
@@ -278,10 +227,10 @@ def _reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
         away[place], usual[place] = transform.distance_from_expected(x), transform.centre
         if transform.is_unbounded:
             usual[place] = float(np.copysign(transform.inverse(transform.expected_magnitude), x))
-    lost = np.flatnonzero(away > _RUNAWAY_LOG_DISTANCE)
+    lost = np.flatnonzero(away > opt.runaway_log_distance)
     # Those that run away take others with them, not as far.
     groups = [np.array([place]) for place in lost]
-    for least in _RESET_THRESHOLDS if len(lost) else ():
+    for least in opt.reset_thresholds if len(lost) else ():
         together = np.flatnonzero(away > least)
         groups += [together] if len(together) > len(groups[-1]) else []
     for group in groups:
@@ -293,63 +242,33 @@ def _reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
         length = float(np.exp(np.mean(np.log(hyper.lengthscales)))) if layout.n_processes else 1.0
         with np.errstate(all="ignore"):
             sizes = VarianceTargets.evaluate_at(objective.engine, hyper.theta)
-            noise = np.maximum(
-                hyper.noise_std,
-                _RESET_NOISE_FRACTION * objective.engine.prior.noise.level_scales[: layout.n_noise_levels],
-            )
+            units = objective.engine.prior.noise.level_scales[: layout.n_noise_levels]
+            noise = np.maximum(hyper.noise_std, opt.reset_noise_fraction * units)
             matched = match_variances(objective.engine, layout, sizes, length, noise)
         if matched is not None and np.isfinite(layout.pack(matched)).all():
             yield layout.pack(matched)
-
-
-#: Sizes of what disturbances do, as shares of the data, and lengthscales that are tried, as shares of the window.
-_DISTURBANCE_SHARES, _DISTURBANCE_LENGTHSCALES = (0.5, 0.1, 0.02, 0.003), (0.3, 0.05, 0.01)
-#: What stands for a deviation of zero, as a share of one that suits the data.
-_ZERO_DISTURBANCE_SHARE = 1e-9
-#: Levels of noise to begin with are at least this share of the spread of the data.
-_MIN_DISTURBED_NOISE_FRACTION = 1e-3
-#: A deviation that gains less than this, in log evidence, is zero.
-_MIN_VARIANCE_GAIN = 1e-4
-#: How many starts are followed, how far they are apart, and how many ways to add disturbances are tried at all origins.
-_N_DISTURBANCE_STARTS, _DISTURBANCE_START_DISTANCE, _N_DISTURBANCE_COMBINATIONS = 2, 0.7, 3
-#: What a step has to gain, and how many of them there are; last digits are those of Newton's steps.
-_DISTURBANCE_TOLERANCE, _DISTURBANCE_MAX_ITERATIONS = 3e-4, 150
-#: A search ends that has come so close to the objective of the best one before, and close to where that ended.
-_DISTURBANCE_AGREEMENT = 1.0
-#: What changes the objective by less than this where it goes that far is lost; it is set back so far, if that gains.
-_PLATEAU_TOLERANCE, _PLATEAU_PROBE, _RESET_LOG_DISTANCES = 0.1, 2.0, np.arange(1.5, 18.0, 1.5)
-#: How much less the logarithm of a deviation of modes is where it makes no difference.
-_MODE_STD_PROBE = 5.0
 
 
 def multistart_disturbances(
     objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None = None
 ) -> Optimum | None:
     """Return the best optimum of an objective with disturbances; None where no start is finite."""
-    best: Optimum | None = None
+    opt, best = options.SEARCH, None
+    search = partial(maximize_lbfgs, objective, tolerance=opt.disturbance_tolerance, trusted=True)
+    most = opt.disturbance_max_iterations
     with track_progress("fitting, sizes of disturbances"):
         starts = _rank_disturbance_starts(objective, origins, noise_estimate)
     with track_progress("fitting with disturbances", len(starts)) as advance:
         for number, x in enumerate(starts):
             advance(min(number, 1), f"start {number + 1} of {len(starts)}")
-            end = maximize_lbfgs(
-                objective,
-                x,
-                tolerance=_DISTURBANCE_TOLERANCE,
-                max_iterations=_DISTURBANCE_MAX_ITERATIONS,
-                known_optimum=best,
-                agreement=_DISTURBANCE_AGREEMENT,
-                trusted=True,
-            )
+            end = search(x, max_iterations=most, known_optimum=best, agreement=opt.disturbance_agreement)
             best = end if best is None or end.value > best.value else best
     if best is None:
         return None
     for x in _reset_from_plateau(objective, best):
-        end = maximize_lbfgs(
-            objective, x, tolerance=_DISTURBANCE_TOLERANCE, max_iterations=_DISTURBANCE_MAX_ITERATIONS, trusted=True
-        )
+        end = search(x, max_iterations=most)
         best = end if end.value > best.value else best
-    return best if best.converged else maximize_lbfgs(objective, best.x, tolerance=_DISTURBANCE_TOLERANCE, trusted=True)
+    return best if best.converged else search(best.x)
 
 
 def _rank_disturbance_starts(
@@ -359,19 +278,15 @@ def _rank_disturbance_starts(
 
     What suits the first origin best is tried at the others.
     """
+    opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
     units = engine.prior.noise.level_scales[: layout.n_noise_levels]
     # Noise as it was found without disturbances, or as neighbours suggest.
     levels: list[Array | None] = [None]
     if noise_estimate is not None and layout.n_noise_levels:
-        levels.append(np.clip(noise_estimate, _MIN_DISTURBED_NOISE_FRACTION * units, None))
-    ways = list(
-        product(
-            _DISTURBANCE_SHARES,
-            _DISTURBANCE_LENGTHSCALES if layout.n_coloured_disturbances else _DISTURBANCE_LENGTHSCALES[:1],
-            levels,
-        )
-    )
+        levels.append(np.clip(noise_estimate, opt.min_start_noise_fraction * units, None))
+    lengths = opt.disturbance_lengthscales[: None if layout.n_coloured_disturbances else 1]
+    ways = list(product(opt.disturbance_shares, lengths, levels))
     found: list[tuple[float, Array]] = []
     for hyper in origins:
         seen = list[tuple[float, int]]()
@@ -386,23 +301,22 @@ def _rank_disturbance_starts(
             if np.isfinite(value):
                 found.append((value, x))
                 seen.append((-value, number))
-        if len(seen) > _N_DISTURBANCE_COMBINATIONS:
-            ways = [ways[number] for _, number in sorted(seen)[:_N_DISTURBANCE_COMBINATIONS]]
+        if len(seen) > opt.n_disturbance_combinations:
+            ways = [ways[number] for _, number in sorted(seen)[: opt.n_disturbance_combinations]]
     chosen: list[Array] = []
     for _, x in sorted(found, key=lambda pair: -pair[0]):
-        if len(chosen) < _N_DISTURBANCE_STARTS and all(
-            np.abs(x - other).max() > _DISTURBANCE_START_DISTANCE for other in chosen
-        ):
+        if all(np.abs(x - other).max() > opt.start_distance for other in chosen):
             chosen.append(x)
-    return chosen
+    return chosen[: opt.n_disturbance_starts]
 
 
 def _reset_from_plateau(objective: Objective, best: Optimum) -> list[Array]:
-    """Return starts with something set back that has run away along a plain, from where nothing leads it back.
+    """Return starts with one entry reset that has run away along a plateau, where the gradient vanishes.
 
     So one of two lags vanishes, and what is left is the best with one lag; or an initial state, while the search is far
     from the end, and does not come back.
     """
+    opt = options.SEARCH
     layout, found = objective.layout, list[Array]()
     bounded = [k for k, number in enumerate(layout.free_parameters) if not layout.transforms[number].is_unbounded]
     modes = layout.slices.mode_deviations
@@ -415,67 +329,48 @@ def _reset_from_plateau(objective: Objective, best: Optimum) -> list[Array]:
 
     for place in [*bounded, *range(modes.start, modes.stop)]:
         for sign in (-1.0, 1.0)[: 1 if place >= modes.start else 2]:
-            if not abs(at(place, sign * _PLATEAU_PROBE)[0] - best.value) < _PLATEAU_TOLERANCE:
+            if not abs(at(place, sign * opt.plateau_probe)[0] - best.value) < opt.plateau_tolerance:
                 continue
-            moves = -sign * _RESET_LOG_DISTANCES
+            distances = np.arange(opt.reset_log_range[0], opt.reset_log_range[1], opt.reset_log_range[0])
+            moves = -sign * distances
             if place in bounded:
                 own = layout.transforms[layout.free_parameters[place]]
-                around = (
-                    own.inverse(own.expected_magnitude)
-                    - float(best.x[place])
-                    + (_RESET_LOG_DISTANCES - _RESET_LOG_DISTANCES.mean())
-                )
+                around = own.inverse(own.expected_magnitude) - float(best.x[place]) + (distances - distances.mean())
                 # It may be anywhere by now; what data and equations suggest is where it was expected.
-                moves = around if abs(np.median(around)) > _RESET_LOG_DISTANCES[-1] else moves
+                moves = around if abs(np.median(around)) > distances[-1] else moves
             value, x = max((at(place, move) for move in moves.tolist()), key=lambda pair: pair[0])
-            found += [x] if value > best.value + _PLATEAU_TOLERANCE else []
+            found += [x] if value > best.value + opt.plateau_tolerance else []
             break
     return found
 
 
 def zero_inactive_disturbances(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which deviations that make no difference are next to nothing, and at their limit."""
-    layout, best = objective.layout, optimum
+    """Return an optimum in which inactive standard deviations are next to zero and at their bound."""
+    opt, layout, best = options.SEARCH, objective.layout, optimum
     if not layout.n_disturbances:
         return best
-    best = _zero_inactive_modes(objective, best)
+    modes, blocks = layout.slices.mode_deviations, layout.slices
+    for place in range(modes.start, modes.stop):
+        best = _move_if_inactive(objective, best, place, float(best.x[place]) - opt.mode_std_probe)
     disturbed = objective.engine.prior.observables.disturbances
     coloured = disturbed.coloured_index if disturbed is not None else ()
-    usual = layout.pack(
-        initialize_disturbances(objective.engine, layout, layout.unpack(best.x), _ZERO_DISTURBANCE_SHARE)
-    )
-    for k in range(layout.n_disturbances):
-        place = layout.slices.disturbance_deviations.start + k
-        x, at_bound = best.x.copy(), best.at_bound.copy()
-        x[place] = min(x[place], usual[place])
-        value = objective.value(x)
-        if not value >= best.value - _MIN_VARIANCE_GAIN:
-            continue
-        at_bound[place] = True
-        if k in coloured:
+    hyper = initialize_disturbances(objective.engine, layout, layout.unpack(best.x), opt.zero_disturbance_share)
+    for k, least in enumerate(layout.pack(hyper)[blocks.disturbance_deviations].tolist()):
+        before, place = best, blocks.disturbance_deviations.start + k
+        best = _move_if_inactive(objective, best, place, min(float(best.x[place]), least))
+        if best is not before and k in coloured:
             # Nothing has this lengthscale.
-            at_bound[layout.slices.disturbance_lengthscales.start + coloured.index(k)] = True
-        best = replace(best, x=x, value=value, at_bound=at_bound)
+            best.at_bound[blocks.disturbance_lengthscales.start + coloured.index(k)] = True
     return best
 
 
-def _zero_inactive_modes(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which modes that data do without are at their limit: deviations would shrink for ever."""
-    best, block = optimum, objective.layout.slices.mode_deviations
-    for place in range(block.start, block.stop):
-        x, at_bound = best.x.copy(), best.at_bound.copy()
-        x[place] -= _MODE_STD_PROBE
-        value = objective.value(x)
-        if value >= best.value - _MIN_VARIANCE_GAIN:
-            at_bound[place] = True
-            best = replace(best, x=x, value=value, at_bound=at_bound)
-    return best
-
-
-#: Of more symmetries than this, the first ones are tried.
-_MAX_SYMMETRIES = 6
-#: The objective may differ by this, relative to its size: by rounding.
-_SYMMETRY_TOLERANCE = 1e-6
+def _move_if_inactive(objective: Objective, optimum: Optimum, place: int, bound: float) -> Optimum:
+    """Return an optimum with one entry moved to its bound, if that changes the objective by next to nothing."""
+    x, at_bound = optimum.x.copy(), optimum.at_bound.copy()
+    x[place], at_bound[place] = bound, True
+    value = objective.value(x)
+    is_inactive = value >= optimum.value - options.SEARCH.min_variance_gain
+    return replace(optimum, x=x, value=value, at_bound=at_bound) if is_inactive else optimum
 
 
 def canonicalize_signs(
@@ -487,16 +382,14 @@ def canonicalize_signs(
 
     Shapes: information (n, n).
     """
+    opt = options.SEARCH
     layout = objective.layout
     learned = [layout.names[number] for number in layout.free_parameters]
-    wanted = np.ones(len(learned))
-    for position, name in enumerate(learned):
-        start = objective.parameters[name].start
-        wanted[position] = -1.0 if start is not None and start < 0 else 1.0
+    wanted = np.array([-1.0 if (objective.parameters[name].start or 0.0) < 0 else 1.0 for name in learned])
     signs = np.sign(optimum.x[: len(learned)])
     best = np.ones(len(learned))
-    for size in range(1, min(len(symmetries), _MAX_SYMMETRIES) + 1):
-        for chosen in combinations(symmetries[:_MAX_SYMMETRIES], size):
+    for size in range(1, min(len(symmetries), opt.max_symmetries) + 1):
+        for chosen in combinations(symmetries[: opt.max_symmetries], size):
             flip = np.ones(len(learned))
             for names in chosen:
                 flip *= np.array([-1.0 if name in names else 1.0 for name in learned])
@@ -508,7 +401,7 @@ def canonicalize_signs(
     whole[: len(learned)] = best
     x = whole * optimum.x
     value = objective.value(x)
-    if not abs(value - optimum.value) < _SYMMETRY_TOLERANCE * (1.0 + abs(optimum.value)):
+    if not abs(value - optimum.value) < opt.symmetry_tolerance * (1.0 + abs(optimum.value)):
         return optimum, information
     return replace(optimum, x=x), information * np.outer(whole, whole)
 

@@ -1,29 +1,23 @@
-"""Scales on which the last steps of a search are taken, around the point where it ended.
+"""Refinement of an optimum by Newton's method with active bounds, in local coordinates around the end of a search.
 
-A chart is what it is in geometry: coordinates around a point. Nothing is drawn here.
-
-The last digits of an optimum: Newton steps with the curvature that standard errors need anyway.
+The Hessian that standard errors need gives the last digits of the optimum.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.fitting import options
 from lodekit.fitting.hessian import observed_information
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
 from lodekit.fitting.objective import Objective
 from lodekit.support.progress import report_best_value
 
 Array = NDArray[np.float64]
-#: Of the size to expect of it, a parameter this close to its bound sits there.
-_BOUND_GAP = 1e-9
-#: One that is closer than this is put there, where the objective loses no more than that.
-_BOUND_SNAP_DISTANCE, _MAX_SNAP_LOSS = 1e-6, 1e-3
 
 
 def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
@@ -32,239 +26,101 @@ def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
     On the scale of the search a bound is infinitely far away. How far a search goes towards it before it finds that
     nothing changes any more depends on rounding, and so on units; what is best at the bound does not.
     """
+    opt = options.SEARCH
     layout, best = objective.layout, optimum
     for place, number in enumerate(layout.free_parameters):
         transform, x = layout.transforms[number], best.x.copy()
         value = transform.forward(float(x[place]))
         for bound, sign in ((transform.low, 1.0), (transform.high, -1.0)):
-            if best.at_bound[place] or not abs(value - bound) < _BOUND_SNAP_DISTANCE * transform.expected_magnitude:
+            if best.at_bound[place] or not abs(value - bound) < opt.bound_snap_distance * transform.expected_magnitude:
                 continue
-            x[place] = transform.inverse(bound + sign * _BOUND_GAP * transform.expected_magnitude)
+            x[place] = transform.inverse(bound + sign * opt.bound_gap * transform.expected_magnitude)
             with np.errstate(all="ignore"):
                 there = objective.value(x)
-            if there >= best.value - _MAX_SNAP_LOSS:
+            if there >= best.value - opt.max_snap_loss:
                 at_bound = best.at_bound.copy()
                 at_bound[place] = True
                 best = replace(best, x=x, value=there, at_bound=at_bound)
     return best
 
 
-class LocalCoordinates(Protocol):
-    """Coordinates around a point where a search ended: the objective as a function of moves `y` from it, shape (n,)."""
+class LocalCoordinates:
+    """Coordinates around a point `x`: the objective as a function of moves `y` from it; both of shape (n,).
 
-    @property
-    def objective(self) -> Objective:
-        """What is maximised."""
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """The smallest and largest moves, each of shape (n,)."""
-
-    def point(self, y: Array) -> Array:
-        """Return the vector of the search after a move."""
-
-    def evaluate(self, y: Array) -> tuple[float, Array]:
-        """Return the objective after a move, and its gradient in the move."""
-
-    def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond, shape (n,).
-
-        Shapes: y (n,), gradient (n,).
-        """
-
-    def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian in the move, from that on the scale of the search.
-
-        Shapes: information (n, n), y (n,), gradient (n,).
-        """
-
-    def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, from that in the move."""
-
-
-def _move_bounds(objective: Objective, x: Array) -> tuple[Array, Array]:
-    """Return the smallest and largest moves from a point on the scale of the search."""
-    low, high = search_bounds(objective, x)
-    return low - x, high - x
-
-
-def _noise_at_bound(coordinates: LocalCoordinates, y: Array, gradient: Array) -> NDArray[np.bool_]:
-    """Return which levels of noise press against limits of their search, among all entries."""
-    (low, high), noise = coordinates.bounds, coordinates.objective.layout.slices.noise
-    found = np.zeros(len(y), dtype=bool)
-    found[noise] = ((y <= low) & (gradient < 0.0) | (y >= high) & (gradient > 0.0))[noise]
-    return found
-
-
-class LogCoordinates:
-    """The scale of the search itself, on which positive parameters are logarithms, and their bounds infinitely far.
-
-    x: Where all moves start; (n,).
+    By default these are the coordinates of the search, in which positive parameters are logarithms and their bounds
+    infinitely far away. In linear coordinates, moves of parameters are in units of the derivative of their transform
+    at the start or of a hundredth of their expected magnitude. The std of a free function is then a reciprocal: a
+    common factor of parameters often scales a free function, so that this valley is straight as well.
     """
 
-    def __init__(self, objective: Objective, x: Array) -> None:
-        self.objective, self.x = objective, x
-
-    @cached_property
-    def bounds(self) -> tuple[Array, Array]:
-        """The smallest and largest moves."""
-        return _move_bounds(self.objective, self.x)
-
-    def point(self, y: Array) -> Array:
-        """Return the vector of the search after a move."""
-        return np.asarray(self.x + y)
-
-    def evaluate(self, y: Array) -> tuple[float, Array]:
-        """Return the objective after a move, and its gradient in the move."""
-        return self.objective.evaluate(self.point(y))
-
-    def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond: levels of noise, at limits of their search."""
-        return _noise_at_bound(self, y, gradient)
-
-    def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian in the move, which is that of the search."""
-        return information.copy()
-
-    def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, which is that in the move."""
-        return information.copy()
-
-
-class LinearCoordinates:
-    """Parameters as they are, in units of their slopes at the start or of a hundredth of the size to expect of them.
-
-    Deviations of free functions are reciprocals: a common factor of parameters often is one of the curves that a free
-    function makes, and its deviation the reciprocal of it, so this valley is straight as well. All else is as it is
-    searched.
-
-    x: Where all moves start; (n,).
-    """
-
-    def __init__(self, objective: Objective, x: Array) -> None:
-        self.objective, self.x = objective, x
-        layout = objective.layout
-        self.transforms = [layout.transforms[number] for number in layout.free_parameters]
+    def __init__(self, objective: Objective, x: Array, *, linear: bool) -> None:
+        self.objective, self.x, layout = objective, x, objective.layout
+        self.transforms = list(layout.transforms.values()) if linear else []
+        self.reciprocal = layout.slices.deviations if linear else slice(0, 0)
         places = list(zip(self.transforms, x.tolist(), strict=False))
         self.values = np.array([transform.forward(point) for transform, point in places])
         # On the scale of the search a parameter that has run away towards zero hardly moves any more; here it does.
         self.units = np.array([max(transform.derivative(point), transform.scale) for transform, point in places])
-        self.reciprocal_slice = layout.slices.deviations
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:
-        """The smallest and largest moves: parameters come as close to their bounds as counts for nothing."""
-        low, high = _move_bounds(self.objective, self.x)
+        """The smallest and largest moves, each of shape (n,)."""
+        low, high = (limit - self.x for limit in search_bounds(self.objective, self.x, self.x))
         for k, transform in enumerate(self.transforms):
-            gap = _BOUND_GAP * transform.expected_magnitude
+            gap = options.SEARCH.bound_gap * transform.expected_magnitude
             if not transform.is_unbounded:
-                low[k] = -np.inf if np.isinf(transform.low) else transform.low + gap
-                high[k] = np.inf if np.isinf(transform.high) else transform.high - gap
-                low[k], high[k] = ((edge - self.values[k]) / self.units[k] for edge in (low[k], high[k]))
-                low[k], high[k] = min(low[k], 0.0), max(high[k], 0.0)
+                low[k] = min((transform.low + gap - self.values[k]) / self.units[k], 0.0)
+                high[k] = max((transform.high - gap - self.values[k]) / self.units[k], 0.0)
         for limit in (low, high):
-            limit[self.reciprocal_slice] = -np.expm1(-limit[self.reciprocal_slice])
+            limit[self.reciprocal] = -np.expm1(-limit[self.reciprocal])
         return low, high
 
     def point(self, y: Array) -> Array:
         """Return the vector of the search after a move."""
-        found = self.x + y
+        x = self.x + y
         for k, transform in enumerate(self.transforms):
             # Rounding must not move what does not move.
-            found[k] = transform.inverse(self.values[k] + self.units[k] * y[k]) if y[k] else self.x[k]
-        found[self.reciprocal_slice] = self.x[self.reciprocal_slice] - np.log1p(-y[self.reciprocal_slice])
-        return np.asarray(found)
+            x[k] = transform.inverse(self.values[k] + self.units[k] * y[k]) if y[k] else self.x[k]
+        x[self.reciprocal] = self.x[self.reciprocal] - np.log1p(-y[self.reciprocal])
+        return np.asarray(x)
 
     def evaluate(self, y: Array) -> tuple[float, Array]:
         """Return the objective after a move, and its gradient in the move."""
         x = self.point(y)
         value, gradient = self.objective.evaluate(x)
-        return value, gradient / self._derivatives(x)
+        return value, gradient / self._derivatives(x)[0]
 
     def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond: levels of noise, and parameters at their bounds."""
-        low, high = self.bounds
-        found = _noise_at_bound(self, y, gradient)
+        """Return which entries are at an active bound: noise levels and, in linear coordinates, parameters; (n,)."""
+        (low, high), noise = self.bounds, self.objective.layout.slices.noise
+        is_active = np.zeros(len(y), dtype=bool)
+        is_active[noise] = ((y <= low) & (gradient < 0.0) | (y >= high) & (gradient > 0.0))[noise]
         for k, transform in enumerate(self.transforms):
             at_wall = (y[k] <= low[k] and gradient[k] <= 0.0) or (y[k] >= high[k] and gradient[k] >= 0.0)
-            found[k] = not transform.is_unbounded and at_wall
-        return found
+            is_active[k] = not transform.is_unbounded and at_wall
+        return is_active
 
     def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move."""
-        speeds, bends = self._derivatives(self.point(y)), self._log_derivative_gradients(self.point(y))
-        return np.asarray((information + np.diag(gradient * speeds * bends)) / np.outer(speeds, speeds))
+        """Return minus the Hessian in the move, (n, n), from that on the scale of the search; gradient in the move."""
+        speeds, bends = self._derivatives(self.point(y))
+        curvature = np.diag(np.where(bends, gradient * speeds * bends, 0.0))
+        return np.asarray((information + curvature) / np.outer(speeds, speeds))
 
     def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it."""
-        speeds, bends = self._derivatives(self.point(y)), self._log_derivative_gradients(self.point(y))
-        return np.asarray(information * np.outer(speeds, speeds) - np.diag(gradient * speeds * bends))
+        """Return minus the Hessian on the scale of the search, (n, n), from that in the move."""
+        speeds, bends = self._derivatives(self.point(y))
+        curvature = np.diag(np.where(bends, gradient * speeds * bends, 0.0))
+        return np.asarray(information * np.outer(speeds, speeds) - curvature)
 
-    def _derivatives(self, x: Array) -> Array:
-        """Return how fast moves change with the vector of the search, shape (n,)."""
-        found = np.ones(len(x))
+    def _derivatives(self, x: Array) -> tuple[Array, Array]:
+        """Return derivatives of the move in the vector of the search, and those of their logarithms, each (n,)."""
+        speeds, bends = np.ones(len(x)), np.zeros(len(x))
         for k, transform in enumerate(self.transforms):
-            found[k] = transform.derivative(float(x[k])) / self.units[k]
-        found[self.reciprocal_slice] = np.exp(self.x[self.reciprocal_slice] - x[self.reciprocal_slice])
-        return found
-
-    def _log_derivative_gradients(self, x: Array) -> Array:
-        """Return how fast the logarithms of these speeds change, shape (n,)."""
-        found = np.zeros(len(x))
-        for k, transform in enumerate(self.transforms):
-            found[k] = transform.log_jacobian_gradient(float(x[k]))
-        found[self.reciprocal_slice] = -1.0
-        return found
-
-
-#: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
-_NEWTON_MAX_STEPS, _NEWTON_MAX_STEP_LENGTH, _NEWTON_MAX_FAST_STEPS, _NEWTON_FAST_GAIN = 12, 1.0, 20, 1e-2
-#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough.
-_NEWTON_MAX_STEPS_NO_PARAMETERS = 6
-#: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
-_IDLE_GAIN_RATIO, _MAX_IDLE_STEPS = 1e-4, 3
-#: How often the scale is changed, and what makes another round worth while.
-_NEWTON_ROUNDS, _NEWTON_ROUND_TOLERANCE = 3, 1e-13
-#: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains
-#: more has next to no noise, and no end.
-_NEWTON_EXTRA_ROUNDS, _SLOW_GAIN_RANGE = 6, (1e-7, 0.1)
-#: Newton's steps end soon, or something is on its way to zero or beyond all bounds: where less than this is left to
-#: gain, and a step promises more than that share of what the one before did, others are not worth their time. They
-#: are where there are fewer measurements than these: an optimum that is flat to the third order is found slowly, too,
-#: and how much of a parameter the data tell is not seen before it is reached.
-_NEGLIGIBLE_GAIN, _SLOW_CONVERGENCE_RATIO, _SLOW_STEP_ROWS = 1e-6, 0.1, 2000
-#: What moves by more than this in one round is running away, and is tried so much farther.
-_RUNAWAY_DISTANCE, _RUNAWAY_PROBES = 1.0, (12.0, 8.0, 4.0)
-#: A step that promises less than this in the objective, relative to its size or not, is the last one.
-_NEWTON_TOLERANCE, _NEWTON_RELATIVE_TOLERANCE = 1e-15, 1e-18
-#: A search has converged where nothing promises more than this.
-_CONVERGED_GAIN = 1e-3
-#: It has not where the last step promises more than this share of the objective and leads nowhere, beside what rounding
-#: errors of the gradient promise, which count up to so many standard errors.
-_UNDEFINED_GAIN_RATIO, _MAX_GRADIENT_NOISE = 0.1, 1e3
-#: What the objective may lose, relative to its size, where its gradient says that a step gains; or how many times the
-#: rounding error that was seen, up to that.
-_ALLOWED_RELATIVE_LOSS, _VALUE_NOISE_FACTOR, _MAX_ALLOWED_LOSS = 1e-9, 10.0, 1e-3
-#: Where rounding errors of the gradient are more than so many standard errors, small gains are worth no more steps.
-_BLIND_GRADIENT_NOISE = 0.1
-#: What the curvature along any direction is at least, in what it would be were all entries independent, where rounding
-#: errors make it negative.
-_MIN_CONSISTENT_EIGENVALUE = 1e-2
-#: Gains above this, relative to the size of the objective, are clear of its rounding errors.
-_CLEAR_RELATIVE_GAIN = 1e-10
-#: A step of more standard errors than this asks for the curvature where it ends.
-_REMEASURE_STEP = 0.03
-#: Curvatures that differ by more than this, after each entry was scaled, are measured again in their own directions.
-_ILL_CONDITIONED_RATIO = 1e-2
-#: How often it is measured in its own axes where gradients have few digits, before anything else is.
-_MAX_AXES_UPDATES = 3
-#: Differences go so far in standard errors, and no farther than that on the scale of the search.
-_DIFFERENCE_STEP, _MAX_DIFFERENCE_STEP = 0.03, 3e-4
-#: Rounding errors of the gradient that ask for wider differences: so many times wider, up to that on the scale of the
-#: search. They show in a step of so many standard errors.
-_QUIET_GRADIENT_NOISE, _NOISE_STEP_FACTOR, _MAX_NOISY_DIFFERENCE_STEP, _NOISE_PROBE_STEP = 1e-5, 100.0, 0.3, 1e-7
-#: Directions with less curvature than this, relative to the sharpest, cannot be told from flat ones.
-_NEWTON_EIGENVALUE_FLOOR = 1e-9
+            speeds[k] = transform.derivative(float(x[k])) / self.units[k]
+            bends[k] = transform.log_jacobian_gradient(float(x[k]))
+        speeds[self.reciprocal] = np.exp(self.x[self.reciprocal] - x[self.reciprocal])
+        bends[self.reciprocal] = -1.0
+        return speeds, bends
 
 
 def refine_newton(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
@@ -279,33 +135,30 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
 
     Shapes: information (n, n).
     """
-    best, tail = _follow_runaway(objective, optimum), _negligible_gain(objective)
+    opt = options.SEARCH
+    best = _follow_runaway(objective, optimum)
     if best is not optimum:
         information = observed_information(objective, best.x)
-    for number in range(_NEWTON_ROUNDS + _NEWTON_EXTRA_ROUNDS if objective.layout.free_parameters else 1):
+    for number in range(opt.newton_rounds + opt.newton_extra_rounds if objective.layout.free_parameters else 1):
         best = snap_to_bounds(objective, best)
         if best.at_bound.all() or not np.isfinite(information[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
-        chart: LocalCoordinates = (
-            LinearCoordinates(objective, best.x) if number % 2 == 0 else LogCoordinates(objective, best.x)
-        )
         with np.errstate(all="ignore"):
-            climber = _NewtonIteration(chart, best)
+            climber = _NewtonIteration(LocalCoordinates(objective, best.x, linear=number % 2 == 0), best)
             # Next to what the engine refuses, a gradient may not be finite where the objective is.
-            if not climber.is_information_finite(information):
+            if not np.isfinite(climber.free_block(climber.information_here(information))).all():
                 break
-            found, information, promise = climber.run(information)
-        gain, best = found.value - best.value, _follow_runaway(objective, found, best.x)
+            end, information, promise = climber.run(information)
+        gain, best = end.value - best.value, _follow_runaway(objective, end, best.x)
         report_best_value(objective, objective.name, best.value)
-        if best is not found:
+        if best is not end:
             # The curvature is that of the way there.
             information = observed_information(objective, best.x)
             continue
-        if not promise > _NEWTON_ROUND_TOLERANCE or (
-            number and (gain < _NEWTON_ROUND_TOLERANCE or max(gain, promise) < tail)
-        ):
+        least, tail = opt.newton_round_tolerance, climber.negligible_gain
+        if not promise > least or (number and (gain < least or max(gain, promise) < tail)):
             break
-        if number >= _NEWTON_ROUNDS - 1 and not _SLOW_GAIN_RANGE[0] < gain < _SLOW_GAIN_RANGE[1]:
+        if number >= opt.newton_rounds - 1 and not opt.slow_gain_range[0] < gain < opt.slow_gain_range[1]:
             break
     return snap_to_bounds(objective, best), information
 
@@ -317,40 +170,36 @@ def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | No
 
     Shapes: previous (n,).
     """
+    opt = options.SEARCH
     layout, best = objective.layout, optimum
     for place, number in enumerate(layout.free_parameters if layout.n_disturbances else ()):
         if layout.transforms[number].is_unbounded or optimum.at_bound[place]:
             continue
-        moved = 0.0 if previous is None else float(optimum.x[place] - previous[place])
-        ways = (
-            [sign * _RUNAWAY_PROBES[0] for sign in (1.0, -1.0)]
-            if previous is None
-            else np.sign(moved) * np.array(_RUNAWAY_PROBES)
-        )
         # The farthest comes first: it is the end of a plain.
-        for way in ways if previous is None or abs(moved) > _RUNAWAY_DISTANCE else ():
+        ways = [opt.runaway_probes[0], -opt.runaway_probes[0]]
+        if previous is not None:
+            moved = float(optimum.x[place] - previous[place])
+            ways = [np.sign(moved) * probe for probe in opt.runaway_probes if abs(moved) > opt.runaway_distance]
+        for way in ways:
             x = best.x.copy()
             x[place] = optimum.x[place] + way
             with np.errstate(all="ignore"):
                 value = objective.value(x)
-            if value > best.value + _SLOW_GAIN_RANGE[0]:
+            if value > best.value + opt.slow_gain_range[0]:
                 best = replace(best, x=x, value=value, n_evaluations=best.n_evaluations + 1)
                 break
     return best
 
 
-def _negligible_gain(objective: Objective) -> float:
-    """Return what is not worth more steps where they are slow: nothing as long as they cost little."""
-    return _NEGLIGIBLE_GAIN if objective.engine.size >= _SLOW_STEP_ROWS or objective.layout.n_disturbances else 0.0
-
-
 def _whitening_axes(information: Array) -> tuple[Array, bool]:
-    """Return directions that change the objective alike, as columns, and whether some are hard to tell from flat."""
+    """Return directions, as columns, in which the information is the identity, and if it is ill-conditioned."""
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-12))
     eigenvalues, vectors = np.linalg.eigh(information * np.outer(scale, scale))
     largest = max(float(eigenvalues.max()), 1e-300)
-    sizes = np.maximum(np.abs(eigenvalues), _NEWTON_EIGENVALUE_FLOOR * largest)
-    return scale[:, None] * vectors / np.sqrt(sizes), float(eigenvalues.min()) < _ILL_CONDITIONED_RATIO * largest
+    sizes = np.maximum(np.abs(eigenvalues), options.SEARCH.flat_eigenvalue * largest)
+    return scale[:, None] * vectors / np.sqrt(sizes), float(
+        eigenvalues.min()
+    ) < options.SEARCH.ill_conditioned_ratio * largest
 
 
 def _repair_information(information: Array, n_parameters: int) -> Array:
@@ -367,19 +216,19 @@ def _repair_information(information: Array, n_parameters: int) -> Array:
     found = np.where(lost[:, None] | lost, np.diag(diagonal), information)
     scale = 1.0 / np.sqrt(np.where(lost, 1.0, diagonal))
     lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
-    share = min(1.0, (1.0 - _MIN_CONSISTENT_EIGENVALUE) / max(1.0 - lowest, 1e-300))
+    share = min(1.0, (1.0 - options.SEARCH.min_consistent_eigenvalue) / max(1.0 - lowest, 1e-300))
     return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
 
 
 class _NewtonIteration:
-    """Newton's steps on one scale; vectors have the length of what sits at no limit."""
+    """Newton's method in one coordinate system; vectors contain the entries that are at no bound."""
 
     def __init__(self, coordinates: LocalCoordinates, best: Optimum) -> None:
         self.coordinates, self.best, self.value_noise = coordinates, best, 0.0
-        self.n_parameters, self.negligible_gain = (
-            coordinates.objective.layout.slices.theta.stop,
-            _negligible_gain(coordinates.objective),
-        )
+        opt, layout, size = options.SEARCH, coordinates.objective.layout, coordinates.objective.engine.size
+        self.n_parameters = layout.slices.theta.stop
+        # Predicted gain that is not worth more steps if they converge slowly and are expensive.
+        self.negligible_gain = opt.negligible_gain if size >= opt.max_cheap_rows or layout.n_disturbances else 0.0
         self.y = np.zeros(len(best.x))
         self.gradient = coordinates.evaluate(self.y)[1]
         self.set_free(~best.at_bound)
@@ -395,48 +244,47 @@ class _NewtonIteration:
         y[self.free_index] = np.clip(y[self.free_index] + move, self.low, self.high)
         return y
 
-    def is_information_finite(self, information: Array) -> bool:
-        """Return whether the curvature is finite on this scale, which takes the gradient."""
-        whole = self.coordinates.information_from_search(information, self.y, self.gradient)
-        return bool(np.isfinite(whole[np.ix_(self.free_index, self.free_index)]).all())
+    def information_here(self, information: Array) -> Array:
+        """Return minus the Hessian in the move, (n, n), from that on the scale of the search."""
+        return self.coordinates.information_from_search(information, self.y, self.gradient)
+
+    def free_block(self, matrix: Array) -> Array:
+        """Return the rows and columns of the free entries."""
+        return matrix[np.ix_(self.free_index, self.free_index)]
 
     def run(self, information: Array) -> tuple[Optimum, Array, float]:
         """Return the optimum, minus the Hessian there, and what another step promises to gain."""
-        whole = self.coordinates.information_from_search(information, self.y, self.gradient)
-        part = whole[np.ix_(self.free_index, self.free_index)]
+        opt = options.SEARCH
+        whole = self.information_here(information)
+        part = self.free_block(whole)
         roots, is_narrow = _whitening_axes(part)
         noise = self.measure_gradient_noise(roots)
-        for _ in range(_MAX_AXES_UPDATES if noise > _QUIET_GRADIENT_NOISE else int(is_narrow)):
+        for _ in range(opt.max_axes_updates if noise > opt.quiet_gradient_noise else int(is_narrow)):
             # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
             old, (part, roots) = roots, self.measure_information(part, roots, noise)
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.measure_gradient_noise(roots)
         idle, last = 0, np.inf
-        for number in range(_NEWTON_MAX_FAST_STEPS if self.n_parameters else _NEWTON_MAX_STEPS_NO_PARAMETERS):
+        for number in range(opt.newton_max_fast_steps if self.n_parameters else opt.newton_max_steps_no_parameters):
             z = roots.T @ self.gradient[self.free_index]
             promise = 0.5 * float(z @ z)
-            least = max(
-                _NEWTON_TOLERANCE,
-                _NEWTON_RELATIVE_TOLERANCE * abs(self.best.value),
-                0.1 * min(noise, _MAX_GRADIENT_NOISE) ** 2,
-            )
-            if (
-                not np.isfinite(promise)
-                or promise < least
-                or _SLOW_CONVERGENCE_RATIO * last < promise < self.negligible_gain
-            ):
+            least = max(opt.newton_tolerance, opt.newton_relative_tolerance * abs(self.best.value))
+            least = max(least, 0.1 * min(noise, opt.max_gradient_noise) ** 2)
+            is_slow = opt.slow_convergence_ratio * last < promise < self.negligible_gain
+            if not np.isfinite(promise) or promise < least or is_slow:
                 break
             before, last = self.best.value, promise
             if not self.line_search(z, roots):
                 break
             # Where a step does not gain what it has promised, the curvature has changed.
             gain = self.best.value - before
-            is_clear = promise > max(_CLEAR_RELATIVE_GAIN * (1.0 + abs(before)), _VALUE_NOISE_FACTOR * self.value_noise)
-            surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR_RELATIVE_GAIN * (1.0 + abs(before))
-            idle = idle + 1 if is_clear and gain < _IDLE_GAIN_RATIO * promise else 0
-            if gain < _NEWTON_FAST_GAIN and (
-                number >= _NEWTON_MAX_STEPS or noise > _BLIND_GRADIENT_NOISE or idle == _MAX_IDLE_STEPS
+            clear_gain = opt.clear_relative_gain * (1.0 + abs(before))
+            is_clear = promise > max(clear_gain, opt.value_noise_factor * self.value_noise)
+            surprise = abs(gain - promise) > 0.3 * promise and promise > clear_gain
+            idle = idle + 1 if is_clear and gain < opt.idle_gain_ratio * promise else 0
+            if gain < opt.newton_fast_gain and (
+                number >= opt.newton_max_steps or noise > opt.blind_gradient_noise or idle == opt.max_idle_steps
             ):
                 break
             kept = self.drop_active_bounds()
@@ -446,30 +294,24 @@ class _NewtonIteration:
             if not kept.all():
                 whole[np.ix_(self.free_index, self.free_index)] = part = part[np.ix_(kept, kept)]
                 roots = _whitening_axes(part)[0]
-            if surprise or float(np.max(np.abs(z))) > _REMEASURE_STEP or not kept.all():
+            if surprise or float(np.max(np.abs(z))) > opt.remeasure_step or not kept.all():
                 part, roots = self.measure_information(part, roots, noise)
-        if noise > _QUIET_GRADIENT_NOISE and len(part):
+        if noise > opt.quiet_gradient_noise and len(part):
             part = _repair_information(part, int(np.sum(self.free_index < self.n_parameters)))
             roots = _whitening_axes(part)[0]
             noise = max(noise, self.measure_gradient_noise(roots))
         whole[np.ix_(self.free_index, self.free_index)] = part
         z = roots.T @ self.gradient[self.free_index] if len(self.free_index) else np.zeros(0)
-        promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, _MAX_GRADIENT_NOISE) ** 2
-        if not self.best.converged and promise < _CONVERGED_GAIN + blind:
+        promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, opt.max_gradient_noise) ** 2
+        if not self.best.converged and promise < opt.converged_gain + blind:
             # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
             self.best = replace(self.best, converged=True, message=CONVERGED_MESSAGE)
-        elif self._is_undefined_uphill(promise, blind, noise):
+        elif opt.undefined_gain_ratio * (100.0 + abs(self.best.value)) + blind < promise < np.inf or (
+            noise > opt.max_gradient_noise and not self.best.converged
+        ):
             # Uphill nothing is known: rounding leaves too few digits there.
             self.best = replace(self.best, converged=False, message=UNDEFINED_MESSAGE)
         return self.best, self.coordinates.information_to_search(whole, self.y, self.gradient), promise
-
-    def _is_undefined_uphill(self, predicted_gain: float, noise_gain: float, gradient_noise: float) -> bool:
-        """Return whether steps should gain much and lead nowhere, or a search broke off in rounding of gradients."""
-        is_steep = (
-            np.isfinite(predicted_gain)
-            and predicted_gain > _UNDEFINED_GAIN_RATIO * (100.0 + abs(self.best.value)) + noise_gain
-        )
-        return bool(is_steep or (gradient_noise > _MAX_GRADIENT_NOISE and not self.best.converged))
 
     def drop_active_bounds(self) -> NDArray[np.bool_]:
         """Return which entries are still inside; go on without those that a step has taken to their bounds."""
@@ -484,12 +326,12 @@ class _NewtonIteration:
 
     def measure_gradient_noise(self, axes: Array) -> float:
         """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
-        value, slope = self.coordinates.evaluate(self.move_within_bounds(_NOISE_PROBE_STEP * axes.sum(axis=1)))
-        self.value_noise = (
-            max(self.value_noise, abs(value - self.best.value)) if np.isfinite(value) else self.value_noise
-        )
+        width = options.SEARCH.noise_probe_step
+        value, slope = self.coordinates.evaluate(self.move_within_bounds(width * axes.sum(axis=1)))
+        if np.isfinite(value):
+            self.value_noise = max(self.value_noise, abs(value - self.best.value))
         change = np.abs(axes.T @ (slope - self.gradient)[self.free_index])
-        return max(0.0, float(np.max(change)) - 10.0 * _NOISE_PROBE_STEP) if np.isfinite(change).all() else 0.0
+        return max(0.0, float(np.max(change)) - 10.0 * width) if np.isfinite(change).all() else 0.0
 
     def measure_information(self, information: Array, axes: Array, gradient_noise: float) -> tuple[Array, Array]:
         """Return minus the Hessian at a point, and its axes; what was known before where it is not finite.
@@ -498,22 +340,20 @@ class _NewtonIteration:
         valley is measured along it, and is no difference of large numbers. Where the data have next to no noise,
         gradients have few digits, and differences are wide enough to be clear of that.
         """
+        opt = options.SEARCH
         count = axes.shape[1]
         found, widths = np.zeros((count, count)), np.zeros(count)
         room = np.minimum(self.y[self.free_index] - self.low, self.high - self.y[self.free_index])
         for k in range(count):
             size = float(np.max(np.abs(axes[:, k])))
-            width = min(
-                max(min(_DIFFERENCE_STEP, _MAX_DIFFERENCE_STEP / size), _NOISE_STEP_FACTOR * gradient_noise),
-                max(_DIFFERENCE_STEP, _MAX_NOISY_DIFFERENCE_STEP / size),
+            width = max(
+                min(opt.difference_step, opt.max_difference_step / size), opt.noise_step_factor * gradient_noise
             )
+            width = min(width, max(opt.difference_step, opt.max_noisy_difference_step / size))
             width = min(width, 0.5 * float(np.min(room / np.maximum(np.abs(axes[:, k]), 1e-300))))
-            sides = [
-                axes.T
-                @ self.coordinates.evaluate(self.move_within_bounds(sign * width * axes[:, k]))[1][self.free_index]
-                for sign in (1.0, -1.0)
-            ]
-            found[k], widths[k] = (sides[1] - sides[0]) / (2.0 * width), width
+            moves = (self.move_within_bounds(sign * width * axes[:, k]) for sign in (1.0, -1.0))
+            above, below = (axes.T @ self.coordinates.evaluate(y)[1][self.free_index] for y in moves)
+            found[k], widths[k] = (below - above) / (2.0 * width), width
         if not np.isfinite(found).all():
             return information, axes
         # Each entry was measured twice; rounding errors are smaller in the wider difference.
@@ -530,18 +370,17 @@ class _NewtonIteration:
 
         A long step along a valley that bends ends beside it: a second one leads back, across the first.
         """
+        opt = options.SEARCH
         best = self.best
-        share = min(1.0, _NEWTON_MAX_STEP_LENGTH / max(float(np.max(np.abs(axes @ z))), 1e-300))
+        longest = min(1.0, opt.newton_max_step_length / max(float(np.max(np.abs(axes @ z))), 1e-300))
         evaluations, along = best.n_evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
         # A gain may be too small for the digits of the objective: those of its gradient are better.
-        least = best.value - max(
-            _ALLOWED_RELATIVE_LOSS * (1.0 + abs(best.value)),
-            min(_VALUE_NOISE_FACTOR * self.value_noise, _MAX_ALLOWED_LOSS),
-        )
-        start = self.y
+        loss = min(opt.value_noise_factor * self.value_noise, opt.max_allowed_loss)
+        least = best.value - max(opt.allowed_relative_loss * (1.0 + abs(best.value)), loss)
         # The last one ends where the first entry meets its limit: beside the others, that one need not move at all.
-        shares = [*(share * 0.25**k for k in range(6)), min(share, self.max_feasible_step(axes @ z))]
-        for share in shares:
+        start, here, move = self.y, self.y[self.free_index], axes @ z
+        room = np.where(move > 0.0, self.high - here, here - self.low) / np.maximum(np.abs(move), 1e-300)
+        for share in [*(longest * 0.25**k for k in range(6)), min(longest, (1.0 + 1e-12) * float(np.min(room)))]:
             step, trials = share * z, []
             for _ in range(3):
                 y = self.move_within_bounds(axes @ step)
@@ -553,7 +392,7 @@ class _NewtonIteration:
                 self.y = y
                 step = axes.T @ slope[self.free_index]
                 step -= along * float(along @ step)
-                if float(np.max(np.abs(step))) < _REMEASURE_STEP:
+                if float(np.max(np.abs(step))) < opt.remeasure_step:
                     break
             self.y = start
             value, y, slope = max(trials, key=lambda item: item[0], default=(-np.inf, start, self.gradient))
@@ -563,9 +402,3 @@ class _NewtonIteration:
                 self.best = replace(best, x=self.coordinates.point(y), value=value, n_evaluations=evaluations)
                 return True
         return False
-
-    def max_feasible_step(self, move: Array) -> float:
-        """Return the share of a move after which the first entry meets its limit."""
-        here = self.y[self.free_index]
-        room = np.where(move > 0.0, self.high - here, here - self.low) / np.maximum(np.abs(move), 1e-300)
-        return (1.0 + 1e-12) * float(np.min(room))

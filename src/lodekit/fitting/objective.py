@@ -1,11 +1,11 @@
-"""The function that is maximised: the log evidence, plus the log prior of parameters and of levels of noise.
+"""The objective (maximum a posteriori estimation): the log evidence plus the log prior of parameters and noise levels.
 
-Parameters have the priors that users give them. Levels of noise that are learned one for each observable have a weak
-one. From a handful of measurements the evidence alone often finds that one observable has no noise at all, because the
-curves can pass through all of its points, and then believes these few points without limit. So a level counts as flat
-in itself and not in its logarithm, which keeps it off zero and is worth one measurement, and levels, each relative to
-the spread of its observable, are taken to be alike up to a factor of about three, which is worth one more. Where there
-are more than a dozen measurements of each, nothing of this is seen. One level that all share has no prior.
+Parameters have the priors that users give them. Noise levels that are estimated for each observable have a weak prior:
+from a handful of measurements the evidence alone often finds that one observable has no noise at all, because the
+curves can pass through all of its points. So a level has a flat prior in itself and not in its logarithm, which keeps
+it off zero and is worth one measurement; and levels, relative to the spread of their observables, agree up to a factor
+of about three, which is worth one more. With more than a dozen measurements of each this makes no difference. One
+level shared by all observables has no prior.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from lodekit.inference.engine import Engine
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 
 Array = NDArray[np.float64]
-#: How far apart the logarithms of relative levels of noise are expected to be.
-_NOISE_LOG_STD = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,10 @@ class Objective:
         return where.start + learned, np.log(noise.level_scales[learned])
 
     @property
-    def has_priors(self) -> bool:
-        """Whether anything that is learned has a prior."""
-        return bool(self._parameter_priors) or self._noise_prior_entries is not None
-
-    @property
     def name(self) -> str:
         """What it is called in figures and messages."""
-        return "log evidence + log prior" if self.has_priors else "log evidence"
+        has_priors = bool(self._parameter_priors) or self._noise_prior_entries is not None
+        return "log evidence + log prior" if has_priors else "log evidence"
 
     @property
     def description(self) -> str:
@@ -82,10 +76,9 @@ class Objective:
         Those of parameters are normalised over their bounds. That of the levels of noise, a density of their
         logarithms, cannot be normalised; it does not depend on units. What open modes give back belongs to it.
         """
-        total, gradient = self._explicit_log_prior(x)
-        return total + self.layout.restricted_likelihood_correction(
-            x
-        ), gradient + self.layout.restricted_likelihood_gradient(x)
+        (total, gradient), layout = self._explicit_log_prior(x), self.layout
+        total += layout.restricted_likelihood_correction(x)
+        return total, gradient + layout.restricted_likelihood_gradient(x)
 
     def _explicit_log_prior(self, x: Array) -> tuple[float, Array]:
         """Return the log density of the priors of parameters and levels, and its gradient in `x`."""
@@ -94,8 +87,8 @@ class Objective:
             where, units = self._noise_prior_entries
             logs = x[where] - units
             apart = logs - logs.mean()
-            total += float(logs.sum()) - 0.5 * float(apart @ apart) / _NOISE_LOG_STD**2
-            gradient[where] = 1.0 - apart / _NOISE_LOG_STD**2
+            total += float(logs.sum()) - 0.5 * float(apart @ apart)
+            gradient[where] = 1.0 - apart
         for position, number, prior, log_mass in self._parameter_priors:
             transform, point = self.layout.transforms[number], float(x[position])
             value, slope = prior.log_density(transform.forward(point))
@@ -105,20 +98,15 @@ class Objective:
 
     def value(self, x: Array) -> float:
         """Return the log evidence plus the log prior at a point; minus infinity where it is not finite."""
-        return (
-            self.engine.value(self.layout.unpack(x))
-            + self.layout.restricted_likelihood_correction(x)
-            + self._explicit_log_prior(x)[0]
-        )
+        value = self.engine.value(self.layout.unpack(x)) + self.layout.restricted_likelihood_correction(x)
+        return value + self._explicit_log_prior(x)[0]
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
         """Return the log evidence plus the log prior at a point, and the gradient in `x`, shape (n,)."""
         found = self.engine.evaluate(self.layout.unpack(x))
         # The gradient of what open modes give back comes with that of their deviations.
-        value, gradient = (
-            found.value + self.layout.restricted_likelihood_correction(x),
-            self.layout.gradient(x, found.gradient),
-        )
+        value = found.value + self.layout.restricted_likelihood_correction(x)
+        gradient = self.layout.gradient(x, found.gradient)
         more, slope = self._explicit_log_prior(x)
         return value + more, gradient + slope
 

@@ -1,4 +1,4 @@
-"""The vector that is searched, unconstrained: logarithms of what is positive, logits of what is bounded."""
+"""The unconstrained vector that is searched: logarithms of positive values, logits of bounded ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.fitting import options
 from lodekit.prior.diffuse_modes import DiffuseModes
 from lodekit.prior.prior import Hyperparameters
 from lodekit.system.parameters import Parameter
 
 Array = NDArray[np.float64]
-#: Below this share of the size to expect of it, a parameter that may be negative is searched linearly.
-_SINH_SCALE_FRACTION = 1e-2
-#: How far first guesses of parameters are apart, as logarithms, and how far random ones are from the size to expect: a
-#: factor of ten to either side.
-_START_STAGGER, _START_LOG_RANGE = 0.1, 2.3
 
 
 @dataclass(frozen=True)
@@ -42,20 +39,26 @@ class ParameterTransform:
         return math.isinf(self.low) and math.isinf(self.high)
 
     @property
+    def _single_bound(self) -> tuple[float, float] | None:
+        """The only bound, and 1 if it is a lower one or -1 if it is an upper one; None with two or without bounds."""
+        if math.isinf(self.low) == math.isinf(self.high):
+            return None
+        return (self.low, 1.0) if math.isinf(self.high) else (self.high, -1.0)
+
+    @property
     def expected_magnitude(self) -> float:
-        """The size to expect of the parameter, or of its distance from its only limit."""
-        return self.scale / _SINH_SCALE_FRACTION
+        """The expected magnitude of the parameter, or of its distance from its only bound."""
+        return self.scale / options.SEARCH.sinh_scale_fraction
 
     @property
     def centre(self) -> float:
-        """The point of the real line around which starts are sought."""
-        if math.isinf(self.low) == math.isinf(self.high):
+        """The point of the real line around which starts are drawn."""
+        if (single := self._single_bound) is None:
             return 0.0
-        distance = math.log(max(self.expected_magnitude, abs(self.low if math.isinf(self.high) else self.high)))
-        return distance if math.isinf(self.high) else -distance
+        return single[1] * math.log(max(self.expected_magnitude, abs(single[0])))
 
     def distance_from_expected(self, x: float) -> float:
-        """Return how far a point `x` of the real line is from the size to expect; values below it are near zero."""
+        """Return how far a point `x` of the real line is from the expected magnitude; zero for unbounded below it."""
         if self.is_unbounded:
             return max(0.0, abs(x) - abs(self.inverse(self.expected_magnitude)))
         return abs(x - self.centre)
@@ -64,20 +67,16 @@ class ParameterTransform:
         """Return the parameter at a point `x` of the real line."""
         if self.is_unbounded:
             return self.scale * math.sinh(max(min(x, 300.0), -300.0))
-        if math.isinf(self.high):
-            return self.low + math.exp(min(x, 700.0))
-        if math.isinf(self.low):
-            return self.high - math.exp(min(-x, 700.0))
+        if (single := self._single_bound) is not None:
+            return single[0] + single[1] * math.exp(min(single[1] * x, 700.0))
         return self.low + (self.high - self.low) / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
 
     def derivative(self, x: float) -> float:
         """Return the derivative of `forward` at `x`."""
         if self.is_unbounded:
             return self.scale * math.cosh(max(min(x, 300.0), -300.0))
-        if math.isinf(self.high):
-            return math.exp(min(x, 700.0))
-        if math.isinf(self.low):
-            return math.exp(min(-x, 700.0))
+        if (single := self._single_bound) is not None:
+            return math.exp(min(single[1] * x, 700.0))
         share = 1.0 / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
         return (self.high - self.low) * share * (1.0 - share)
 
@@ -85,34 +84,27 @@ class ParameterTransform:
         """Return the logarithm of the derivative of `forward` at `x`."""
         if self.is_unbounded:
             return math.log(self.derivative(x))
-        if math.isinf(self.high) or math.isinf(self.low):
-            return x if math.isinf(self.high) else -x
+        if (single := self._single_bound) is not None:
+            return single[1] * x
         return math.log(self.high - self.low) - abs(x) - 2.0 * math.log1p(math.exp(-abs(x)))
 
     def log_jacobian_gradient(self, x: float) -> float:
-        """Return the derivative of `log_slope` at `x`."""
+        """Return the derivative of `log_jacobian` at `x`."""
         if self.is_unbounded:
             return math.tanh(x)
-        if math.isinf(self.high):
-            return 1.0
-        if math.isinf(self.low):
-            return -1.0
-        return -math.tanh(0.5 * x)
+        return -math.tanh(0.5 * x) if (single := self._single_bound) is None else single[1]
 
     def inverse(self, value: float) -> float:
-        """Return the point of the real line at a parameter value inside the limits."""
+        """Return the point of the real line at a parameter value inside the bounds."""
         if self.is_unbounded:
             return math.asinh(value / self.scale)
-        if math.isinf(self.high):
-            return math.log(max(value - self.low, 1e-300))
-        if math.isinf(self.low):
-            return -math.log(max(self.high - value, 1e-300))
+        if (single := self._single_bound) is not None:
+            return single[1] * math.log(max(single[1] * (value - single[0]), 1e-300))
         share = min(max((value - self.low) / (self.high - self.low), 1e-12), 1 - 1e-12)
         return math.log(share / (1.0 - share))
 
 
-@dataclass(frozen=True)
-class VectorSlices:
+class VectorSlices(NamedTuple):
     """Which part of the vector that is searched belongs to what.
 
     theta, lengthscales, deviations, mode_deviations, noise, disturbance_lengthscales, disturbance_deviations: In this
@@ -126,12 +118,6 @@ class VectorSlices:
     noise: slice
     disturbance_lengthscales: slice
     disturbance_deviations: slice
-
-    @classmethod
-    def from_sizes(cls, sizes: Sequence[int]) -> VectorSlices:
-        """Return blocks of the given sizes, one after the other."""
-        ends = np.cumsum([0, *sizes]).tolist()
-        return cls(*(slice(start, stop) for start, stop in pairwise(ends)))
 
 
 @dataclass(frozen=True)
@@ -178,8 +164,9 @@ class ParameterLayout:
     def slices(self) -> VectorSlices:
         """Which part of the vector belongs to what."""
         modes = self.n_mode_groups if self.estimates_mode_std else 0
-        own = [len(self.transforms), self.n_processes, self.n_processes, modes, self.n_noise_levels]
-        return VectorSlices.from_sizes([*own, self.n_coloured_disturbances, self.n_disturbances])
+        sizes = [len(self.transforms), self.n_processes, self.n_processes, modes, self.n_noise_levels]
+        ends = np.cumsum([0, *sizes, self.n_coloured_disturbances, self.n_disturbances]).tolist()
+        return VectorSlices(*(slice(start, stop) for start, stop in pairwise(ends)))
 
     @property
     def size(self) -> int:
@@ -196,15 +183,14 @@ class ParameterLayout:
 
     def draw_start(self, index: int, attempt: int, generator: np.random.Generator) -> float:
         """Return a start value around the size to expect; what may be negative is tried with either sign."""
+        opt = options.SEARCH
         transform = self.transforms[index]
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
         # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
-        shift = (
-            _START_STAGGER * math.sin(index + 1.0)
-            if first
-            else float(generator.uniform(-_START_LOG_RANGE, _START_LOG_RANGE))
-        )
+        shift = opt.start_stagger * math.sin(index + 1.0)
+        if not first:
+            shift = float(generator.uniform(-opt.start_log_range, opt.start_log_range))
         if not unbounded:
             return transform.forward(transform.centre + shift)
         negative = attempt == 1 if first else generator.random() < 0.5
@@ -221,16 +207,8 @@ class ParameterLayout:
         """Return what is learned at a vector of shape (n,): values, no logarithms."""
         theta = self.parameter_values(x, self.free_parameters)
         blocks = self.slices
-        natural = np.exp(np.clip(x, -300, 300))
-        return Hyperparameters(
-            theta,
-            natural[blocks.lengthscales],
-            natural[blocks.deviations],
-            self.resolve_mode_std(natural[blocks.mode_deviations], theta),
-            natural[blocks.noise],
-            natural[blocks.disturbance_lengthscales],
-            natural[blocks.disturbance_deviations],
-        )
+        _, lengthscales, deviations, modes, *others = (np.exp(np.clip(x[block], -300, 300)) for block in blocks)
+        return Hyperparameters(theta, lengthscales, deviations, self.resolve_mode_std(modes, theta), *others)
 
     def resolve_mode_std(self, mode_std: Array, theta: Array) -> Array:
         """Return deviations of modes as they are learned, or others in their place.
@@ -253,17 +231,14 @@ class ParameterLayout:
         """Return the gradient of `correction` in the vector, shape (n,)."""
         found = np.zeros(self.size)
         if self.diffuse_modes is not None and len(self.free_parameters):
-            theta = self.diffuse_modes.vjp(
-                self.parameter_values(x, self.free_parameters), np.zeros(self.n_mode_groups), 1.0
-            )
-            found[self.slices.theta] = self._apply_chain_rule(x, theta)
+            theta = self.parameter_values(x, self.free_parameters)
+            vjp = self.diffuse_modes.vjp(theta, np.zeros(self.n_mode_groups), 1.0)
+            found[self.slices.theta] = self._apply_chain_rule(x, vjp)
         return found
 
     def _apply_chain_rule(self, x: Array, theta: Array) -> Array:
         """Return derivatives in the learned parameters on the scale of the search, from those in all parameters."""
-        return np.array(
-            [theta[n] * self.transforms[n].derivative(float(x[i])) for i, n in enumerate(self.free_parameters)]
-        )
+        return np.array([theta[n] * t.derivative(float(x[i])) for i, (n, t) in enumerate(self.transforms.items())])
 
     def _free_blocks(self, hyper: Hyperparameters) -> list[Array]:
         """Return everything beside the parameters that has a place in the vector."""
@@ -282,9 +257,8 @@ class ParameterLayout:
         """
         theta = gradient.theta
         if self.diffuse_modes is not None and len(self.free_parameters):
-            theta = theta + self.diffuse_modes.vjp(
-                self.parameter_values(x, self.free_parameters), gradient.mode_amplitudes, 1.0
-            )
+            values = self.parameter_values(x, self.free_parameters)
+            theta = theta + self.diffuse_modes.vjp(values, gradient.mode_amplitudes, 1.0)
         return np.concatenate([self._apply_chain_rule(x, theta), *self._free_blocks(gradient)])
 
 
@@ -302,8 +276,6 @@ def build_transforms(
         if parameter.fixed is not None:
             fixed[number] = parameter.fixed
             continue
-        low, high = parameter.interval
-        transforms[number] = ParameterTransform(
-            low, high, _SINH_SCALE_FRACTION * (1.0 if magnitudes is None else float(magnitudes[number]))
-        )
+        magnitude = 1.0 if magnitudes is None else float(magnitudes[number])
+        transforms[number] = ParameterTransform(*parameter.interval, options.SEARCH.sinh_scale_fraction * magnitude)
     return fixed, transforms

@@ -1,11 +1,8 @@
-"""The size to expect of each parameter, from the equations and the data: the unit in which it is searched.
+"""Expected magnitudes of parameters, from the equations and the data: the units of the search.
 
-Time counts in a share of the span of the data, measured channels in their spread. All terms of an equation should be of
-one size then: a linear system for the logarithms of the sizes of parameters and of channels that are not measured.
-Numbers count with their logarithms. Where these contradict each other, least squares give the nearest sizes. So another
-unit of time, or of a channel, gives the same search.
-
-Distances between measurements in time.
+Time is in units of a fraction of the span of the data, measured channels in units of their spread. All terms of an
+equation should then have the same magnitude: a linear system for the logarithms of the magnitudes of parameters and
+unmeasured channels, solved by least squares. So another unit of time, or of a channel, gives the same search.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.records import ObservableStatistics
+from lodekit.fitting import options
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.support.interval_means import parse_interval
 from lodekit.system.dimensions import Monomial, find_homogeneity_groups, find_monomials
@@ -25,22 +23,18 @@ from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: What happens in the data takes about this share of their span.
-_TIME_CONSTANT_FRACTION = 0.125
-#: Sizes are kept where floats can take their powers.
-_MAX_MAGNITUDE = 1e60
 
 
 def estimate_parameter_magnitudes(
     system: System, summaries: Sequence[ObservableStatistics], span: float, time_constant: float | None = None
 ) -> Array:
-    """Return the size to expect of each parameter, in the user's units, shape (p,); all positive."""
+    """Return the expected magnitude of each parameter, in the user's units, shape (p,); all positive."""
     found = _solve_balance_equations(system, summaries, span, time_constant)
     return np.array([found[name] for name in system.operator.ring.parameters])
 
 
 def estimate_channel_scales(system: System, summaries: Sequence[ObservableStatistics], span: float) -> dict[str, float]:
-    """Return the size to expect of each channel that was measured and is zero throughout, which shows none of its own."""
+    """Return the expected magnitude of each measured channel that is zero throughout."""
     zero = [item.observable for item in summaries if item.is_zero and item.observable in system.plain_channels]
     if not zero or len(zero) == len(summaries):
         return {}
@@ -53,20 +47,10 @@ def _solve_balance_equations(
 ) -> dict[str, float]:
     """Return the sizes of parameters and channels, by name."""
     names, summaries = system.operator.ring.parameters, [_instantaneous_summary(item) for item in summaries]
-    known = {
-        "t": float(
-            np.log(
-                _TIME_CONSTANT_FRACTION * span
-                if time_constant is None
-                else min(time_constant, _TIME_CONSTANT_FRACTION * span)
-            )
-        )
-    }
-    known |= {
-        item.observable: float(np.log(item.scale))
-        for item in summaries
-        if item.observable in system.channels and not item.is_zero
-    }
+    longest = options.SEARCH.time_constant_fraction * span
+    known = {"t": float(np.log(longest if time_constant is None else min(time_constant, longest)))}
+    measured = [item for item in summaries if item.observable in system.channels and not item.is_zero]
+    known |= {item.observable: float(np.log(item.scale)) for item in measured}
     for name in names:
         size = _given_magnitude(system.parameters[name])
         known |= {} if size is None else {name: float(np.log(size))}
@@ -75,7 +59,8 @@ def _solve_balance_equations(
     unknown = [name for name in every if name not in known]
     index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
     lines: list[tuple[dict[int, float], float]] = []
-    offsets = {item.observable: _log_mean_ratio(item) for item in summaries}
+    # By how much a channel is larger than its changes, on average and as a logarithm.
+    offsets = {item.observable: float(np.log(max(1.0, abs(item.mean) / item.scale))) for item in summaries}
     for number, group in enumerate(groups):
         # What does not change balances what channels are on average, not how much they change.
         shift = max((offsets.get(term.channel, 0.0) for term in group.monomials if not term.order), default=0.0)
@@ -91,7 +76,7 @@ def _solve_balance_equations(
         lines += _observation_rows(system, item, known, index)
     solved = _solve_sparse_rows(lines, len(index))
     logs = [known[name] if name in known else solved[index[name]] for name in every]
-    sizes = np.exp(np.clip(logs, -np.log(_MAX_MAGNITUDE), np.log(_MAX_MAGNITUDE)))
+    sizes = np.exp(np.clip(logs, -np.log(1e60), np.log(1e60)))
     return dict(zip(every, sizes.tolist(), strict=True))
 
 
@@ -101,9 +86,8 @@ def _instantaneous_summary(item: ObservableStatistics) -> ObservableStatistics:
     if found is None:
         return item
     over = float(found.factor)
-    return replace(
-        item, observable=found.expression, scale=item.scale / over, mean=item.mean / over, std=item.std / over
-    )
+    scale, mean, std = item.scale / over, item.mean / over, item.std / over
+    return replace(item, observable=found.expression, scale=scale, mean=mean, std=std)
 
 
 def _given_magnitude(parameter: Parameter) -> float | None:
@@ -117,11 +101,6 @@ def _given_magnitude(parameter: Parameter) -> float | None:
     if value is None and np.isfinite(low) and np.isfinite(high):
         value = max(abs(low), abs(high))
     return abs(value) if value else None
-
-
-def _log_mean_ratio(item: ObservableStatistics) -> float:
-    """Return by how much a channel is larger than its changes, on average and as a logarithm."""
-    return float(np.log(max(1.0, abs(item.mean) / item.scale)))
 
 
 def _log_linear_row(
@@ -140,7 +119,7 @@ def _log_linear_row(
 def _observation_rows(
     system: System, item: ObservableStatistics, known: Mapping[str, float], index: Mapping[str | int, int]
 ) -> list[tuple[dict[int, float], float]]:
-    """Return what a measured combination of channels says about the sizes of channels that are not measured."""
+    """Return balance equations between a measured combination of channels and its unmeasured channels."""
     if item.observable in system.channels:
         return []
     operator, _ = ObservableCompiler(system).parse([item.observable])
@@ -158,10 +137,6 @@ def _solve_sparse_rows(lines: Sequence[tuple[Mapping[int, float], float]], count
     return np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-9)[0]) if len(lines) else np.zeros(count)
 
 
-#: Times are the same whose distance is less than this share of their record, or so many rounding errors.
-_TIME_GAP_TOLERANCE, _TIME_GAP_ULPS = 1e-9, 8.0
-
-
 def time_gaps(record_times: Sequence[Array]) -> Array:
     """Return the distances between neighbouring times in each record, one after the other.
 
@@ -175,6 +150,6 @@ def time_gaps(record_times: Sequence[Array]) -> Array:
     found = [np.zeros(0)]
     for times in record_times:
         gaps = np.diff(np.sort(times))
-        rounding = _TIME_GAP_ULPS * float(np.spacing(np.max(np.abs(times), initial=0.0)))
-        found.append(gaps[gaps > max(_TIME_GAP_TOLERANCE * float(gaps.sum()), rounding)])
+        rounding = 8.0 * float(np.spacing(np.max(np.abs(times), initial=0.0)))
+        found.append(gaps[gaps > max(1e-9 * float(gaps.sum()), rounding)])
     return np.concatenate(found)

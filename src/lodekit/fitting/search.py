@@ -1,32 +1,25 @@
-"""The best optimum for a setup: searches, from pieces of long records first, and last steps.
+"""The best optimum for a setup: searches, with continuation in the noise and subsamples of long records; refinement.
 
-Fits with disturbances: they start from a fit without any, and tell which of them are needed.
+Fits with disturbances start from a fit without any, and compare the objective with and without each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.noise import EXACT_NOISE_RATIO
-from lodekit.data.records import (
-    Measurements,
-    decimate_record,
-    list_measurements,
-    most_active_segment,
-    with_empty_series,
-)
+from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
+from lodekit.fitting import options
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
-from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
+from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
 from lodekit.fitting.multistart import multistart, multistart_disturbances, rank_starts, zero_inactive_disturbances
 from lodekit.fitting.newton import refine_newton
 from lodekit.fitting.objective import Objective
-from lodekit.fitting.output_error import maximize_lbfgs_preconditioned
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import estimate_correlation_time
@@ -38,34 +31,17 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import report_best_value, track_progress
 
 Array = NDArray[np.float64]
-#: Known noise below this share of the spread of the data is approached from above, through these.
-_SMALL_NOISE_FRACTION, _CONTINUATION_NOISE = 1e-4, np.array([1e-2, 1e-5, 1e-8])
-#: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
-_LONG_RECORD_ROWS, _SUBSAMPLE_ROWS = 40_000, 6_000
-#: So many rows of those that are on disk are learned from first.
-_DISK_SUBSAMPLE_ROWS = 4_000
-#: What a step has to gain on the whole record, before the last ones; and another end of a search over the best one.
-_FULL_RECORD_TOLERANCE = 1e-4
-#: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
-_SUBSAMPLE_LOSS_PER_ROW = 0.05
-#: Of a record with more rows than this, in which something forgets its values within this share of the window, a piece
-#: is learned from first: it tells the same, and each look at all of the record takes long.
-_MIN_DENSE_ROWS, _FAST_LENGTHSCALE = 500, 0.002
-#: So many rows a piece has at least; and what forgets its values does so that often in it.
-_MIN_PIECE_ROWS, _PIECE_CORRELATION_TIMES = 150, 40
-#: Ends of searches that are less than the best by so much, in nat, are followed; of fewer measurements than that.
-_REFINED_OPTIMUM_GAP, _MAX_REFINED_ROWS = 0.5, 2000
-#: A step that ends so close to an optimum, in nat, leads to it.
-_SAME_OPTIMUM_TOLERANCE = 0.02
+#: The optimum of a subsample, (n,), the information expected of the full record, (n, n), and gains by disturbance.
+SubsampleOptimum = tuple[Array, Array, dict[str, float]]
 
 
 def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
-    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
+    """Return the best optimum, the observed information there, and the gain of each disturbance in nats."""
     if not setup.layout.n_disturbances:
         optimum, curvature = _refine(setup.objective, _search_without_disturbances(setup, initial_point))
         return optimum, refine_information(setup, optimum, curvature), {}
     piece = _fit_disk_subsample(setup) if initial_point is None and _reads_from_disk(setup) else None
-    found, without = maximize_with_disturbances(setup, initial_point, _search_without_disturbances, piece)
+    found, without = maximize_with_disturbances(setup, initial_point, piece)
     optimum, curvature = _refine(setup.objective, found)
     needs = {name: optimum.value - value for name, value in without.items()}
     return optimum, refine_information(setup, optimum, curvature), needs
@@ -97,18 +73,20 @@ def _reads_from_disk(setup: FitSetup) -> bool:
 
 def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = None) -> Optimum:
     """Return the best optimum of all searches without disturbances, before last steps."""
+    opt = options.SEARCH
     is_read = initial_point is None and _reads_from_disk(setup)
     # Of several records, each may be short.
-    is_long = setup.engine_task.has_inputs and setup.measurements.size > _LONG_RECORD_ROWS and not setup.record_setups
+    is_driven = setup.engine_task.has_inputs and not setup.record_setups
+    is_long = is_driven and setup.measurements.size > opt.long_record_rows
     for objective in build_noise_continuation(setup) if initial_point is None and not is_read else ():
-        initial_point = _refine(objective, _run_multistart(setup, objective, initial_point))[0].x
+        initial_point = _refine(objective, multistart(setup, objective, initial_point))[0].x
     if is_read:
-        return _search_from_subsamples(setup, (most_active_segment, decimate_record), _DISK_SUBSAMPLE_ROWS)
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.disk_subsample_rows)
     if initial_point is None and is_long:
-        return _search_from_subsamples(setup, (most_active_segment, decimate_record), _SUBSAMPLE_ROWS)
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.subsample_rows)
     if initial_point is None and (rows := _informative_rows(setup)):
         return _search_from_subsamples(setup, (most_active_segment,), rows)
-    return _run_multistart(setup, setup.objective, initial_point)
+    return multistart(setup, setup.objective, initial_point)
 
 
 def build_noise_continuation(setup: FitSetup) -> list[Objective]:
@@ -127,7 +105,8 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
     shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT_NOISE_RATIO))
     least = float(np.median(shares))
     found = []
-    for share in _CONTINUATION_NOISE[3.0 * least < _CONTINUATION_NOISE] if least < _SMALL_NOISE_FRACTION else ():
+    is_small = least < options.SEARCH.small_noise_fraction
+    for share in [s for s in options.SEARCH.continuation_noise if is_small and s > 3.0 * least]:
         engines = [_noisier_engine(part, own, share) for part, own in zip(parts, kept, strict=True)]
         whole = setup.engine
         engine = replace(whole, engines=tuple(engines)) if isinstance(whole, MultiRecordEngine) else engines[0]
@@ -153,22 +132,23 @@ def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
     Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher: so
     others are followed, too, that had come about as far.
     """
+    opt = options.SEARCH
     with track_progress("fitting, last steps"):
         report_best_value(objective, objective.name, optimum.value)
         found, curvature = refine_newton(objective, optimum, observed_information(objective, optimum.x))
         for value, x in (
             optimum.other_optima
-            if objective.layout.free_parameters and objective.engine.size < _MAX_REFINED_ROWS
+            if objective.layout.free_parameters and objective.engine.size < opt.max_cheap_rows
             else ()
         ):
-            if value < optimum.value - _REFINED_OPTIMUM_GAP or _converges_to(objective, x, found, curvature):
+            if value < optimum.value - opt.refined_optimum_gap or _converges_to(objective, x, found, curvature):
                 continue
             rest = [each for each in optimum.other_optima if each[1] is not x]
             others = ((optimum.value, optimum.x), *rest)
             start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), other_optima=others)
             second, own = refine_newton(objective, start, observed_information(objective, x))
             # The same place to rounding is no other one.
-            if second.value > found.value + _FULL_RECORD_TOLERANCE:
+            if second.value > found.value + opt.full_record_tolerance:
                 found, curvature = second, own
     return found, curvature
 
@@ -182,34 +162,15 @@ def _converges_to(objective: Objective, x: Array, optimum: Optimum, information:
         return False
     miss, gain = x + step - optimum.x, 0.5 * float(slope @ step)
     is_there = (
-        0.0 <= float(miss @ information @ miss) < _SAME_OPTIMUM_TOLERANCE
-        and abs(evidence + gain - optimum.value) < _SAME_OPTIMUM_TOLERANCE
+        0.0 <= float(miss @ information @ miss) < options.SEARCH.same_optimum_tolerance
+        and abs(evidence + gain - optimum.value) < options.SEARCH.same_optimum_tolerance
     )
     return is_there and not optimum.at_bound.any()
 
 
-def _run_multistart(setup: FitSetup, objective: Objective, initial_point: Array | None) -> Optimum:
-    """Return the best optimum from all starts; from `initial_point` where that is a point."""
-    arguments, measurements, names = setup.settings, setup.measurements, setup.prior.noise.observables
-    scatter = measurements.difference_noise_std()
-    return multistart(
-        setup.system,
-        objective,
-        [part.decimated_series() for part in list_measurements(measurements)],
-        inputs=[part.inputs for part in list_measurements(measurements)],
-        full_records=None
-        if measurements.has_only_statistics
-        else [with_empty_series(part, names).series for part in list_measurements(measurements)],
-        restarts=arguments.restarts,
-        random_state=arguments.random_state,
-        n_jobs=arguments.n_jobs,
-        noise_estimate=None if scatter is None else setup.prior.noise.level_medians(scatter),
-        initial_point=initial_point,
-    )
-
-
 def _informative_rows(setup: FitSetup) -> int:
     """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
+    opt = options.SEARCH
     kept = setup.measurements
     if (
         setup.record_setups
@@ -220,13 +181,15 @@ def _informative_rows(setup: FitSetup) -> int:
     ):
         return 0
     rows = max(len(item.times) for item in kept.series)
-    share = estimate_correlation_time(kept.series) / setup.prior.units.time_scale if rows > _MIN_DENSE_ROWS else 1.0
-    return max(_MIN_PIECE_ROWS, int(_PIECE_CORRELATION_TIMES * share * rows)) if share < _FAST_LENGTHSCALE else 0
+    share = estimate_correlation_time(kept.series) / setup.prior.units.time_scale if rows > opt.min_dense_rows else 1.0
+    return (
+        max(opt.min_piece_rows, int(opt.piece_correlation_times * share * rows)) if share < opt.fast_lengthscale else 0
+    )
 
 
 def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
-    """Return what a piece of the rows on disk says, where it needs all disturbances: all rows may tell smaller ones."""
-    short = most_active_segment(setup.measurements, _DISK_SUBSAMPLE_ROWS)
+    """Return the fit to a subsample of rows on disk; None if it does not need all disturbances."""
+    short = most_active_segment(setup.measurements, options.SEARCH.disk_subsample_rows)
     own = _build_subsample_setup(setup, setup.settings, short)
     try:
         found = None if own is None else maximize_objective(own)
@@ -236,7 +199,7 @@ def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
         return None
     optimum, curvature, gains = found
     x = setup.layout.pack(own.layout.unpack(optimum.x))
-    return SubsampleOptimum(x, setup.measurements.size / short.size * curvature, gains)
+    return x, setup.measurements.size / short.size * curvature, gains
 
 
 def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Measurements) -> FitSetup | None:
@@ -244,13 +207,10 @@ def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Me
 
     Modes, and the response, begin where a piece does; and it shows a pace of its own.
     """
-    units, names = setup.prior.units, setup.measurements.names
-    if subsample.names != names:
+    if subsample.names != setup.measurements.names:
         return None
-    scales = dict(zip(names, units.scales.tolist(), strict=True))
-    return build_setup(
-        setup.system, settings, subsample, time_units=replace(units, start=subsample.window[0]), scales=scales
-    )
+    units = replace(setup.prior.units, start=subsample.window[0])
+    return build_setup(setup.system, settings, subsample, time_units=units, scales=setup.scaling["scales"])
 
 
 def _search_from_subsamples(
@@ -268,21 +228,21 @@ def _search_from_subsamples(
             own = _build_subsample_setup(setup, arguments, short)
             if own is None:
                 continue
-            end = _run_multistart(own, own.objective, None)
+            end = multistart(own, own.objective)
         except FitError:
             continue
         x = setup.layout.pack(own.layout.unpack(end.x))
         curvature = setup.measurements.size / short.size * observed_information(own.objective, end.x)
         found.append((objective.value(x), x, curvature))
-        if found[-1][0] / setup.measurements.size > end.value / short.size - _SUBSAMPLE_LOSS_PER_ROW:
+        if found[-1][0] / setup.measurements.size > end.value / short.size - options.SEARCH.subsample_loss_per_row:
             # What describes a piece describes all of it as well: nothing slower is missed.
             break
     value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
     if not np.isfinite(value):
-        return _run_multistart(setup, objective, None)
+        return multistart(setup, objective)
     # A record that is many times as long has an optimum beside theirs, and about as many times the curvature.
     near = (
-        maximize_lbfgs_preconditioned(objective, x, curvature, _FULL_RECORD_TOLERANCE)
+        maximize_lbfgs_preconditioned(objective, x, curvature, options.SEARCH.full_record_tolerance)
         if np.isfinite(curvature).all()
         else None
     )
@@ -291,71 +251,37 @@ def _search_from_subsamples(
     return maximize_lbfgs(objective, x, trusted=True) if near is None or not near.converged else near
 
 
-#: What a step has to gain in a search that tells what is lost without a disturbance.
-_DROPPED_DISTURBANCE_TOLERANCE = 1e-4
-#: The same where rows are on disk.
-_DROPPED_DISTURBANCE_DISK_TOLERANCE = 0.1
-#: What a piece of the rows has to gain by a disturbance, in nats, so that nobody asks the others.
-_CERTAIN_GAIN = 25.0
-
-
-class SubsampleOptimum(NamedTuple):
-    """What a piece of a record says.
-
-    x: Its optimum, a vector of the layout of the whole; (n,).
-    information: The one to expect of the whole; (n, n).
-    gains: By how much the objective of the piece is less without each disturbance.
-    """
-
-    x: Array
-    information: Array
-    gains: Mapping[str, float]
-
-
 def drop_disturbances(setup: FitSetup, names: Iterable[str]) -> FitSetup:
     """Return the setup of the same fit without some disturbances, in the same units."""
-    left, units = dict(setup.observable_compiler.disturbances), setup.prior.units
-    for name in names:
-        del left[name]
-    gone = [name for name in setup.observable_compiler.disturbances if name not in left]
-    engine = setup.settings.engine if left else "auto"
-    return build_setup(
-        setup.system.given(gone, are_all=False),
-        replace(setup.settings, disturbances=left or None, engine=engine),
-        setup.measurements,
-        time_units=units,
-        scales=dict(zip(setup.measurements.names, units.scales.tolist(), strict=True)),
-        record_starts={name: part.prior.units.start for name, part in setup.record_setups.items()},
-    )
+    disturbances, dropped = setup.observable_compiler.disturbances, set(names)
+    left = {name: kind for name, kind in disturbances.items() if name not in dropped}
+    system = setup.system.given([name for name in disturbances if name in dropped], are_all=False)
+    settings = replace(setup.settings, disturbances=left or None, engine=setup.settings.engine if left else "auto")
+    return build_setup(system, settings, setup.measurements, **setup.scaling)
 
 
 def maximize_with_disturbances(
-    setup: FitSetup,
-    initial_point: Array | None,
-    search_without_disturbances: Callable[[FitSetup], Optimum],
-    subsample: SubsampleOptimum | None = None,
+    setup: FitSetup, initial_point: Array | None, subsample: SubsampleOptimum | None = None
 ) -> tuple[Optimum, dict[str, float]]:
     """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name."""
+    opt = options.SEARCH
     objective, layout = setup.objective, setup.layout
     bare = drop_disturbances(setup, list(setup.observable_compiler.disturbances))
     first = None
     found: Optimum | None
     if subsample is not None:
-        found = _continue_from_subsample(objective, subsample)
+        found = _continue_from_subsample(objective, *subsample[:2])
     elif initial_point is None:
         try:
-            first = search_without_disturbances(bare)
+            first = _search_without_disturbances(bare)
         except (AccuracyError, FitError):
             # Data with next to no noise may not be possible at all without disturbances.
             first = None
         origins = [] if first is None else [bare.layout.unpack(first.x)]
         if first is None or not setup.engine_task.on_disk:
             # Rows on disk take long to look at: what is best without disturbances has to do.
-            origins += [bare.layout.unpack(x) for x in _rank_starts(bare)]
-        scatter = setup.measurements.difference_noise_std()
-        found = multistart_disturbances(
-            objective, origins, None if scatter is None else setup.prior.noise.level_medians(scatter)
-        )
+            origins += [bare.layout.unpack(x) for x in rank_starts(bare)]
+        found = multistart_disturbances(objective, origins, setup.noise_estimate)
         if found is None:
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
     else:
@@ -365,29 +291,32 @@ def maximize_with_disturbances(
         return found, dict.fromkeys(setup.observable_compiler.disturbances, first.value)
     without, best = {}, layout.unpack(found.x)
     for name in setup.observable_compiler.disturbances:
-        if subsample is not None and subsample.gains.get(name, 0.0) > _CERTAIN_GAIN:
-            # What a piece needs, the whole does: it is not looked at again without.
-            without[name] = found.value - subsample.gains[name]
+        gain = subsample[2].get(name, 0.0) if subsample is not None else 0.0
+        if gain > opt.certain_gain:
+            # What a subsample needs, the full record does: it is not searched again without.
+            without[name] = found.value - gain
             continue
         others = drop_disturbances(setup, [name])
         start = others.layout.pack(_drop_disturbance(setup.prior, best, name))
         # Rows on disk take long to look at, and are so many that a nat is next to nothing.
-        least = _DROPPED_DISTURBANCE_DISK_TOLERANCE if setup.engine_task.on_disk else _DROPPED_DISTURBANCE_TOLERANCE
+        least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.full_record_tolerance
         without[name] = maximize_lbfgs(others.objective, start, tolerance=least, trusted=True).value
     return found, without
 
 
-def _continue_from_subsample(objective: Objective, subsample: SubsampleOptimum) -> Optimum:
-    """Return the optimum of a whole record from that of a piece.
+def _continue_from_subsample(objective: Objective, x: Array, information: Array) -> Optimum:
+    """Return the optimum of a full record from that of a subsample.
 
-    A record that is many times as long as a piece has an optimum beside its own, and as many times the curvature.
+    The optimum of the full record is near, and its information larger in proportion to the number of rows.
+
+    Shapes: x (n,), information (n, n).
     """
-    near = None
-    if np.isfinite(subsample.information).all():
-        near = maximize_lbfgs_preconditioned(
-            objective, subsample.x, subsample.information, _DROPPED_DISTURBANCE_TOLERANCE
-        )
-    return near if near is not None and near.converged else maximize_lbfgs(objective, subsample.x)
+    if np.isfinite(information).all():
+        least = options.SEARCH.full_record_tolerance
+        optimum = maximize_lbfgs_preconditioned(objective, x, information, least)
+        if optimum.converged:
+            return optimum
+    return maximize_lbfgs(objective, x)
 
 
 def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:
@@ -399,18 +328,3 @@ def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperp
         lengths = np.delete(lengths, own.coloured_index.index(number))
     deviations = np.delete(hyper.disturbance_amplitudes, number)
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
-
-
-def _rank_starts(setup: FitSetup) -> list[Array]:
-    """Return starts that the data suggest, before anything is searched."""
-    arguments, measurements = setup.settings, setup.measurements
-    scatter = measurements.difference_noise_std()
-    return rank_starts(
-        setup.system,
-        setup.objective,
-        [part.decimated_series() for part in list_measurements(measurements)],
-        restarts=arguments.restarts,
-        random_state=arguments.random_state,
-        noise_estimate=None if scatter is None else setup.prior.noise.level_medians(scatter),
-        inputs=[part.inputs for part in list_measurements(measurements)],
-    )

@@ -15,11 +15,7 @@ from lodekit.prior.kernels import Kernel, parse_kernel
 from lodekit.support.arguments import check_count, check_positive, check_seed
 from lodekit.system.system import System
 
-_NOISE_OPTIONS = ("channel", "shared")
-_PRIOR_OPTIONS = ("latent", "channels")
 _PARAMETER_PRIOR_HINT = "; the prior of a parameter goes with the parameter: lk.Parameter(prior=lk.Normal(5, 1))"
-_MODE_STD_OPTIONS = ("open", "learned")
-_HOLD_OPTIONS = ("hold", "linear", "auto")
 
 
 @dataclass(frozen=True)
@@ -56,9 +52,9 @@ class FitSettings:
 
     def check(self) -> None:
         """Raise where an argument is not what it should be."""
-        if self.noise not in _NOISE_OPTIONS:
+        if self.noise not in ("channel", "shared"):
             raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}")
-        if self.prior not in _PRIOR_OPTIONS:
+        if self.prior not in ("latent", "channels"):
             given: object = self.prior
             remedy = "" if isinstance(given, str) else _PARAMETER_PRIOR_HINT
             raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}{remedy}")
@@ -66,7 +62,7 @@ class FitSettings:
         if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
             raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
         if isinstance(self.mode_deviation, str):
-            if self.mode_deviation not in _MODE_STD_OPTIONS:
+            if self.mode_deviation not in ("open", "learned"):
                 raise LodekitError(
                     "expected mode_deviation as a positive finite number, 'open' or 'learned', got "
                     f"{self.mode_deviation!r}"
@@ -89,11 +85,8 @@ class FitSettings:
                 f'expected inputs as a dict of channels, such as {{"u": "hold"}}, got {type(self.inputs).__name__}'
             )
         for name, kind in self.inputs.items():
-            if name not in system.plain_channels:
-                raise LodekitError(
-                    f"inputs names {name!r}, which is no channel; expected some of {', '.join(system.plain_channels)}"
-                )
-            if kind not in _HOLD_OPTIONS:
+            _check_channel(system, "inputs", name)
+            if kind not in ("hold", "linear", "auto"):
                 raise LodekitError(
                     f"expected 'hold' (stays until the next sample), 'linear' or 'auto' for the input {name}, got "
                     f"{kind!r}"
@@ -112,11 +105,7 @@ class FitSettings:
                 f"{type(self.disturbances).__name__}"
             )
         for name, kind in self.disturbances.items():
-            if name not in system.plain_channels:
-                raise LodekitError(
-                    f"disturbances names {name!r}, which is no channel; expected some of "
-                    f"{', '.join(system.plain_channels)}"
-                )
+            _check_channel(system, "disturbances", name)
             if name in (self.inputs or {}):
                 raise LodekitError(f"{name!r} is both an input and a disturbance; remove it from one of them")
             if name in system.delayed_channels:
@@ -141,6 +130,13 @@ class FitSettings:
     def to_dict(self) -> dict[str, Any]:
         """Return all arguments by name."""
         return asdict(self)
+
+
+def _check_channel(system: System, argument: str, name: str) -> None:
+    """Raise if a name given in an argument is no channel of the system."""
+    if name not in system.plain_channels:
+        expected = ", ".join(system.plain_channels)
+        raise LodekitError(f"{argument} names {name!r}, which is no channel; expected some of {expected}")
 
 
 def resolve_parameter_value(system: System, name: str, values: Mapping[str, float]) -> float:

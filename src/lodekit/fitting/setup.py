@@ -1,8 +1,6 @@
-"""Everything that is settled before anything is learned: of a fit, and of each of several records.
+"""The setup of a fit, made before the search: engine, prior and parameter vector, for one record or several.
 
-All that is settled before anything is learned: engine, prior and layout, of one record or of several.
-
-What is said of channels that nobody measured and that stand once only: slips of the pen, or undeclared constants.
+It also warns about unmeasured channels that appear only once in the equations: typing errors or undeclared constants.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.inputs import InputSignal
 from lodekit.data.records import Measurements, RecordSet, Scaling, list_measurements, with_empty_series
 from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.fitting.objective import Objective
@@ -39,6 +37,8 @@ from lodekit.support.threads import single_threaded_blas
 from lodekit.system.grammar import find_closest_name
 from lodekit.system.parameters import find_single_use_inputs, find_single_use_names
 from lodekit.system.system import System
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +90,24 @@ class FitSetup:
         """The channels without values: white noise, and what holds it."""
         known = tuple(self.measurements.inputs)
         system = self.system.given(known) if known else self.system
-        return (
-            find_channels_without_values(system, self.observable_compiler.disturbances)
-            if self.observable_compiler.disturbances
-            else []
-        )
+        disturbances = self.observable_compiler.disturbances
+        return find_channels_without_values(system, disturbances) if disturbances else []
+
+    @property
+    def scaling(self) -> dict[str, Any]:
+        """The units of the fit, as keyword arguments of `build_setup` for another fit in the same units."""
+        units = self.prior.units
+        return {
+            "time_units": units,
+            "scales": dict(zip(self.measurements.names, units.scales.tolist(), strict=True)),
+            "record_starts": {name: part.prior.units.start for name, part in self.record_setups.items()},
+        }
+
+    @property
+    def noise_estimate(self) -> Array | None:
+        """Noise levels estimated from differences of neighbouring measurements; None if these are not kept."""
+        scatter = self.measurements.difference_noise_std()
+        return None if scatter is None else self.prior.noise.level_medians(scatter)
 
     @property
     def channels(self) -> list[str]:
@@ -140,11 +153,8 @@ class FitSetup:
         """Return the log evidence of a few other measurements of the same observables."""
         case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
         every = with_empty_series(measurements, self.prior.noise.observables)
-        return (
-            choose_engine("markov" if case.has_disturbances else "dense", case)
-            .factory.create(self.prior, every, case)
-            .value(hyper)
-        )
+        choice = choose_engine("markov" if case.has_disturbances else "dense", case)
+        return choice.factory.create(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
@@ -156,9 +166,6 @@ class FitSetup:
         Threads that wait for each other make small matrices slower, much slower on a busy machine.
         """
         return nullcontext() if self.engine.benefits_from_threads else single_threaded_blas()
-
-
-Array = NDArray[np.float64]
 
 
 def build_setup(
@@ -176,10 +183,17 @@ def build_setup(
     Shapes: parameter_magnitudes (p,).
     """
     kinds = settings.parse_inputs(system)
-    settled = {name: _resolve_hold(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
+    # What the user leaves open is as before, or held.
+    before = {name: signal.kind for name, signal in measurements.inputs.items()}
+    settled = {name: before.get(name, "hold") if kind == "auto" else kind for name, kind in kinds.items()}
     measurements = measurements.with_known_inputs(settled)
     disturbances = settings.parse_disturbances(system)
-    _check_unmeasured(measurements, disturbances)
+    for name in disturbances:
+        if name in (*measurements.names, *measurements.inputs):
+            raise DataError(
+                f"there are measurements of {name}, which is a disturbance: those are never measured. Leave these out, "
+                f"or leave {name} out of the disturbances"
+            )
     reader = ObservableCompiler(system, measurements.inputs, disturbances)
     latents = settings.parse_kernels(_reduce_system(reader, settled))
     case = _build_engine_task(settings, measurements, latents, has_disturbances=bool(disturbances))
@@ -191,14 +205,14 @@ def build_setup(
         measurements, reader, latents, settings.noise, channel_prior=case.channel_prior, time=time_units, scales=kept
     )
     # What inputs drive shows its pace; a record may be much longer than that.
-    pace = _median_correlation_time(measurements) if parameter_magnitudes is None and measurements.inputs else None
-    own = (
-        estimate_parameter_magnitudes(system, known, prior.units.time_scale, pace)
-        if parameter_magnitudes is None
-        else parameter_magnitudes
-    )
+    pace = None
+    if parameter_magnitudes is None and measurements.inputs:
+        records = [part.decimated_series() for part in list_measurements(measurements)]
+        pace = float(np.median([estimate_correlation_time(series) for series in records]))
+    if parameter_magnitudes is None:
+        parameter_magnitudes = estimate_parameter_magnitudes(system, known, prior.units.time_scale, pace)
     names = prior.observables.compiled.parameters
-    fixed, transforms = build_transforms(names, system.parameters, own)
+    fixed, transforms = build_transforms(names, system.parameters, parameter_magnitudes)
     counts = prior.n_processes, len(prior.groups), prior.noise.n_levels
     modes = _resolve_mode_prior(settings.mode_deviation, case, measurements, prior, record_starts or {})
     disturbed = prior.observables.disturbances
@@ -239,16 +253,6 @@ def _build_engine_task(
     )
 
 
-def _check_unmeasured(measurements: Measurements, disturbances: Mapping[str, str]) -> None:
-    """Raise where something was measured that is said to be unknown."""
-    for name in disturbances:
-        if name in (*measurements.names, *measurements.inputs):
-            raise DataError(
-                f"there are measurements of {name}, which is a disturbance: those are never measured. Leave these out, "
-                f"or leave {name} out of the disturbances"
-            )
-
-
 def _resolve_mode_prior(
     mode_deviation: float | str | None,
     engine_task: EngineTask,
@@ -262,12 +266,8 @@ def _resolve_mode_prior(
     """
     if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
         raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
-    if mode_deviation == "open" or (
-        mode_deviation is None
-        and engine_task.has_inputs
-        and not engine_task.latents
-        and not engine_task.has_exact_values
-    ):
+    is_driven = engine_task.has_inputs and not engine_task.latents and not engine_task.has_exact_values
+    if mode_deviation == "open" or (mode_deviation is None and is_driven):
         return None, _build_diffuse_modes(measurements, prior, record_starts)
     return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
 
@@ -287,9 +287,8 @@ def _build_diffuse_modes(
         counts.append(stands)
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
-    return DiffuseModes.from_measurements(
-        prior.observables, prior.groups, times, counts, np.where(sizes > 0.0, sizes, 1.0)
-    )
+    sizes = np.where(sizes > 0.0, sizes, 1.0)
+    return DiffuseModes.from_measurements(prior.observables, prior.groups, times, counts, sizes)
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
@@ -312,18 +311,6 @@ def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
     return times[places], stands
 
 
-def _median_correlation_time(measurements: Measurements) -> float:
-    """Return how long what happens in the data takes; where there are several records, in the middle one of them."""
-    return float(
-        np.median([estimate_correlation_time(part.decimated_series()) for part in list_measurements(measurements)])
-    )
-
-
-def _resolve_hold(hold: str, previous: InputSignal | None) -> str:
-    """Return what an input does between its samples, where the user leaves that open: as before, or held."""
-    return hold if hold != "auto" else "hold" if previous is None else previous.kind
-
-
 def _build_multi_record_setup(
     system: System,
     settings: FitSettings,
@@ -337,18 +324,13 @@ def _build_multi_record_setup(
     parts = {}
     for name, own in ((record.name, record.measurements) for record in measurements.records):
         shifted = prior.with_time_origin(record_starts.get(name, own.window[0]), own.inputs)
-        task = replace(
-            engine_task, size=own.size, has_exact_values=own.has_exact_values, in_memory=not own.has_only_statistics
-        )
-        task = replace(task, on_disk=own.stored_rows is not None)
+        task = replace(engine_task, size=own.size, has_exact_values=own.has_exact_values)
+        task = replace(task, in_memory=not own.has_only_statistics, on_disk=own.stored_rows is not None)
         parts[name] = build_record_setup(system, settings, own, shifted, layout, task)
     largest = max(parts.values(), key=lambda part: part.engine_task.size)
-    choice = replace(
-        largest.engine_choice, reason=f"{len(parts)} records; the largest has {largest.engine_choice.reason}"
-    )
-    engine = MultiRecordEngine(
-        tuple(part.engine for part in parts.values()), tuple(parts), measurements.counts_by_record
-    )
+    reason = f"{len(parts)} records; the largest has {largest.engine_choice.reason}"
+    choice, engines = replace(largest.engine_choice, reason=reason), tuple(part.engine for part in parts.values())
+    engine = MultiRecordEngine(engines, tuple(parts), measurements.counts_by_record)
     return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, parts)
 
 
@@ -371,22 +353,11 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
     """Return warnings of channels that look like a slip of what was measured, and notes on other lonely ones.
 
     The latter may be constants that nobody declared, or meant as they are.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> (warning,), notes = find_unmeasured_names(lk.System("tau*level' + levle = K*Q", parameters=["tau", "K"]), ["level", "Q"])
-    >>> print(warning.partition(". ")[2])
-    Is level meant? If it is a constant, declare it as a parameter
-    >>> warnings, (note,) = find_unmeasured_names(lk.System("tau*T1' + T1 - T2 = K*Q", parameters=["tau", "K"]), ["T1", "Q"])
-    >>> print(note.partition(". ")[2])
-    Is T1 meant? If it is a constant, declare it as a parameter
     """
     words = list(dict.fromkeys(word for text in known for word in re.findall(r"[^\W\d]\w*", text)))
     slips = _similar_names(system, words)
-    others = [
-        name for name in find_single_use_inputs(system.written, system.plain_channels) if name not in (*words, *slips)
-    ]
+    lonely = find_single_use_inputs(system.written, system.plain_channels)
+    others = [name for name in lonely if name not in (*words, *slips)]
     names = (*system.plain_channels, *system.parameters)
     warnings = [_unmeasured_name_message(name, alike) for name, alike in slips.items()]
     return warnings, [_unmeasured_name_message(name, find_closest_name(name, names)) for name in others]
@@ -394,14 +365,11 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
 
 def _similar_names(system: System, words: Sequence[str]) -> dict[str, str]:
     """Return channels that stand once only and look like a slip of something known, and what each is alike."""
-    found = {
-        name: find_closest_name(name, words) for name in find_single_use_names(system.written, system.plain_channels)
-    }
+    single = find_single_use_names(system.written, system.plain_channels)
+    pairs = [(name, find_closest_name(name, words)) for name in single if name not in words]
     # T2 beside T1 is another one of the same kind, as a rule.
-    shapes = {name: re.sub(r"\d+", "0", name) for name in (*found, *words)}
-    return {
-        name: alike for name, alike in found.items() if alike and name not in words and shapes[name] != shapes[alike]
-    }
+    shapes = {name: re.sub(r"\d+", "0", name) for name in (*single, *words)}
+    return {name: alike for name, alike in pairs if alike and shapes[name] != shapes[alike]}
 
 
 def _unmeasured_name_message(name: str, alike: str) -> str:

@@ -1,8 +1,9 @@
-"""What the equations say about what can be learned from what was measured, whatever the data are: by exact algebra."""
+"""Structural identifiability of the parameters from the measured channels, by exact algebra."""
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -47,27 +48,25 @@ class StructuralIdentifiability:
     @cached_property
     def unidentifiable_directions(self) -> list[dict[str, Fraction | None]]:
         """Directions in which parameters can move without any change of what can be measured."""
-        try:
+        with suppress(LodekitError):
             return find_unidentifiable_directions(self._measured_system) or []
-        except LodekitError:
-            return []
+        return []
 
     @cached_property
     def input_output_coefficients(self) -> ScalarFunctions | None:
         """What determines the behaviour of all that was measured, as functions of the parameters; None if too large."""
-        try:
-            return ScalarFunctions(self.system.operator.ring, input_output_coefficients(self._measured_system))
-        except LodekitError:
-            return None
+        return self._coefficients((*self.measured, *self.disturbances))
 
     @cached_property
     def all_channel_coefficients(self) -> ScalarFunctions | None:
         """What determines the behaviour of all channels, measured or not: values that share it are one plant."""
-        try:
-            every = self._compile_measured(tuple(self.system.channels))
-            return ScalarFunctions(self.system.operator.ring, input_output_coefficients(every))
-        except LodekitError:
-            return None
+        return self._coefficients(tuple(self.system.channels))
+
+    def _coefficients(self, measured: tuple[str, ...]) -> ScalarFunctions | None:
+        with suppress(LodekitError):
+            problem = self._compile_measured(measured)
+            return ScalarFunctions(self.system.operator.ring, input_output_coefficients(problem))
+        return None
 
     @property
     def unidentifiable(self) -> list[str]:

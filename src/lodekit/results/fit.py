@@ -1,7 +1,4 @@
-"""A fit as one frozen value: its setup, the optimum with its curvature, and everything that follows from them.
-
-Fits from measurements: an engine is chosen, and everything is learned, or taken as it is.
-"""
+"""A fit as a frozen value (setup, optimum, Hessian and what follows from them), and the functions that make fits."""
 
 from __future__ import annotations
 
@@ -38,6 +35,7 @@ from lodekit.diagnostics.messages import (
 )
 from lodekit.diagnostics.residual_tests import warn_outliers
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
+from lodekit.fitting import options
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.multistart import canonicalize_signs
@@ -87,7 +85,7 @@ class Fit:
     --------
     >>> import lodekit as lk
     >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    >>> gp.fit_.measurements.size, gp.fit_.choice.name
+    >>> gp.fit_.measurements.size, gp.fit_.engine_choice.name
     (4, 'dense')
     """
 
@@ -114,25 +112,17 @@ class Fit:
         """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
         if not isinstance(self.posterior, MultiRecordPosterior):
             return (self,)
-        both = zip(self.setup.record_setups.items(), self.posterior.parts, strict=True)
+        base = replace(self, notes=(), joint_fit=self)
         return tuple(
-            replace(
-                self,
-                setup=own,
-                posterior=posterior,
-                notes=(),
-                diagnosis=self.diagnosis.for_record(name),
-                joint_fit=self,
-            )
-            for (name, own), posterior in both
+            replace(base, setup=setup, posterior=posterior, diagnosis=self.diagnosis.for_record(name))
+            for (name, setup), posterior in zip(self.setup.record_setups.items(), self.posterior.parts, strict=True)
         )
 
     @property
     def is_on_disk(self) -> bool:
         """Whether rows are read from disk for every question: they are too many for memory."""
-        return any(
-            part.engine_choice.name == "markov" and part.measurements.has_only_statistics for part in self.record_fits
-        )
+        pairs = ((part.engine_choice.name, part.measurements) for part in self.record_fits)
+        return any(name == "markov" and own.has_only_statistics for name, own in pairs)
 
     def require_full_record(self, what: str) -> None:
         """Raise where most rows were left out when the model was saved."""
@@ -148,42 +138,26 @@ class Fit:
     ) -> Fit:
         """Return the fit with its diagnosis, computed from all else."""
         with self.setup.limit_threads():
-            found = diagnose_fit(
-                self.diagnostic_data, self.setup.structural_identifiability if is_searched else None, known_verdicts
-            )
+            structure = self.setup.structural_identifiability if is_searched else None
+            diagnosis = diagnose_fit(self.diagnostic_data, structure, known_verdicts)
             if self.prior.has_process:
-                found = replace(found, widening=inflate_all(self.layout, found.checks))
-            elif any(check.is_autocorrelated for check in found.checks):
-                parts = [
-                    part._residual_sensitivity(item)
-                    for part in self.record_fits
-                    for item in part.diagnostic_data.checked_series
-                ]
-                usable = [part for part in parts if len(part.times)]
-                found = replace(
-                    found, widening=sandwich_factors(self.layout, self.parameter_uncertainty.covariance_root, usable)
-                )
-        return replace(self, diagnosis=found)
+                diagnosis = replace(diagnosis, widening=inflate_all(self.layout, diagnosis.checks))
+            elif any(check.is_autocorrelated for check in diagnosis.checks):
+                pairs = [(part, item) for part in self.record_fits for item in part.diagnostic_data.checked_series]
+                usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item)).times)]
+                factors = sandwich_factors(self.layout, self.parameter_uncertainty.covariance_root, usable)
+                diagnosis = replace(diagnosis, widening=factors)
+        return replace(self, diagnosis=diagnosis)
 
     @cached_property
     def diagnostic_data(self) -> DiagnosticData:
         """All that a diagnosis looks at, of this fit and of each of several records."""
-        return DiagnosticData(
-            self.system,
-            self.setup.objective,
-            self.optimum,
-            self.corrected_information,
-            self.posterior,
-            self.measurements,
-            self.typical_noise,
-            # No lambda, which pickle could not send to other processes.
-            partial(self.setup.evidence_of, hyper=self.hyperparameters),
-            self.engine_choice.name,
-            {
-                name: part.diagnostic_data
-                for name, part in zip(self.setup.record_setups, self.record_fits, strict=bool(self.setup.record_setups))
-            },
-        )
+        setup, names = self.setup, self.setup.record_setups
+        state = setup.objective, self.optimum, self.corrected_information, self.posterior, self.measurements
+        # No lambda, which pickle could not send to other processes.
+        evidence = partial(setup.evidence_of, hyper=self.hyperparameters)
+        parts = {name: part.diagnostic_data for name, part in zip(names, self.record_fits, strict=bool(names))}
+        return DiagnosticData(self.system, *state, self.typical_noise, evidence, self.engine_choice.name, parts)
 
     def _residual_sensitivity(self, item: TimeSeries) -> ResidualSensitivity:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""
@@ -197,11 +171,11 @@ class Fit:
     @cached_property
     def unexplained_std(self) -> dict[str, float]:
         """The deviation of what is left of each observable beside noise, where free functions cannot follow it."""
-        names, scatter = self.measurements.names, self.measurements.difference_noise_std()
-        noise = {} if scatter is None else dict(zip(names, scatter.tolist(), strict=True))
-        return (
-            estimate_unexplained_std(self.diagnosis.checks, self.typical_noise, noise) if self.prior.n_processes else {}
-        )
+        if not self.prior.n_processes:
+            return {}
+        scatter = self.measurements.difference_noise_std()
+        noise = {} if scatter is None else dict(zip(self.measurements.names, scatter.tolist(), strict=True))
+        return estimate_unexplained_std(self.diagnosis.checks, self.typical_noise, noise)
 
     @property
     def converged(self) -> bool:
@@ -271,12 +245,8 @@ class Fit:
     @cached_property
     def parameter_uncertainty(self) -> LaplaceApproximation:
         """What everything learned could be as well, and what that does to predictions."""
-        objective = (self.joint_fit or self).setup.objective
-        is_part = self.joint_fit is not None
-        rivals = self.diagnosis.alternatives
-        return LaplaceApproximation(
-            objective, self.optimum, self.corrected_information, self.setup.posterior, rivals, is_single_record=is_part
-        )
+        state = (self.joint_fit or self).setup.objective, self.optimum, self.corrected_information, self.setup.posterior
+        return LaplaceApproximation(*state, self.diagnosis.alternatives, is_single_record=self.joint_fit is not None)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
@@ -298,9 +268,8 @@ class Fit:
         wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
         known = self.corrected_information, optimum.at_bound, points, self.degrees_of_freedom, wider
         found = estimate_parameters(layout, optimum.x, *known, confidence)
-        reaches = dict(
-            zip(names, map(partial(inflated_quantile, confidence), self.degrees_of_freedom, wider), strict=True)
-        )
+        quantiles = map(partial(inflated_quantile, confidence), self.degrees_of_freedom, wider)
+        reaches = dict(zip(names, quantiles, strict=True))
         return apply_identifiability(found, self.diagnosis.identifiability, points >= layout.size, confidence, reaches)
 
     @cached_property
@@ -329,28 +298,17 @@ class Fit:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
         if self.joint_fit is not None:
             return self.joint_fit.warnings
-        found = collect_warnings(
-            self.setup.reduced_system,
-            self.posterior,
-            self.layout,
-            self.optimum,
-            self.estimates,
-            self.diagnosis,
-            self.measurements.names,
-            self.clock.unit,
-        )
+        state = self.posterior, self.layout, self.optimum, self.estimates, self.diagnosis, self.measurements.names
+        found = collect_warnings(self.setup.reduced_system, *state, self.clock.unit)
         found += warn_uninformative_data(self.measurements.observable_statistics, self.prior.noise)
         parts, names = self.record_fits if self.prior.kernels else (), self.system.plain_channels
-        stepped = [
-            text for part in parts for text in warn_stepped_channels(part.measurements.series, self.noise, names)
-        ]
+        series = [part.measurements.series for part in parts]
+        stepped = [text for each in series for text in warn_stepped_channels(each, self.noise, names)]
         # What a smooth prior leaves of steps is a curve as well, and has another cure.
         found += stepped or warn_unexplained(self.unexplained_std, is_conditioned=self.prior.channels is not None)
         # What may be wrong with names, inputs and single values comes first: all else may follow from it.
-        first = [
-            *self.setup.unmeasured_name_warnings,
-            *warn_input_gaps(self.measurements, self.labels.units.get("t", "")),
-        ]
+        gaps = warn_input_gaps(self.measurements, self.labels.units.get("t", ""))
+        first = [*self.setup.unmeasured_name_warnings, *gaps]
         if self.diagnosis.failed or self.diagnosis.needs_more_data:
             first += warn_constant_inputs(self.measurements)
         first += warn_outliers({check.title: check.outliers for check in self.diagnosis.checks}, self.clock.unit)
@@ -370,8 +328,8 @@ class Fit:
 
         Shapes: t (n,).
         """
-        found = self.clock.parse_times(t)
-        return as_times(t) if found is None else found
+        numbers = self.clock.parse_times(t)
+        return as_times(t) if numbers is None else numbers
 
     def typical_noise(self, observable: str) -> float:
         """Return the standard deviation of the noise of one more measurement, in the user's units.
@@ -393,14 +351,9 @@ class Fit:
     @cached_property
     def disturbances(self) -> dict[str, Disturbance]:
         """What was learned of each disturbance, and whether it is needed, by name."""
-        found = self.hyperparameters, self.covariance, self.optimum.at_bound
-        return summarize_disturbances(
-            self.prior,
-            self.layout,
-            *found,
-            self.disturbance_gains,
-            self.setup.structural_identifiability.scale_confounded,
-        )
+        state = self.hyperparameters, self.covariance, self.optimum.at_bound, self.disturbance_gains
+        confounded = self.setup.structural_identifiability.scale_confounded
+        return summarize_disturbances(self.prior, self.layout, *state, confounded)
 
     @property
     def input_notes(self) -> list[str]:
@@ -408,10 +361,6 @@ class Fit:
         found = [describe_input(name, **known) for name, known in self.describe_inputs().items()]
         known = self.labels.units, self.system, self.measurements.names
         return found + [each.sentence(*known) for each in self.disturbances.values()]
-
-
-#: A twin of an estimate takes its place where it is more likely by this, in nat.
-_EQUIVALENT_SWITCH_GAIN = 1e-2
 
 
 def fit_with_hold_selection(
@@ -460,15 +409,13 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
         with setup.limit_threads():
             optimum, curvature, needs = maximize_objective(setup, initial_point)
             if setup.layout.free_parameters:
-                optimum, curvature = canonicalize_signs(
-                    setup.objective, optimum, curvature, setup.structural_identifiability.sign_symmetry_groups
-                )
+                symmetries = setup.structural_identifiability.sign_symmetry_groups
+                optimum, curvature = canonicalize_signs(setup.objective, optimum, curvature, symmetries)
         advance(1, "looking at what was learned")
         fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
         # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
-        better = [
-            rival for rival in fit.diagnosis.alternatives if rival.is_twin and rival.below < -_EQUIVALENT_SWITCH_GAIN
-        ]
+        least, rivals = -options.SEARCH.equivalent_switch_gain, fit.diagnosis.alternatives
+        better = [rival for rival in rivals if rival.is_twin and rival.below < least]
         if not better:
             return fit
         with setup.limit_threads():
@@ -508,13 +455,11 @@ def update_fit(
             )
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     new = new.with_known_inputs(kinds, required=False) if kinds else new
-    units = fit.prior.units
-    scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
-    joined = _add_to_record(fit, new, record)
-    starts = {name: part.prior.units.start for name, part in zip(fit.record_names, fit.record_fits, strict=True)}
-    setup = build_setup(
-        fit.system, settings or fit.settings, joined, time_units=units, scales=scales, record_starts=starts
-    )
+    joined, scaling = _add_to_record(fit, new, record), fit.setup.scaling
+    scaling["record_starts"] = {
+        name: part.prior.units.start for name, part in zip(fit.record_names, fit.record_fits, strict=True)
+    }
+    setup = build_setup(fit.system, settings or fit.settings, joined, **scaling)
     old = fit.hyperparameters
     hyper = replace(old, noise_std=setup.prior.noise.transfer_levels(fit.prior.noise, old.noise_std))
     x = setup.layout.pack(hyper)
@@ -525,9 +470,8 @@ def update_fit(
             posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if reestimate and setup.layout.size:
         return fit_measurements(setup, x, fit.labels)
-    return replace(
-        fit_at_point(setup, x, fit.labels, fit.diagnosis.identifiability), disturbance_gains=fit.disturbance_gains
-    )
+    updated = fit_at_point(setup, x, fit.labels, fit.diagnosis.identifiability)
+    return replace(updated, disturbance_gains=fit.disturbance_gains)
 
 
 def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:

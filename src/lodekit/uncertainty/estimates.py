@@ -1,12 +1,12 @@
-"""Estimates of parameters with standard errors and intervals, and a note where the data say nothing.
+"""Parameter estimates with standard errors (delta method) and Student intervals.
 
-How well standard errors themselves are known: degrees of freedom of the intervals of parameters.
+Their degrees of freedom follow from the Satterthwaite approximation (Satterthwaite 1946).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,10 @@ Array = NDArray[np.float64]
 NORMAL_QUANTILE_95 = 1.959963984540054
 #: What is said of a parameter that the data do not determine, and of one that would go farther.
 NOT_IDENTIFIED_MESSAGE, AT_BOUND_MESSAGE = "not identified by these data", "at its bound"
-#: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter; so does
-#: one of so many times the size of a parameter that may be anything.
-_MAX_IDENTIFIED_STD, _MAX_IDENTIFIED_RELATIVE_ERROR = 3.0, 10.0
-#: A parameter this close to one of two bounds, as a share of their distance, sits there.
-_BOUND_TOLERANCE = 1e-3
-#: With more degrees of freedom than this, Student's distribution is normal.
-_NORMAL_DOF = 1e6
-#: Fewer say no more than that the standard error is hardly known.
+#: Fewer degrees of freedom only mean that the standard error is hardly known.
 _MIN_DOF = 3.0
+#: A larger standard error, on the scale of the search, means that nothing is known.
+_MAX_KNOWN_STD = 30.0
 
 
 @dataclass(frozen=True)
@@ -88,17 +83,8 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is infinite is None."""
-
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
-        return {
-            "value": self.value,
-            "std_error": finite(self.std_error),
-            "interval": [finite(edge) for edge in self.interval],
-            "identified": self.identified,
-            "note": self.note,
-        }
+        error, *interval = (x if math.isfinite(x) else None for x in (self.std_error, *self.interval))
+        return asdict(self) | {"std_error": error, "interval": interval}
 
 
 def estimate_parameters(
@@ -126,7 +112,8 @@ def estimate_parameters(
             continue
         position, transform = layout.free_parameters.index(number), layout.transforms[number]
         width = transform.high - transform.low
-        close = math.isfinite(width) and min(value - transform.low, transform.high - value) < _BOUND_TOLERANCE * width
+        # A parameter within a thousandth of its interval from a bound is at it.
+        close = math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width
         if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND_MESSAGE)
             continue
@@ -134,9 +121,10 @@ def estimate_parameters(
         plain = math.sqrt(max(float(covariance[position, position]), 0.0))
         spread = wider * plain
         error = abs(transform.derivative(point)) * spread
-        # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
+        # Not identified: a factor of exp(3), or ten times the magnitude of an unbounded parameter; near zero, the
+        # scale of the search is arbitrarily fine.
         size = max(abs(value), transform.expected_magnitude)
-        flat = error > _MAX_IDENTIFIED_RELATIVE_ERROR * size if transform.is_unbounded else spread > _MAX_IDENTIFIED_STD
+        flat = error > 10.0 * size if transform.is_unbounded else spread > 3.0
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, NOT_IDENTIFIED_MESSAGE)
             continue
@@ -163,7 +151,7 @@ def student_quantile(confidence: float, dof: float = math.inf) -> float:
     >>> round(student_quantile(0.95), 3), round(student_quantile(0.95, 10.0), 3)
     (1.96, 2.228)
     """
-    return float(stdtrit(dof, 0.5 + 0.5 * confidence)) if dof < _NORMAL_DOF else float(ndtri(0.5 + 0.5 * confidence))
+    return float(stdtrit(dof, 0.5 + 0.5 * confidence)) if dof < 1e6 else float(ndtri(0.5 + 0.5 * confidence))
 
 
 def inflated_quantile(confidence: float, dof: float, inflation: float = 1.0) -> float:
@@ -175,14 +163,6 @@ def inflated_quantile(confidence: float, dof: float, inflation: float = 1.0) -> 
     (2.021, 4.456)
     """
     return float(inflation) * student_quantile(confidence, max(float(dof) / inflation**2, _MIN_DOF))
-
-
-#: How far the objective is looked at to either side, in standard errors.
-_SATTERTHWAITE_STEP = 0.5
-#: A standard error beyond this, on the scale of the search, says that nothing is known.
-_MAX_KNOWN_STD = 30.0
-#: With so many measurements and no free function, about as many degrees of freedom are left: as good as known.
-_MIN_ROWS_INFINITE_DOF = 100_000
 
 
 def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> Array:
@@ -205,13 +185,15 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> Arra
     finite = _condition_on_unidentified(np.where(np.outer(known, known), covariance, 0.0), count)
     if not known[rest].any() or not known[:count].any():
         return found
-    if objective.engine.size >= _MIN_ROWS_INFINITE_DOF and objective.layout.is_deterministic:
+    # With this many measurements and no free function, about as many degrees of freedom remain.
+    if objective.engine.size >= 100_000 and objective.layout.is_deterministic:
         return found
     with np.errstate(all="ignore"):
         centre = objective.evaluate(x)[1]
         # Powers of ten away nothing is finite, and to find that out takes long.
         for k in np.flatnonzero(known[:count] & (np.diag(finite)[:count] < _MAX_KNOWN_STD**2)).tolist():
-            along = _SATTERTHWAITE_STEP * finite[k] / np.sqrt(finite[k, k])
+            # Half a standard error to either side.
+            along = 0.5 * finite[k] / np.sqrt(finite[k, k])
             above, below = (objective.evaluate(x + sign * along)[1] for sign in (1.0, -1.0))
             # The curvature along this direction, times the square of its length, and the slopes of V relative to V.
             curvature = 0.5 * float(along @ (below - above))

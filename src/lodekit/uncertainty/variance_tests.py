@@ -1,10 +1,10 @@
-"""Whether disturbances are needed: a test of deviations that cannot be negative.
+"""Likelihood-ratio tests of disturbances: tests of standard deviations that cannot be negative (chi-bar-squared).
 
-Twice the log likelihood that a disturbance gains is compared with what it gains where there is none. A deviation of
-zero is at the edge of what is possible: in half of all samples the best one is zero, and nothing is gained; in the
-other half the gain is chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). A lengthscale that
-is learned beside it means nothing where the deviation is zero. No simple law holds then. It counts as one more
-degree of freedom, so that gains are one or two of these, which `benchmarks/boundary.py` finds to be on the safe side.
+Twice the gain in log likelihood is compared with its distribution without the disturbance. A standard deviation of zero
+is at the boundary: in half of all samples the best one is zero, and the gain is zero; in the other half it is
+chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). An estimated lengthscale is undefined at a
+standard deviation of zero, and no simple law holds. It counts as one more degree of freedom, so that gains have one or
+two of them, which is conservative (`benchmarks/boundary.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,8 @@ from lodekit.support.text import format_probability
 from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.dimensions import white_noise_unit
 
-#: A disturbance that chance would explain more often than this is not needed.
-_SIGNIFICANCE = 0.05
 #: What is said of a disturbance that moves nothing that was measured.
 UNOBSERVED_MESSAGE = "nothing that was measured responds to it, so that nothing is known of it"
-#: Responses whose directions differ by less are alike.
-_COLLINEARITY_TOLERANCE = 1e-9
-#: A relative error of a deviation beyond this says that nothing is known of it.
-_MAX_RELATIVE_STD_ERROR = 30.0
 
 
 @dataclass(frozen=True)
@@ -173,11 +167,11 @@ def summarize_disturbances(
             deviation, note = 0.0, UNOBSERVED_MESSAGE
         elif twins and not is_zero:
             error, note = np.inf, f"it acts as {' and '.join(twins)} does, and the data tell both together: keep one"
-        elif scale_confounded and error > _MAX_RELATIVE_STD_ERROR * deviation:
+        elif scale_confounded and error > 30.0 * deviation:
             error, note = np.inf, f"its size goes with {' and '.join(scale_confounded)}"
-        found[name] = Disturbance(
-            name, kind, deviation, error, length, gain, p_value, p_value < _SIGNIFICANCE, note, others
-        )
+        # At the significance level of 5 %.
+        needed = p_value < 0.05
+        found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, needed, note, others)
     return found
 
 
@@ -202,7 +196,7 @@ def _group_collinear(disturbed: CompiledDisturbances, theta: NDArray[np.float64]
         same = [
             k for k in range(number)
             if kind == WHITE_NOISE == disturbed.kinds[k] and found[k] == k
-            and 1.0 - abs(column @ columns[k]) / (size * np.linalg.norm(columns[k]) or 1.0) < _COLLINEARITY_TOLERANCE
+            and 1.0 - abs(column @ columns[k]) / (size * np.linalg.norm(columns[k]) or 1.0) < 1e-9
         ]  # fmt: skip
         found.append(None if not size else same[0] if same else number)
     return found

@@ -1,9 +1,4 @@
-"""All guesses of the parameters together, by the way in which they were made.
-
-Starts of searches: hyperparameters that match the size of the data, at parameters that are guessed.
-
-Deviations of disturbances, and of modes beside them, that suit the data: where searches begin.
-"""
+"""Starting points: guesses of the parameters, and hyperparameters that match the variance of the data."""
 
 from __future__ import annotations
 
@@ -17,6 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries, shift_to_midpoints
+from lodekit.fitting import options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.starts.gradient_matching import fit_gradient_matching
@@ -32,15 +28,11 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: How many guesses each way gives at most.
-_MAX_WEAK_FORM_GUESSES, _MAX_GRADIENT_MATCHING_GUESSES = 3, 2
-#: How far a guess may be from the size to expect, as a logarithm.
-_MAX_GUESS_LOG_DISTANCE = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class ParameterGuess:
-    """Values to start from.
+    """A guess of the parameters.
 
     family: The way they were made: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
     theta: Values of the parameters, NaN where there are none; (p,).
@@ -57,7 +49,7 @@ def collect_guesses(
     generator: np.random.Generator,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> list[ParameterGuess]:
-    """Return guesses of the parameters; what the user says comes before what the data suggest.
+    """Return guesses of the parameters; start values of the user take precedence over estimates from the data.
 
     Blind ones are always among them, unless the user has given all: every other way has data that mislead it.
     """
@@ -66,36 +58,26 @@ def collect_guesses(
     starts = np.array([np.nan if start is None else start for start in given])
     if not len(layout.free_parameters) or not np.isnan(starts[layout.free_parameters]).any():
         return [ParameterGuess("given", starts)]
-    found: list[ParameterGuess] = []
+    opt, found = options.SEARCH, list[tuple[str, Array]]()
     records = [[shift_to_midpoints(item) for item in record] for record in records]
     equations = derive_input_output_equations(system, records, layout, inputs)
     if equations and not system.delayed_channels:
-        found += [
-            ParameterGuess("weak", theta)
-            for theta in fit_weak_form(equations, layout, generator)[:_MAX_WEAK_FORM_GUESSES]
-        ]
+        found += [("weak", theta) for theta in fit_weak_form(equations, layout, generator)[: opt.max_guesses]]
     elif equations and layout.n_processes:
         # Without free functions, simulations are compared at many delays anyway.
-        found += [ParameterGuess("weak", theta) for theta in scan_delays(system, equations, layout, generator)]
+        found += [("weak", theta) for theta in scan_delays(system, equations, layout, generator)]
     if equations and not any(each.has_inputs for each in equations):
         # Nobody should smooth an input that jumps, nor what responds to it.
-        found += [
-            ParameterGuess("smoothed", theta)
-            for theta in fit_gradient_matching(equations, layout, _MAX_GRADIENT_MATCHING_GUESSES, generator)
-        ]
+        most = opt.max_gradient_matching_guesses
+        found += [("smoothed", theta) for theta in fit_gradient_matching(equations, layout, most, generator)]
     if not any(inputs or ()):
         series = [item for record in records for item in record]
-        found += [
-            ParameterGuess("decay", theta)
-            for theta in fit_oscillations(objective.engine.prior, series, layout, generator)
-        ]
-    found += [
-        ParameterGuess(guess.family, theta)
-        for guess in found
-        if (theta := _clip_to_expected(layout, guess.theta)) is not None
-    ]
-    found = [ParameterGuess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
-    return [*found, ParameterGuess("blind", starts)]
+        prior = objective.engine.prior
+        found += [("decay", theta) for theta in fit_oscillations(prior, series, layout, generator)]
+    clipped = [(family, _clip_to_expected(layout, theta)) for family, theta in found]
+    found += [(family, theta) for family, theta in clipped if theta is not None]
+    guesses = [ParameterGuess(family, np.where(np.isnan(starts), theta, starts)) for family, theta in found]
+    return [*guesses, ParameterGuess("blind", starts)]
 
 
 def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
@@ -103,45 +85,22 @@ def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
 
     A parameter that is all but zero, or huge, may do nothing to the evidence any more: a search would not find back.
     """
-    found = theta.copy()
-    for number in layout.free_parameters:
+    far, clipped = options.SEARCH.max_guess_log_distance, theta.copy()
+    for number, transform in layout.transforms.items():
         if np.isnan(theta[number]):
             continue
-        transform = layout.transforms[number]
         if transform.is_unbounded:
-            most = transform.expected_magnitude * np.exp(_MAX_GUESS_LOG_DISTANCE)
-            found[number] = np.clip(theta[number], -most, most)
+            most = transform.expected_magnitude * np.exp(far)
+            clipped[number] = np.clip(theta[number], -most, most)
         else:
-            x = np.clip(
-                transform.inverse(float(theta[number])) - transform.centre,
-                -_MAX_GUESS_LOG_DISTANCE,
-                _MAX_GUESS_LOG_DISTANCE,
-            )
-            found[number] = transform.forward(transform.centre + float(x))
-    return None if np.allclose(found, theta, rtol=1e-6, equal_nan=True) else found
-
-
-#: Lengthscales that are tried, as shares of the window, and those that are enough to compare values of parameters.
-_START_LENGTHSCALES, _SCREENING_LENGTHSCALES = (0.08, 0.2, 0.5), (0.08, 0.3)
-#: A lengthscale that the data show is tried where it is this much shorter than all others.
-_SHORT_LENGTHSCALE_RATIO = 0.7
-#: Levels of noise that are tried, as shares of the spread of the data, and the least one that neighbours may suggest.
-_START_NOISE_FRACTIONS, _MIN_START_NOISE_FRACTION = (0.03, 0.3), 1e-3
-#: Variances that differ by more than this ask for a second look.
-_VARIANCE_RATIO = 1e3
-#: How many values of the parameters are looked at closely.
-_N_REFINED_STARTS = 2
-#: Similarity of values at the distance of one lengthscale; and so many over the root of their number is what noise has.
-_CORRELATION_AT_LENGTHSCALE, _WHITE_CORRELATION = float(np.exp(-0.5)), 3.0
-#: In how many ways the gaps of a guess are filled, and how many blind guesses there are.
-_N_FILLS, _N_BLIND_STARTS = 3, 6
-#: Starts closer to each other than this lead to the same place.
-_START_DISTANCE = 0.7
+            x = np.clip(transform.inverse(float(theta[number])) - transform.centre, -far, far)
+            clipped[number] = transform.forward(transform.centre + float(x))
+    return None if np.allclose(clipped, theta, rtol=1e-6, equal_nan=True) else clipped
 
 
 @dataclass(frozen=True, eq=False)
 class StartPoint:
-    """A point to start from.
+    """A starting point of the search.
 
     value: The log evidence there.
     x: A vector of the layout; (n,).
@@ -167,24 +126,25 @@ def build_start_points(
 
     All guesses are compared at few hyperparameters; the best ones, and the best of another family, at many.
     """
+    opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
     units, learned = engine.prior.noise.level_scales, layout.n_noise_levels
-    levels = [level * units[:learned] for level in _START_NOISE_FRACTIONS]
+    levels = [level * units[:learned] for level in opt.start_noise_fractions]
     if noise_estimate is not None and learned:
-        levels.insert(0, np.clip(noise_estimate, _MIN_START_NOISE_FRACTION * units, None)[:learned])
+        levels.insert(0, np.clip(noise_estimate, opt.min_start_noise_fraction * units, None)[:learned])
     shortest = max(
         estimate_correlation_time(series) / engine.prior.units.time_scale, 1.01 * engine.search_limits.min_lengthscale
     )
-    short = (shortest,) if shortest < _SHORT_LENGTHSCALE_RATIO * _START_LENGTHSCALES[0] else ()
+    short = (shortest,) if shortest < opt.short_lengthscale_ratio * opt.start_lengthscales[0] else ()
     if not layout.n_processes:
-        lengthscales, some = _START_LENGTHSCALES[-1:], _START_LENGTHSCALES[-1:]
+        lengthscales, some = opt.start_lengthscales[-1:], opt.start_lengthscales[-1:]
     else:
-        lengthscales, some = (*short, *_START_LENGTHSCALES), (*short, *_SCREENING_LENGTHSCALES)
+        lengthscales, some = (*short, *opt.start_lengthscales), (*short, *opt.screening_lengthscales)
     with np.errstate(all="ignore"):
         filled = list(_complete_guesses(layout, guesses, generator))
         rough = [_evaluate_grid(engine, layout, item, product(some, levels[:1], (False,))) for item in filled]
         best = sorted((starts for starts in rough if starts), key=lambda starts: -starts[0].value)
-        closely = best[:_N_REFINED_STARTS]
+        closely = best[: opt.n_refined_starts]
         closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
         found = [start for starts in best for start in starts]
         grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
@@ -250,22 +210,14 @@ def _select_distinct_starts(starts: Sequence[StartPoint], max_starts: int) -> li
 
 def _is_distinct(start: StartPoint, others: Sequence[StartPoint]) -> bool:
     """Return whether a start is far enough from others to lead elsewhere."""
-    return all(np.max(np.abs(start.x - other.x), initial=0.0) > _START_DISTANCE for other in others)
+    return all(np.max(np.abs(start.x - other.x), initial=0.0) > options.SEARCH.start_distance for other in others)
 
 
 def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
-    """Return about how soon the fastest of some series forgets its values, in the user's time; infinite if unknown.
+    """Return the correlation time of the fastest of some series, in the user's time; infinite if unknown.
 
     Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
     before a sixth of its period.
-
-    Examples
-    --------
-    >>> t = np.linspace(0.0, 10.0, 200)
-    >>> slow = Series("x", t, np.sin(t), np.full(200, np.nan))
-    >>> fast = Series("y", t, np.sin(20.0 * t), np.full(200, np.nan))
-    >>> bool(abs(estimate_correlation_time([slow, fast]) - 0.92 / 20.0) < 0.005)
-    True
     """
     found = np.inf
     for item in series:
@@ -273,14 +225,14 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
         total = float(np.mean(y**2))
         if len(y) < 8 or not total > 0:
             continue
-        before = 0.0, 1.0
+        before, threshold = (0.0, 1.0), float(np.exp(-0.5))
         for lag in range(1, len(y) // 2):
             apart = float(np.mean(item.times[lag:] - item.times[:-lag]))
             similar = float(np.mean(y[lag:] * y[:-lag])) / total
-            if similar < _CORRELATION_AT_LENGTHSCALE:
+            if similar < threshold:
                 if lag == 1 and _has_white_autocorrelation(y):
                     break
-                share = (before[1] - _CORRELATION_AT_LENGTHSCALE) / (before[1] - similar)
+                share = (before[1] - threshold) / (before[1] - similar)
                 found = min(found, before[0] + share * (apart - before[0]))
                 break
             before = apart, similar
@@ -291,7 +243,7 @@ def _has_white_autocorrelation(values: Array) -> bool:
     """Return whether values, of mean zero, are no more alike at any distance than noise is."""
     count = len(values)
     alike = [float(np.mean(values[lag:] * values[:-lag])) for lag in range(1, max(count // 2, 2))]
-    return max(map(abs, alike)) < _WHITE_CORRELATION / math.sqrt(count) * float(np.mean(values**2))
+    return max(map(abs, alike)) < options.SEARCH.white_correlation / math.sqrt(count) * float(np.mean(values**2))
 
 
 def explain_infeasible_start(objective: Objective, guess_theta: Array, generator: np.random.Generator) -> str:
@@ -302,9 +254,9 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
     engine, layout = objective.engine, objective.layout
     theta, _ = next(_complete_guesses(layout, [ParameterGuess("blind", guess_theta)], generator))
     with np.errstate(all="ignore"):
-        noise = _START_NOISE_FRACTIONS[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
+        noise = options.SEARCH.start_noise_fractions[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
         hyper = match_variances(
-            engine, layout, VarianceTargets.evaluate_at(engine, theta), _START_LENGTHSCALES[-1], noise
+            engine, layout, VarianceTargets.evaluate_at(engine, theta), options.SEARCH.start_lengthscales[-1], noise
         )
     return "" if hyper is None else engine.explain_failure(hyper)
 
@@ -316,7 +268,8 @@ def _complete_guesses(
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)
         gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
-        for attempt in range((_N_BLIND_STARTS if guess.family == "blind" else _N_FILLS) if gaps else 1):
+        count = options.SEARCH.n_blind_starts if guess.family == "blind" else options.SEARCH.n_fills
+        for attempt in range(count if gaps else 1):
             theta = known.copy()
             for number in gaps:
                 theta[number] = layout.draw_start(number, attempt, generator)
@@ -371,7 +324,7 @@ def match_variances(
         ratio = target[variance > 0] / variance[variance > 0]
         if len(ratio):
             logs = np.log(ratio)
-            different |= float(np.ptp(logs)) > np.log(_VARIANCE_RATIO)
+            different |= float(np.ptp(logs)) > np.log(options.SEARCH.variance_ratio)
             deviations[number] = float(np.exp(0.5 * (logs.max() if match_largest else logs.mean())))
     if match_largest and not different:
         return None
@@ -384,56 +337,37 @@ def match_variances(
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(targets.mode_mean_squares, ends) if prior.groups else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces])
-    found = Hyperparameters(
-        targets.theta, lengthscales, deviations, layout.resolve_mode_std(modes, targets.theta), noise
-    )
-    return initialize_disturbances(engine, layout, found) if layout.n_disturbances else found
-
-
-#: What disturbances are taken to do where nothing is known of it: their share of the data, and their lengthscale as a
-#: share of the window.
-_DISTURBANCE_SHARE, _DISTURBANCE_LENGTHSCALE = 0.1, 0.1
-#: Initial states are taken to make this share of the data at least, where a search begins: none begins from nothing.
-_MIN_MODE_SHARE = 0.1
+    modes = layout.resolve_mode_std(modes, targets.theta)
+    hyper = Hyperparameters(targets.theta, lengthscales, deviations, modes, noise)
+    return initialize_disturbances(engine, layout, hyper) if layout.n_disturbances else hyper
 
 
 def initialize_disturbances(
     engine: Engine,
     layout: ParameterLayout,
     hyper: Hyperparameters,
-    share: float = _DISTURBANCE_SHARE,
-    lengthscale: float = _DISTURBANCE_LENGTHSCALE,
+    share: float = options.SEARCH.disturbance_share,
+    lengthscale: float = options.SEARCH.disturbance_lengthscale,
 ) -> Hyperparameters:
     """Return hyperparameters with disturbances that move observables by about a share of their data."""
     coefficients = engine.prior.observables.evaluate(hyper.theta)
     target, _ = engine.mean_squares(coefficients)
-    deviations = share * _match_disturbance_std(engine, coefficients, hyper.theta, target, lengthscale)
+    with np.errstate(all="ignore"):
+        powers = unit_disturbance_variance(engine.prior.observables, coefficients, hyper.theta, lengthscale)
+        logs = np.log(target) - np.log(powers)
+    means = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
+    deviations = share * np.exp(np.clip(0.5 * np.array(means), -300.0, 300.0))
     lengths = np.full(layout.n_coloured_disturbances, lengthscale)
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
 
 
-def _match_disturbance_std(
-    engine: Engine, coefficients: Coefficients, theta: Array, target: Array, lengthscale: float
-) -> Array:
-    """Return deviations with which each disturbance alone would move observables as much as their data, shape (d,).
-
-    The target is the mean square of the data of each observable, scaled; where they differ, their mean counts, as
-    logarithms.
-    """
-    with np.errstate(all="ignore"):
-        powers = unit_disturbance_variance(engine.prior.observables, coefficients, theta, lengthscale)
-        logs = np.log(target) - np.log(powers)
-    found = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
-    return np.exp(np.clip(0.5 * np.array(found), -300.0, 300.0))
-
-
 def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparameters) -> Hyperparameters:
-    """Return hyperparameters in which modes may make a share of the data at least, where their deviations are learned."""
+    """Return hyperparameters whose mode std, if estimated, explains at least a fixed part of the data."""
     groups = engine.prior.groups
     if not groups:
         return hyper
     target, power = engine.mean_squares(engine.prior.observables.evaluate(hyper.theta))
     pieces = np.split(power, np.cumsum([group.size for group in groups])[:-1])
-    least = [_MIN_MODE_SHARE * np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
-    found = np.maximum(hyper.mode_amplitudes, least)
-    return replace(hyper, mode_amplitudes=layout.resolve_mode_std(found, hyper.theta))
+    matched = [np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
+    mode_std = np.maximum(hyper.mode_amplitudes, [options.SEARCH.min_mode_share * each for each in matched])
+    return replace(hyper, mode_amplitudes=layout.resolve_mode_std(mode_std, hyper.theta))

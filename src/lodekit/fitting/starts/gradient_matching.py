@@ -1,4 +1,4 @@
-"""Start values for the parameters from the data: each channel is smoothed, and its derivatives fit the equations.
+"""Start values by gradient matching: each channel is smoothed, and its derivatives are fitted to the equations.
 
 A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by noise, but close enough to start from.
 """
@@ -6,7 +6,6 @@ A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +13,12 @@ from scipy.linalg import lapack
 from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
+from lodekit.fitting import options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.starts.input_output import InputOutputEquations
 from lodekit.prior.kernels import SquaredExponential
 
 Array = NDArray[np.float64]
-#: So many measurements of a series are smoothed at most, and equations are compared at so many times, which keep away
-#: from the ends of the window by this share of it: derivatives are known least there.
-_MAX_SMOOTHED_ROWS, _N_MATCHING_TIMES, _MATCHING_MARGIN = 120, 60, 0.05
-#: How many steps a least-squares search has, and how far from the size to expect it looks, as a logarithm.
-_MATCHING_MAX_STEPS, _MATCHING_MAX_LOG_DISTANCE = 60, 30.0
-#: A mean squared mismatch, relative to the terms of the equations, that needs no second try.
-_MATCHING_GOOD_COST = 0.005
-#: How many tries there are at least; two that end this close to each other, as a share of what is left, have met.
-_N_MATCHING_STARTS, _MATCHING_COST_TOLERANCE = 3, 1e-3
-#: Values that differ by less than this share are no other start.
-_DUPLICATE_GUESS_TOLERANCE = 0.02
-#: Lengthscales that are tried, in spans, and variances of the noise, in those of the curve.
-_SMOOTHER_LENGTHSCALES, _SMOOTHER_NOISE_RATIOS = np.geomspace(0.05, 1.0, 6), (1e-5, 1e-3, 3e-2, 0.3)
 
 
 def fit_gradient_matching(
@@ -41,82 +28,62 @@ def fit_gradient_matching(
 
     Parameters that do not occur stay NaN.
     """
+    opt, far = options.SEARCH, options.SEARCH.matching_max_log_distance
     involved = sorted({number for each in equations for number in each.parameter_indices})
-    smooth = [_GradientMatching.from_equations(each) for each in equations]
-
+    smooth = [(each, *_smooth_terms(each)) for each in equations]
     centre = np.array([layout.transforms[number].centre for number in involved])
 
     def parameters(x: Array, others: float) -> Array:
         return layout.parameter_values(centre + x, involved, others)
 
     def mismatch(x: Array) -> Array:
-        theta = parameters(np.clip(x, -_MATCHING_MAX_LOG_DISTANCE, _MATCHING_MAX_LOG_DISTANCE), 1.0)
-        return np.concatenate([each.residuals(theta) for each in smooth])
+        theta = parameters(np.clip(x, -far, far), 1.0)
+        return np.concatenate([_relative_residuals(*each, theta) for each in smooth])
 
     found: list[tuple[float, int, Array]] = []
-    for attempt in range(max(_N_MATCHING_STARTS, count)):
-        x0 = np.array([_centred_coordinate(layout, n, layout.draw_start(n, attempt, generator)) for n in involved])
+    for attempt in range(max(opt.n_least_squares_starts, count)):
+        drawn = [layout.transforms[n].inverse(layout.draw_start(n, attempt, generator)) for n in involved]
+        x0 = np.array(drawn) - centre
         # Every step takes as many evaluations as there are parameters, and one more.
-        result = least_squares(mismatch, x0, method="lm", max_nfev=_MATCHING_MAX_STEPS * (len(x0) + 1))
-        found.append(
-            (float(result.cost), attempt, np.clip(result.x, -_MATCHING_MAX_LOG_DISTANCE, _MATCHING_MAX_LOG_DISTANCE))
-        )
+        result = least_squares(mismatch, x0, method="lm", max_nfev=opt.matching_max_steps * (len(x0) + 1))
+        found.append((float(result.cost), attempt, np.clip(result.x, -far, far)))
         lowest = min(cost for cost, *_ in found)
-        if lowest < _MATCHING_GOOD_COST * len(result.fun):
+        if lowest < opt.matching_good_cost * len(result.fun):
             break
-        if sum(1 for cost, *_ in found if cost < lowest * (1.0 + _MATCHING_COST_TOLERANCE) + 1e-12) >= 2:
+        if sum(1 for cost, *_ in found if cost < lowest * (1.0 + opt.cost_tolerance) + 1e-12) >= 2:
             break
     found.sort(key=lambda item: item[:2])
     starts: list[Array] = []
     for _, _, x in found:
         theta = parameters(x, np.nan)
         apart = [np.abs(theta - other) / (np.abs(theta) + np.abs(other) + 1e-300) for other in starts]
-        if all(np.nanmax(each) > _DUPLICATE_GUESS_TOLERANCE for each in apart):
+        if all(np.nanmax(each) > opt.duplicate_guess_tolerance for each in apart):
             starts.append(theta)
     return starts[:count]
 
 
-def _centred_coordinate(layout: ParameterLayout, number: int, value: float) -> float:
-    """Return where a value of a parameter stands, counted from where starts are sought: the same in any unit."""
-    transform = layout.transforms[number]
-    return transform.inverse(value) - transform.centre
+def _smooth_terms(equations: InputOutputEquations) -> tuple[Array, Array]:
+    """Return times, (n,), and the smoothed derivative there that each term of the equations multiplies, (terms, n)."""
+    start, stop = equations.window
+    margin = options.SEARCH.matching_margin * (stop - start)
+    grid = np.linspace(start + margin, stop - margin, options.SEARCH.n_matching_times)
+    orders = [equations.max_order(j) for j in range(len(equations.series))]
+    smooth = _smooth_series(equations.series, grid, orders)
+    terms = zip(equations.term_series, equations.term_order, strict=True)
+    return grid, np.stack([smooth[j][k] for j, k in terms])
 
 
-@dataclass(frozen=True)
-class _GradientMatching:
-    """Equations with smoothed data put in: a small nonlinear least-squares problem in the parameters.
-
-    times: Times at which the equations should hold, in the user's units; (n,).
-    derivatives: The smoothed derivative that each term multiplies; (terms, n).
-    """
-
-    equations: InputOutputEquations
-    times: Array
-    derivatives: Array
-
-    @classmethod
-    def from_equations(cls, equations: InputOutputEquations) -> _GradientMatching:
-        """Return equations with the data of their series put in."""
-        start, stop = equations.window
-        margin = _MATCHING_MARGIN * (stop - start)
-        grid = np.linspace(start + margin, stop - margin, _N_MATCHING_TIMES)
-        orders = [equations.max_order(j) for j in range(len(equations.series))]
-        smooth = _smooth_series(equations.series, grid, orders)
-        terms = zip(equations.term_series, equations.term_order, strict=True)
-        return cls(equations, grid, np.stack([smooth[j][k] for j, k in terms]))
-
-    def residuals(self, theta: Array) -> Array:
-        """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
-        equations = self.equations
-        belongs = (np.arange(equations.n_equations)[:, None] == equations.term_equation).astype(float)
-        with np.errstate(all="ignore"):
-            parts = equations.coefficients.evaluate_values(np, theta)[:, None] * self.derivatives
-            total, size = belongs @ parts, belongs @ parts**2
-            for n, side in enumerate(equations.forcing.evaluate(theta, self.times)):
-                total[n] -= side
-                size[n] += side**2
-            scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)
-        return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
+def _relative_residuals(equations: InputOutputEquations, times: Array, derivatives: Array, theta: Array) -> Array:
+    """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
+    belongs = (np.arange(equations.n_equations)[:, None] == equations.term_equation).astype(float)
+    with np.errstate(all="ignore"):
+        parts = equations.coefficients.evaluate_values(np, theta)[:, None] * derivatives
+        total, size = belongs @ parts, belongs @ parts**2
+        for n, side in enumerate(equations.forcing.evaluate(theta, times)):
+            total[n] -= side
+            size[n] += side**2
+        scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)
+    return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
 
 
 def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[int]) -> list[list[Array]]:
@@ -127,7 +94,7 @@ def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[i
         groups.setdefault(item.times.tobytes(), []).append(number)
     for numbers in groups.values():
         # Those with the same times have the same covariances.
-        step = max(1, len(series[numbers[0]].times) // _MAX_SMOOTHED_ROWS)
+        step = max(1, len(series[numbers[0]].times) // options.SEARCH.max_smoothed_rows)
         times = series[numbers[0]].times[::step]
         span = float(np.ptp(series[numbers[0]].times)) or 1.0
         values = np.stack([series[number].values[::step] for number in numbers], axis=1)
@@ -148,9 +115,9 @@ def _regress_on_grid(lag: Array, values: Array) -> tuple[Array, Array]:
     """
     count = len(values)
     best, lengths, weights = np.full(values.shape[1], np.inf), np.ones(values.shape[1]), np.zeros(values.shape)
-    for ell in _SMOOTHER_LENGTHSCALES:
+    for ell in np.geomspace(*options.SEARCH.smoother_lengthscale_range):
         K = np.exp(-0.5 * (lag / ell) ** 2)
-        for noise in _SMOOTHER_NOISE_RATIOS:
+        for noise in options.SEARCH.smoother_noise_ratios:
             factor, info = lapack.dpotrf(K + noise * np.eye(count), lower=1, clean=0)
             if info != 0:
                 continue

@@ -1,4 +1,4 @@
-"""The equations between what was measured that a system implies; whatever is hidden is eliminated exactly."""
+"""Input-output equations between the measured observables: all other channels are eliminated exactly."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import AlgebraError
+from lodekit.fitting import options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler
-from lodekit.system.delays import DelayedChannel
+from lodekit.system.delays import undelayed_name
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.state_space import eliminate_channels
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-#: Fewer measurements than this show no derivative.
-_MIN_SERIES_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def derive_input_output_equations(
     made: dict[tuple[str, ...], InputOutputEquations | None] = {}
     found = []
     for series, signals in zip(records, inputs or [{}] * len(records), strict=True):
-        observed = [item for item in series if len(item.times) >= _MIN_SERIES_ROWS]
+        observed = [item for item in series if len(item.times) >= options.SEARCH.min_series_rows]
         key = (*(item.observable for item in observed), *signals, *(signal.kind for signal in signals.values()))
         if key not in made:
             made[key] = _derive_for_record(system, observed, layout, signals)
@@ -111,7 +110,7 @@ def _derive_for_record(
 
     Which names occur is what counts here: each record has its own series and window.
     """
-    measured = len(observed)
+    measured, delayed = len(observed), system.delayed_channels
     observed = [*observed, *_input_series(system, inputs)]
     try:
         operator, forcing = _eliminate_unmeasured(system, observed)
@@ -120,7 +119,7 @@ def _derive_for_record(
         return None
     numbers = [i for i, row in enumerate(operator.rows) if any(row)]
     involved = _free_parameters_occurring(operator, forcing, numbers, layout)
-    if not numbers or not involved:
+    if not involved:
         return None
     terms = [(numbers.index(i), j, k, value) for i, j, k, value in operator.terms()]
     used = sorted({j for _, j, *_ in terms})
@@ -134,19 +133,9 @@ def _derive_for_record(
         SignalFunctions(operator.ring, [forcing[i] for i in numbers]),
         involved,
         (math.nan, math.nan),
-        ["" if j < measured else inputs[_undelayed_name(observed[j].observable)].kind for j in used],
-        [_index_or_minus_one(system.delayed_channels, observed[j].observable) for j in used],
+        ["" if j < measured else inputs[undelayed_name(observed[j].observable)].kind for j in used],
+        [delayed.index(name) if (name := observed[j].observable) in delayed else -1 for j in used],
     )
-
-
-def _undelayed_name(name: str) -> str:
-    """Return the input itself where it acts later."""
-    return name.channel if isinstance(name, DelayedChannel) else name
-
-
-def _index_or_minus_one(names: Sequence[str], name: str) -> int:
-    """Return where a name stands among others; -1 where it does not."""
-    return names.index(name) if name in names else -1
 
 
 def _input_series(system: System, inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:

@@ -1,4 +1,4 @@
-"""Start values where no input drives: the oscillations that the data show are those of the system."""
+"""Start values without inputs: the poles of the system are matched to damped oscillations in the data."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
+from lodekit.fitting import options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.prior import Prior
 
 Array = NDArray[np.float64]
-#: So many measurements of a series are looked at, from its beginning, where a decay is largest.
-_MAX_PERIODOGRAM_ROWS = 1000
-#: Decays that are tried: over the record, amplitudes fall by these powers of e.
-_DECAY_RATES = (0.0, 1.0, 3.0, 8.0)
-#: So many oscillations are looked for at most, and one more than there can be: a strong one may be no mode.
-_MAX_OSCILLATIONS = 3
-#: Frequencies are so far apart, in periods over the record.
-_FREQUENCY_STEP = 0.125
-#: How many guesses there are at most, and from how many points each is sought.
-_MAX_POLE_GUESSES, _N_POLE_STARTS = 3, 3
 
 
 def fit_oscillations(
@@ -32,18 +23,19 @@ def fit_oscillations(
 
     The list is empty where a free function drives the system, or no root depends on a parameter.
     """
+    opt = options.SEARCH
     factors, compiled = parametric_pole_factors(prior), prior.observables.compiled.factors
     degree = sum(compiled[k].coefficients.stop - compiled[k].coefficients.start - 1 for k in factors)
     if degree < 2:
         return []
     span = prior.units.time_scale
     longest = max(series, key=lambda item: len(item.times))
-    peaks = [rate * span for rate in find_damped_oscillations(longest, min(degree // 2, _MAX_OSCILLATIONS) + 1)]
+    peaks = [rate * span for rate in find_damped_oscillations(longest, min(degree // 2, opt.max_oscillations) + 1)]
     found: list[Array] = []
-    for chosen in combinations(peaks, min(degree // 2, _MAX_OSCILLATIONS, len(peaks))):
+    for chosen in combinations(peaks, min(degree // 2, opt.max_oscillations, len(peaks))):
         theta = parameters_from_poles(prior, factors, layout, np.array(chosen), generator)
         found += [] if theta is None else [theta]
-        if len(found) == _MAX_POLE_GUESSES:
+        if len(found) == opt.max_guesses:
             break
     return found
 
@@ -52,23 +44,17 @@ def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
     """Return exponents of the strongest decaying oscillations in a series, with imaginary parts above zero.
 
     Each is the one that, fitted alone, takes most away from what those before it have left.
-
-    Examples
-    --------
-    >>> t = np.linspace(0.0, 10.0, 80)
-    >>> rate, = find_damped_oscillations(Series("x", t, np.exp(-0.3 * t) * np.sin(5.0 * t), np.full(80, np.nan)), 1)
-    >>> bool(abs(rate - (-0.3 + 5j)) < 0.05)
-    True
     """
-    times, values = item.times[:_MAX_PERIODOGRAM_ROWS], item.values[:_MAX_PERIODOGRAM_ROWS]
+    opt = options.SEARCH
+    times, values = item.times[: opt.max_periodogram_rows], item.values[: opt.max_periodogram_rows]
     span = float(np.ptp(times)) or 1.0
     s, left = (times - times.min()) / span, values - values.mean()
     # Half a turn from one time to the next: nothing faster can be seen.
     highest = np.pi * len(np.unique(times))
-    grid = np.arange(1.0, max(highest, 4.0), 2.0 * np.pi * _FREQUENCY_STEP)
+    grid = np.arange(1.0, max(highest, 4.0), 2.0 * np.pi * opt.frequency_step)
     found: list[complex] = []
     for _ in range(count):
-        rates = [complex(-decay, omega) for decay in _DECAY_RATES for omega in grid]
+        rates = [complex(-decay, omega) for decay in opt.decay_rates for omega in grid]
         best = _strongest_exponent(s, left, np.array(rates))
         for step in (0.5, 0.2, 0.07, 0.02):
             # The top of a peak, and how wide it is, on finer and finer grids around it.
@@ -128,7 +114,7 @@ def parameters_from_poles(
         return np.asarray(np.nan_to_num(np.concatenate([total.real, total.imag]), nan=1e3, posinf=1e3, neginf=-1e3))
 
     best: tuple[float, Array] | None = None
-    for attempt in range(_N_POLE_STARTS):
+    for attempt in range(options.SEARCH.n_least_squares_starts):
         known = initial_theta if not attempt else None
         values = [
             layout.draw_start(n, attempt, generator) if known is None else float(known[n])

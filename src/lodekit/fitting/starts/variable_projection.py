@@ -1,78 +1,28 @@
-"""Least squares of simulations: modes are projected out, and Levenberg's steps move the parameters.
+"""Least squares of simulations: variable projection with the Levenberg-Marquardt method and geodesic acceleration.
 
-What known inputs drive is a known function of the parameters plus modes, whose amplitudes are linear. So for any values
-of the parameters the best amplitudes follow by a regression, and only parameters are searched (variable projection).
-Levels of noise are what is left of each observable: the logarithms of these sums of squares are what is minimised.
+What known inputs drive is a known function of the parameters plus modes, whose amplitudes are linear: they follow by a
+regression, and only parameters are searched (variable projection, Golub and Pereyra 1973). The objective is the sum of
+the logarithms of the residual variances of the observables. Steps follow curved valleys by geodesic acceleration
+(Transtrum and Sethna 2012).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
+from lodekit.fitting import options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
 Array = NDArray[np.float64]
-#: Amplitudes of modes are held back by so little, relative to the largest mode; noise is at least this share of data.
-_SINGULAR_VALUE_TOLERANCE, _MIN_NOISE_FRACTION = 1e-7, 1e-6
-#: Levels of noise to begin with, as shares of the data.
-_INITIAL_NOISE_FRACTION = 0.3
-#: The first damping, by which factors it is changed, and how often in one step.
-_LM_DAMPING, _LM_DAMPING_INCREASE, _LM_DAMPING_DECREASE, _LM_MAX_DAMPING_TRIES = 1e-2, 6.0, 0.2, 6
-#: A step goes no farther than this on a logarithmic scale, and so many times the size of what may be anything.
-_LM_MAX_LOG_STEP, _LM_MAX_UNBOUNDED_STEP = 1.5, 15.0
-#: How far ahead the bend of a valley is measured, as a share of a step, and how large a correction may be.
-_GEODESIC_PROBE_FRACTION, _GEODESIC_MAX_RATIO = 0.1, 0.75
-#: So far may a parameter get from the size to expect, as a logarithm.
-_LM_MAX_LOG_DISTANCE = 8.0
-
-
-@dataclass(frozen=True)
-class StepCoordinates:
-    """Coordinates in which steps are taken: logarithms of what is positive, multiples of the size of what may be any.
-
-    layout: Of what is learned.
-    """
-
-    layout: ParameterLayout
-
-    def from_parameters(self, theta: Array) -> Array:
-        """Return the coordinates of the learned parameters, from all parameters."""
-        pairs = self.layout.transforms.items()
-        return np.array(
-            [theta[n] / t.expected_magnitude if t.is_unbounded else t.inverse(float(theta[n])) for n, t in pairs]
-        )
-
-    def to_parameters(self, z: Array) -> Array:
-        """Return all parameters at some coordinates."""
-        theta = self.layout.fixed_values.copy()
-        for point, (n, t) in zip(z.tolist(), self.layout.transforms.items(), strict=True):
-            theta[n] = t.expected_magnitude * point if t.is_unbounded else t.forward(point)
-        return theta
-
-    def derivatives(self, z: Array) -> Array:
-        """Return derivatives of the learned parameters in their coordinates."""
-        pairs = zip(z.tolist(), self.layout.transforms.values(), strict=True)
-        return np.array([t.expected_magnitude if t.is_unbounded else t.derivative(point) for point, t in pairs])
-
-    def step_bounds(self, z: Array) -> tuple[Array, Array]:
-        """Return how far each coordinate may be moved at once, down and up."""
-        either = np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
-        most = np.where(either, _LM_MAX_UNBOUNDED_STEP * np.maximum(1.0, np.abs(z)), _LM_MAX_LOG_STEP)
-        centres = np.array([t.centre for t in self.layout.transforms.values()])
-        low, high = (
-            np.where(either, -np.inf, centres - _LM_MAX_LOG_DISTANCE),
-            np.where(either, np.inf, centres + _LM_MAX_LOG_DISTANCE),
-        )
-        return np.maximum(-most, np.minimum(low - z, 0.0)), np.minimum(most, np.maximum(high - z, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +131,7 @@ class VariableProjection:
     records: One for each record.
     """
 
-    coordinates: StepCoordinates
+    layout: ParameterLayout
     records: tuple[RecordProjection, ...]
 
     @classmethod
@@ -191,10 +141,36 @@ class VariableProjection:
         """Return measurements with their simulation, thinned to so many rows at most."""
         stride = -(-sum(len(union_times(series)) for series in records) // max_rows)
         pairs = zip(priors, records, strict=True)
-        return cls(
-            StepCoordinates(layout),
-            tuple(RecordProjection.from_series(prior, series, stride) for prior, series in pairs),
+        return cls(layout, tuple(RecordProjection.from_series(prior, series, stride) for prior, series in pairs))
+
+    def from_parameters(self, theta: Array) -> Array:
+        """Return the coordinates z: logarithms, or unbounded parameters in units of their expected magnitude."""
+        pairs = self.layout.transforms.items()
+        return np.array(
+            [theta[n] / t.expected_magnitude if t.is_unbounded else t.inverse(float(theta[n])) for n, t in pairs]
         )
+
+    def to_parameters(self, z: Array) -> Array:
+        """Return all parameters at some coordinates."""
+        theta = self.layout.fixed_values.copy()
+        for point, (n, t) in zip(z.tolist(), self.layout.transforms.items(), strict=True):
+            theta[n] = t.expected_magnitude * point if t.is_unbounded else t.forward(point)
+        return theta
+
+    def derivatives(self, z: Array) -> Array:
+        """Return derivatives of the free parameters in their coordinates."""
+        pairs = zip(z.tolist(), self.layout.transforms.values(), strict=True)
+        return np.array([t.expected_magnitude if t.is_unbounded else t.derivative(point) for point, t in pairs])
+
+    def _step_bounds(self, z: Array) -> tuple[Array, Array]:
+        """Return how far each coordinate may be moved at once, down and up."""
+        opt, transforms = options.SEARCH, self.layout.transforms.values()
+        unbounded = np.array([t.is_unbounded for t in transforms], dtype=bool)
+        most = np.where(unbounded, opt.lm_max_unbounded_step * np.maximum(1.0, np.abs(z)), opt.lm_max_log_step)
+        centres = np.array([t.centre for t in transforms])
+        reach = np.where(unbounded, np.inf, opt.lm_max_log_distance)
+        low, high = np.minimum(centres - reach - z, 0.0), np.maximum(centres + reach - z, 0.0)
+        return np.maximum(-most, low), np.minimum(most, high)
 
     @property
     def observables(self) -> Observables:
@@ -231,15 +207,18 @@ class VariableProjection:
 
         Shapes: noise_std (o,).
         """
-        theta, learned = self.coordinates.to_parameters(z), self.coordinates.layout.free_parameters
-        noise_std = np.full(self.observables.count, _INITIAL_NOISE_FRACTION) if noise_std is None else noise_std
+        theta, learned = self.to_parameters(z), self.layout.free_parameters
+        noise_std = (
+            np.full(self.observables.count, options.SEARCH.initial_noise_fraction) if noise_std is None else noise_std
+        )
         with np.errstate(all="ignore"):
             values = self.observables.evaluate(theta)
             if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns, values.table[0])):
                 return None
             weights = self._weights(noise_std)
             found = []
-            for run, own in zip(self.records, self._split_records(weights), strict=True):
+            splits = np.split(weights, np.cumsum([len(run.values) for run in self.records])[:-1])
+            for run, own in zip(self.records, splits, strict=True):
                 part = run.project(values, own, learned, with_jacobian=with_jacobian)
                 if part is None:
                     return None
@@ -248,14 +227,10 @@ class VariableProjection:
             merit, noise_std = self._profile_deviance(rest)
             if with_jacobian:
                 # With other weights the same modes span another plane, which hardly matters.
-                J = J * self.coordinates.derivatives(z) * (self._weights(noise_std) / weights)[:, None]
+                J = J * self.derivatives(z) * (self._weights(noise_std) / weights)[:, None]
         if not np.isfinite(merit) or not np.isfinite(J).all():
             return None
         return ProjectedFit(z, merit, rest, noise_std, np.stack([part[1] for part in found]), J)
-
-    def _split_records(self, values: Array) -> list[Array]:
-        """Return the parts of values at all measurements that belong to each record."""
-        return np.split(values, np.cumsum([len(run.values) for run in self.records])[:-1])
 
     def _weights(self, noise_std: Array) -> Array:
         """Return one over the noise of each measurement."""
@@ -264,14 +239,12 @@ class VariableProjection:
     def _profile_deviance(self, residuals: Array) -> tuple[float, Array]:
         """Return what is minimised, and levels of noise."""
         learned = np.isnan(self.known_std)
-        total, levels = (
-            0.5 * float(np.sum((residuals[~learned] / self.known_std[~learned]) ** 2)),
-            np.ones(len(self.counts)),
-        )
+        total = 0.5 * float(np.sum((residuals[~learned] / self.known_std[~learned]) ** 2))
+        levels = np.ones(len(self.counts))
         squares = np.bincount(self.observable_index[learned], residuals[learned] ** 2, minlength=len(levels))
         counts = np.bincount(self.observable_index[learned], minlength=len(levels))
         some = counts > 0
-        levels[some] = np.sqrt(squares[some] / counts[some] + _MIN_NOISE_FRACTION**2)
+        levels[some] = np.sqrt(squares[some] / counts[some] + options.SEARCH.min_noise_fraction**2)
         return total + float(counts[some] @ np.log(levels[some])), levels
 
     def weighted_residuals(self, fit: ProjectedFit) -> Array:
@@ -281,8 +254,8 @@ class VariableProjection:
     def levenberg_marquardt(
         self, z: Array, max_steps: int, tolerance: float, target_deviance: float = -np.inf
     ) -> ProjectedFit | None:
-        """Return where Levenberg's steps lead; None where nothing is finite at the start."""
-        here, damping = self.evaluate(z, with_jacobian=True), _LM_DAMPING
+        """Return where the Levenberg-Marquardt steps lead; None if nothing is finite at the start."""
+        here, damping = self.evaluate(z, with_jacobian=True), options.SEARCH.lm_damping
         if here is None:
             return None
         for _ in range(max_steps):
@@ -296,9 +269,10 @@ class VariableProjection:
 
     def _levenberg_marquardt_step(self, here: ProjectedFit, damping: float) -> tuple[ProjectedFit | None, float]:
         """Return where one step leads, with derivatives, and the next damping; None where none leads down."""
+        opt = options.SEARCH
         H, g = here.jacobian.T @ here.jacobian, here.jacobian.T @ self.weighted_residuals(here)
-        low, high = self.coordinates.step_bounds(here.z)
-        for attempt in range(_LM_MAX_DAMPING_TRIES):
+        low, high = self._step_bounds(here.z)
+        for attempt in range(opt.lm_max_damping_tries):
             held = H + np.diag(damping * np.maximum(np.diag(H), 1e-3))
             straight = _solve_bounded_step(held, g, low, high)
             z = here.z + np.clip(straight + self._geodesic_acceleration(here, held, straight), low, high)
@@ -306,8 +280,8 @@ class VariableProjection:
             there = self.evaluate(z, here.noise_std, with_jacobian=attempt == 0)
             if there is not None and there.deviance < here.deviance:
                 there = there if there.jacobian.size else self.evaluate(z, here.noise_std, with_jacobian=True)
-                return there, max(damping * (_LM_DAMPING_DECREASE if attempt == 0 else 1.0), 1e-9)
-            damping *= _LM_DAMPING_INCREASE
+                return there, max(damping * (opt.lm_damping_decrease if attempt == 0 else 1.0), 1e-9)
+            damping *= opt.lm_damping_increase
         return None, damping
 
     def _geodesic_acceleration(self, here: ProjectedFit, damped_hessian: Array, step: Array) -> Array:
@@ -315,15 +289,15 @@ class VariableProjection:
 
         Where that is no small correction, the step is too long for it to mean anything, and it is zero.
         """
-        ahead = self.evaluate(here.z + _GEODESIC_PROBE_FRACTION * step, here.noise_std, with_jacobian=False)
+        opt = options.SEARCH
+        ahead = self.evaluate(here.z + opt.geodesic_probe_fraction * step, here.noise_std, with_jacobian=False)
         if ahead is None:
             return np.zeros_like(step)
-        change = (
-            self.weighted_residuals(replace(ahead, noise_std=here.noise_std)) - self.weighted_residuals(here)
-        ) / _GEODESIC_PROBE_FRACTION - here.jacobian @ step
-        correction = -np.linalg.solve(damped_hessian, here.jacobian.T @ change) / _GEODESIC_PROBE_FRACTION
+        change = ahead.residuals * self._weights(here.noise_std) - self.weighted_residuals(here)
+        change = change / opt.geodesic_probe_fraction - here.jacobian @ step
+        correction = -np.linalg.solve(damped_hessian, here.jacobian.T @ change) / opt.geodesic_probe_fraction
         scale = np.sqrt(np.diag(damped_hessian))
-        small = np.linalg.norm(scale * correction) < _GEODESIC_MAX_RATIO * np.linalg.norm(scale * step)
+        small = np.linalg.norm(scale * correction) < opt.geodesic_max_ratio * np.linalg.norm(scale * step)
         return np.asarray(correction if small else np.zeros_like(step))
 
 
@@ -332,7 +306,7 @@ def _project_modes(B: Array, target: Array) -> tuple[Array, Array]:
     if not B.shape[1]:
         return B, np.zeros(0)
     U, sizes, V = np.linalg.svd(B, full_matrices=False)
-    kept = sizes > _SINGULAR_VALUE_TOLERANCE * max(float(sizes[0]), 1e-300)
+    kept = sizes > options.SEARCH.singular_value_tolerance * max(float(sizes[0]), 1e-300)
     return U[:, kept], (V[kept].T / sizes[kept]) @ (U[:, kept].T @ target)
 
 

@@ -1,11 +1,11 @@
-"""Start values from the weak form of the equations: no derivative falls on the data.
+"""Start values from least squares of the weak form of the equations: the data are not differentiated.
 
-Each equation is multiplied by smooth bumps ``(1 - s^2)^p`` of compact support and integrated by parts until all
-derivatives stand at the bump. What remains are integrals of the data, in which noise averages out. A residual counts
-relative to what the noise of all data would make of it: so an equation may be multiplied by anything, and large
-parameters that cancel each other gain nothing.
+Each equation is multiplied by test functions ``(1 - s^2)^p`` of compact support and integrated by parts until all
+derivatives are those of the test function. Integrals of the data remain, in which noise averages out. Residuals are in
+units of the standard deviation that the noise of the data gives them: so equations may be multiplied by any factor, and
+large parameters that cancel each other gain nothing.
 
-Start values where inputs act later: delays are scanned, and the weak form tells the rest at each of them.
+For systems with delays, the delays are scanned, and the weak form estimates the other parameters at each of them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import estimate_noise_std
+from lodekit.fitting import options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.starts.input_output import InputOutputEquations, parameters_occurring
@@ -31,29 +32,13 @@ from lodekit.system.system import System
 Array = NDArray[np.float64]
 #: What values contribute to integrals: by their times, whether they are held, the order of the derivative, half width.
 QuadratureCache = dict[tuple[bytes, bool, int, float], Array]
-#: Half widths of windows, as shares of the record, and how many windows there are of each.
-_WINDOW_HALF_WIDTHS, _N_WINDOWS = (0.25, 0.12, 0.06, 0.03, 0.015, 0.007), 80
-#: A window holds so many measurements at least, and so many are taken of a series at most.
-_MIN_WINDOW_ROWS, _MAX_WEAK_FORM_ROWS = 8, 1500
-#: Noise is taken to be no smaller than this share of the spread: interpolation is no better.
-_MIN_WEAK_NOISE_FRACTION = 1e-3
-#: Steps of a least-squares search, from a guess and from what another window has found.
-_WEAK_FORM_MAX_STEPS, _WEAK_FORM_WARM_STEPS = 40, 12
-#: Parameters may go this far from the size to expect, as logarithms; farther away each unit costs so much.
-_PENALTY_LOG_DISTANCE, _PENALTY_WEIGHT = 7.0, 1.0
-#: How many blind guesses start it, until two lead to the same cost, up to this share.
-_N_WEAK_FORM_STARTS, _WEAK_FORM_COST_TOLERANCE = 3, 1e-3
-#: A mean square of residuals, relative to their noise, that says that something went wrong.
-_POOR_WEAK_FORM_COST = 5.0
-#: Known right-hand sides are looked at so often.
-_N_FORCING_TIMES = 120
 
 
 def fit_weak_form(
     equations: Sequence[InputOutputEquations],
     layout: ParameterLayout,
     generator: np.random.Generator,
-    half_widths: Sequence[float] = _WINDOW_HALF_WIDTHS,
+    half_widths: Sequence[float] = options.SEARCH.window_half_widths,
     *,
     initial_theta: Array | None = None,
     quadrature_caches: Sequence[QuadratureCache] | None = None,
@@ -62,56 +47,48 @@ def fit_weak_form(
 
     Shapes: initial_theta (p,).
     """
+    opt = options.SEARCH
     involved = sorted({number for each in equations for number in each.parameter_indices})
     tried = [] if initial_theta is None else [initial_theta]
-    for attempt in range(_N_WEAK_FORM_STARTS if initial_theta is None else 0):
+    for attempt in range(opt.n_least_squares_starts if initial_theta is None else 0):
         tried.append(np.zeros(len(layout.names)))
         for number in involved:
             tried[-1][number] = layout.draw_start(number, attempt, generator)
     starts = [np.array([layout.transforms[n].inverse(float(each[n])) for n in involved]) for each in tried]
     known = quadrature_caches or [{} for _ in equations]
-    records = [(each, _thin_record(each), own) for each, own in zip(equations, known, strict=True)]
-    found: list[_WeakFormFit] = []
+    records = []
+    for each, own in zip(equations, known, strict=True):
+        pairs = zip(each.series, each.holds, strict=True)
+        thinned = [_thin_series(item) if not kind else _thin_input(item, kind, each.window) for item, kind in pairs]
+        records.append((each, thinned, own))
+    found: list[tuple[float, float, Array]] = []
     for half in half_widths:
         forms = [_WeakForm.from_equations(each, series, half, own) for each, series, own in records]
-        form = _MultiRecordWeakForm([each for each in forms if each is not None], involved)
-        if form.n_residuals < len(involved):
+        usable = [form for form in forms if form is not None]
+        if sum(form.n_residuals for form in usable) < len(involved):
             continue
-        # What another width has found is as good a start as any, and needs fewer steps.
-        tries = [(guess.x, _WEAK_FORM_WARM_STEPS) for guess in found[-1:]] + [
-            (x, _WEAK_FORM_MAX_STEPS) for x in starts[: 1 if found else _N_WEAK_FORM_STARTS]
-        ]
-        guesses: list[_WeakFormFit] = []
+        # The solution for another width is as good a start as any, and needs fewer steps.
+        tries = [(x, opt.weak_form_warm_steps) for *_, x in found[-1:]]
+        tries += [(x, opt.weak_form_max_steps) for x in starts[: 1 if found else opt.n_least_squares_starts]]
+        guesses: list[tuple[float, float, Array]] = []
         for x0, steps in tries:
-            guess = _minimize_weak_form(form, layout, x0, steps)
-            guesses = sorted([*guesses, *([] if guess is None else [guess])], key=lambda guess: guess.cost)
-            if len(guesses) > 1 and guesses[1].cost < (1.0 + _WEAK_FORM_COST_TOLERANCE) * guesses[0].cost:
+            guess = _minimize_weak_form(usable, involved, layout, x0, steps)
+            guesses = sorted([*guesses, *([] if guess is None else [guess])], key=lambda guess: guess[0])
+            if len(guesses) > 1 and guesses[1][0] < (1.0 + opt.cost_tolerance) * guesses[0][0]:
                 break
         found += guesses[:1]
-    # Wide windows leave little over because they see little: what counts is how well the parameters are told.
-    found.sort(key=lambda guess: (guess.cost > _POOR_WEAK_FORM_COST, guess.max_std_error))
-    return [layout.parameter_values(guess.x, involved) for guess in found]
-
-
-@dataclass(frozen=True)
-class _WeakFormFit:
-    """What least squares have found for one width of windows.
-
-    x: On the scale of the search; (parameters,).
-    cost: The mean square of residuals relative to their noise; about one or less where all is well.
-    max_std_error: The largest formal error of a parameter, on the same scale.
-    """
-
-    x: Array
-    cost: float
-    max_std_error: float
+    # Wide windows leave small residuals because they see little: what counts is how well parameters are determined.
+    found.sort(key=lambda guess: (guess[0] > opt.poor_weak_form_cost, guess[1]))
+    return [layout.parameter_values(x, involved) for *_, x in found]
 
 
 def _minimize_weak_form(
-    form: _MultiRecordWeakForm, layout: ParameterLayout, x0: Array, max_steps: int
-) -> _WeakFormFit | None:
-    """Return where a least-squares search ends; None where nothing is finite."""
-    involved = form.parameter_indices
+    forms: Sequence[_WeakForm], involved: list[int], layout: ParameterLayout, x0: Array, max_steps: int
+) -> tuple[float, float, Array] | None:
+    """Return the mean squared residual, the largest standard error and the solution x of a least-squares problem.
+
+    The result is None if nothing is finite. Residuals are in units of their noise.
+    """
     last: dict[bytes, tuple[Array, Array]] = {}
 
     def evaluate(x: Array) -> tuple[Array, Array]:
@@ -119,27 +96,21 @@ def _minimize_weak_form(
         if key not in last:
             last.clear()
             slopes = np.array([layout.transforms[n].derivative(float(x[i])) for i, n in enumerate(involved)])
-            residual, jacobian = form.evaluate(layout.parameter_values(x, involved, 1.0), slopes)
+            theta = layout.parameter_values(x, involved, 1.0)
+            residuals, jacobians = zip(*(form.evaluate(theta, involved, slopes) for form in forms), strict=True)
             far, side = _distance_penalty(involved, layout, x)
-            last[key] = np.append(residual, far), np.concatenate([jacobian, np.diag(side)])
+            last[key] = np.concatenate([*residuals, far]), np.concatenate([*jacobians, np.diag(side)])
         return last[key]
 
-    result = least_squares(
-        lambda x: evaluate(x)[0],
-        x0,
-        jac=lambda x: evaluate(x)[1],
-        method="lm",
-        max_nfev=max_steps,
-        ftol=1e-4,
-        xtol=1e-4,
-    )
+    limits = {"max_nfev": max_steps, "ftol": 1e-4, "xtol": 1e-4}
+    result = least_squares(lambda x: evaluate(x)[0], x0, jac=lambda x: evaluate(x)[1], method="lm", **limits)
     if not np.isfinite(result.x).all():
         return None
-    residual, slope = (part[: form.n_residuals] for part in evaluate(result.x))
+    residual, slope = (part[: sum(form.n_residuals for form in forms)] for part in evaluate(result.x))
     # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
     sizes = np.linalg.svd(slope, compute_uv=False)
     cost = float(np.mean(residual**2))
-    return _WeakFormFit(result.x, cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)))
+    return cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)), result.x
 
 
 def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout, x: Array) -> tuple[Array, Array]:
@@ -149,11 +120,10 @@ def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout,
     """
     transforms = [layout.transforms[n] for n in parameter_indices]
     centre = np.array([transform.centre for transform in transforms])
-    away = np.array(
-        [transform.distance_from_expected(point) for transform, point in zip(transforms, x.tolist(), strict=True)]
-    )
-    beyond = np.maximum(away - _PENALTY_LOG_DISTANCE, 0.0)
-    return _PENALTY_WEIGHT * beyond, np.where(beyond > 0, _PENALTY_WEIGHT * np.sign(x - centre), 0.0)
+    pairs = zip(transforms, x.tolist(), strict=True)
+    away = np.array([transform.distance_from_expected(point) for transform, point in pairs])
+    beyond = np.maximum(away - options.SEARCH.penalty_log_distance, 0.0)
+    return beyond, np.where(beyond > 0, np.sign(x - centre), 0.0)
 
 
 @dataclass(frozen=True)
@@ -180,16 +150,17 @@ class _WeakForm:
         half_width: float,
         quadrature_cache: QuadratureCache,
     ) -> _WeakForm | None:
-        """Return the integrals over windows of a half width, as a share of the record; None where they hold too little."""
+        """Return the integrals over windows of a half-width (fraction of the record); None with too few rows."""
+        opt = options.SEARCH
         start, stop = equations.window
         width = half_width * (stop - start)
-        centres = np.linspace(start + width, stop - width, _N_WINDOWS)
+        centres = np.linspace(start + width, stop - width, opt.n_windows)
         pairs = list(zip(series, equations.holds, strict=True))
-        if any(2.0 * half_width * len(item.times) < _MIN_WINDOW_ROWS for item, kind in pairs if not kind):
+        if any(2.0 * half_width * len(item.times) < opt.min_window_rows for item, kind in pairs if not kind):
             return None
         power = int(equations.term_order.max()) + 2
         terms = len(equations.term_order)
-        features, noise = np.zeros((_N_WINDOWS, terms)), np.zeros((_N_WINDOWS, terms, terms))
+        features, noise = np.zeros((opt.n_windows, terms)), np.zeros((opt.n_windows, terms, terms))
         for j, (item, kind) in enumerate(pairs):
             # What an input does between its samples is known.
             level, key, held = 0.0 if kind else _noise_std(item), item.times.tobytes(), kind == "hold"
@@ -203,7 +174,7 @@ class _WeakForm:
             features[:, own] = (rows @ item.values).T
             # Noise of one series correlates all terms in which it occurs.
             noise[:, own[:, None], own] = level**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
-        grid = np.linspace(start, stop, _N_FORCING_TIMES)
+        grid = np.linspace(start, stop, opt.n_forcing_times)
         return cls(equations, features, noise, grid, bump_quadrature(grid, centres, width, power, 0))
 
     @property
@@ -242,42 +213,13 @@ class _WeakForm:
         return np.where(bad, 1e6, found), np.where(bad[:, None], 0.0, slope)
 
 
-@dataclass(frozen=True)
-class _MultiRecordWeakForm:
-    """The integrals over windows of one width in all records together.
-
-    forms: Of each record that holds enough.
-    parameter_indices: The learned parameters that occur in any of them.
-    """
-
-    forms: list[_WeakForm]
-    parameter_indices: list[int]
-
-    @property
-    def n_residuals(self) -> int:
-        """How many residuals there are."""
-        return sum(form.n_residuals for form in self.forms)
-
-    def evaluate(self, theta: Array, derivatives: Array) -> tuple[Array, Array]:
-        """Return residuals relative to their noise, and derivatives, of all records."""
-        found = [form.evaluate(theta, self.parameter_indices, derivatives) for form in self.forms]
-        residuals, jacobians = zip(*found, strict=True)
-        return np.concatenate(residuals), np.concatenate(jacobians)
-
-
-def _thin_record(equations: InputOutputEquations) -> list[TimeSeries]:
-    """Return all series of a record, thinned."""
-    pairs = zip(equations.series, equations.holds, strict=True)
-    return [_thin_series(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
-
-
 def _thin_series(item: TimeSeries) -> TimeSeries:
     """Return a series with one value for each time, and no more values than needed."""
     times, where = np.unique(item.times, return_inverse=True)
     counts = np.bincount(where)
     values = np.bincount(where, item.values) / counts
     std = np.bincount(where, np.nan_to_num(item.std)) / counts
-    step = max(1, len(times) // _MAX_WEAK_FORM_ROWS)
+    step = max(1, len(times) // options.SEARCH.max_weak_form_rows)
     return TimeSeries(item.observable, times[::step], values[::step], std[::step])
 
 
@@ -292,8 +234,8 @@ def _thin_input(item: TimeSeries, hold: str, window: tuple[float, float]) -> Tim
     else:
         new = np.concatenate([[True], np.diff(values) != 0])
         times, values = times[new], values[new]
-    if len(times) > _MAX_WEAK_FORM_ROWS:
-        step = len(times) // _MAX_WEAK_FORM_ROWS + 1
+    if len(times) > options.SEARCH.max_weak_form_rows:
+        step = len(times) // options.SEARCH.max_weak_form_rows + 1
         if hold == "hold":
             # The mean of what is held: integrals over windows, which are longer, hardly see the difference.
             area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
@@ -309,7 +251,7 @@ def _noise_std(item: TimeSeries) -> float:
     """Return about how noisy a series is, interpolation included: what third differences leave."""
     scatter = estimate_noise_std(item.values) if len(item.values) > 4 else 0.0
     spread = float(item.values.std())
-    return float(max(scatter, item.std.mean(), _MIN_WEAK_NOISE_FRACTION * spread, 1e-300))
+    return float(max(scatter, item.std.mean(), options.SEARCH.min_start_noise_fraction * spread, 1e-300))
 
 
 def bump_quadrature(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
@@ -346,14 +288,6 @@ def held_bump_quadrature(times: Array, centres: Array, width: float, power: int,
     return np.asarray(width ** (1 - order) * np.diff(np.concatenate([edges, last], axis=1), axis=1))
 
 
-#: The longest delay that is tried, as a share of the record, and by which factor two neighbours differ.
-_MAX_DELAY_FRACTION, _DELAY_GRID_RATIO = 0.3, 1.5
-#: How many combinations of delays are tried at most.
-_MAX_DELAY_COMBINATIONS = 40
-#: Half widths of the windows of the weak form, as shares of the record.
-_DELAY_WINDOW_HALF_WIDTHS = (0.12, 0.03)
-
-
 def find_delay_parameters(system: System, layout: ParameterLayout) -> list[int]:
     """Return the learned parameters that the delays of a system depend on, by number."""
     times = [name.time for name in system.delayed_channels]
@@ -372,12 +306,13 @@ def build_delay_grid(times: Array) -> Array:
     >>> build_delay_grid(np.arange(11.0)).round(2).tolist()
     [0.5, 0.75, 1.12, 1.69, 2.53]
     """
+    opt = options.SEARCH
     gaps = time_gaps([times])
     if len(gaps) < 2:
         return np.zeros(0)
-    shortest, longest = 0.5 * float(np.median(gaps)), _MAX_DELAY_FRACTION * float(np.ptp(times))
-    count = int(np.floor(np.log(max(longest / shortest, 1.0)) / np.log(_DELAY_GRID_RATIO))) + 1
-    return np.asarray(shortest * _DELAY_GRID_RATIO ** np.arange(count))
+    shortest, longest = 0.5 * float(np.median(gaps)), opt.max_delay_fraction * float(np.ptp(times))
+    count = int(np.floor(np.log(max(longest / shortest, 1.0)) / np.log(opt.delay_grid_ratio))) + 1
+    return np.asarray(shortest * opt.delay_grid_ratio ** np.arange(count))
 
 
 def scan_delays(
@@ -391,10 +326,8 @@ def scan_delays(
     measured = [item.times for item, kind in zip(longest.series, longest.holds, strict=True) if not kind]
     grid = build_delay_grid(np.concatenate(measured)).tolist()
     tried = list(product(grid, repeat=len(numbers)))
-    tried = [
-        tried[k]
-        for k in np.unique(np.linspace(0, len(tried) - 1, min(len(tried), _MAX_DELAY_COMBINATIONS)).astype(int))
-    ]
+    places = np.linspace(0, len(tried) - 1, min(len(tried), options.SEARCH.max_delay_combinations))
+    tried = [tried[k] for k in np.unique(places.astype(int))]
     found: list[Array] = []
     integrals: list[QuadratureCache] = [{} for _ in equations]
     for values in tried:
@@ -402,9 +335,9 @@ def scan_delays(
         theta[numbers] = values
         delays, _ = table.evaluate(theta)
         shifted, near = [each.with_delays(delays) for each in equations], found[-1] if found else None
-        for guess in fit_weak_form(
-            shifted, layout, generator, _DELAY_WINDOW_HALF_WIDTHS, initial_theta=near, quadrature_caches=integrals
-        )[:1]:
+        widths = options.SEARCH.delay_window_half_widths
+        solutions = fit_weak_form(shifted, layout, generator, widths, initial_theta=near, quadrature_caches=integrals)
+        for guess in solutions[:1]:
             guess[numbers] = values
             found.append(guess)
     return found

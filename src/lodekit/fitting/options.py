@@ -1,0 +1,418 @@
+"""Tuning constants of the search for the optimum, in one place: `SEARCH`, an instance of `SearchOptions`.
+
+Functions read ``options.SEARCH.<field>`` when they run, so that tests can replace the instance. Distances between
+parameter vectors are measured on the unconstrained scale of the search, on which most entries are logarithms. Gains,
+gaps and tolerances of the objective are in nats; "window" is the time span of the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Tuning constants of starting points, L-BFGS-B, Newton's method, multistart, subsampling and disturbances."""
+
+    # --- Parameter vector ---
+    # scale of the asinh transform of an unbounded parameter, as a fraction of its expected magnitude
+    sinh_scale_fraction: float = 1e-2
+    # offset (log) between the first guesses of different parameters: avoids accidental cancellation
+    start_stagger: float = 0.1
+    # half-width (log) of the uniform distribution of random start values around the expected magnitude
+    start_log_range: float = 2.3
+    # assumed time constant of the data, as a fraction of the window
+    time_constant_fraction: float = 0.125
+
+    # --- Starting points: candidates ---
+    # guesses kept from the weak form, and from the periodogram
+    max_guesses: int = 3
+    # guesses kept from gradient matching
+    max_gradient_matching_guesses: int = 2
+    # guesses are clipped to this log distance from the expected magnitude
+    max_guess_log_distance: float = 5.0
+    # starts of each least-squares problem (weak form, gradient matching, pole assignment)
+    n_least_squares_starts: int = 3
+    # relative difference in cost of two least-squares solutions that agree
+    cost_tolerance: float = 1e-3
+    # series with fewer rows are not used for guesses
+    min_series_rows: int = 5
+    # initial lengthscales, fractions of the window
+    start_lengthscales: tuple[float, ...] = (0.08, 0.2, 0.5)
+    # lengthscales at which guesses are compared, fractions of the window
+    screening_lengthscales: tuple[float, ...] = (0.08, 0.3)
+    # the correlation time of the data is added if it is shorter than the shortest of these by this factor
+    short_lengthscale_ratio: float = 0.7
+    # initial noise levels, fractions of the std of the data
+    start_noise_fractions: tuple[float, ...] = (0.03, 0.3)
+    # smallest noise level estimated from differences, fraction of the std of the data
+    min_start_noise_fraction: float = 1e-3
+    # ratio of variances above which the largest is matched, too
+    variance_ratio: float = 1e3
+    # guesses compared on the full grid of hyperparameters
+    n_refined_starts: int = 2
+    # largest autocorrelation of white noise, times sqrt(n)
+    white_correlation: float = 3.0
+    # random completions of an incomplete guess
+    n_fills: int = 3
+    # random starts
+    n_blind_starts: int = 6
+    # starts closer than this are duplicates
+    start_distance: float = 0.7
+
+    # --- Starting points: weak form and delay scan ---
+    # half-widths of the test functions, fractions of the window
+    window_half_widths: tuple[float, ...] = (0.25, 0.12, 0.06, 0.03, 0.015, 0.007)
+    # test functions per width
+    n_windows: int = 80
+    # rows that a test function must cover
+    min_window_rows: int = 8
+    # rows used per series
+    max_weak_form_rows: int = 1500
+    # least-squares evaluations from a random start
+    weak_form_max_steps: int = 40
+    # least-squares evaluations from the solution at another width
+    weak_form_warm_steps: int = 12
+    # log distance from the expected magnitude that is not penalised
+    penalty_log_distance: float = 7.0
+    # mean squared residual, in units of its variance, of a bad fit
+    poor_weak_form_cost: float = 5.0
+    # quadrature points of known right-hand sides
+    n_forcing_times: int = 120
+    # longest delay, fraction of the window
+    max_delay_fraction: float = 0.3
+    # ratio of neighbouring delays
+    delay_grid_ratio: float = 1.5
+    # combinations of delays
+    max_delay_combinations: int = 40
+    # half-widths of the test functions in the delay scan, fractions of the window
+    delay_window_half_widths: tuple[float, ...] = (0.12, 0.03)
+
+    # --- Starting points: gradient matching ---
+    # rows of a series that are smoothed
+    max_smoothed_rows: int = 120
+    # times at which the equations are compared
+    n_matching_times: int = 60
+    # part of the window left out at either end
+    matching_margin: float = 0.05
+    # least-squares evaluations
+    matching_max_steps: int = 60
+    # clip of the search vector
+    matching_max_log_distance: float = 30.0
+    # mean squared mismatch that needs no second start
+    matching_good_cost: float = 0.005
+    # relative difference below which two guesses are equal
+    duplicate_guess_tolerance: float = 0.02
+    # range of the lengthscales of the smoother, fractions of the window, and their number
+    smoother_lengthscale_range: tuple[float, float, int] = (0.05, 1.0, 6)
+    # noise variances of the smoother, fractions of the variance of the curve
+    smoother_noise_ratios: tuple[float, ...] = (1e-5, 1e-3, 3e-2, 0.3)
+
+    # --- Starting points: periodogram ---
+    # rows of the series, from its beginning
+    max_periodogram_rows: int = 1000
+    # decay exponents over the window
+    decay_rates: tuple[float, ...] = (0.0, 1.0, 3.0, 8.0)
+    # oscillations
+    max_oscillations: int = 3
+    # frequency step, periods per window
+    frequency_step: float = 0.125
+
+    # --- Starting points: output-error method (variable projection, Levenberg-Marquardt) ---
+    # relative singular value below which modes are dropped
+    singular_value_tolerance: float = 1e-7
+    # smallest noise level, fraction of the std of the data
+    min_noise_fraction: float = 1e-6
+    # initial noise level, fraction of the std of the data
+    initial_noise_fraction: float = 0.3
+    # initial damping, relative to the diagonal of the Gauss-Newton matrix
+    lm_damping: float = 1e-2
+    # factor of the damping after a rejected step
+    lm_damping_increase: float = 6.0
+    # factor of the damping after an accepted step
+    lm_damping_decrease: float = 0.2
+    # dampings tried per step
+    lm_max_damping_tries: int = 6
+    # longest step of a logarithmic coordinate
+    lm_max_log_step: float = 1.5
+    # longest step of an unbounded parameter, in expected magnitudes
+    lm_max_unbounded_step: float = 15.0
+    # largest log distance from the expected magnitude
+    lm_max_log_distance: float = 8.0
+    # fraction of a step at which the second derivative is measured
+    geodesic_probe_fraction: float = 0.1
+    # the geodesic acceleration is dropped if it exceeds this fraction of the step
+    geodesic_max_ratio: float = 0.75
+    # rows of the screening simulations
+    screening_rows: int = 250
+    # rows of the final simulations
+    simulation_rows: int = 2000
+    # screened parameter vectors: this many, and this many more for each nonlinear parameter
+    n_screened_per_parameter: int = 12
+    # limit of their number
+    max_screened: int = 84
+    # offset between the grid indices of several delays
+    delay_grid_offset: int = 7
+    # screened vectors that are refined on few rows
+    n_screened_followed: int = 6
+    # of these, vectors refined on all rows
+    n_simulation_finalists: int = 2
+    # Levenberg-Marquardt steps on few rows
+    screening_max_steps: int = 12
+    # Levenberg-Marquardt steps on all rows
+    simulation_max_steps: int = 40
+    # gain of a step that ends the iteration on few rows
+    screening_tolerance: float = 0.3
+    # gain of a step that ends the iteration on all rows
+    simulation_tolerance: float = 1e-2
+    # difference in deviance of two solutions that agree
+    simulation_agreement: float = 0.2
+    # rounds of random vectors until two solutions agree
+    max_screening_rounds: int = 3
+    # the second-best solution is refined if its deviance is larger by less than this
+    simulation_rival_gap: float = 5.0
+    # limits of the factor by which a gain is changed at once
+    min_gain_factor: float = 0.03
+    max_gain_factor: float = 30.0
+    # input std of the first segment of a long record, relative to that of the whole record
+    min_input_std_ratio: float = 0.5
+
+    # --- L-BFGS-B ---
+    # iterations of a full search
+    max_iterations: int = 500
+    # iterations of an exploring search
+    exploring_max_iterations: int = 80
+    # gain of a step that ends a full search, in units of the tolerance of the engine
+    fine_tolerance: float = 1e-5
+    # the same for an exploring search
+    coarse_tolerance: float = 1e-2
+    # gain that is not distinguished from rounding, relative to the objective
+    lbfgs_relative_tolerance: float = 1e-13
+    # gradient of a converged search, relative to the objective
+    flat_gradient_ratio: float = 1e-3
+    # largest change of a parameter in one run
+    max_stride: float = 2.0
+    # gain that justifies another run from the end of the last one
+    restart_gain: float = 1e-2
+    # distance to a known optimum at which a search has reached it
+    same_point_distance: float = 0.3
+    # largest change of a parameter in all runs
+    max_parameter_distance: float = 40.0
+    # largest decrease of the log std of a disturbance
+    max_disturbance_decrease: float = 20.0
+    # largest change of the log std of a mode
+    max_mode_std_change: float = 30.0
+    # largest noise level, in std of the data
+    max_noise_fraction: float = 1e2
+    # distance to a bound at which an entry is at it
+    at_bound_tolerance: float = 1e-6
+    # fraction of the longest lengthscale above which a lengthscale is at its bound
+    longest_lengthscale_share: float = 0.99
+    # relative eigenvalue floor of the preconditioner
+    preconditioner_floor: float = 1e-7
+    # assumed curvature of the objective in the log std of a mode
+    mode_std_curvature: float = 1.0
+    # iterations of the preconditioned search
+    preconditioned_max_iterations: int = 100
+
+    # --- Hessian (observed Fisher information) ---
+    # finite-difference step, and its lower limit
+    hessian_step: float = 1e-4
+    min_hessian_step: float = 1e-9
+    # the step is reduced while step**2 * curvature exceeds this
+    max_hessian_step_drop: float = 0.1
+    # relative eigenvalue below which a direction is flat
+    flat_eigenvalue: float = 1e-9
+    # part of an entry in flat directions above which its variance is infinite
+    flat_direction_share: float = 1e-6
+    # kink: a difference as wide as the standard error enlarges it by this factor ...
+    kink_error_ratio: float = 1.2
+    # ... or a difference this much narrower shows ...
+    kink_probe_fraction: float = 0.03
+    # ... this many times the curvature
+    kink_curvature_ratio: float = 4.0
+    # relative change of the standard error that ends the iteration at a kink
+    kink_tolerance: float = 0.03
+    # limit of that iteration
+    max_kink_iterations: int = 20
+    # standard errors above this are not tested for a kink
+    max_kink_std: float = 0.15
+
+    # --- Newton refinement ---
+    # distance to a bound, in expected magnitudes, at which a parameter is at it
+    bound_gap: float = 1e-9
+    # parameters closer to a bound than this are moved to it ...
+    bound_snap_distance: float = 1e-6
+    # ... if the objective decreases by no more than this
+    max_snap_loss: float = 1e-3
+    # steps per coordinate system
+    newton_max_steps: int = 12
+    # steps while each gains at least `newton_fast_gain`
+    newton_max_fast_steps: int = 20
+    newton_fast_gain: float = 1e-2
+    # steps if only hyperparameters are estimated
+    newton_max_steps_no_parameters: int = 6
+    # longest step
+    newton_max_step_length: float = 1.0
+    # a step that gains less than this fraction of its prediction is idle
+    idle_gain_ratio: float = 1e-4
+    # idle steps before the iteration ends
+    max_idle_steps: int = 3
+    # changes of the coordinate system
+    newton_rounds: int = 3
+    # gain that justifies another round, relative to the objective
+    newton_round_tolerance: float = 1e-13
+    # further rounds if the gain per round is in `slow_gain_range`
+    newton_extra_rounds: int = 6
+    slow_gain_range: tuple[float, float] = (1e-7, 0.1)
+    # predicted gain that is not worth slow steps
+    negligible_gain: float = 1e-6
+    # ratio of successive predicted gains of slow convergence
+    slow_convergence_ratio: float = 0.1
+    # rows below which evaluations are cheap: slow convergence is followed, and other optima are refined
+    max_cheap_rows: int = 2000
+    # move of a parameter per round that is extrapolated
+    runaway_distance: float = 1.0
+    # log distances of the extrapolation
+    runaway_probes: tuple[float, ...] = (12.0, 8.0, 4.0)
+    # predicted gain at which the iteration ends: absolute, and relative to the objective
+    newton_tolerance: float = 1e-15
+    newton_relative_tolerance: float = 1e-18
+    # predicted gain below which the search has converged
+    converged_gain: float = 1e-3
+    # predicted gain, relative to the objective, above which the objective is undefined uphill
+    undefined_gain_ratio: float = 0.1
+    # largest gradient noise (rounding errors, in standard errors) that is allowed for
+    max_gradient_noise: float = 1e3
+    # relative decrease of the objective accepted if the gradient decreases
+    allowed_relative_loss: float = 1e-9
+    # the same, as a multiple of the rounding error of the objective
+    value_noise_factor: float = 10.0
+    # limit of that decrease
+    max_allowed_loss: float = 1e-3
+    # gradient noise above which small gains end the iteration
+    blind_gradient_noise: float = 0.1
+    # eigenvalue floor of a repaired information matrix with a unit diagonal
+    min_consistent_eigenvalue: float = 1e-2
+    # relative gain that is larger than rounding errors
+    clear_relative_gain: float = 1e-10
+    # step, in standard errors, after which the Hessian is measured again
+    remeasure_step: float = 0.03
+    # ratio of eigenvalues below which the Hessian is measured along eigenvectors
+    ill_conditioned_ratio: float = 1e-2
+    # repetitions of that if gradients are noisy
+    max_axes_updates: int = 3
+    # difference step in standard errors, and its limit on the scale of the search
+    difference_step: float = 0.03
+    max_difference_step: float = 3e-4
+    # gradient noise above which differences are widened
+    quiet_gradient_noise: float = 1e-5
+    # their width as a multiple of the gradient noise, and its limit on the scale of the search
+    noise_step_factor: float = 100.0
+    max_noisy_difference_step: float = 0.3
+    # step, in standard errors, at which the gradient noise is measured
+    noise_probe_step: float = 1e-7
+
+    # --- Multistart ---
+    # difference of the objective of searches that found the same optimum
+    search_agreement: float = 0.1
+    # optima with a smaller gap to the best are kept
+    kept_optimum_gap: float = 3.0
+    # of these, optima with a smaller gap are refined
+    refined_optimum_gap: float = 0.5
+    # a Newton step that ends this close to an optimum, in nats, leads to it
+    same_optimum_tolerance: float = 0.02
+    # ratio of neighbouring lengthscales of the scan, and its exponents
+    lengthscale_factor: float = 1.08
+    lengthscale_exponents: tuple[float, float] = (-9.0, 9.0)
+    # lengthscales this many steps away are searched if the lengthscale is short
+    neighbour_exponents: tuple[float, ...] = (-2.0, 2.0)
+    # short lengthscale, fraction of the window
+    short_lengthscale: float = 0.1
+    # longer lengthscales are not scanned, fraction of the window
+    long_lengthscale: float = 0.2
+    # the noise level changes with this power of the lengthscale
+    noise_exponent: float = 0.55
+    # a local maximum of the scan is searched if its gap is smaller
+    scan_gap: float = 8.0
+    # log distance from the expected magnitude of a parameter that is reset
+    runaway_log_distance: float = 6.0
+    # parameters beyond these distances are reset with it
+    reset_thresholds: tuple[float, ...] = (3.0, 1.0)
+    # noise level after a reset, fraction of the std of the data
+    reset_noise_fraction: float = 0.1
+    # rounds of scans and resets
+    max_escape_rounds: int = 3
+    # lengthscales scanned
+    max_scanned_lengthscales: int = 4
+    # sign symmetries tried
+    max_symmetries: int = 6
+    # relative difference of the objective between symmetric optima
+    symmetry_tolerance: float = 1e-6
+    # an equivalent parameter vector replaces the estimate if it is better by this
+    equivalent_switch_gain: float = 1e-2
+    # known noise below this fraction of the std of the data is approached by continuation ...
+    small_noise_fraction: float = 1e-4
+    # ... through these noise levels
+    continuation_noise: tuple[float, ...] = (1e-2, 1e-5, 1e-8)
+
+    # --- Subsampling of long records ---
+    # records with inputs and more rows are searched on subsamples first
+    long_record_rows: int = 40_000
+    # rows of these subsamples
+    subsample_rows: int = 6_000
+    # rows of the subsamples of rows on disk
+    disk_subsample_rows: int = 4_000
+    # gain of a step that ends the search on the full record; difference of optima that counts
+    full_record_tolerance: float = 1e-4
+    # accepted loss of the optimum of the subsample on the full record, nats per measurement
+    subsample_loss_per_row: float = 0.05
+    # rows above which a fast free function is searched on a segment first
+    min_dense_rows: int = 500
+    # correlation time of a fast free function, fraction of the window
+    fast_lengthscale: float = 0.002
+    # rows of that segment
+    min_piece_rows: int = 150
+    # its length in correlation times
+    piece_correlation_times: int = 40
+
+    # --- Disturbances ---
+    # initial response, fraction of the std of the data
+    disturbance_share: float = 0.1
+    # initial lengthscale, fraction of the window
+    disturbance_lengthscale: float = 0.1
+    # smallest initial part of the modes in the std of the data
+    min_mode_share: float = 0.1
+    # responses tried, fractions of the std of the data
+    disturbance_shares: tuple[float, ...] = (0.5, 0.1, 0.02, 0.003)
+    # lengthscales tried, fractions of the window
+    disturbance_lengthscales: tuple[float, ...] = (0.3, 0.05, 0.01)
+    # response that represents a std of zero
+    zero_disturbance_share: float = 1e-9
+    # a std that gains less is set to zero
+    min_variance_gain: float = 1e-4
+    # starts that are searched
+    n_disturbance_starts: int = 2
+    # combinations of responses and lengthscales at all parameter vectors after the first
+    n_disturbance_combinations: int = 3
+    # gain of a step that ends the search
+    disturbance_tolerance: float = 3e-4
+    # iterations
+    disturbance_max_iterations: int = 150
+    # difference of the objective of searches that agree
+    disturbance_agreement: float = 1.0
+    # change of the objective on a plateau ...
+    plateau_tolerance: float = 0.1
+    # ... at this log distance
+    plateau_probe: float = 2.0
+    # log distances by which an entry on a plateau is reset: step and end
+    reset_log_range: tuple[float, float] = (1.5, 18.0)
+    # log decrease at which an inactive std of a mode is recognised
+    mode_std_probe: float = 5.0
+    # gain of a step that ends the search without one disturbance, with rows on disk
+    dropped_disturbance_disk_tolerance: float = 0.1
+    # gain on a subsample that is not confirmed on the full record
+    certain_gain: float = 25.0
+
+
+SEARCH = SearchOptions()
