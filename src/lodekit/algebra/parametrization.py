@@ -212,13 +212,13 @@ class Parametrization:
 
     def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
         """Return the largest sets of channels that can be chosen freely, in order, at most `limit` of them."""
-        return self._decomposition.input_output_partitions.input_sets(limit) if self.free.width else ((),)[:limit]
+        return self._decomposition.input_sets(limit) if self.free.width else ((),)[:limit]
 
     def _rank_of_rows(self, indices: Sequence[int]) -> int:
         """Return the exact rank of some rows of B."""
-        found = self._decomposition.input_output_partitions.rank(sum(1 << i for i in indices))
-        if found == min(len(indices), self.free.width):
-            return found
+        rank = self._decomposition.count_inputs(sum(1 << i for i in indices))
+        if rank == min(len(indices), self.free.width):
+            return rank
         # A single point can be unlucky: that many rows are independent, but there may be more.
         basis, _ = popov_basis(self.free.ring, [self.free.rows[i] for i in indices], [0] * self.free.width)
         return len(basis)

@@ -13,16 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
+from typing import TYPE_CHECKING
 
 from flint import arb, ctx as flint_context, fmpq, fmpq_mat
 
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.errors import DataError, EquationError
 from lodekit.support.units import UnitPowers, format_powers, is_known_unit, parse_unit
-from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.delays import DelayedChannel, undelayed_name
 from lodekit.system.linear import format_derivative
 from lodekit.system.signals import ExponentialPolynomial
+
+if TYPE_CHECKING:
+    from lodekit.system.system import System
+
 
 #: Bits that irrational numbers are enclosed with: their logarithms are floats, which tell 53.
 _LOG_PRECISION_BITS = 128
@@ -72,7 +76,7 @@ class HomogeneityGroup:
     is_dimensionless: bool = False
 
 
-def find_homogeneity_groups(system: StructuralAnalysis) -> list[HomogeneityGroup]:
+def find_homogeneity_groups(system: System) -> list[HomogeneityGroup]:
     """Return which terms must scale alike: those of each equation, and exponents of known functions with one."""
     operator, found = system.operator, []
     for i, known in enumerate(system.forcing):
@@ -212,7 +216,7 @@ class Dimensions(Mapping[str, UnitPowers]):
         return f"<Dimensions {shown}>"
 
 
-def find_dimensions(system: StructuralAnalysis) -> Dimensions:
+def find_dimensions(system: System) -> Dimensions:
     """Return the dimensions that the equations give to parameters, channels and numbers.
 
     Small numbers, such as the 2 in ``2*z*w*x'``, are pure as long as time and all channels can have a dimension then.
@@ -307,7 +311,7 @@ def _reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> 
     ]
 
 
-def check_units(system: StructuralAnalysis, units: Mapping[str, str]) -> None:
+def check_units(system: System, units: Mapping[str, str]) -> None:
     """Raise where units of time, channels and parameters cannot all be right, whatever the units that are not given.
 
     Numbers other than one may have any unit: they may be conversions. So may words that are no known unit.
@@ -349,7 +353,7 @@ def check_units(system: StructuralAnalysis, units: Mapping[str, str]) -> None:
         )
 
 
-def derive_units(system: StructuralAnalysis, units: Mapping[str, str]) -> dict[str, str]:
+def derive_units(system: System, units: Mapping[str, str]) -> dict[str, str]:
     """Return units of parameters that follow from those of time and channels; without those that need more.
 
     Examples
@@ -381,7 +385,7 @@ def derive_units(system: StructuralAnalysis, units: Mapping[str, str]) -> dict[s
 
 
 def white_noise_unit(
-    system: StructuralAnalysis | None, name: str, units: Mapping[str, str], measured: Sequence[str] = ()
+    system: System | None, name: str, units: Mapping[str, str], measured: Sequence[str] = ()
 ) -> tuple[str, str]:
     """Return the unit of the intensity of white noise in short and in words: that of the noise times a root of time.
 
@@ -415,9 +419,7 @@ def white_noise_unit(
     return short, f"{own if other in known else f'the unit of {other}'} {how}"
 
 
-def make_unit_check(
-    system: StructuralAnalysis, declared: Mapping[str, str] | None = None
-) -> Callable[[Mapping[str, str]], None]:
+def make_unit_check(system: System, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:
     """Return a check of units that measurements tell, together with those that are declared."""
 
     def check(told: Mapping[str, str]) -> None:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lodekit.algebra.operators import scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, format_sum
 from lodekit.errors import AlgebraError
 from lodekit.support.text import join_list
-from lodekit.system.analysis import Mode, StructuralAnalysis
+from lodekit.system.analysis import Mode
 from lodekit.system.delays import DelayedChannel, find_required_inputs
 from lodekit.system.grammar import (
     Call,
@@ -37,6 +37,10 @@ from lodekit.system.grammar import (
 from lodekit.system.linear import format_derivative, list_operator_terms
 from lodekit.system.parameters import Parameter, candidate_names
 
+if TYPE_CHECKING:
+    from lodekit.system.system import System
+
+
 _NUMBER_WORDS = {
     1: "one",
     2: "two",
@@ -51,7 +55,7 @@ _NUMBER_WORDS = {
 }
 
 
-def explain_structure(system: StructuralAnalysis) -> list[str]:
+def explain_structure(system: System) -> list[str]:
     """Return the findings, most important first."""
     lines = [_explain_freedom(system), *_explain_modes(system), *_explain_basis(system)]
     lines += _explain_zero_channels(system)
@@ -70,13 +74,13 @@ def explain_structure(system: StructuralAnalysis) -> list[str]:
     return lines + _explain_degeneracies(system)
 
 
-def _explain_delay(system: StructuralAnalysis, channel: str) -> str:
+def _explain_delay(system: System, channel: str) -> str:
     shown = [name for name in system.channels if isinstance(name, DelayedChannel) and name.channel == channel]
     verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
     return f"{channel} is delayed, so a fit needs it as a known input; until it is one, {join_list(shown)} {verb} here."
 
 
-def _explain_basis(system: StructuralAnalysis) -> list[str]:
+def _explain_basis(system: System) -> list[str]:
     if system.choice is None:
         return []
     noun = "function was" if system.free_functions == 1 else "functions were"
@@ -86,7 +90,7 @@ def _explain_basis(system: StructuralAnalysis) -> list[str]:
     return [f"The free {noun} chosen {what}{unless}."]
 
 
-def _explain_degeneracies(system: StructuralAnalysis) -> list[str]:
+def _explain_degeneracies(system: System) -> list[str]:
     ring = system.operator.ring
     try:
         zeros = [f"{ring.format(factor)} = 0" for factor in system.degenerate_elements]
@@ -100,7 +104,7 @@ def _explain_degeneracies(system: StructuralAnalysis) -> list[str]:
     return [f"This is so for almost all parameter values; the structure changes where {join_list(zeros, 'or')}."]
 
 
-def _explain_freedom(system: StructuralAnalysis) -> str:
+def _explain_freedom(system: System) -> str:
     free = system.free_functions
     if not free:
         dimension = system.states
@@ -126,7 +130,7 @@ def _explain_freedom(system: StructuralAnalysis) -> str:
     return f"{count} {noun}, {example}{join_list(list(chosen))}."
 
 
-def _explain_modes(system: StructuralAnalysis) -> list[str]:
+def _explain_modes(system: System) -> list[str]:
     try:
         modes = system.exponents
     except AlgebraError:
@@ -143,7 +147,7 @@ def _explain_modes(system: StructuralAnalysis) -> list[str]:
     return [f"The motion is made of {join_list(phrases)}."]
 
 
-def _describe_mode(mode: Mode, system: StructuralAnalysis) -> str:
+def _describe_mode(mode: Mode, system: System) -> str:
     text = mode.describe()
     article = "one" if not text.startswith("mode of order") else "a"
     if mode.multiplicity > 1:
@@ -153,7 +157,7 @@ def _describe_mode(mode: Mode, system: StructuralAnalysis) -> str:
     return f"{article} {text}"
 
 
-def _explain_zero_channels(system: StructuralAnalysis) -> list[str]:
+def _explain_zero_channels(system: System) -> list[str]:
     zero = system.forced
     if not zero or len(zero) == len(system.channels):
         return []
@@ -168,7 +172,7 @@ def _number_word(number: int) -> str:
     return _NUMBER_WORDS.get(number, str(number))
 
 
-def choose_latent_names(system: StructuralAnalysis) -> tuple[list[str], list[str]]:
+def choose_latent_names(system: System) -> tuple[list[str], list[str]]:
     """Return names for the free functions and for the modes, different from those of channels and parameters."""
     taken = {*system.channels, *system.parameters}
 
@@ -182,7 +186,7 @@ def choose_latent_names(system: StructuralAnalysis) -> tuple[list[str], list[str
     return pick("zwv", parametrization.free.width), pick("pqm", len(parametrization.modes))
 
 
-def format_solution_lines(system: StructuralAnalysis) -> list[str]:
+def format_solution_lines(system: System) -> list[str]:
     """Return every channel in terms of free functions and modes, and the equations of the modes, as lines."""
     free, modes = choose_latent_names(system)
     width = max(len(name) for name in system.channels)
@@ -204,7 +208,7 @@ def format_solution_lines(system: StructuralAnalysis) -> list[str]:
     return lines + _format_particular_solution(system)
 
 
-def _format_particular_solution(system: StructuralAnalysis) -> list[str]:
+def _format_particular_solution(system: System) -> list[str]:
     """Return one particular solution, where the equations hold known functions of time."""
     if system.is_homogeneous:
         return []
@@ -216,7 +220,7 @@ def _format_particular_solution(system: StructuralAnalysis) -> list[str]:
     return [f"where {line}" for line in shown]
 
 
-def _solution_terms(system: StructuralAnalysis) -> list[list[tuple[Scalar, str, int]]]:
+def _solution_terms(system: System) -> list[list[tuple[Scalar, str, int]]]:
     """Return for each channel its terms: coefficient, latent function, order of the derivative."""
     free, modes = choose_latent_names(system)
     parametrization = system.parametrization
@@ -246,7 +250,7 @@ def _format_parameter(name: str, parameter: Parameter) -> str:
     return " ".join([name, *facts])
 
 
-def analysis_sections(system: StructuralAnalysis) -> list[tuple[str, list[str]]]:
+def analysis_sections(system: System) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
     blocks = [("Equations", list(system.equations)), ("Channels", [", ".join(system.plain_channels)])]
     if system.parameters:
@@ -271,14 +275,14 @@ def _lines_or_reason(lines: Callable[[], list[str]]) -> list[str]:
         return [f"not determined: {problem}"]
 
 
-def format_text(system: StructuralAnalysis) -> str:
+def format_text(system: System) -> str:
     """Return the whole analysis as text."""
     return "\n\n".join(
         "\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in analysis_sections(system)
     )
 
 
-def to_definition(system: StructuralAnalysis) -> dict[str, Any]:
+def to_definition(system: System) -> dict[str, Any]:
     """Return what was said about a system, as plain values for JSON."""
     return {
         "equations": list(system.equations),
@@ -289,7 +293,7 @@ def to_definition(system: StructuralAnalysis) -> dict[str, Any]:
     }
 
 
-def _format_diagonal(system: StructuralAnalysis) -> list[str]:
+def _format_diagonal(system: System) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
     ring, operator = system.operator.ring, system.operator
     monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in system.invariants]
@@ -302,7 +306,7 @@ def _finite_bounds(bounds: tuple[float, float] | None) -> list[float | None] | N
     return None if bounds is None else [value if math.isfinite(value) else None for value in bounds]
 
 
-def to_dict(system: StructuralAnalysis) -> dict[str, Any]:
+def to_dict(system: System) -> dict[str, Any]:
     """Return the analysis as plain values."""
     form, parametrization = system.smith_form, system.parametrization
     ring = system.operator.ring
@@ -350,7 +354,7 @@ def to_dict(system: StructuralAnalysis) -> dict[str, Any]:
     }
 
 
-def format_latex_equations(system: StructuralAnalysis) -> str:
+def format_latex_equations(system: System) -> str:
     """Return the equations as aligned LaTeX."""
     lines = []
     for i, signal in enumerate(system.forcing):
@@ -363,7 +367,7 @@ def format_latex_equations(system: StructuralAnalysis) -> str:
     return _align_latex(lines)
 
 
-def format_latex(system: StructuralAnalysis) -> str:
+def format_latex(system: System) -> str:
     """Return equations, Smith form and all solutions as LaTeX blocks."""
     _, modes = choose_latent_names(system)
     lines = []
@@ -466,7 +470,7 @@ def format_latex_name(name: str) -> str:
     return f"{base}_{{{','.join(shown)}}}"
 
 
-def _latex(system: StructuralAnalysis, expression: Any) -> str:
+def _latex(system: System, expression: Any) -> str:
     """Return SymPy's LaTeX with our own way to write names."""
     import sympy
 
@@ -493,7 +497,7 @@ def _latex_derivative(name: str, order: int) -> str:
     return f"{{{format_latex_name(name)}}}^{{({order})}}"
 
 
-def _latex_terms(system: StructuralAnalysis, terms: Sequence[tuple[Scalar, str, int]]) -> str:
+def _latex_terms(system: System, terms: Sequence[tuple[Scalar, str, int]]) -> str:
     text = ""
     for value, name, order in terms:
         base = _latex_derivative(name, order)
@@ -514,7 +518,7 @@ _MATHML_TIMES = "<mo>·</mo>"
 _MATHML_MINUS = "<mo>−</mo>"
 
 
-def equations_to_mathml(system: StructuralAnalysis) -> list[str]:
+def equations_to_mathml(system: System) -> list[str]:
     """Return the equations of a system as MathML, one each, as the user has written them.
 
     Channels and parameters carry these words as their class, so that a style can tell them apart.

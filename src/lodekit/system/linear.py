@@ -46,21 +46,6 @@ from lodekit.system.signals import (
 
 _Result = TypeVar("_Result")
 
-#: Bounds on exponents and on irrational constants, so that exact arithmetic does not run away.
-MAX_EXPONENT = MAX_DERIVATIVE_ORDER
-MAX_CONSTANTS = 12
-#: Each square root, and each sine, doubles the size of exact numbers.
-MAX_ALGEBRAIC_CONSTANTS = 6
-
-
-@dataclass(frozen=True)
-class LinearSystem:
-    """``A(d) f = b(t)``, read from equations: `rows`, and those of a `basis`, as linear forms over one `ring`."""
-
-    ring: ScalarRing
-    rows: list[LinearForm]
-    basis: list[LinearForm]
-
 
 def build_linear_system(
     equations: Sequence[Equation],
@@ -69,25 +54,22 @@ def build_linear_system(
     *,
     basis: Sequence[Equation] = (),
     columns: Sequence[str] = (),
-) -> LinearSystem:
-    """Return equations as rows of ``A(d) f + known = 0``.
-
-    The named constants that occur are found on the way: the ring is extended and the reading starts again.
-    """
+) -> tuple[ScalarRing, list[LinearForm], list[LinearForm]]:
+    """Return the coefficient ring, the equations as rows of ``A(d) f + affine_term = 0``, and the rows of a basis."""
     coefficients = find_likely_parameters(equations, channels)
 
     def attempt(ring: ScalarRing) -> tuple[list[LinearForm], list[LinearForm]]:
         reader, other = LinearFormBuilder(ring, channels, coefficients), LinearFormBuilder(ring, columns or channels)
         return [reader.equation(equation) for equation in equations], [other.equation(row) for row in basis]
 
-    ring, (rows, read) = extend_ring_by_constants(parameters, attempt)
-    return LinearSystem(ring, rows, read)
+    ring, forms = extend_ring_by_constants(parameters, attempt)
+    return ring, *forms
 
 
 def extend_ring_by_constants(
     parameters: Sequence[str], build: Callable[[ScalarRing], _Result]
 ) -> tuple[ScalarRing, _Result]:
-    """Return the smallest ring over `parameters` that has all constants which an `build` asks for, and its result."""
+    """Return the smallest ring over `parameters` with all constants that `build` needs, and the result of `build`."""
     constants: set[NamedConstant] = set()
     while True:
         ring = ScalarRing(tuple(parameters), tuple(sorted(constants)))
@@ -96,14 +78,13 @@ def extend_ring_by_constants(
         except MissingConstantError as missing:
             constants.update(missing.constants)
             roots = sum(1 for constant in constants if constant.kind in ("sqrt", "sin"))
-            if roots > MAX_ALGEBRAIC_CONSTANTS:
+            if roots > 6:
                 raise EquationError(
-                    f"expected at most {MAX_ALGEBRAIC_CONSTANTS} constants that are square roots (of primes) or sines, got {roots} "
-                    "or more; each doubles the size of exact numbers. Write some as decimal numbers"
+                    f"expected at most 6 constants that are square roots (of primes) or sines, got {roots} or more; each doubles the size of exact numbers. Write some as decimal numbers"
                 ) from None
-            if len(constants) > MAX_CONSTANTS:
+            if len(constants) > 12:
                 raise EquationError(
-                    f"expected at most {MAX_CONSTANTS} different irrational constants; write some as decimal numbers"
+                    "expected at most 12 different irrational constants; write some as decimal numbers"
                 ) from None
 
 
@@ -300,8 +281,9 @@ class LinearFormBuilder:
                 node.exponent.place,
             )
         power = int(number)
-        if abs(power) > MAX_EXPONENT:
-            raise EquationError(f"expected an exponent of at most {MAX_EXPONENT}, got {power}", node.exponent.place)
+        if abs(power) > MAX_DERIVATIVE_ORDER:
+            message = f"expected an exponent of at most {MAX_DERIVATIVE_ORDER}, got {power}"
+            raise EquationError(message, node.exponent.place)
         if power < 0:
             base, power = self._constant(self.ring.rational(1) / self._parse_divisor(base, node.base)), -power
         total = self._constant(self.ring.rational(1))

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from flint import fmpq, fmpq_mat, nmod_mat
 
@@ -36,10 +37,13 @@ from lodekit.algebra.polynomials import sample_points
 from lodekit.algebra.reduction import ELIMINATION_SHIFT, Vector, popov_basis
 from lodekit.algebra.scalars import Element, FiniteField, Scalar, ScalarRing
 from lodekit.support.units import format_powers
-from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.delays import DelayedChannel, undelayed_name
 from lodekit.system.signals import ExponentialPolynomial, ExponentialTerm
 from lodekit.system.state_space import eliminate_channels
+
+if TYPE_CHECKING:
+    from lodekit.system.system import System
+
 
 #: Matrices with more columns than this are not looked at: such systems are too large to be told here.
 _MAX_COLUMNS = 1500
@@ -58,7 +62,7 @@ class IdentifiabilityProblem:
     unknown_parameters: Parameters that only data can tell, in order. All others are known.
     """
 
-    system: StructuralAnalysis
+    system: System
     observables: OperatorMatrix
     known_signals: Sequence[ExponentialPolynomial]
     unknown_parameters: tuple[str, ...]
@@ -564,7 +568,7 @@ def _augment_by_observables(
 
 
 def find_implied_equations(
-    system: StructuralAnalysis, channels: Collection[str]
+    system: System, channels: Collection[str]
 ) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
     """Return both sides of the equations between some channels that a system implies; columns of others are zero.
 
