@@ -313,11 +313,6 @@ def left_inverse(matrix: OperatorMatrix) -> OperatorMatrix | None:
     return start @ OperatorMatrix.diagonal(ring, [Scalar(ring, bottom) for bottom in matrix.denominators])
 
 
-def invariant_factors(matrix: OperatorMatrix) -> list[Polynomial]:
-    """Return the invariant factors of a matrix, as canonical multiples: as many as its rank."""
-    return invariant_factors_of_diagonal(matrix.ring, diagonalize(matrix.ring, matrix.rows, matrix.width).diagonal)
-
-
 def change_basis_by_rows(
     parametrization: Parametrization, rows: OperatorMatrix, inverse: OperatorMatrix
 ) -> Parametrization:
@@ -348,8 +343,8 @@ def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> lis
     kept = [j for j, divisor in enumerate(divisors) if divisor]
     if not kept:
         return divisors
-    primitive_part = divide_columns(image.take_columns(kept), [divisors[j] for j in kept])
-    return divisors if left_inverse(primitive_part) is not None else None
+    quotients = divide_columns(image.take_columns(kept), [divisors[j] for j in kept])
+    return divisors if left_inverse(quotients) is not None else None
 
 
 def change_basis_by_transformation(

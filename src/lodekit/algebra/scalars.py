@@ -598,8 +598,8 @@ def _evaluate_exponential(ring: ScalarRing, value: Fraction, times_pi: bool) -> 
     if not value:
         return ring.rational(1)
     if value.denominator == 1:
-        base = NamedConstant("exp", Fraction(1), times_pi)
-        return _constant_symbol(ring, base) ** int(value) if abs(value) <= 64 else None
+        one = NamedConstant("exp", Fraction(1), times_pi)
+        return _constant_symbol(ring, one) ** int(value) if abs(value) <= 64 else None
     base = _constant_symbol(ring, NamedConstant("exp", abs(value), times_pi))
     return base if value > 0 else ring.rational(1) / base
 

@@ -137,7 +137,7 @@ def find_modes(operator: OperatorMatrix, parametrization: Parametrization, chann
         for _ in range(multiplicity):
             cofactor = primitive_part(ring, divide_exactly(ring, cofactor, polynomial)[1])
         row = parametrization.reduced_mode_observable(column, cofactor)
-        observable = format_observable(ring, row, channels)
+        observable = format_observable([[Scalar(ring, value) for value in entry] for entry in row], channels)
         modes.append(Mode(ring, polynomial, multiplicity, observable, column, operator.variable))
     return tuple(modes)
 

@@ -1,7 +1,4 @@
-"""From expression trees to operator rows; errors say why an equation is not linear with constant coefficients.
-
-Linear forms as text, the way users write equations.
-"""
+"""Expression trees to linear forms, and linear forms to text; errors explain why an equation is not linear."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import MissingConstantError, NamedConstant, Scalar, ScalarRing, format_sum
 from lodekit.errors import EquationError
 from lodekit.system.delays import apply_delay
 from lodekit.system.grammar import (
+    LINEARIZATION_HINT,
     MAX_DERIVATIVE_ORDER,
     Call,
     Derivative,
@@ -27,10 +24,8 @@ from lodekit.system.grammar import (
     Sum,
     find_closest_name,
     suggest_derivative,
-    suggest_inverse,
     suggest_linearization,
     suggest_power,
-    suggest_product,
     walk,
 )
 from lodekit.system.parameters import find_likely_parameters
@@ -193,10 +188,12 @@ class LinearFormBuilder:
             if name in ("dt", "dt2", "dt3"):
                 written = suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
                 raise EquationError(written, node.place)
-            remedy = self._suggest_declaration([name]) or (suggest_inverse(name) if isinstance(node, Name) else "")
-            raise EquationError(
-                f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}", node.place
-            )
+            remedy = self._suggest_declaration([name])
+            if not remedy and isinstance(node, Name):
+                tangent = f"near a value c write 1/c - ({name} - c)/c^2 for 1/{name}"
+                remedy = f" Linearise it: {tangent}, {LINEARIZATION_HINT}"
+            message = f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}"
+            raise EquationError(message, node.place)
         value = form.affine_term.as_scalar()
         if value is None:
             raise EquationError(
@@ -215,7 +212,10 @@ class LinearFormBuilder:
             both = [*first.channels, *second.channels]
             undeclared = self._find_undeclared(both)
             plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
-            remedy = self._suggest_declaration(both) + (f".{suggest_product(a, b)}" if plain and not undeclared else "")
+            remedy = self._suggest_declaration(both)
+            if plain and not undeclared:
+                near = f"near {a} = a and {b} = b write b*{a} + a*{b} - a*b"
+                remedy += f". Otherwise linearise it: {near}, with numbers for a and b"
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
             if len(first.affine_term.terms) * len(second.affine_term.terms) > MAX_SIGNAL_TERMS:
@@ -225,9 +225,10 @@ class LinearFormBuilder:
         value = factor.as_scalar()
         if value is None:
             name = next(iter(form.channels))
+            remedy = self._suggest_declaration([name])
             raise EquationError(
                 f"a function of time multiplies channel {name!r}: the equation is time-varying, and lodekit needs "
-                f"constant coefficients. Known functions of time may stand alone, as inputs.{self._suggest_declaration([name])}",
+                f"constant coefficients. Known functions of time may stand alone, as inputs.{remedy}",
                 node.place,
             )
         return form.scale(value)
@@ -242,10 +243,8 @@ class LinearFormBuilder:
     def _suggest_declaration(self, names: Sequence[str]) -> str:
         suspects = [name for name in dict.fromkeys(names) if name in self.likely_parameters]
         if len(set(names)) == 1:
-            known = names[0] not in self.likely_parameters
-            return (
-                "" if known else f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
-            )
+            remedy = f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
+            return remedy if names[0] in self.likely_parameters else ""
         undeclared = self._find_undeclared(names)
         if not undeclared:
             return " If one of them is a constant, declare it as a parameter: parameters=[...]"
@@ -261,12 +260,8 @@ class LinearFormBuilder:
         value = exponent.affine_term.as_scalar()
         number = None if exponent.channels or value is None else value.as_fraction()
         if base.channels:
-            if (
-                node.has_parentheses
-                and isinstance(node.exponent, Number)
-                and number is not None
-                and number.denominator == 1
-            ):
+            is_derivative = node.has_parentheses and isinstance(node.exponent, Number)
+            if is_derivative and number is not None and number.denominator == 1:
                 return self._differentiate(node, node.base, int(number), base)
             name = next(iter(base.channels))
             if number == 1:
@@ -301,18 +296,15 @@ class LinearFormBuilder:
         mentioned = [part.name for part in walk(operand) if isinstance(part, Name)]
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]
-            what = f"parameter {names[0]!r}" if names else "a number"
-            remedy = (
-                f"; parameters are constant. Remove {names[0]!r} from the parameters to make it a channel"
-                if names
-                else "; its derivative is zero, leave it out"
-            )
-            raise EquationError(f"{what} is differentiated{remedy}", node.place)
+            message = "a number is differentiated; its derivative is zero, leave it out"
+            if names:
+                remedy = f"Remove {names[0]!r} from the parameters to make it a channel"
+                message = f"parameter {names[0]!r} is differentiated; parameters are constant. {remedy}"
+            raise EquationError(message, node.place)
         degree = max((len(values) for values in form.channels.values()), default=1) - 1 + order
         if degree > MAX_DERIVATIVE_ORDER:
-            raise EquationError(
-                f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {degree}", node.place
-            )
+            message = f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {degree}"
+            raise EquationError(message, node.place)
         for _ in range(order):
             form = form.differentiate(1)
             check_product_size(node.place, form)
@@ -320,7 +312,10 @@ class LinearFormBuilder:
 
     def _call(self, node: Call) -> LinearForm:
         if node.function == "D":
-            return self._operator(node)
+            if len(node.arguments) > 2:
+                raise EquationError("expected D(expression) or D(expression, order)", node.place)
+            order = self._parse_order(node.arguments[1]) if len(node.arguments) == 2 else 1
+            return self._differentiate(node, node.arguments[0], order)
         if node.function == "diff":
             return self._diff(node)
         if node.function == "delay":
@@ -333,27 +328,18 @@ class LinearFormBuilder:
         if argument.channels:
             name = next(iter(argument.channels))
             inner = node.arguments[0].place
-            remedy = self._suggest_declaration([name]) or suggest_linearization(
-                node.function, inner.line[inner.start : inner.stop]
-            )
-            raise EquationError(
-                f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}", node.place
-            )
+            tangent = suggest_linearization(node.function, inner.line[inner.start : inner.stop])
+            remedy = self._suggest_declaration([name]) or tangent
+            message = f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}"
+            raise EquationError(message, node.place)
         line = argument.affine_term.as_linear_function()
         if line is None:
-            raise EquationError(
-                f"expected a linear argument a*t + c for {node.function}, got {argument.affine_term}", node.place
-            )
+            message = f"expected a linear argument a*t + c for {node.function}, got {argument.affine_term}"
+            raise EquationError(message, node.place)
         slope, offset = line
         if not slope:
             return self._constant(evaluate_constant_call(node, offset))
         return LinearForm({}, evaluate_time_call(node, slope, offset))
-
-    def _operator(self, node: Call) -> LinearForm:
-        if len(node.arguments) > 2:
-            raise EquationError("expected D(expression) or D(expression, order)", node.place)
-        order = self._parse_order(node.arguments[1]) if len(node.arguments) == 2 else 1
-        return self._differentiate(node, node.arguments[0], order)
 
     def _diff(self, node: Call) -> LinearForm:
         usage = "expected diff(expression, t), diff(expression, t, t) or diff(expression, t, 2)"
@@ -383,11 +369,8 @@ def format_derivative(name: str, order: int) -> str:
 
 def list_operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[Scalar, str]]:
     """Return the terms of an operator with these `coefficients` on the function `name`, highest derivative first."""
-    return [
-        (coefficients[order], format_derivative(name, order))
-        for order in range(len(coefficients) - 1, -1, -1)
-        if coefficients[order]
-    ]
+    orders = range(len(coefficients) - 1, -1, -1)
+    return [(coefficients[order], format_derivative(name, order)) for order in orders if coefficients[order]]
 
 
 def format_equation(form: LinearForm, channels: Sequence[str]) -> str:
@@ -406,28 +389,15 @@ def format_equation(form: LinearForm, channels: Sequence[str]) -> str:
     return f"{left or format_sum(terms)} = {format_sum(terms) if left else 0}"
 
 
-def format_form(form: LinearForm, channels: Sequence[str]) -> str:
-    """Return a `form` in `channels`, without known functions of time, as an expression: ``f1 - 2*f2'``."""
-    return format_sum([term for name in channels for term in list_operator_terms(form.channels.get(name, []), name)])
-
-
-def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) -> str:
-    """Return a `row` of operators over `ring` as an expression in the `channels`: ``f1 - f2 + f3``."""
-    return format_sum(
-        [
-            term
-            for polynomial, name in zip(row, channels, strict=True)
-            for term in list_operator_terms([Scalar(ring, value) for value in polynomial], name)
-        ]
-    )
+def format_observable(row: Sequence[Sequence[Scalar]], channels: Sequence[str]) -> str:
+    """Return a `row` of operators as an expression in the `channels`: ``f1 - f2' + f3``."""
+    pairs = zip(row, channels, strict=True)
+    return format_sum(term for coefficients, name in pairs for term in list_operator_terms(coefficients, name))
 
 
 def format_combination(weights: Sequence[Sequence[Scalar]]) -> str:
     """Return a combination of equations as text: ``equation 1 + (equation 2)' - 2*equation 3``."""
     terms = []
     for number, coefficients in enumerate(weights, 1):
-        for order in range(len(coefficients) - 1, -1, -1):
-            if coefficients[order]:
-                name = f"equation {number}" if order == 0 else format_derivative(f"(equation {number})", order)
-                terms.append((coefficients[order], name))
-    return format_sum(terms)
+        terms += list_operator_terms(coefficients, f"(equation {number})")
+    return format_sum((value, text[1:-1] if text.endswith(")") and "^(" not in text else text) for value, text in terms)

@@ -15,7 +15,7 @@ from lodekit.algebra.smith import linear_combination
 from lodekit.errors import EquationError
 from lodekit.support.text import join_list
 from lodekit.system.delays import DelayedChannel, find_required_inputs, undelayed_name
-from lodekit.system.linear import format_derivative, list_operator_terms
+from lodekit.system.linear import format_derivative, format_observable, list_operator_terms
 from lodekit.system.parameters import candidate_names
 from lodekit.system.signals import ExponentialPolynomial
 
@@ -244,10 +244,7 @@ def realize_state_space(
     _check_properness(driven, names, kinds)
     matrices, operators = driven.realize()
     labels = [channels[j] for j in columns]
-    states = tuple(
-        format_sum(term for name, entry in zip(labels, row, strict=True) for term in list_operator_terms(entry, name))
-        for row in operators
-    )
+    states = tuple(format_observable(row, labels) for row in operators)
     exact = {name: tuple(map(tuple, matrix)) for name, matrix in matrices.items()}
     return StateSpace(operator.ring, states, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
 
