@@ -152,7 +152,7 @@ def resolvent_fraction(
 ) -> tuple[list[Scalar], list[Scalar]]:
     """Return N and D, lowest powers first, with ``row (d - F)^-1 column = N(d)/D(d)``; they may share factors.
 
-    Faddeev-LeVerrier algorithm: ``adj(d - F) = sum_k M_k d^(n-k)`` with ``M_1 = 1``, ``M_(k+1) = F M_k + c_(n-k)`` and the
+    Faddeev-LeVerrier algorithm: ``adj(d - F) = sum_k M_k d^(n-k)``, ``M_1 = 1``, ``M_(k+1) = F M_k + c_(n-k)`` and the
     coefficients ``c_(n-k) = -tr(F M_k)/k`` of D, which is monic.
     """
     size, ring = len(F), row[0].ring

@@ -75,7 +75,8 @@ def extend_ring_by_constants(
             roots = sum(1 for constant in constants if constant.kind in ("sqrt", "sin"))
             if roots > 6:
                 raise EquationError(
-                    f"expected at most 6 constants that are square roots (of primes) or sines, got {roots} or more; each doubles the size of exact numbers. Write some as decimal numbers"
+                    f"expected at most 6 constants that are square roots (of primes) or sines, got {roots} or "
+                    "more; each doubles the size of exact numbers. Write some as decimal numbers"
                 ) from None
             if len(constants) > 12:
                 raise EquationError(
@@ -399,5 +400,6 @@ def format_combination(weights: Sequence[Sequence[Scalar]]) -> str:
     """Return a combination of equations as text: ``equation 1 + (equation 2)' - 2*equation 3``."""
     terms = []
     for number, coefficients in enumerate(weights, 1):
-        terms += list_operator_terms(coefficients, f"(equation {number})")
-    return format_sum((value, text[1:-1] if text.endswith(")") and "^(" not in text else text) for value, text in terms)
+        name = f"(equation {number})"
+        terms += [(v, name[1:-1] if text == name else text) for v, text in list_operator_terms(coefficients, name)]
+    return format_sum(terms)
