@@ -1,13 +1,9 @@
-"""Named parameters: what is known of them before any data are seen.
-
-Which name plays which role in the equations: channels, and channels that look like undeclared parameters.
-
-Checks on the names of a system: channels in order, no clash, every parameter used.
-"""
+"""Parameters with bounds and priors, and checks of the names of a system: channels, roles, unused parameters."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -20,12 +16,11 @@ from lodekit.system.grammar import (
     Equation,
     Expression,
     Name,
-    Negation,
     Number,
     Power,
     Product,
-    Sum,
     check_name,
+    children,
     find_derivative_name,
     walk,
     walk_equation,
@@ -349,13 +344,9 @@ def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) 
 
 def find_channel_names(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
     """Return the names in `equations` that are not `parameters`, t or pi, in the order of their first appearance."""
-    found: dict[str, None] = {}
-    others = {"t", "pi", *parameters}
-    for equation in equations:
-        for node in walk_equation(equation):
-            if isinstance(node, Name) and node.name not in others:
-                found[node.name] = None
-    return list(found)
+    nodes = (node for equation in equations for node in walk_equation(equation))
+    names = dict.fromkeys(node.name for node in nodes if isinstance(node, Name))
+    return [name for name in names if name not in ("t", "pi", *parameters)]
 
 
 def find_single_use_inputs(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
@@ -363,16 +354,15 @@ def find_single_use_inputs(equations: Iterable[Equation], channels: Sequence[str
 
     A slip in a name makes one, and so does a constant that was not declared; an unknown input may be meant, too.
     """
-    count, beside = dict.fromkeys(channels, 0), set[str]()
+    uses, beside = Counter[str](), set[str]()
     for equation in equations:
-        every = list(walk_equation(equation))
-        names = [node.name for node in every if isinstance(node, Name) and node.name in count]
-        for name in names:
-            count[name] += 1
-        moved = [node for node in every if isinstance(node, Derivative) or _is_derivative(node)]
-        inside = {part.name for node in moved for part in walk(node) if isinstance(part, Name)}
-        beside |= set(names) - inside if moved else set()
-    return [name for name in channels if count[name] == 1 and name in beside]
+        nodes = list(walk_equation(equation))
+        names = [node.name for node in nodes if isinstance(node, Name)]
+        uses.update(names)
+        derivatives = [node for node in nodes if _is_derivative(node)]
+        inside = {part.name for node in derivatives for part in walk(node) if isinstance(part, Name)}
+        beside |= set(names) - inside if derivatives else set()
+    return [name for name in channels if uses[name] == 1 and name in beside]
 
 
 def find_single_use_names(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
@@ -380,20 +370,16 @@ def find_single_use_names(equations: Iterable[Equation], channels: Sequence[str]
 
     What stands for itself, as y does in y = x + w, is defined there.
     """
-    count, defined = dict.fromkeys(channels, 0), set[str]()
-    for equation in equations:
-        for side in (each for each in (equation.left, equation.right) if each is not None):
-            defined |= {side.name} if isinstance(side, Name) else set()
-            for node in walk(side):
-                if isinstance(node, Name) and node.name in count:
-                    count[node.name] += 1
-    return [name for name in channels if count[name] == 1 and name not in defined]
+    sides = [side for equation in equations for side in equation.sides]
+    defined = {side.name for side in sides if isinstance(side, Name)}
+    uses = Counter(node.name for side in sides for node in walk(side) if isinstance(node, Name))
+    return [name for name in channels if uses[name] == 1 and name not in defined]
 
 
 def _is_derivative(node: Expression) -> bool:
     if isinstance(node, Power):
         return node.has_parentheses and isinstance(node.exponent, Number)
-    return isinstance(node, Call) and node.function in ("D", "diff")
+    return isinstance(node, Derivative) or (isinstance(node, Call) and node.function in ("D", "diff"))
 
 
 def find_likely_parameters(equations: Sequence[Equation], channels: Sequence[str]) -> list[str]:
@@ -411,38 +397,24 @@ def find_likely_parameters(equations: Sequence[Equation], channels: Sequence[str
 def _collect_noncoefficients(
     node: Expression, noncoefficients: set[str], channels: set[str], *, as_coefficient: bool
 ) -> None:
-    """Collect the channels that occur as a term of their own, or differentiated."""
+    """Collect the channels that occur as a separate term, or differentiated."""
+    if isinstance(node, Name) and not as_coefficient:
+        noncoefficients.add(node.name)
+    parts = children(node)
     match node:
-        case Name():
-            if not as_coefficient:
-                noncoefficients.add(node.name)
-        case Negation():
-            _collect_noncoefficients(node.operand, noncoefficients, channels, as_coefficient=as_coefficient)
-        case Sum():
-            for _, term in node.terms:
-                _collect_noncoefficients(term, noncoefficients, channels, as_coefficient=as_coefficient)
         case Product():
-            mentioned = [_mentions_channel(factor, channels) for _, factor in node.factors]
-            total = sum(mentioned)
-            for (operator, factor), own in zip(node.factors, mentioned, strict=True):
-                inside = as_coefficient or operator == "/" or total > own
-                _collect_noncoefficients(factor, noncoefficients, channels, as_coefficient=inside)
+            mentioned = [any(isinstance(n, Name) and n.name in channels for n in walk(part)) for part in parts]
+            divided = [operator == "/" for operator, _ in node.factors]
+            inside = [as_coefficient or d or sum(mentioned) > m for d, m in zip(divided, mentioned, strict=True)]
         case Power():
-            derivative = node.has_parentheses and isinstance(node.exponent, Number)
-            _collect_noncoefficients(node.base, noncoefficients, channels, as_coefficient=not derivative)
-            _collect_noncoefficients(node.exponent, noncoefficients, channels, as_coefficient=True)
-        case Derivative():
-            _collect_noncoefficients(node.operand, noncoefficients, channels, as_coefficient=False)
+            inside = [not _is_derivative(node), True]
         case Call():
-            for position, argument in enumerate(node.arguments):
-                inside = node.function not in ("D", "diff") and (node.function != "delay" or position > 0)
-                _collect_noncoefficients(argument, noncoefficients, channels, as_coefficient=inside)
-        case Number():
-            pass
-
-
-def _mentions_channel(node: Expression, channels: set[str]) -> bool:
-    return any(isinstance(part, Name) and part.name in channels for part in walk(node))
+            plain = node.function in ("D", "diff")
+            inside = [not plain and (node.function != "delay" or k > 0) for k in range(len(parts))]
+        case _:
+            inside = [as_coefficient and not isinstance(node, Derivative)] * len(parts)
+    for part, is_coefficient in zip(parts, inside, strict=True):
+        _collect_noncoefficients(part, noncoefficients, channels, as_coefficient=is_coefficient)
 
 
 MAX_CHANNELS = 500

@@ -318,7 +318,7 @@ def _forcing_exponents(
 
 
 def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fraction]]:
-    """Return by which powers of one number unknown parameters can be multiplied without any change of what is measured."""
+    """Return the powers of one number by which unknown parameters can be scaled without changing the measurements."""
     lines, inside = _exponent_rows(problem)
     # Frequencies and rates keep their size: the marks of frequencies count as pure numbers here.
     lines = [{n: p for n, p in line.items() if not n.startswith("frequency ")} for line in (*lines, *inside)]
