@@ -228,10 +228,8 @@ def kernel_and_image(
     if not vectors:
         return [], [], []
     width, count = len(vectors[0]), len(vectors)
-    extended = [
-        [list(p) for p in vector] + [[ring.one] if i == j else [] for j in range(count)]
-        for i, vector in enumerate(vectors)
-    ]
+    identity = [[[ring.one] if i == j else [] for j in range(count)] for i in range(count)]
+    extended = [[*map(list, vector), *row] for vector, row in zip(vectors, identity, strict=True)]
     basis, _ = popov_basis(ring, extended, [ELIMINATION_SHIFT] * width + [0] * count)
     image = [vector for position, vector in basis.items() if position < width]
     kernel = [vector[width:] for position, vector in basis.items() if position >= width]
@@ -251,9 +249,8 @@ def is_provably_left_prime(ring: ScalarRing, equations: Sequence[Vector], width:
     prime, generator = field.prime, random.Random(rank)
     rows = [[map_polynomial_to_finite_field(ring, entry, field, points) for entry in row] for row in equations]
     most = max(len(entry) for row in rows for entry in row)
-    powers = [
-        nmod_mat(rank, width, [int(e[k]) if k < len(e) else 0 for row in rows for e in row], prime) for k in range(most)
-    ]
+    entries = [[int(e[k]) if k < len(e) else 0 for row in rows for e in row] for k in range(most)]
+    powers = [nmod_mat(rank, width, values, prime) for values in entries]
     degree = sum(max(len(entry) for entry in row) - 1 for row in rows)
     found = nmod_poly([0], prime)
     for _ in range(2):

@@ -98,8 +98,7 @@ class Mode:
 
     def describe(self, time_unit: str = "") -> str:
         """Return a short noun phrase: ``constant mode``, ``decaying mode (time constant 2)``."""
-        unit = f" {time_unit}" if time_unit else ""
-        size = len(self.polynomial) - 1
+        unit, size = f" {time_unit}" if time_unit else "", len(self.polynomial) - 1
         if self.depends_on_parameters:
             if size == 1:
                 return f"exponential mode exp({(-self._monic()[0]).format_product('t')})"
@@ -110,16 +109,15 @@ class Mode:
         if size == 2 and roots[0].imag == 0:
             return "pair of exponential modes with exponents " + " and ".join(_format_complex(root) for root in roots)
         root = roots[-1]
+        time = f"{1 / abs(root.real):.4g}{unit}" if root.real else ""
         if root.imag:
             speed = f"angular frequency {root.imag:.4g}, period {2 * math.pi / root.imag:.4g}{unit}"
-            if root.real == 0:
+            if not time:
                 return f"undamped oscillation ({speed})"
             word, verb = ("damped", "decay") if root.real < 0 else ("growing", "growth")
-            return f"{word} oscillation ({speed}, {verb} time {1 / abs(root.real):.4g}{unit})"
-        if root.real == 0:
-            return "constant mode"
+            return f"{word} oscillation ({speed}, {verb} time {time})"
         word = "decaying" if root.real < 0 else "growing"
-        return f"{word} mode (time constant {1 / abs(root.real):.4g}{unit})"
+        return f"{word} mode (time constant {time})" if time else "constant mode"
 
     def _monic(self) -> list[Scalar]:
         return [Scalar(self.ring, value, self.polynomial[-1]) for value in self.polynomial]

@@ -14,20 +14,8 @@ from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, format_sum
 from lodekit.errors import AlgebraError
 from lodekit.support.text import join_list
+from lodekit.system import grammar
 from lodekit.system.delays import DelayedChannel, find_required_inputs
-from lodekit.system.grammar import (
-    Call,
-    Derivative,
-    Expression,
-    Name,
-    Negation,
-    Number,
-    Power,
-    Product,
-    Sum,
-    parse_equations,
-    walk,
-)
 from lodekit.system.linear import format_derivative
 from lodekit.system.parameters import Parameter, candidate_names
 
@@ -432,7 +420,7 @@ def equations_to_mathml(system: System) -> list[str]:
     """
     writer = _MathmlWriter(system.channels, system.parameters)
     lines = []
-    for equation in parse_equations(system.equations):
+    for equation in grammar.parse_equations(system.equations):
         right = "<mn>0</mn>" if equation.right is None else writer.write(equation.right)
         lines.append(f'<math display="block">{writer.write(equation.left)}<mo>=</mo>{right}</math>')
     return lines
@@ -484,15 +472,15 @@ def _mathml_number(value: Fraction) -> str:
     return f"<mn>{digits:f}</mn>"
 
 
-def _split_sign(node: Expression) -> tuple[bool, Expression]:
+def _split_sign(node: grammar.Expression) -> tuple[bool, grammar.Expression]:
     """Return whether an expression begins with a minus, and the expression without it."""
-    if isinstance(node, Negation):
+    if isinstance(node, grammar.Negation):
         inner, rest = _split_sign(node.operand)
         return not inner, rest
-    if isinstance(node, Product):
+    if isinstance(node, grammar.Product):
         (operator, first), *others = node.factors
         negative, rest = _split_sign(first)
-        return negative, Product(node.place, ((operator, rest), *others))
+        return negative, grammar.Product(node.place, ((operator, rest), *others))
     return False, node
 
 
@@ -503,36 +491,38 @@ class _MathmlWriter:
         self._channels = set(channels)
         self._roles = {**dict.fromkeys(channels, "channel"), **dict.fromkeys(parameters, "parameter")}
 
-    def write(self, node: Expression) -> str:
+    def write(self, node: grammar.Expression) -> str:
         """Return MathML elements that belong in one row."""
         negative, rest = _split_sign(node)
         if negative:
-            return _MATHML_MINUS + self._factor(rest, whole=isinstance(rest, Product))
+            return _MATHML_MINUS + self._factor(rest, whole=isinstance(rest, grammar.Product))
         match node:
-            case Number():
+            case grammar.Number():
                 return _mathml_number(node.value)
-            case Name():
+            case grammar.Name():
                 return name_to_mathml(node.name, self._roles.get(node.name, ""))
-            case Sum():
+            case grammar.Sum():
                 return self._sum(node)
-            case Product():
+            case grammar.Product():
                 return self._product(node)
-            case Power():
+            case grammar.Power():
                 return self._power(node)
-            case Derivative():
+            case grammar.Derivative():
                 return self._derivative(node.operand, node.order)
-            case Call():
+            case grammar.Call():
                 return self._call(node)
-            case Negation():  # two signs that cancel
+            case grammar.Negation():  # two signs that cancel
                 return self.write(rest)
 
-    def _factor(self, node: Expression, *, whole: bool = False) -> str:
+    def _factor(self, node: grammar.Expression, *, whole: bool = False) -> str:
         """Return an expression in brackets where it would fall apart beside others."""
         text = self.write(node)
-        loose = isinstance(node, Sum | Negation) or (isinstance(node, Product) and _split_sign(node)[0])
+        loose = isinstance(node, grammar.Sum | grammar.Negation) or (
+            isinstance(node, grammar.Product) and _split_sign(node)[0]
+        )
         return _mathml_parentheses(text) if loose and not whole else text
 
-    def _sum(self, node: Sum) -> str:
+    def _sum(self, node: grammar.Sum) -> str:
         text = ""
         for sign, term in node.terms:
             negative, rest = _split_sign(term)
@@ -540,9 +530,9 @@ class _MathmlWriter:
             text += (_MATHML_MINUS if minus else "<mo>+</mo>" if text else "") + self._factor(rest)
         return text
 
-    def _product(self, node: Product) -> str:
+    def _product(self, node: grammar.Product) -> str:
         """Return factors side by side; what is divided becomes a fraction with everything since the last fraction."""
-        groups: list[tuple[list[Expression], list[Expression]]] = []
+        groups: list[tuple[list[grammar.Expression], list[grammar.Expression]]] = []
         for operator, factor in node.factors:
             if operator == "/" and groups:
                 groups[-1][1].append(factor)
@@ -559,7 +549,7 @@ class _MathmlWriter:
             text += (between if text else "") + shown
         return text
 
-    def _juxtapose(self, factors: list[Expression], *, alone: bool) -> str:
+    def _juxtapose(self, factors: list[grammar.Expression], *, alone: bool) -> str:
         """Return factors without divisions; one that stands alone over or under a line needs no brackets."""
         if alone and len(factors) == 1:
             return self.write(factors[0])
@@ -569,41 +559,43 @@ class _MathmlWriter:
             text += (between if text else "") + self._factor(factor)
         return text
 
-    def _starts_with_number(self, node: Expression) -> bool:
-        if isinstance(node, Power):
+    def _starts_with_number(self, node: grammar.Expression) -> bool:
+        if isinstance(node, grammar.Power):
             return self._starts_with_number(node.base)
-        if isinstance(node, Product):
+        if isinstance(node, grammar.Product):
             return self._starts_with_number(node.factors[0][1])
-        return isinstance(node, Number)
+        return isinstance(node, grammar.Number)
 
-    def _power(self, node: Power) -> str:
-        names = {part.name for part in walk(node.base) if isinstance(part, Name)}
-        if node.has_parentheses and isinstance(node.exponent, Number) and names & self._channels:
+    def _power(self, node: grammar.Power) -> str:
+        names = {part.name for part in grammar.walk(node.base) if isinstance(part, grammar.Name)}
+        if node.has_parentheses and isinstance(node.exponent, grammar.Number) and names & self._channels:
             return self._derivative(node.base, int(node.exponent.value))
         base = self.write(node.base)
-        simple = isinstance(node.base, Name) or (isinstance(node.base, Number) and node.base.value.denominator == 1)
+        simple = isinstance(node.base, grammar.Name) or (
+            isinstance(node.base, grammar.Number) and node.base.value.denominator == 1
+        )
         base = _mathml_row(base) if simple else _mathml_parentheses(base)
         return f"<msup>{base}{_mathml_row(self.write(node.exponent))}</msup>"
 
-    def _derivative(self, operand: Expression, order: int) -> str:
+    def _derivative(self, operand: grammar.Expression, order: int) -> str:
         if not order:
             return self._factor(operand)
-        if isinstance(operand, Call) and operand.function == "delay":
+        if isinstance(operand, grammar.Call) and operand.function == "delay":
             return self._delayed(self._derivative(operand.arguments[0], order), operand)
-        base = self.write(operand) if isinstance(operand, Name) else _mathml_parentheses(self.write(operand))
+        base = self.write(operand) if isinstance(operand, grammar.Name) else _mathml_parentheses(self.write(operand))
         if order in _PRIME_MARKS:
             # Primes are raised in every font; as a superscript they would be raised, and made small, twice.
             return _mathml_row(f'{base}<mo lspace="0" rspace="0">{_PRIME_MARKS[order]}</mo>')
         return f"<msup>{base}<mrow><mo>(</mo><mn>{order}</mn><mo>)</mo></mrow></msup>"
 
-    def _call(self, node: Call) -> str:
+    def _call(self, node: grammar.Call) -> str:
         first, *rest = node.arguments
         if node.function == "D":
-            order = rest[0].value if rest and isinstance(rest[0], Number) else 1
+            order = rest[0].value if rest and isinstance(rest[0], grammar.Number) else 1
             return self._derivative(first, int(order))
         if node.function == "diff":
             # A number counts the t before it anew: diff(x, t, 2).
-            orders = [int(part.value) - 1 if isinstance(part, Number) else 1 for part in rest]
+            orders = [int(part.value) - 1 if isinstance(part, grammar.Number) else 1 for part in rest]
             return self._derivative(first, sum(orders))
         if node.function == "delay":
             return self._delayed(self._factor(first), node)
@@ -614,8 +606,12 @@ class _MathmlWriter:
             return f"<msup><mi>e</mi>{_mathml_row(argument)}</msup>"
         return f"<mi>{escape(node.function)}</mi><mo>&#x2061;</mo>{_mathml_parentheses(argument)}"
 
-    def _delayed(self, content: str, node: Call) -> str:
+    def _delayed(self, content: str, node: grammar.Call) -> str:
         """Return something at an earlier time, as a function of t."""
         later = node.arguments[1]
-        shown = _mathml_parentheses(self.write(later)) if isinstance(later, Sum | Negation) else self.write(later)
+        shown = (
+            _mathml_parentheses(self.write(later))
+            if isinstance(later, grammar.Sum | grammar.Negation)
+            else self.write(later)
+        )
         return f"{content}<mo>&#x2061;</mo>{_mathml_parentheses(f'<mi>t</mi>{_MATHML_MINUS}{shown}')}"

@@ -8,26 +8,8 @@ from typing import TypeVar
 
 from lodekit.algebra.scalars import MissingConstantError, NamedConstant, Scalar, ScalarRing, format_sum
 from lodekit.errors import EquationError
+from lodekit.system import grammar
 from lodekit.system.delays import apply_delay
-from lodekit.system.grammar import (
-    LINEARIZATION_HINT,
-    MAX_DERIVATIVE_ORDER,
-    Call,
-    Derivative,
-    Equation,
-    Expression,
-    Name,
-    Negation,
-    Number,
-    Power,
-    Product,
-    Sum,
-    find_closest_name,
-    suggest_derivative,
-    suggest_linearization,
-    suggest_power,
-    walk,
-)
 from lodekit.system.parameters import find_likely_parameters
 from lodekit.system.signals import (
     MAX_SIGNAL_TERMS,
@@ -43,11 +25,11 @@ _Result = TypeVar("_Result")
 
 
 def build_linear_system(
-    equations: Sequence[Equation],
+    equations: Sequence[grammar.Equation],
     channels: Sequence[str],
     parameters: Sequence[str],
     *,
-    basis: Sequence[Equation] = (),
+    basis: Sequence[grammar.Equation] = (),
     columns: Sequence[str] = (),
 ) -> tuple[ScalarRing, list[LinearForm], list[LinearForm]]:
     """Return the coefficient ring, the equations as rows of ``A(d) f + affine_term = 0``, and the rows of a basis."""
@@ -96,31 +78,31 @@ class LinearFormBuilder:
     channels: Sequence[str]
     likely_parameters: Sequence[str] = field(default=())
 
-    def equation(self, equation: Equation) -> LinearForm:
+    def equation(self, equation: grammar.Equation) -> LinearForm:
         """Return ``left - right``."""
         form = self.form(equation.left)
         if equation.right is not None:
             form = form + self.form(equation.right).scale(self.ring.rational(-1))
         return form
 
-    def form(self, node: Expression) -> LinearForm:
+    def form(self, node: grammar.Expression) -> LinearForm:
         """Return the linear form of an expression."""
         match node:
-            case Number():
+            case grammar.Number():
                 return self._constant(self.ring.rational(node.value))
-            case Name():
+            case grammar.Name():
                 return self._name(node)
-            case Negation():
+            case grammar.Negation():
                 return self.form(node.operand).scale(self.ring.rational(-1))
-            case Sum():
+            case grammar.Sum():
                 return self._sum(node)
-            case Product():
+            case grammar.Product():
                 return self._product(node)
-            case Power():
+            case grammar.Power():
                 return self._power(node)
-            case Derivative():
+            case grammar.Derivative():
                 return self._differentiate(node, node.operand, node.order)
-            case Call():
+            case grammar.Call():
                 return self._call(node)
 
     def operators(self, form: LinearForm) -> list[list[Scalar]]:
@@ -130,7 +112,7 @@ class LinearFormBuilder:
                 raise EquationError(f"{name} does not occur in the equations; expected {', '.join(self.channels)}")
         return [form.channels.get(name, []) for name in self.channels]
 
-    def scalar(self, node: Expression, role: str) -> Scalar:
+    def scalar(self, node: grammar.Expression, role: str) -> Scalar:
         """Return the value of an expression `node` without channels and time; `role` says in errors what it is for."""
         form = self.form(node)
         value = form.affine_term.as_scalar()
@@ -142,7 +124,7 @@ class LinearFormBuilder:
     def _constant(self, value: Scalar) -> LinearForm:
         return LinearForm({}, ExponentialPolynomial.constant(value))
 
-    def _name(self, node: Name) -> LinearForm:
+    def _name(self, node: grammar.Name) -> LinearForm:
         if node.name == "t":
             return LinearForm({}, ExponentialPolynomial.time(self.ring))
         if node.name in self.ring.parameters:
@@ -153,14 +135,14 @@ class LinearFormBuilder:
             if NamedConstant("pi") not in self.ring.constants:
                 raise MissingConstantError(NamedConstant("pi"))
             return self._constant(self.ring.constant(NamedConstant("pi")))
-        alike = find_closest_name(node.name, (*self.channels, *self.ring.parameters))
+        alike = grammar.find_closest_name(node.name, (*self.channels, *self.ring.parameters))
         raise EquationError(
             f"unknown name {node.name!r}; expected a channel ({', '.join(self.channels) or 'none'}) "
             f"or a parameter ({', '.join(self.ring.parameters) or 'none'}){f'. Is it {alike!r}?' if alike else ''}",
             node.place,
         )
 
-    def _sum(self, node: Sum) -> LinearForm:
+    def _sum(self, node: grammar.Sum) -> LinearForm:
         """Return a sum: halves of it first, so that long ones are not copied once for each of their terms."""
         forms = []
         for sign, term in node.terms:
@@ -173,7 +155,7 @@ class LinearFormBuilder:
             forms = pairs + forms[2 * len(pairs) :]
         return forms[0]
 
-    def _product(self, node: Product) -> LinearForm:
+    def _product(self, node: grammar.Product) -> LinearForm:
         total = self.form(node.factors[0][1])
         for operator, factor in node.factors[1:]:
             form = self.form(factor)
@@ -183,16 +165,18 @@ class LinearFormBuilder:
             total = self._multiply(node, total, form)
         return total
 
-    def _parse_divisor(self, form: LinearForm, node: Expression) -> Scalar:
+    def _parse_divisor(self, form: LinearForm, node: grammar.Expression) -> Scalar:
         if form.channels:
             name = next(iter(form.channels))
             if name in ("dt", "dt2", "dt3"):
-                written = suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
+                written = (
+                    grammar.suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
+                )
                 raise EquationError(written, node.place)
             remedy = self._suggest_declaration([name])
-            if not remedy and isinstance(node, Name):
+            if not remedy and isinstance(node, grammar.Name):
                 tangent = f"near a value c write 1/c - ({name} - c)/c^2 for 1/{name}"
-                remedy = f" Linearise it: {tangent}, {LINEARIZATION_HINT}"
+                remedy = f" Linearise it: {tangent}, {grammar.LINEARIZATION_HINT}"
             message = f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}"
             raise EquationError(message, node.place)
         value = form.affine_term.as_scalar()
@@ -206,7 +190,7 @@ class LinearFormBuilder:
             raise EquationError("division by zero; the denominator must not vanish", node.place)
         return value
 
-    def _multiply(self, node: Expression, first: LinearForm, second: LinearForm) -> LinearForm:
+    def _multiply(self, node: grammar.Expression, first: LinearForm, second: LinearForm) -> LinearForm:
         if first.channels and second.channels:
             a, b = next(iter(first.channels)), next(iter(second.channels))
             names = f"channels {a!r} and {b!r}" if a != b else f"channel {a!r} with itself"
@@ -255,13 +239,13 @@ class LinearFormBuilder:
         noun = "a parameter" if len(suspects) == 1 else "parameters"
         return f" {quoted} {verb}: declare {listed} as {noun}, parameters=[{quoted}]"
 
-    def _power(self, node: Power) -> LinearForm:
+    def _power(self, node: grammar.Power) -> LinearForm:
         base = self.form(node.base)
         exponent = self.form(node.exponent)
         value = exponent.affine_term.as_scalar()
         number = None if exponent.channels or value is None else value.as_fraction()
         if base.channels:
-            is_derivative = node.has_parentheses and isinstance(node.exponent, Number)
+            is_derivative = node.has_parentheses and isinstance(node.exponent, grammar.Number)
             if is_derivative and number is not None and number.denominator == 1:
                 return self._differentiate(node, node.base, int(number), base)
             name = next(iter(base.channels))
@@ -269,7 +253,11 @@ class LinearFormBuilder:
                 ways = f"write {name} for the channel itself, or {name}' for its derivative"
                 raise EquationError(f"a channel to the power of one can be read in two ways; {ways}", node.place)
             whole = number is not None and number > 0 and number.denominator == 1
-            hint = f"; for a derivative write {name}^({number}){suggest_power(name, int(number or 0))}" if whole else ""
+            hint = (
+                f"; for a derivative write {name}^({number}){grammar.suggest_power(name, int(number or 0))}"
+                if whole
+                else ""
+            )
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
         if number is None or number.denominator != 1:
             raise EquationError(
@@ -277,8 +265,8 @@ class LinearFormBuilder:
                 node.exponent.place,
             )
         power = int(number)
-        if abs(power) > MAX_DERIVATIVE_ORDER:
-            message = f"expected an exponent of at most {MAX_DERIVATIVE_ORDER}, got {power}"
+        if abs(power) > grammar.MAX_DERIVATIVE_ORDER:
+            message = f"expected an exponent of at most {grammar.MAX_DERIVATIVE_ORDER}, got {power}"
             raise EquationError(message, node.exponent.place)
         if power < 0:
             base, power = self._constant(self.ring.rational(1) / self._parse_divisor(base, node.base)), -power
@@ -289,12 +277,18 @@ class LinearFormBuilder:
         return total
 
     def _differentiate(
-        self, node: Expression, operand: Expression, order: int, form_of_operand: LinearForm | None = None
+        self,
+        node: grammar.Expression,
+        operand: grammar.Expression,
+        order: int,
+        form_of_operand: LinearForm | None = None,
     ) -> LinearForm:
-        if not 0 <= order <= MAX_DERIVATIVE_ORDER:
-            raise EquationError(f"expected a derivative of order 0 to {MAX_DERIVATIVE_ORDER}, got {order}", node.place)
+        if not 0 <= order <= grammar.MAX_DERIVATIVE_ORDER:
+            raise EquationError(
+                f"expected a derivative of order 0 to {grammar.MAX_DERIVATIVE_ORDER}, got {order}", node.place
+            )
         form = self.form(operand) if form_of_operand is None else form_of_operand
-        mentioned = [part.name for part in walk(operand) if isinstance(part, Name)]
+        mentioned = [part.name for part in grammar.walk(operand) if isinstance(part, grammar.Name)]
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]
             message = "a number is differentiated; its derivative is zero, leave it out"
@@ -303,15 +297,15 @@ class LinearFormBuilder:
                 message = f"parameter {names[0]!r} is differentiated; parameters are constant. {remedy}"
             raise EquationError(message, node.place)
         degree = max((len(values) for values in form.channels.values()), default=1) - 1 + order
-        if degree > MAX_DERIVATIVE_ORDER:
-            message = f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {degree}"
+        if degree > grammar.MAX_DERIVATIVE_ORDER:
+            message = f"expected derivatives of order at most {grammar.MAX_DERIVATIVE_ORDER}, got {degree}"
             raise EquationError(message, node.place)
         for _ in range(order):
             form = form.differentiate(1)
             check_product_size(node.place, form)
         return form
 
-    def _call(self, node: Call) -> LinearForm:
+    def _call(self, node: grammar.Call) -> LinearForm:
         if node.function == "D":
             if len(node.arguments) > 2:
                 raise EquationError("expected D(expression) or D(expression, order)", node.place)
@@ -329,7 +323,7 @@ class LinearFormBuilder:
         if argument.channels:
             name = next(iter(argument.channels))
             inner = node.arguments[0].place
-            tangent = suggest_linearization(node.function, inner.line[inner.start : inner.stop])
+            tangent = grammar.suggest_linearization(node.function, inner.line[inner.start : inner.stop])
             remedy = self._suggest_declaration([name]) or tangent
             message = f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}"
             raise EquationError(message, node.place)
@@ -342,14 +336,14 @@ class LinearFormBuilder:
             return self._constant(evaluate_constant_call(node, offset))
         return LinearForm({}, evaluate_time_call(node, slope, offset))
 
-    def _diff(self, node: Call) -> LinearForm:
+    def _diff(self, node: grammar.Call) -> LinearForm:
         usage = "expected diff(expression, t), diff(expression, t, t) or diff(expression, t, 2)"
         order, rest = 0, list(node.arguments[1:])
         while rest:
             variable = rest.pop(0)
-            if not isinstance(variable, Name) or variable.name != "t":
+            if not isinstance(variable, grammar.Name) or variable.name != "t":
                 raise EquationError(f"{usage}; derivatives are in t only", variable.place)
-            if rest and isinstance(rest[0], Number):
+            if rest and isinstance(rest[0], grammar.Number):
                 order += self._parse_order(rest.pop(0))
             else:
                 order += 1
@@ -357,8 +351,8 @@ class LinearFormBuilder:
             raise EquationError(usage, node.place)
         return self._differentiate(node, node.arguments[0], order)
 
-    def _parse_order(self, node: Expression) -> int:
-        if isinstance(node, Number) and node.value.denominator == 1:
+    def _parse_order(self, node: grammar.Expression) -> int:
+        if isinstance(node, grammar.Number) and node.value.denominator == 1:
             return int(node.value)
         raise EquationError("expected the order of a derivative as a whole number", node.place)
 

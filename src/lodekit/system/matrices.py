@@ -29,23 +29,7 @@ from lodekit.algebra.parametrization import (
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing, format_sum
 from lodekit.algebra.smith import diagonalize, invariant_factors_of_diagonal
 from lodekit.errors import EquationError, Place, VerificationError
-from lodekit.system.grammar import (
-    MAX_DERIVATIVE_ORDER,
-    MAX_DIGITS,
-    Call,
-    Equation,
-    Expression,
-    Name,
-    Number,
-    Power,
-    Product,
-    Sum,
-    drop_names,
-    parse_equations,
-    parse_expression,
-    replace_names,
-    walk,
-)
+from lodekit.system import grammar
 from lodekit.system.linear import (
     LinearFormBuilder,
     extend_ring_by_constants,
@@ -73,10 +57,10 @@ class MatrixEntryParser:
         """What users should know about how their numbers were read."""
         return (FLOAT_NOTE,) if self.saw_float else ()
 
-    def parse(self, value: Any) -> Expression:
+    def parse(self, value: Any) -> grammar.Expression:
         """Return a number, a text or a SymPy expression as an expression tree."""
         if isinstance(value, str):
-            return parse_expression(value)
+            return grammar.parse_expression(value)
         if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
             raise EquationError(f"expected a number or an expression, got {value!r}")
         if isinstance(value, Rational):
@@ -88,17 +72,19 @@ class MatrixEntryParser:
         shown = value if type(value).__module__ == "numpy" else type(value).__name__
         raise EquationError(f"expected a finite real number or an expression, got {shown}")
 
-    def _parse_float(self, value: Any) -> Expression:
+    def _parse_float(self, value: Any) -> grammar.Expression:
         if not math.isfinite(value):
             raise EquationError(f"expected a finite real number, got {value}")
         self.saw_float = self.saw_float or not isinstance(value, Decimal)
         # str() of a NumPy scalar is the shortest form for its own precision, float32 included.
         exact = Decimal(str(value))
-        if abs(exact.adjusted()) > MAX_DIGITS:
-            raise EquationError(f"expected a number with a decimal exponent of at most {MAX_DIGITS}, got {value}")
+        if abs(exact.adjusted()) > grammar.MAX_DIGITS:
+            raise EquationError(
+                f"expected a number with a decimal exponent of at most {grammar.MAX_DIGITS}, got {value}"
+            )
         return _number_node(Fraction(exact))
 
-    def _parse_sympy(self, value: Any) -> Expression:
+    def _parse_sympy(self, value: Any) -> grammar.Expression:
         import sympy
 
         match value:
@@ -107,22 +93,22 @@ class MatrixEntryParser:
             case sympy.Float():
                 return self._parse_float(float(value))
             case sympy.Symbol():
-                return Name(_NO_PLACE, str(value.name))
+                return grammar.Name(_NO_PLACE, str(value.name))
             case sympy.Add():
-                return Sum(_NO_PLACE, tuple(("+", self._parse_sympy(term)) for term in value.args))
+                return grammar.Sum(_NO_PLACE, tuple(("+", self._parse_sympy(term)) for term in value.args))
             case sympy.Mul():
-                return Product(_NO_PLACE, tuple(("*", self._parse_sympy(factor)) for factor in value.args))
+                return grammar.Product(_NO_PLACE, tuple(("*", self._parse_sympy(factor)) for factor in value.args))
             case sympy.Pow() if value.exp.is_Rational and value.exp.q <= 2:
                 base = self._parse_sympy(value.base)
                 if value.exp.q == 2:
-                    base = Call(_NO_PLACE, "sqrt", (base,))
-                return Power(_NO_PLACE, base, _number_node(Fraction(int(value.exp.p))), has_parentheses=False)
+                    base = grammar.Call(_NO_PLACE, "sqrt", (base,))
+                return grammar.Power(_NO_PLACE, base, _number_node(Fraction(int(value.exp.p))), has_parentheses=False)
             case sympy.exp() | sympy.sin() | sympy.cos():
-                return Call(_NO_PLACE, type(value).__name__, (self._parse_sympy(value.args[0]),))
+                return grammar.Call(_NO_PLACE, type(value).__name__, (self._parse_sympy(value.args[0]),))
         if value is sympy.pi:
-            return Name(_NO_PLACE, "pi")
+            return grammar.Name(_NO_PLACE, "pi")
         if value is sympy.E:
-            return Call(_NO_PLACE, "exp", (_number_node(Fraction(1)),))
+            return grammar.Call(_NO_PLACE, "exp", (_number_node(Fraction(1)),))
         raise EquationError(
             f"cannot read {value} as a coefficient; expected rational expressions in the parameters, and pi, sqrt, "
             "exp, sin or cos of numbers"
@@ -143,10 +129,10 @@ def equations_from_operator_matrix(
     operator = _find_operator_name(trees, parameters, symbol)
     for tree in (tree for row in trees for tree in row):
         _check_names(tree, (*parameters, operator))
-        if any(isinstance(node, Call) and operator in _names_in(node) for node in walk(tree)):
+        if any(isinstance(node, grammar.Call) and operator in _names_in(node) for node in grammar.walk(tree)):
             raise EquationError(f"expected polynomials in {operator} as entries of {name}, got a function of it")
-    renamed = {operator: Name(_NO_PLACE, _OPERATOR_SYMBOL)}
-    trees = [[replace_names(tree, renamed) for tree in row] for row in trees]
+    renamed = {operator: grammar.Name(_NO_PLACE, _OPERATOR_SYMBOL)}
+    trees = [[grammar.replace_names(tree, renamed) for tree in row] for row in trees]
     known = [parameter for parameter in parameters if parameter != operator]
 
     def attempt(ring: ScalarRing) -> list[str]:
@@ -162,16 +148,16 @@ def equations_from_operator_matrix(
     return extend_ring_by_constants((*known, _OPERATOR_SYMBOL), attempt)[1], reader.notes
 
 
-def _names_in(tree: Expression) -> set[str]:
-    return {node.name for node in walk(tree) if isinstance(node, Name)}
+def _names_in(tree: grammar.Expression) -> set[str]:
+    return {node.name for node in grammar.walk(tree) if isinstance(node, grammar.Name)}
 
 
-def _check_names(tree: Expression, known: Sequence[str]) -> None:
+def _check_names(tree: grammar.Expression, known: Sequence[str]) -> None:
     for name in _names_in(tree) - {"pi", *known}:
         raise EquationError(f"a matrix entry mentions {name!r}, which is not a parameter; declare it in parameters=")
 
 
-def _find_operator_name(trees: Sequence[Sequence[Expression]], parameters: Sequence[str], symbol: Any) -> str:
+def _find_operator_name(trees: Sequence[Sequence[grammar.Expression]], parameters: Sequence[str], symbol: Any) -> str:
     if symbol is not None:
         return str(getattr(symbol, "name", symbol))
     unknown = sorted(set().union(*(_names_in(tree) for row in trees for tree in row)) - {"pi", *parameters})
@@ -193,8 +179,8 @@ def _split_by_operator_power(ring: ScalarRing, value: Scalar, operator: str, mat
         rest = (*exponents[:index], 0, *exponents[index + 1 :])
         split.setdefault(exponents[index], {})[rest] = coefficient
     order = max(split, default=-1)
-    if order > MAX_DERIVATIVE_ORDER:
-        raise EquationError(f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {order}")
+    if order > grammar.MAX_DERIVATIVE_ORDER:
+        raise EquationError(f"expected derivatives of order at most {grammar.MAX_DERIVATIVE_ORDER}, got {order}")
     return [Scalar(ring, ring.from_terms(split.get(k, {})), value.denominator) for k in range(order + 1)]
 
 
@@ -293,12 +279,12 @@ def to_matrix_rows(matrix: Any, name: str, shape: tuple[int | None, int | None])
     return rows
 
 
-def _number_node(value: Fraction) -> Number:
+def _number_node(value: Fraction) -> grammar.Number:
     # A digit takes 3.3 bits: a cheap bound before any text is made.
-    if max(abs(value.numerator), value.denominator).bit_length() > 4 * MAX_DIGITS:
-        raise EquationError(f"expected a number of at most {MAX_DIGITS} digits")
+    if max(abs(value.numerator), value.denominator).bit_length() > 4 * grammar.MAX_DIGITS:
+        raise EquationError(f"expected a number of at most {grammar.MAX_DIGITS} digits")
     text = str(value)
-    return Number(Place(text, 0, len(text)), value)
+    return grammar.Number(Place(text, 0, len(text)), value)
 
 
 @dataclass(frozen=True)
@@ -427,7 +413,7 @@ class BasisExpressions:
     columns: These names; empty for expressions in the channels.
     """
 
-    rows: tuple[Equation, ...]
+    rows: tuple[grammar.Equation, ...]
     columns: tuple[str, ...] = ()
 
 
@@ -446,14 +432,14 @@ def parse_basis(
             raise EquationError("expected at least one expression as a basis; leave basis= out for the minimal one")
         if all(isinstance(text, str) for text in basis):
             texts = [" ".join(text.split("#", 1)[0].split()) for text in basis]
-            expressions = zip(map(parse_expression, basis), texts, strict=True)
-            return BasisExpressions(tuple(Equation(tree, None, text) for tree, text in expressions)), ()
+            expressions = zip(map(grammar.parse_expression, basis), texts, strict=True)
+            return BasisExpressions(tuple(grammar.Equation(tree, None, text) for tree, text in expressions)), ()
     rows = to_matrix_rows(basis, "the basis", (len(channels), None))
     taken = (*channels, *parameters)
     letter = next(each for each in candidate_names("column") if not any(name.startswith(each) for name in taken))
     names = [f"{letter}{i + 1}" for i in range(len(rows[0]))]
     lines, notes = equations_from_operator_matrix(rows, names, parameters, symbol, name="the basis")
-    return BasisExpressions(tuple(parse_equations(lines)), tuple(names)), notes
+    return BasisExpressions(tuple(grammar.parse_equations(lines)), tuple(names)), notes
 
 
 def build_basis(
@@ -470,15 +456,15 @@ def build_basis(
             )
         entries.append([form.channels.get(name, []) for name in names])
         text = row.text or (format_equation(form, names) if basis.columns else format_observable(entries[-1], names))
-        rows.append(Equation(row.left, row.right, text))
+        rows.append(grammar.Equation(row.left, row.right, text))
     matrix = OperatorMatrix.from_scalars(ring, entries, len(names), variable)
     texts = () if basis.columns else tuple(row.text for row in rows)
     return BasisExpressions(tuple(rows), basis.columns), FreeFunctionBasis(matrix, texts)
 
 
 def drop_inputs(
-    equations: Sequence[Equation], basis: BasisExpressions | None, inputs: Collection[str]
-) -> tuple[list[Equation], BasisExpressions | None]:
+    equations: Sequence[grammar.Equation], basis: BasisExpressions | None, inputs: Collection[str]
+) -> tuple[list[grammar.Equation], BasisExpressions | None]:
     """Return equations and what is left of a chosen basis where some channels are zero."""
     if basis is not None and basis.columns:
         raise EquationError(
@@ -489,15 +475,15 @@ def drop_inputs(
     return _drop_channels(equations, inputs), BasisExpressions(tuple(left)) if left else None
 
 
-def _drop_channels(equations: Sequence[Equation], names: Collection[str]) -> list[Equation]:
+def _drop_channels(equations: Sequence[grammar.Equation], names: Collection[str]) -> list[grammar.Equation]:
     remaining = []
     for equation in equations:
         if not equation.mentions(names):
             remaining.append(equation)
             continue
-        left, *right = (drop_names(side, names) for side in equation.sides)
+        left, *right = (grammar.drop_names(side, names) for side in equation.sides)
         if left is not None or any(side is not None for side in right):
-            zero = Number(equation.left.place, Fraction(0))
+            zero = grammar.Number(equation.left.place, Fraction(0))
             other = (right[0] or zero) if right else None
-            remaining.append(Equation(left or zero, other, ""))
+            remaining.append(grammar.Equation(left or zero, other, ""))
     return remaining

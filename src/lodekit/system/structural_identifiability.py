@@ -333,8 +333,8 @@ def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fra
 
 def _rational_null_space(names: Sequence[str], lines: Sequence[Mapping[str, int]]) -> list[dict[str, Fraction]]:
     """Return a basis of the exponents that all lines annihilate; names that are not listed have none."""
-    lines = [{name: Fraction(line.get(name, 0)) for name in names} for line in lines]
-    rows = {next(iter(row)): row for row in reduced_echelon_form(names, lines)}
+    exact = [{name: Fraction(line.get(name, 0)) for name in names} for line in lines]
+    rows = {next(iter(row)): row for row in reduced_echelon_form(names, exact)}
     return [
         {free: Fraction(1), **{pivot: -row[free] for pivot, row in rows.items() if free in row}}
         for free in names

@@ -20,20 +20,10 @@ from lodekit.algebra.smith import PopovDecomposition, SmithForm, smith_form
 from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError, ParameterError
 from lodekit.support.html import html_list, notebook_card
 from lodekit.support.progress import track_progress
-from lodekit.system import display, matrices
+from lodekit.system import display, grammar, matrices
 from lodekit.system.analysis import Mode, find_modes, symbolic_covariance
 from lodekit.system.delays import DelayedChannel, constrain_delays_positive
 from lodekit.system.dimensions import Dimensions, find_dimensions
-from lodekit.system.grammar import (
-    Equation,
-    Expression,
-    Name,
-    parse_equations,
-    parse_expression,
-    replace_names,
-    walk,
-    walk_equation,
-)
 from lodekit.system.linear import LinearFormBuilder, build_linear_system, format_combination, format_equation
 from lodekit.system.matrices import BasisExpressions, FreeFunctionBasis
 from lodekit.system.parameters import Parameter, check_channels, check_parameters_used, order_channels, parse_parameters
@@ -47,31 +37,33 @@ _PROGRESS_MESSAGE = "analysing the equations"
 
 
 def substitute_parameters(
-    equations: Sequence[Equation],
+    equations: Sequence[grammar.Equation],
     parameters: Mapping[str, Parameter],
     values: Mapping[str, Any],
-    basis_rows: Sequence[Equation] = (),
-) -> tuple[list[Equation], dict[str, Parameter], tuple[str, ...], list[Equation]]:
+    basis_rows: Sequence[grammar.Equation] = (),
+) -> tuple[list[grammar.Equation], dict[str, Parameter], tuple[str, ...], list[grammar.Equation]]:
     """Return the equations with `values` in place of parameters, the remaining parameters, notes and basis rows."""
     if not isinstance(values, Mapping):
         raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
     reader = matrices.MatrixEntryParser()
-    replacements: dict[str, Expression] = {}
+    replacements: dict[str, grammar.Expression] = {}
     for name, value in values.items():
         if name not in parameters:
             known = ", ".join(parameters) or "none"
             raise ParameterError(f"unknown parameter {name!r}; expected one of: {known}")
         replacements[name] = reader.parse(value)
-        for node in walk(replacements[name]):
-            if isinstance(node, Name) and node.name not in parameters and node.name != "pi":
+        for node in grammar.walk(replacements[name]):
+            if isinstance(node, grammar.Name) and node.name not in parameters and node.name != "pi":
                 raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
 
-    def substitute(row: Equation) -> Equation:
-        left, *right = (replace_names(side, replacements) for side in row.sides)
-        return Equation(left, right[0] if right else None, "")
+    def substitute(row: grammar.Equation) -> grammar.Equation:
+        left, *right = (grammar.replace_names(side, replacements) for side in row.sides)
+        return grammar.Equation(left, right[0] if right else None, "")
 
     replaced, basis_rows = (list(map(substitute, rows)) for rows in (equations, basis_rows))
-    mentioned = {node.name for equation in replaced for node in walk_equation(equation) if isinstance(node, Name)}
+    mentioned = {
+        node.name for equation in replaced for node in grammar.walk_equation(equation) if isinstance(node, grammar.Name)
+    }
     rest = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
     return replaced, rest, reader.notes, basis_rows
 
@@ -107,7 +99,7 @@ class System:
     [d**2 + d*(a + b)]])
     """
 
-    _equations: tuple[Equation, ...]
+    _equations: tuple[grammar.Equation, ...]
     _parameters: dict[str, Parameter]
     _channels: tuple[str, ...]
     _notes: tuple[str, ...]
@@ -124,7 +116,7 @@ class System:
         channels: Sequence[str] | None = None,
         basis: Any = None,
     ) -> None:
-        parsed, known = parse_equations(equations), parse_parameters(parameters)
+        parsed, known = grammar.parse_equations(equations), parse_parameters(parameters)
         check_parameters_used(parsed, known, order_channels(parsed, known, channels))
         self._build(parsed, known, channels, (), basis=basis)
 
@@ -163,7 +155,7 @@ class System:
         known = parse_parameters(parameters)
         names = check_channels(channels, known)
         lines, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
-        equations = parse_equations(lines)
+        equations = grammar.parse_equations(lines)
         check_parameters_used(equations, known, names)
         return cls._from_equations(equations, known, names, notes, basis=basis, symbol=symbol)
 
@@ -206,7 +198,7 @@ class System:
         known = parse_parameters(parameters)
         channels = check_channels([name for group in names for name in group], known)
         lines, notes = matrices.equations_from_state_space(blocks, *names, tuple(known))
-        equations = parse_equations(lines)
+        equations = grammar.parse_equations(lines)
         check_parameters_used(equations, known, channels)
         return cls._from_equations(equations, known, channels, notes, basis=basis)
 
@@ -218,7 +210,7 @@ class System:
 
     def _build(
         self,
-        equations: Sequence[Equation],
+        equations: Sequence[grammar.Equation],
         parameters: Mapping[str, Parameter],
         channels: Sequence[str] | None,
         notes: Sequence[str],
@@ -279,7 +271,7 @@ class System:
         return tuple(equation.text for equation in self._equations)
 
     @property
-    def written(self) -> tuple[Equation, ...]:
+    def written(self) -> tuple[grammar.Equation, ...]:
         """The equations as they were read from the text, before any algebra."""
         return self._equations
 
@@ -362,8 +354,8 @@ class System:
         """
         basis = self._basis_expressions
         rows = () if basis is None else basis.rows
-        equations, remaining, notes, rows = substitute_parameters(self._equations, self._parameters, values, rows)
-        basis = basis and BasisExpressions(tuple(rows), basis.columns)
+        equations, remaining, notes, replaced = substitute_parameters(self._equations, self._parameters, values, rows)
+        basis = basis and BasisExpressions(tuple(replaced), basis.columns)
         try:
             return System._from_equations(
                 equations, remaining, self.plain_channels, (*self._notes, *notes), basis=basis
@@ -429,7 +421,7 @@ class System:
         True
         """
         parameters = {name: Parameter.from_definition(entry) for name, entry in content["parameters"].items()}
-        parts = (parse_equations(content["equations"]), parameters, content["channels"], content["notes"])
+        parts = (grammar.parse_equations(content["equations"]), parameters, content["channels"], content["notes"])
         return cls._from_equations(*parts, basis=content.get("basis"))
 
     def dimensions(self) -> Dimensions:
@@ -666,7 +658,7 @@ class System:
         reader = LinearFormBuilder(self.operator.ring, self.channels)
         rows = []
         for text in (first, first if second is None else second):
-            form = reader.form(parse_expression(text))
+            form = reader.form(grammar.parse_expression(text))
             rows.append(OperatorMatrix.from_scalars(self.operator.ring, [reader.operators(form)], self.operator.width))
         return symbolic_covariance(self.parametrization, rows[0], rows[1], latent)
 
