@@ -1,21 +1,18 @@
-"""The exponents of the autonomous part: exact multiplicities, and roots enclosed with a proof.
+"""Exponents of the autonomous part: exact multiplicities, and certified root isolation by ball arithmetic.
 
-The exponents of a system in which nothing is free, without any transformation: from a characteristic polynomial.
-
-In the Popov form of the equations, the highest derivative of each channel stands in one equation and nowhere else, so
-the lower ones are the states of ``s' = M s``. The elementary divisors follow from the characteristic polynomial of M,
-which is exact, and from the minimal polynomial at a random point of a large finite field. Where the two agree there,
-each factor has one block, and that is proved: a minimal polynomial can only become smaller at a point. Where they do
-not, the blocks are those at the point, which are the generic ones up to a chance of about 1e-15.
-
-Bezout coefficients do not occur, so this reaches where the whole decomposition does not.
+For a system in which nothing is free, the exponents follow from a characteristic polynomial, without transformations
+and their Bezout coefficients. In the Popov form of the equations, the highest derivative of each channel is the pivot
+of one equation, so the lower ones are the states of ``s' = M s`` with a block companion matrix M. The elementary
+divisors follow from the exact characteristic polynomial of M (Bareiss elimination) and from the minimal polynomial at a
+random point of a large prime field. If both agree there, each factor has one Jordan block, and that is proved: a
+minimal polynomial can only become smaller at a point. Otherwise the block sizes are those at the point, which are the
+generic ones up to a probability of about 1e-15.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -24,7 +21,6 @@ from flint import acb, acb_poly, arb, ctx as flint_context, fmpq, fmpq_mat, fmpz
 
 from lodekit.algebra.polynomials import (
     Polynomial,
-    divide_exactly,
     factor,
     from_multivariate,
     gcd,
@@ -36,49 +32,14 @@ from lodekit.algebra.polynomials import (
     trim,
 )
 from lodekit.algebra.reduction import Vector, pivot_index
-from lodekit.algebra.scalars import (
-    MAX_FACTOR_TERMS,
-    MAX_PRODUCT_TERMS,
-    Element,
-    FiniteField,
-    ScalarRing,
-    expression_swell_error,
-)
+from lodekit.algebra.scalars import MAX_FACTOR_TERMS, MAX_PRODUCT_TERMS, Element, ScalarRing, expression_swell_error
 from lodekit.errors import AlgebraError
 
-#: Bits that roots are computed with, doubled up to the most until each enclosure is tight: its width is a share of
-#: 2^-60 of the root, where a float tells 2^-53.
-_INITIAL_PRECISION_BITS = 96
-_MAX_PRECISION_BITS = 1 << 14
-_ROOT_ACCURACY_BITS = 60
-#: Where a polynomial may have imaginary roots, a real part that still holds zero at this precision is zero.
-_ZERO_REAL_PART_BITS = 768
 
-
-@dataclass(frozen=True)
-class ModeFactor:
-    """A factor of an invariant factor d_i, with its exact multiplicity there.
-
-    polynomial: Irreducible (square-free where square roots occur), as a canonical multiple.
-    mode_index: Which mode column it belongs to, counted from zero.
-    """
-
-    polynomial: Polynomial
-    multiplicity: int
-    mode_index: int
-
-    def cofactor(self, ring: ScalarRing, annihilator: Polynomial) -> Polynomial:
-        """Return d_i, the `annihilator` of the mode over `ring`, divided by this factor to its multiplicity."""
-        rest = annihilator
-        for _ in range(self.multiplicity):
-            rest = primitive_part(ring, divide_exactly(ring, rest, self.polynomial)[1])
-        return rest
-
-
-def factor_annihilators(ring: ScalarRing, annihilators: Sequence[Polynomial]) -> list[ModeFactor]:
-    """Return the factors of all d_i, the `annihilators` over `ring`, with their exact multiplicities."""
+def factor_annihilators(ring: ScalarRing, annihilators: Sequence[Polynomial]) -> list[tuple[Polynomial, int, int]]:
+    """Return the factors of all d_i, the `annihilators`: canonical polynomial, exact multiplicity and index i."""
     return [
-        ModeFactor(part, multiplicity, index)
+        (part, multiplicity, index)
         for index, annihilator in enumerate(annihilators)
         for part, multiplicity in factor(ring, annihilator)
     ]
@@ -94,23 +55,17 @@ def isolate_roots(
     vanishes at the values, there are fewer roots than generically.
     """
     exact = dict(values or {})
-    missing = [name for name in ring.parameters if name not in exact and _involves_parameter(ring, polynomial, name)]
+    exponents = [vector for element in polynomial for vector in ring.terms(element)]
+    used = [name for k, name in enumerate(ring.names) if any(vector[k] for vector in exponents)]
+    missing = [name for name in ring.parameters if name in used and name not in exact]
     if missing:
         raise AlgebraError(f"roots need a value for every parameter; missing: {', '.join(missing)}")
     target, special = specialize(ring, polynomial, exact)
     if not special:
         raise AlgebraError("every coefficient vanishes at these parameter values: the mode is not defined there")
-    found = [
-        (root, multiplicity)
-        for part, multiplicity in factor(target, special)
-        for root in _isolate_simple_roots(target, part)
-    ]
-    return sorted(found, key=lambda item: (item[0].real, item[0].imag))
-
-
-def _involves_parameter(ring: ScalarRing, polynomial: Sequence[Element], name: str) -> bool:
-    index = ring.names.index(name)
-    return any(exponents[index] for element in polynomial for exponents in ring.terms(element))
+    parts = factor(target, special)
+    roots = [(root, count) for part, count in parts for root in _isolate_simple_roots(target, part)]
+    return sorted(roots, key=lambda item: (item[0].real, item[0].imag))
 
 
 def _isolate_simple_roots(ring: ScalarRing, polynomial: Polynomial) -> list[complex]:
@@ -121,15 +76,13 @@ def _isolate_simple_roots(ring: ScalarRing, polynomial: Polynomial) -> list[comp
     even = [value if power % 2 == 0 else ring.zero for power, value in enumerate(rest)]
     odd = [value if power % 2 else ring.zero for power, value in enumerate(rest)]
     may_be_imaginary = len(gcd(ring, trim(even), trim(odd))) > 1
-    bits = _INITIAL_PRECISION_BITS
-    while True:
+    # The precision is doubled until each root is known to 60 bits, more than the 53 of a float.
+    for bits in (96 << k for k in range(8)):
         with flint_context.workprec(bits):
             roots = _roots_at_precision(ring, rest, may_be_imaginary=may_be_imaginary)
         if roots is not None:
             return [*roots, *([0j] * zeros)]
-        bits *= 2
-        if bits > _MAX_PRECISION_BITS:
-            raise AlgebraError("the roots of a mode could not be separated, even with 16,000 bits")
+    raise AlgebraError("the roots of a mode could not be separated, even with 16,000 bits")
 
 
 def _roots_at_precision(ring: ScalarRing, polynomial: Polynomial, *, may_be_imaginary: bool) -> list[complex] | None:
@@ -164,35 +117,20 @@ def _round_ball(part: Any, *, may_vanish: bool) -> float | None:
     if radius == 0:
         return float(part.mid())
     if part.contains(0):
-        # A real part that is not zero shows itself at a higher precision; one that may be is narrow by then.
-        return 0.0 if may_vanish and flint_context.prec >= _ZERO_REAL_PART_BITS else None
-    return float(part.mid()) if radius * arb(2) ** _ROOT_ACCURACY_BITS < abs(part.mid()) else None
-
-
-#: How many terms a row of minors may have: a determinant that is longer would not be factored anyway.
-MAX_MINOR_ROW_TERMS = 10 * MAX_FACTOR_TERMS
+        # If imaginary roots are possible, a real part whose ball contains zero at 768 bits is zero.
+        return 0.0 if may_vanish and flint_context.prec >= 768 else None
+    return float(part.mid()) if radius * arb(2) ** 60 < abs(part.mid()) else None
 
 
 def count_states(equations: Sequence[Vector]) -> int:
-    """Return how many initial numbers fix a solution of `equations` in Popov form, as many of them as channels.
-
-    Examples
-    --------
-    >>> ring = ScalarRing()
-    >>> count_states([[[ring.one, ring.zero, ring.one], []], [[], [ring.one, ring.one]]])
-    3
-    """
+    """Return the order of square `equations` in Popov form: the number of initial values that fix a solution."""
     return sum(len(row[pivot_index(row, [0] * len(row))]) - 1 for row in equations)
 
 
 def find_zero_channels(equations: Sequence[Vector]) -> list[int]:
-    """Return the positions of channels that `equations` in Popov form force to be zero: they say so in a row."""
-    found = []
-    for row in equations:
-        places = [j for j, entry in enumerate(row) if entry]
-        if len(places) == 1 and len(row[places[0]]) == 1:
-            found.append(places[0])
-    return sorted(found)
+    """Return the positions of channels that `equations` in Popov form force to be zero, each by a row of its own."""
+    rows = ([(j, len(entry)) for j, entry in enumerate(row) if entry] for row in equations)
+    return sorted(entries[0][0] for entries in rows if len(entries) == 1 and entries[0][1] == 1)
 
 
 def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[tuple[Polynomial, int]]:
@@ -201,36 +139,34 @@ def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[t
         raise AlgebraError("the exponents of systems with square roots need the whole decomposition")
     parts = factor(ring, _characteristic_polynomial(ring, equations))
     field, points = next(sample_points(ring, seed=2))
-    matrix = _companion_matrix(
-        equations, [[map_polynomial_to_finite_field(ring, entry, field, points) for entry in row] for row in equations]
-    )
-    smallest = nmod_mat(len(matrix), len(matrix), [int(v) for row in matrix for v in row], field.prime).minpoly()
-    found = []
+
+    def at_point(polynomial: Polynomial) -> Polynomial:
+        return map_polynomial_to_finite_field(ring, polynomial, field, points)
+
+    rows = _companion_matrix(equations, [list(map(at_point, row)) for row in equations])
+    matrix = nmod_mat(len(rows), len(rows), [int(value) for row in rows for value in row], field.prime)
+    minimal_polynomial = matrix.minpoly()
+    divisors = []
     for part, count in parts:
-        at_point = nmod_poly(
-            [int(value) for value in map_polynomial_to_finite_field(ring, part, field, points)], field.prime
-        )
+        image = nmod_poly([int(value) for value in at_point(part)], field.prime)
         largest = 0
-        while largest < count and not smallest % at_point ** (largest + 1):
+        while largest < count and not minimal_polynomial % image ** (largest + 1):
             largest += 1
-        found += [(part, size) for size in _jordan_block_sizes(matrix, field, at_point, count, largest)]
-    return found
+        divisors += [(part, size) for size in _jordan_block_sizes(matrix, field.prime, image, count, largest)]
+    return divisors
 
 
-def _jordan_block_sizes(
-    matrix: list[list[Element]], field: FiniteField, part: nmod_poly, count: int, largest: int
-) -> list[int]:
+def _jordan_block_sizes(matrix: nmod_mat, prime: int, part: nmod_poly, count: int, largest: int) -> list[int]:
     """Return the sizes of the blocks of a factor, largest first; together they make up its exponent, the `count`."""
     # Without ranks, where all blocks have size one, or what the largest leaves has room for one at most.
     if largest in (0, 1) or count - largest < 2:
         sizes = [largest] * (count // largest) if largest == 1 else [largest, count - largest]
         return [size for size in sizes if size]
-    size = len(matrix)
-    total = nmod_mat(size, size, [0] * size * size, field.prime)
-    base = nmod_mat(size, size, [int(value) for row in matrix for value in row], field.prime)
-    identity = nmod_mat(size, size, [int(i == j) for i in range(size) for j in range(size)], field.prime)
+    size = matrix.nrows()
+    total = nmod_mat(size, size, [0] * size * size, prime)
+    identity = nmod_mat(size, size, [int(i == j) for i in range(size) for j in range(size)], prime)
     for value in reversed(part.coeffs()):
-        total = total * base + identity * value
+        total = total * matrix + identity * value
     nullities, power = [0], identity
     while nullities[-1] < count * part.degree():
         power = power * total
@@ -288,7 +224,8 @@ def _bareiss_determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial
         pivot = matrix[k]
         for row in matrix[k + 1 :]:
             lengths = [len(pivot[k]) * len(row[j]) + len(row[k]) * len(pivot[j]) for j in range(k + 1, size)]
-            if max(lengths) > MAX_PRODUCT_TERMS or sum(len(entry) for entry in row) > MAX_MINOR_ROW_TERMS:
+            # A determinant that is longer would not be factored anyway.
+            if max(lengths) > MAX_PRODUCT_TERMS or sum(len(entry) for entry in row) > 10 * MAX_FACTOR_TERMS:
                 raise expression_swell_error()
             row[k + 1 :] = [(pivot[k] * row[j] - row[k] * pivot[j]) // previous for j in range(k + 1, size)]
         previous = pivot[k]

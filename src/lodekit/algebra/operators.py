@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.polynomials import add, format_polynomial, multiply, scale, trim
+from lodekit.algebra.polynomials import add, clear_denominators, format_polynomial, multiply, scale
 from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 
@@ -51,17 +52,8 @@ class OperatorMatrix:
         cls, ring: ScalarRing, entries: Sequence[Sequence[Sequence[Scalar]]], width: int, variable: str = "d"
     ) -> OperatorMatrix:
         """Return the matrix whose entries are given as field elements."""
-        rows, denominators = [], []
-        for entry_row in entries:
-            common = ring.common_multiple(value.denominator for polynomial in entry_row for value in polynomial)
-            rows.append(
-                [
-                    trim([value.numerator * ring.divide(common, value.denominator) for value in polynomial])
-                    for polynomial in entry_row
-                ]
-            )
-            denominators.append(common)
-        return cls.from_vectors(ring, rows, width, variable, denominators)
+        cleared = [clear_denominators(ring, row) for row in entries]
+        return cls.from_vectors(ring, [row for _, row in cleared], width, variable, [below for below, _ in cleared])
 
     @classmethod
     def identity(cls, ring: ScalarRing, size: int, variable: str = "d") -> OperatorMatrix:
@@ -87,13 +79,7 @@ class OperatorMatrix:
 
     def take_rows(self, indices: Sequence[int]) -> OperatorMatrix:
         """Return the matrix of the chosen rows."""
-        return OperatorMatrix(
-            self.ring,
-            [self.rows[i] for i in indices],
-            [self.denominators[i] for i in indices],
-            self.width,
-            self.variable,
-        )
+        return replace(self, rows=[self.rows[i] for i in indices], denominators=[self.denominators[i] for i in indices])
 
     def take_columns(self, indices: Sequence[int]) -> OperatorMatrix:
         """Return the matrix of the chosen columns."""
@@ -102,8 +88,7 @@ class OperatorMatrix:
 
     def vstack(self, other: OperatorMatrix) -> OperatorMatrix:
         """Return this matrix on top of another."""
-        denominators = self.denominators + other.denominators
-        return OperatorMatrix(self.ring, self.rows + other.rows, denominators, self.width, self.variable)
+        return replace(self, rows=self.rows + other.rows, denominators=self.denominators + other.denominators)
 
     def hstack(self, other: OperatorMatrix) -> OperatorMatrix:
         """Return this matrix to the left of another."""
@@ -112,9 +97,8 @@ class OperatorMatrix:
 
     def transpose(self) -> OperatorMatrix:
         """Return the transposed matrix."""
-        entries = self.entries()
-        turned = [[row[j] for row in entries] for j in range(self.width)]
-        return OperatorMatrix.from_scalars(self.ring, turned, len(self.rows), self.variable)
+        columns = [[self.coefficients(i, j) for i in range(len(self.rows))] for j in range(self.width)]
+        return OperatorMatrix.from_scalars(self.ring, columns, len(self.rows), self.variable)
 
     def entries(self) -> list[list[list[Scalar]]]:
         """Return all entries as coefficient lists of field elements."""
@@ -127,30 +111,25 @@ class OperatorMatrix:
             [scale(ring, entry, ring.divide(common, bottom)) for entry in row]
             for row, bottom in zip(other.rows, other.denominators, strict=True)
         ]
-        rows: list[Vector] = []
-        for row in self.rows:
-            result: Vector = [[] for _ in range(other.width)]
+        rows: list[Vector] = [[[] for _ in range(other.width)] for _ in self.rows]
+        for row, result in zip(self.rows, rows, strict=True):
             for factor, right_row in zip(row, right, strict=True):
-                if factor:
-                    for j, entry in enumerate(right_row):
-                        if entry:
-                            result[j] = add(result[j], multiply(ring, factor, entry))
-            rows.append(result)
+                for j, entry in enumerate(right_row) if factor else ():
+                    if entry:
+                        result[j] = add(result[j], multiply(ring, factor, entry))
         denominators = [ring.reduce(bottom * common) for bottom in self.denominators]
         return OperatorMatrix.from_vectors(ring, rows, other.width, self.variable, denominators)
 
     def __add__(self, other: OperatorMatrix) -> OperatorMatrix:
         ring, rows, denominators = self.ring, [], []
-        for first, below, second, under in zip(
-            self.rows, self.denominators, other.rows, other.denominators, strict=True
-        ):
+        pairs = (self.rows, self.denominators, other.rows, other.denominators)
+        for first, below, second, under in zip(*pairs, strict=True):
             rows.append([add(scale(ring, p, under), scale(ring, q, below)) for p, q in zip(first, second, strict=True)])
             denominators.append(ring.reduce(below * under))
         return OperatorMatrix.from_vectors(ring, rows, self.width, self.variable, denominators)
 
     def __neg__(self) -> OperatorMatrix:
-        rows = [[[-value for value in entry] for entry in row] for row in self.rows]
-        return OperatorMatrix(self.ring, rows, self.denominators, self.width, self.variable)
+        return replace(self, rows=[[[-value for value in entry] for entry in row] for row in self.rows])
 
     def __sub__(self, other: OperatorMatrix) -> OperatorMatrix:
         return self + (-other)
@@ -172,13 +151,8 @@ class OperatorMatrix:
 
     def terms(self) -> list[tuple[int, int, int, Scalar]]:
         """Return row, column, power of d and coefficient of everything that is not zero, in this order."""
-        return [
-            (i, j, k, value)
-            for i in range(len(self.rows))
-            for j in range(self.width)
-            for k, value in enumerate(self.coefficients(i, j))
-            if value
-        ]
+        places = product(range(len(self.rows)), range(self.width))
+        return [(i, j, k, value) for i, j in places for k, value in enumerate(self.coefficients(i, j)) if value]
 
     def degree(self, column: int) -> int:
         """Return the degree in d of a column; -1 for a column of zeros."""
@@ -228,12 +202,8 @@ def sympy_symbols(ring: ScalarRing) -> list[sympy.Expr]:
     symbols: list[sympy.Expr] = []
     for constant in ring.constants:
         argument = sympy.Rational(constant.argument.numerator, constant.argument.denominator)
-        if constant.kind == "pi":
-            symbols.append(sympy.pi)
-        else:
-            symbols.append(
-                getattr(sympy, constant.kind)(argument * sympy.pi if constant.is_multiple_of_pi else argument)
-            )
+        argument *= sympy.pi if constant.is_multiple_of_pi else 1
+        symbols.append(sympy.pi if constant.kind == "pi" else getattr(sympy, constant.kind)(argument))
     return symbols + [sympy.Symbol(name) for name in ring.parameters]
 
 

@@ -1,27 +1,21 @@
-"""Every solution as free functions plus modes: f = sum_l B_l(d) z_l + sum_i C_i(d) p_i with d_i p_i = 0.
+"""Parametrization of all solutions by free functions and modes: f = sum_l B_l(d) z_l + sum_i C_i(d) p_i, d_i p_i = 0.
 
 The columns B_l are a minimal (column-reduced, Popov) basis of the kernel of A; the columns C_i are reduced modulo their
 d_i and modulo B. Both depend on the solution space alone, not on how the equations are written. The rows that recover
-z and p from a solution come along, and with them an exact proof that nothing is missing and nothing is too much.
+z and p from a solution give an exact proof that these are all solutions and only solutions.
 
-Other bases of the free functions than the minimal one: chosen by what they read, by columns, or by a whole V.
+Every other basis of the kernel is B W with W unimodular (invertible over K[d]). A basis can be chosen by rows that
+compute the free functions from a solution, by columns, or by a whole V; the choice is checked, and the rows X and the
+mode columns follow. The solutions stay the same, the prior on them need not.
 
-With B the minimal basis of the kernel, every other one is B W with W unimodular: invertible over K[d]. What is chosen
-is checked for that, and the rest of the parametrization follows: the rows X that read the free functions off a
-solution, and mode columns that go with them. The solutions stay the same, the prior on them need not.
+Degenerate parameter values: over Q(parameters) the Smith form is the generic one. If no denominator of U, V, D and the
+two inverses vanishes at a parameter value, the form there is the generic one evaluated, so these denominators contain
+every exception. Each irreducible factor is tested at zeros of it in a large prime field; a generic structure there
+proves that the factor is harmless on almost all of its zeros, and it is dropped. Exceptions that need two factors to
+vanish at once are not listed, nor are values at which a coefficient of the equations is undefined.
 
-Where the generic structure may fail: parameter factors whose zeros change the Smith form.
-
-Over Q(parameters) the Smith form is the generic one. At a parameter value where no denominator of U, V, D and the two
-inverses vanishes, the identities can be evaluated, so the form there is the generic one evaluated: these denominators
-hold every exception. Each irreducible factor is then tested at points where it vanishes. The points lie in a large
-finite field, where they can be found exactly; a generic structure there proves that the factor does no harm on almost
-all of its zeros, and it is dropped. Exceptions that need two factors to vanish at once are not listed, nor are values
-at which a coefficient of the equations is undefined.
-
-The parametrization can need to be computed anew (substitute first) at more values than that: where its own rows X and
-g_i have a pole. These factors are `exceptional_factors`. And a basis that somebody chose can fail where the minimal one
-does not: those are `singular_basis_factors`.
+The parametrization must be recomputed (substitute first) also at poles of its rows X and g_i, the
+`exceptional_factors`. A chosen basis can fail where the minimal one does not: `singular_basis_factors`.
 """
 
 from __future__ import annotations
@@ -184,13 +178,9 @@ class Parametrization:
         return not any(self._remainder(row))
 
     def _remainder(self, row: Vector) -> Vector:
-        shifts, basis = self._equation_basis
-        return reduce_modulo_basis(self.operator.ring, row, basis, shifts)
-
-    @cached_property
-    def _equation_basis(self) -> tuple[list[int], dict[int, Vector]]:
         shifts = [0] * self.operator.width
-        return shifts, {pivot_index(row, shifts): row for row in self.equations.rows}
+        basis = {pivot_index(equation, shifts): equation for equation in self.equations.rows}
+        return reduce_modulo_basis(self.operator.ring, row, basis, shifts)
 
     def reduced_mode_observable(self, mode: int, cofactor: Polynomial) -> Vector:
         """Return the row ``cofactor g`` of a mode, given by its number `mode`, reduced by the equations and primitive.
@@ -212,13 +202,13 @@ class Parametrization:
 
     def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
         """Return the largest sets of channels that can be chosen freely, in order, at most `limit` of them."""
-        return self._decomposition.input_output_partitions.input_sets(limit) if self.free.width else ((),)[:limit]
+        return self._decomposition.input_sets(limit) if self.free.width else ((),)[:limit]
 
     def _rank_of_rows(self, indices: Sequence[int]) -> int:
         """Return the exact rank of some rows of B."""
-        found = self._decomposition.input_output_partitions.rank(sum(1 << i for i in indices))
-        if found == min(len(indices), self.free.width):
-            return found
+        rank = self._decomposition.count_inputs(sum(1 << i for i in indices))
+        if rank == min(len(indices), self.free.width):
+            return rank
         # A single point can be unlucky: that many rows are independent, but there may be more.
         basis, _ = popov_basis(self.free.ring, [self.free.rows[i] for i in indices], [0] * self.free.width)
         return len(basis)
@@ -232,11 +222,8 @@ def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:
 def _is_column_reduced(matrix: OperatorMatrix) -> bool:
     """Return whether the coefficients of each column's highest power are linearly independent; no column is zero."""
     degrees = [matrix.degree(j) for j in range(matrix.width)]
-    leading: list[Vector] = [
-        [[row[j][degree]] if degree < len(row[j]) else [] for row in matrix.rows] for j, degree in enumerate(degrees)
-    ]
-    image, _, _ = kernel_and_image(matrix.ring, leading)
-    return len(image) == matrix.width
+    leading = [[row[j][degree : degree + 1] for row in matrix.rows] for j, degree in enumerate(degrees)]
+    return len(kernel_and_image(matrix.ring, leading)[0]) == matrix.width
 
 
 def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> Parametrization:
@@ -247,16 +234,16 @@ def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | No
     shrink = _leading_integer_matrix(ring, kernel, variable, inverse=True)
     columns = [[vector[i] for vector in kernel] for i in range(width)]
     free = OperatorMatrix.from_vectors(ring, columns, len(kernel), variable) @ shrink
-    modes = []
+    modes: list[ModeColumn] = []
     if not stages.is_controllable:
         parts = stages.diagonal_form
         left, _, _ = build_transformation_matrices(operator, parts)
         rows = divide_rows(left @ operator, parts.diagonal)
-        for i, entry in enumerate(parts.diagonal):
-            if len(entry) > 1:
-                modes.append(
-                    _reduce_mode_column(parts.right[i], primitive_part(ring, entry), kernel, rows.take_rows([i]))
-                )
+        modes = [
+            _reduce_mode_column(parts.right[i], primitive_part(ring, entry), kernel, rows.take_rows([i]))
+            for i, entry in enumerate(parts.diagonal)
+            if len(entry) > 1
+        ]
     equations = OperatorMatrix.from_vectors(ring, stages.equations, width, variable)
     return Parametrization(operator, equations, free, tuple(modes), stages)
 
@@ -313,11 +300,6 @@ def left_inverse(matrix: OperatorMatrix) -> OperatorMatrix | None:
     return start @ OperatorMatrix.diagonal(ring, [Scalar(ring, bottom) for bottom in matrix.denominators])
 
 
-def invariant_factors(matrix: OperatorMatrix) -> list[Polynomial]:
-    """Return the invariant factors of a matrix, as canonical multiples: as many as its rank."""
-    return invariant_factors_of_diagonal(matrix.ring, diagonalize(matrix.ring, matrix.rows, matrix.width).diagonal)
-
-
 def change_basis_by_rows(
     parametrization: Parametrization, rows: OperatorMatrix, inverse: OperatorMatrix
 ) -> Parametrization:
@@ -348,8 +330,8 @@ def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> lis
     kept = [j for j, divisor in enumerate(divisors) if divisor]
     if not kept:
         return divisors
-    primitive_part = divide_columns(image.take_columns(kept), [divisors[j] for j in kept])
-    return divisors if left_inverse(primitive_part) is not None else None
+    quotients = divide_columns(image.take_columns(kept), [divisors[j] for j in kept])
+    return divisors if left_inverse(quotients) is not None else None
 
 
 def change_basis_by_transformation(
@@ -407,9 +389,8 @@ def exceptional_factors(parametrization: Parametrization) -> list[Element]:
 def singular_basis_factors(columns: OperatorMatrix, inverses: Iterable[OperatorMatrix]) -> list[Element]:
     """Return the parameter factors at whose zeros chosen columns are no basis any more, tested at such zeros."""
     rows = columns.transpose()
-    return [
-        factor for factor in _denominator_factors((columns, *inverses)) if _is_singular_at_zero(columns, rows, factor)
-    ]
+    factors = _denominator_factors((columns, *inverses))
+    return [factor for factor in factors if _is_singular_at_zero(columns, rows, factor)]
 
 
 def _is_singular_at_zero(columns: OperatorMatrix, rows: OperatorMatrix, factor: Element) -> bool:
@@ -419,15 +400,18 @@ def _is_singular_at_zero(columns: OperatorMatrix, rows: OperatorMatrix, factor: 
         for points in branches:
             if any(not ring.map_to_finite_field(bottom, prime_field, points) for bottom in columns.denominators):
                 return True
-            here = [
-                [map_polynomial_to_finite_field(ring, entry, prime_field, points) for entry in row] for row in rows.rows
-            ]
+            here = _map_rows(ring, rows.rows, prime_field, points)
             # A denominator of a transposed row is a common multiple of those above: a unit here.
             diagonal = diagonalize(prime_field, here, rows.width).diagonal
             if len(diagonal) < columns.width or any(len(entry) > 1 for entry in diagonal):
                 return True
         return False
     return True
+
+
+def _map_rows(ring: ScalarRing, rows: Sequence[Vector], target: FiniteField, points: Sequence[Element]) -> list[Vector]:
+    """Return a polynomial matrix at a point of a finite field."""
+    return [[map_polynomial_to_finite_field(ring, entry, target, points) for entry in row] for row in rows]
 
 
 def _denominator_factors(matrices: Sequence[OperatorMatrix], others: Iterable[Element] = ()) -> list[Element]:
@@ -452,11 +436,9 @@ def _smith_form_differs(form: SmithForm, ring: ScalarRing, prime_field: FiniteFi
     operator = form.operator
     if any(not ring.map_to_finite_field(bottom, prime_field, points) for bottom in operator.denominators):
         return False  # the equations themselves are undefined there: nothing to parametrize
-    rows = [
-        [map_polynomial_to_finite_field(ring, entry, prime_field, points) for entry in row] for row in operator.rows
-    ]
+    rows = _map_rows(ring, operator.rows, prime_field, points)
     here = invariant_factors_of_diagonal(prime_field, diagonalize(prime_field, rows, operator.width).diagonal)
-    there = [map_polynomial_to_finite_field(ring, entry, prime_field, points) for entry in form.invariants]
+    (there,) = _map_rows(ring, [form.invariants], prime_field, points)
     if [len(entry) for entry in there] != [len(entry) for entry in form.invariants]:
         return True  # a leading coefficient vanishes, and a mode with it
     return here != [primitive_part(prime_field, entry) for entry in there]

@@ -1,21 +1,16 @@
-"""Polynomials in d over a coefficient ring: plain lists of coefficients, lowest degree first, no zero at the end.
+"""Polynomials in d over a coefficient ring: lists of coefficients, lowest degree first, without trailing zeros.
 
-They carry no ring of their own, so that the eliminations stay one tight loop; functions that must recognise zero under
-relations, or take out common factors, are handed the ring.
-
-Random points of large finite fields, and exact polynomials evaluated there.
-
-What holds at one point where nothing special was asked for holds generically: rank can only drop and invariant factors
-can only grow at a special point. So a point can prove "full rank" and "controllable" at a cost that does not depend on
-how large the symbolic expressions would become. The generator is seeded: the same system gives the same points.
+Pseudo-division, greatest common divisors, Yun's square-free factorization, and evaluation at random points of large
+prime fields (Schwartz-Zippel lemma). At a special point rank can only drop and invariant factors can only grow, so one
+point can prove full rank and controllability, however large the symbolic expressions are. The random generator is
+seeded.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import product
 
 from flint import fmpz, fmpz_mpoly_ctx, fmpz_poly, nmod_poly
 
@@ -23,7 +18,6 @@ from lodekit.algebra.scalars import (
     CoefficientRing,
     Element,
     FiniteField,
-    NamedConstant,
     Scalar,
     ScalarRing,
     check_factorable,
@@ -94,9 +88,7 @@ def primitive_part(ring: CoefficientRing, polynomial: Sequence[Element]) -> Poly
     unit = ring.canonical_multiplier(polynomial[-1])
     values = scale(ring, polynomial, unit) if unit != 1 else list(polynomial)
     divisor = ring.content(values)
-    if divisor != 1:
-        values = [ring.divide(value, divisor) for value in values]
-    return values
+    return values if divisor == 1 else [ring.divide(value, divisor) for value in values]
 
 
 def pseudo_divide(
@@ -166,8 +158,8 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
     if any(ring.involves_roots(element) for element in polynomial):
         parts = _square_free_factors(ring, polynomial)
     elif isinstance(ring.one, fmpz):
-        _, found = fmpz_poly(list(polynomial)).factor()
-        parts = [(list(part.coeffs()), int(count)) for part, count in found if part.degree() > 0]
+        _, factors = fmpz_poly(list(polynomial)).factor()
+        parts = [(list(part.coeffs()), int(count)) for part, count in factors if part.degree() > 0]
     else:
         parts = _factor_multivariate(ring, polynomial)
     canonical = [(primitive_part(ring, part), count) for part, count in parts]
@@ -202,13 +194,8 @@ def to_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> Element:
     Its divisions and greatest common divisors are those of Z[d, symbols]; relations of constants are not known there.
     """
     context = fmpz_mpoly_ctx.get([f"v{i}" for i in range(len(ring.names) + 1)], "lex")
-    return context.from_dict(
-        {
-            (power, *exponents): value
-            for power, element in enumerate(polynomial)
-            for exponents, value in ring.terms(element).items()
-        }
-    )
+    terms = ((power, ring.terms(element)) for power, element in enumerate(polynomial))
+    return context.from_dict({(power, *exponents): value for power, part in terms for exponents, value in part.items()})
 
 
 def from_multivariate(ring: ScalarRing, element: Element) -> Polynomial:
@@ -221,25 +208,21 @@ def from_multivariate(ring: ScalarRing, element: Element) -> Polynomial:
     return [ring.from_terms(power) for power in powers]
 
 
+def clear_denominators(ring: ScalarRing, entries: Iterable[Sequence[Scalar]]) -> tuple[Element, list[Polynomial]]:
+    """Return the common denominator of polynomials over the field, and the polynomials multiplied by it."""
+    entries = list(entries)
+    common = ring.common_multiple(value.denominator for entry in entries for value in entry)
+    return common, [trim([v.numerator * ring.divide(common, v.denominator) for v in entry]) for entry in entries]
+
+
 def cancel_common_factors(
     ring: ScalarRing, numerator: Sequence[Scalar], denominator: Sequence[Scalar]
 ) -> tuple[list[Scalar], list[Scalar]]:
-    """Return two polynomials in d without a common factor, whole numbers included, in the ratio of `numerator` and `denominator`.
+    """Return two polynomials in d with integral coefficients and no common factor, in the same ratio.
 
-    Where square roots or sines occur in `ring`, denominators are cleared and common factors stay.
-
-    Examples
-    --------
-    >>> ring = ScalarRing(("a",))
-    >>> one, a = ring.rational(1), ring.parameter("a")
-    >>> cancel_common_factors(ring, [a, one], [a / a, one / a])
-    ([Scalar(a)], [Scalar(1)])
+    If square roots or sines occur in `ring`, denominators are cleared and common factors stay.
     """
-    common = ring.common_multiple(value.denominator for value in (*numerator, *denominator))
-    above, below = (
-        trim([value.numerator * ring.divide(common, value.denominator) for value in part])
-        for part in (numerator, denominator)
-    )
+    _, (above, below) = clear_denominators(ring, (numerator, denominator))
     if not ring.has_relations:
         pair = [to_multivariate(ring, part) for part in (above, below)]
         divisor = pair[0].gcd(pair[1])
@@ -250,9 +233,7 @@ def cancel_common_factors(
 def roots_modulo_prime(prime: int, polynomial: Sequence[int]) -> list[int]:
     """Return the roots of an integer `polynomial` in the field with `prime` elements."""
     image = nmod_poly([value % prime for value in polynomial], prime)
-    if image.degree() < 1:
-        return []
-    return sorted(int(root) for root, _ in image.roots())
+    return sorted(int(root) for root, _ in image.roots()) if image.degree() > 0 else []
 
 
 def specialize(
@@ -275,8 +256,7 @@ def specialize(
             symbol = Scalar(target, target.from_terms({exponents[:count]: 1}))
             value = value + symbol * target.rational(rational)
         total.append(value)
-    common = target.common_multiple(value.denominator for value in total)
-    return target, trim([value.numerator * target.divide(common, value.denominator) for value in total])
+    return target, clear_denominators(target, [total])[1][0]
 
 
 def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> str:
@@ -284,14 +264,6 @@ def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> st
     powers = ["", variable, *(f"{variable}^{power}" for power in range(2, len(coefficients)))]
     pairs = list(zip(coefficients, powers, strict=False))
     return format_sum((value, base) for value, base in reversed(pairs) if value)
-
-
-#: In how many fields a zero of a factor is looked for; every other one or so has none.
-_MAX_FIELDS_TRIED = 20
-#: How many primes are tried: each square root and each sine exists modulo every second one only, and a system has few.
-_MAX_PRIMES_TRIED = 2000
-#: How many of the 2^n ways to sign n square roots and sines are followed.
-_MAX_BRANCHES = 16
 
 
 def map_polynomial_to_finite_field(
@@ -319,10 +291,10 @@ def sample_zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteFiel
     generator = random.Random(len(ring.names))
     unknowns = [i for i, degree in enumerate(factor.degrees()) if degree > 0 and i >= len(ring.constants)]
     for attempt, (field, branches) in enumerate(_sample_fields(ring, generator)):
-        if attempt == _MAX_FIELDS_TRIED:
+        if attempt == 20:  # about every second field has a zero
             return
         unknown = generator.choice(unknowns)
-        found = []
+        zeros = []
         for points in branches:
             coefficients = [0] * (int(factor.degrees()[unknown]) + 1)
             for exponents, value in ring.terms(factor).items():
@@ -331,18 +303,21 @@ def sample_zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteFiel
                     if exponent and i != unknown:
                         term = term * points[i] ** exponent
                 coefficients[exponents[unknown]] += int(term)
-            found += [
+            zeros += [
                 [field.integer(root) if i == unknown else value for i, value in enumerate(points)]
                 for root in roots_modulo_prime(field.prime, coefficients)
             ]
-        if found:
-            yield field, found
+        if zeros:
+            yield field, zeros
 
 
 def _sample_fields(ring: ScalarRing, generator: random.Random) -> Iterator[tuple[FiniteField, list[list[Element]]]]:
     """Yield fields in which all square roots and sines of the ring exist, with a point on each branch of them."""
-    for _ in range(_MAX_PRIMES_TRIED):
-        field = FiniteField(_random_prime(generator))
+    # Each square root and each sine exists modulo every second prime only; a system has few.
+    for _ in range(2000):
+        while not fmpz(prime := generator.getrandbits(60) | (1 << 60) | 1).is_prime():
+            pass
+        field = FiniteField(prime)
         branches: list[list[Element]] = [[]]
         for constant in ring.constants:
             if constant.kind not in ("sqrt", "sin"):
@@ -350,27 +325,13 @@ def _sample_fields(ring: ScalarRing, generator: random.Random) -> Iterator[tuple
                 branches = [[*points, value] for points in branches]
                 continue
             extended = []
-            for points, index in product(branches, (0, 1)):
-                roots = roots_modulo_prime(field.prime, [-_square_of_constant(ring, constant, field, points), 0, 1])
-                if len(roots) == 2:
-                    extended.append([*points, field.integer(roots[index])])
-            branches = extended[:_MAX_BRANCHES]
+            for points in branches:
+                square = int(constant.argument)
+                if constant.kind == "sin":
+                    square = int(field.one - points[ring.constants.index(constant.cosine)] ** 2)
+                roots = roots_modulo_prime(field.prime, [-square, 0, 1])
+                extended += [[*points, field.integer(root)] for root in roots if len(roots) == 2]
+            branches = extended[:16]
         parameters = [field.integer(generator.getrandbits(60)) for _ in ring.parameters]
         if branches:
             yield field, [[*points, *parameters] for points in branches]
-
-
-def _square_of_constant(
-    ring: ScalarRing, constant: NamedConstant, field: FiniteField, points: Sequence[Element]
-) -> int:
-    if constant.kind == "sqrt":
-        return int(constant.argument)
-    cosine = points[ring.constants.index(constant.cosine)]
-    return int(field.one - cosine**2)
-
-
-def _random_prime(generator: random.Random) -> int:
-    while True:
-        candidate = generator.getrandbits(60) | (1 << 60) | 1
-        if fmpz(candidate).is_prime():
-            return candidate

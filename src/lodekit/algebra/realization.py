@@ -1,4 +1,4 @@
-"""From equations ``P(d) g + R(d) v = 0`` to a state space, by reading off coefficients; nothing is inverted.
+"""State-space realization of equations ``P(d) g + R(d) v = 0`` in observer form; nothing is inverted.
 
 P is brought to its Popov form, with R carried along. A row of degree r then reads ``c_0 + c_1' + ... + c_r^(r) = 0``
 where each c_k is a combination of g and v, and its states are what Horner's rule leaves on the way,
@@ -20,26 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from lodekit.algebra.polynomials import Polynomial
+from lodekit.algebra.polynomials import trim
 from lodekit.algebra.reduction import Vector, popov_basis
 from lodekit.algebra.scalars import Scalar, ScalarRing
 
 ScalarMatrix = list[list[Scalar]]
-
-
-@dataclass(frozen=True)
-class Realization:
-    """``x' = F x + G v``, ``g = H x + D v + D1 v'``, over a field.
-
-    state_operators: Each state as operators on g and v, coefficients with the lowest power of d first.
-    """
-
-    F: ScalarMatrix
-    G: ScalarMatrix
-    H: ScalarMatrix
-    D: ScalarMatrix
-    D1: ScalarMatrix
-    state_operators: list[list[list[Scalar]]]
 
 
 @dataclass(frozen=True)
@@ -62,19 +47,22 @@ class LeftMatrixFraction:
         return len(self.rows[pivot][pivot]) - 1
 
     def improper_degree(self, pivot: int, input_index: int) -> int:
-        """Return by how many derivatives of v, at position `input_index`, the row of a `pivot` exceeds its degree in g."""
+        """Return by how many derivatives of one input the row of a `pivot` exceeds its degree in g."""
         return len(self.rows[pivot][self.n_outputs + input_index]) - 1 - self.degree(pivot)
 
     def leading_input_coefficient(self, pivot: int, input_index: int) -> Scalar:
-        """Return the factor of the highest derivative of v, at position `input_index`, in g at position `pivot`.
+        """Return the factor of the highest derivative of one input in g at position `pivot`.
 
-        That is exact for a row whose excess is the largest, and which has the largest degree among these.
+        It is exact for a row with the largest improper degree and, among these, the largest degree.
         """
         row = self.rows[pivot]
         return Scalar(self.ring, -row[self.n_outputs + input_index][-1], row[pivot][-1])
 
-    def realize(self) -> Realization:
-        """Return the state space; what has no row of its own in g is zero there. No excess may be above one."""
+    def realize(self) -> tuple[dict[str, ScalarMatrix], list[list[list[Scalar]]]]:
+        """Return F, G, H, D and D1 of ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and the states as operators.
+
+        Functions in g without a row are zero. No improper degree may be above one. The operators act on g and v.
+        """
         pivots = list(self.rows)
         first, states = {}, 0
         for pivot in pivots:
@@ -91,17 +79,18 @@ class LeftMatrixFraction:
         shift = [row[states + self.n_inputs :] for row in slopes]
         F, G = self._shift_states(slopes, shift, states)
         H, D = self._shift_states(outputs, shift, states)
-        meanings = [row for pivot in pivots for row in self._state_operators(pivot)]
+        operators = [row for pivot in pivots for row in self._state_operators(pivot)]
         # States without any derivative of v in their slope: x = w - shift v.
-        for row, own in zip(meanings, shift, strict=True):
-            for driver, value in enumerate(own):
-                entry = row[self.n_outputs + driver]
-                row[self.n_outputs + driver] = [(entry[0] if entry else self.ring.rational(0)) - value, *entry[1:]]
-        return Realization(F, G, H, D, [row[states + self.n_inputs :] for row in outputs], meanings)
+        for row, shifts in zip(operators, shift, strict=True):
+            for place, value in enumerate(shifts, self.n_outputs):
+                first_order = row[place][0] if row[place] else self.ring.rational(0)
+                row[place] = [first_order - value, *row[place][1:]]
+        D1 = [row[states + self.n_inputs :] for row in outputs]
+        return {"F": F, "G": G, "H": H, "D": D, "D1": D1}, operators
 
     def _coefficient(self, pivot: int, column: int, power: int) -> Scalar:
         """Return a coefficient of the row of a pivot, made monic."""
-        polynomial: Polynomial = self.rows[pivot][column]
+        polynomial = self.rows[pivot][column]
         if not 0 <= power < len(polynomial):
             return self.ring.rational(0)
         return Scalar(self.ring, polynomial[power], self.rows[pivot][pivot][-1])
@@ -137,26 +126,25 @@ class LeftMatrixFraction:
         """Return the factors of x and of v for rows in terms of w and v, where ``w = x + shift v``."""
         left = [row[:states] for row in rows]
         right = [row[states : states + self.n_inputs] for row in rows]
-        for row, own in zip(left, right, strict=True):
+        for row, inputs in zip(left, right, strict=True):
             for factor, shifted in zip(row, shift, strict=True):
-                for driver, value in enumerate(shifted):
-                    if factor and value:
-                        own[driver] = own[driver] + factor * value
+                for j, value in enumerate(shifted) if factor else ():
+                    inputs[j] = inputs[j] + factor * value
         return left, right
 
     def _state_operators(self, pivot: int) -> list[list[list[Scalar]]]:
         """Return the states of a row as operators on g and v, by Horner's rule."""
         degree, width = self.degree(pivot), self.n_outputs + self.n_inputs
-        found: list[list[list[Scalar]]] = []
+        states: list[list[list[Scalar]]] = []
         kept = [column for column in range(width) if column in self.rows or column >= self.n_outputs]
         current: list[list[Scalar]] = [[] for _ in range(width)]
         for column in kept:
             current[column] = [self._coefficient(pivot, column, k) for k in (degree, degree + 1)]
         for k in range(degree - 1, -1, -1):
-            found.append([list(entry) for entry in current])
+            states.append([trim(list(entry)) for entry in current])
             for column in kept:
                 current[column] = [self._coefficient(pivot, column, k), *current[column]]
-        return [[_trim_scalars(entry) for entry in row] for row in found]
+        return states
 
 
 def resolvent_fraction(
@@ -164,15 +152,8 @@ def resolvent_fraction(
 ) -> tuple[list[Scalar], list[Scalar]]:
     """Return N and D, lowest powers first, with ``row (d - F)^-1 column = N(d)/D(d)``; they may share factors.
 
-    Leverrier's algorithm: ``adj(d - F) = sum_k M_k d^(n-k)`` with ``M_1 = 1``, ``M_(k+1) = F M_k + c_(n-k)`` and the
+    Faddeev-LeVerrier algorithm: ``adj(d - F) = sum_k M_k d^(n-k)``, ``M_1 = 1``, ``M_(k+1) = F M_k + c_(n-k)`` and the
     coefficients ``c_(n-k) = -tr(F M_k)/k`` of D, which is monic.
-
-    Examples
-    --------
-    >>> ring = ScalarRing(("a",))
-    >>> one, a = ring.rational(1), ring.parameter("a")
-    >>> resolvent_fraction([[-a]], [one], [a])
-    ([Scalar(a)], [Scalar(a), Scalar(1)])
     """
     size, ring = len(F), row[0].ring
     zero, one = ring.rational(0), ring.rational(1)
@@ -193,25 +174,10 @@ def resolvent_fraction(
     return top[::-1], bottom[::-1]
 
 
-def _trim_scalars(coefficients: list[Scalar]) -> list[Scalar]:
-    while coefficients and not coefficients[-1]:
-        coefficients.pop()
-    return coefficients
-
-
 def reduce_to_left_fraction(ring: ScalarRing, rows: Sequence[Vector], n_outputs: int) -> LeftMatrixFraction:
-    """Return the equations with P in Popov form.
-
-    Examples
-    --------
-    >>> ring = ScalarRing()
-    >>> one, two = ring.one, 2 * ring.one
-    >>> system = reduce_to_left_fraction(ring, [[[two, one], [-one]]], 1).realize()
-    >>> print(system.F, system.G, system.H, system.D)
-    [[Scalar(-2)]] [[Scalar(1)]] [[Scalar(1)]] [[Scalar(0)]]
-    """
+    """Return the equations with P in Popov form."""
     width = len(rows[0]) if rows else n_outputs
     shifts: list[int | None] = [0] * n_outputs + [None] * (width - n_outputs)
     basis, vanished = popov_basis(ring, rows, shifts)
-    ties = [vector[n_outputs:] for vector in vanished if any(vector)]
-    return LeftMatrixFraction(ring, n_outputs, width - n_outputs, basis, ties)
+    constraints = [vector[n_outputs:] for vector in vanished if any(vector)]
+    return LeftMatrixFraction(ring, n_outputs, width - n_outputs, basis, constraints)

@@ -1,4 +1,4 @@
-"""Canonical bases of modules over K[d]: the one elimination that everything else is made of.
+"""Popov and Hermite forms: canonical bases of modules over K[d], kernels and images of polynomial matrices.
 
 A *vector* is a list of polynomials, and a list of vectors spans a module. Order the monomials ``d^k e_j`` by
 ``k + shift_j``, ties by position: the reduced Groebner basis of the module for that order is its (shifted) Popov form,
@@ -14,19 +14,12 @@ References
 ----------
 Mulders, Storjohann (2003), On lattice reduction for polynomial matrices. Beckermann, Labahn, Villard (2006), Normal
 forms for general polynomial matrices.
-
-What one random point of a large finite field decides about equations, without any elimination over polynomials.
-
-Full rank at a point proves full rank, and coprime determinants at a point prove that no mode is out of reach: both can
-only get lost there. The converse holds up to a chance of about 1e-15, and is checked exactly where it is a promise.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from flint import fmpz, fmpz_poly, nmod_mat, nmod_poly
@@ -40,11 +33,6 @@ _FlintVector = list[Any]
 
 #: A shift beyond every degree that occurs: its positions are eliminated before all others.
 ELIMINATION_SHIFT = 1 << 40
-
-#: How many terms in the parameters a vector may have before the computation is given up.
-MAX_VECTOR_TERMS = 100_000
-#: How many terms all vectors together may have that one elimination goes through.
-MAX_REDUCTION_TERMS = 1_000_000
 
 
 def pivot_index(vector: Vector, shifts: Sequence[int | None]) -> int:
@@ -73,7 +61,17 @@ def primitive_part_of_vector(ring: CoefficientRing, vector: Vector, pivot: Eleme
         if ring.count_terms((unit,)) * _count_vector_terms(ring, vector) > MAX_PRODUCT_TERMS:
             raise expression_swell_error()
         vector = [scale(ring, polynomial, unit) for polynomial in vector]
-    divisor = ring.content(value for polynomial in vector for value in polynomial)
+    return divide_by_content(ring, vector)
+
+
+def vector_content(ring: CoefficientRing, vector: Vector) -> Element:
+    """Return a common divisor of all coefficients of a vector."""
+    return ring.content(value for polynomial in vector for value in polynomial)
+
+
+def divide_by_content(ring: CoefficientRing, vector: Vector) -> Vector:
+    """Return the `vector` over `ring` divided by the factor common to all its coefficients."""
+    divisor = vector_content(ring, vector)
     if divisor == 1 or not divisor:
         return vector
     return [[ring.divide(value, divisor) for value in polynomial] for polynomial in vector]
@@ -118,11 +116,8 @@ def _cancel_term(ring: CoefficientRing, vector: Vector, pivot_vector: Vector, po
             if polynomial:
                 packed[place] -= polynomial * factor
         return _divide_flint_vector_by_content(packed)
-    if (
-        ring.count_terms((keep,)) * _count_vector_terms(ring, vector)
-        + ring.count_terms((subtract,)) * _count_vector_terms(ring, pivot_vector)
-        > MAX_PRODUCT_TERMS
-    ):
+    products = ring.count_terms((keep,)) * _count_vector_terms(ring, vector)
+    if products + ring.count_terms((subtract,)) * _count_vector_terms(ring, pivot_vector) > MAX_PRODUCT_TERMS:
         raise expression_swell_error()
     result: Vector = []
     for polynomial, other in zip(vector, pivot_vector, strict=True):
@@ -137,10 +132,8 @@ def _cancel_term(ring: CoefficientRing, vector: Vector, pivot_vector: Vector, po
         if ring.has_relations:
             values = [ring.reduce(value) for value in values]
         result.append(trim(values))
-    divisor = ring.content(value for polynomial in result for value in polynomial)
-    if divisor and divisor != 1:
-        result = [[ring.divide(value, divisor) for value in polynomial] for polynomial in result]
-    if _count_vector_terms(ring, result) > MAX_VECTOR_TERMS:
+    result = divide_by_content(ring, result)
+    if _count_vector_terms(ring, result) > 100_000:
         raise expression_swell_error()
     return result
 
@@ -175,7 +168,7 @@ def _weak_popov_basis(
                 vector, basis[position] = basis[position], vector
             vector = _cancel_term(ring, vector, basis[position], position, len(vector[position]) - 1)
             work += _count_vector_terms(ring, vector)
-            if work > MAX_REDUCTION_TERMS:
+            if work > MAX_PRODUCT_TERMS:
                 raise expression_swell_error()
             position = pivot_index(vector, shifts)
             if ring.has_relations and position >= 0:
@@ -222,16 +215,10 @@ def popov_basis(
     order = sorted(basis, key=lambda position: len(basis[position][position]) + (shifts[position] or 0))
     for position in order:
         basis[position] = reduce_modulo_basis(ring, basis[position], basis, shifts, excluded_pivot=position)
-    found = {
-        position: primitive_part_of_vector(ring, basis[position], _leading_coefficient(basis[position][position]))
-        for position in order
-    }
+    found = {j: primitive_part_of_vector(ring, basis[j], _leading_coefficient(basis[j][j])) for j in sorted(basis)}
     if is_plain:
-        found, vanished = (
-            {position: _from_flint(vector) for position, vector in found.items()},
-            [*map(_from_flint, vanished)],
-        )
-    return {position: found[position] for position in sorted(found)}, vanished
+        found, vanished = {j: _from_flint(vector) for j, vector in found.items()}, [*map(_from_flint, vanished)]
+    return found, vanished
 
 
 def kernel_and_image(
@@ -241,94 +228,16 @@ def kernel_and_image(
     if not vectors:
         return [], [], []
     width, count = len(vectors[0]), len(vectors)
-    extended = [
-        [list(p) for p in vector] + [[ring.one] if i == j else [] for j in range(count)]
-        for i, vector in enumerate(vectors)
-    ]
+    identity = [[[ring.one] if i == j else [] for j in range(count)] for i in range(count)]
+    extended = [[*map(list, vector), *row] for vector, row in zip(vectors, identity, strict=True)]
     basis, _ = popov_basis(ring, extended, [ELIMINATION_SHIFT] * width + [0] * count)
     image = [vector for position, vector in basis.items() if position < width]
     kernel = [vector[width:] for position, vector in basis.items() if position >= width]
     return [v[:width] for v in image], [v[width:] for v in image], kernel
 
 
-@dataclass(frozen=True)
-class InputOutputPartitions:
-    """Which sets of channels can be chosen freely, at a random point: the rest must be determined by the equations.
-
-    One such set is known, the first in order. In any other one, some channels of it are replaced by as many others, and
-    whether they can be is a minor of the matrix that expresses the others by it: small where few are replaced.
-
-    equations: Independent.
-    width: How many channels there are.
-    """
-
-    ring: ScalarRing
-    equations: list[Vector]
-    width: int
-
-    @cached_property
-    def _row_echelon_form(self) -> tuple[int, dict[int, int], list[list[int]]]:
-        """The prime, the equation that determines each channel which is not free, and all equations solved for them."""
-        field, points = next(sample_points(self.ring, seed=1))
-        # A point in d as well: any number that has nothing to do with the equations.
-        d = field.integer(0x9E3779B97F4A7C15)
-        values = []
-        for row in self.equations:
-            for entry in reversed(row):
-                total = field.zero
-                for value in reversed(map_polynomial_to_finite_field(self.ring, entry, field, points)):
-                    total = total * d + value
-                values.append(int(total))
-        # The last channels come first, so that they are determined, and the first ones free.
-        solved, rank = nmod_mat(len(self.equations), self.width, values, field.prime).rref()
-        rows = [[int(value) for value in reversed(row)] for row in solved.tolist()[:rank]]
-        owners = {max(j for j, value in enumerate(row) if value): i for i, row in enumerate(rows)}
-        return field.prime, owners, rows
-
-    @property
-    def n_inputs(self) -> int:
-        """How many channels can be chosen."""
-        return self.width - len(self._row_echelon_form[1])
-
-    def rank(self, channel_mask: int) -> int:
-        """Return how many of some channels can be chosen at once."""
-        prime, owners, rows = self._row_echelon_form
-        mine = [owners[j] for j in owners if channel_mask >> j & 1]
-        missing = [j for j in range(self.width) if j not in owners and not channel_mask >> j & 1]
-        kept = self.n_inputs - len(missing)
-        if not mine or not missing:
-            return kept
-        return kept + int(nmod_mat(len(mine), len(missing), [rows[i][j] for i in mine for j in missing], prime).rank())
-
-    def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
-        """Return the largest sets of channels that can be chosen, in order, at most `limit` of them.
-
-        Examples
-        --------
-        >>> ring = ScalarRing()
-        >>> InputOutputPartitions(ring, [[[ring.zero, ring.one], [-ring.one], []]], 3).sets(10)
-        ((0, 2), (1, 2))
-        """
-        found: list[tuple[int, ...]] = []
-        size, whole = self.n_inputs, (1 << self.width) - 1
-        # Depth first, without recursion: there may be more channels than Python has levels.
-        stack = [(0, 0, 0)]
-        while stack and len(found) < limit:
-            chosen, count, start = stack.pop()
-            if count == size:
-                found.append(tuple(j for j in range(self.width) if chosen >> j & 1))
-                continue
-            # Without this channel the set must still be completed by later ones; otherwise no later one will do either.
-            later = chosen | (whole >> (start + 1) << (start + 1))
-            if start + 1 < self.width and self.rank(later) == size:
-                stack.append((chosen, count, start + 1))
-            if self.rank(chosen | 1 << start) == count + 1:
-                stack.append((chosen | 1 << start, count + 1, start + 1))
-        return tuple(found)
-
-
 def is_provably_left_prime(ring: ScalarRing, equations: Sequence[Vector], width: int) -> bool:
-    """Return whether a point proves that the equations leave no mode; no proof was found where it is False.
+    """Return whether a random point proves that the equations leave no mode; False if it proves nothing.
 
     The determinants of the equations times random matrices are combinations of the maximal minors: where two of them
     have no common zero, the minors have none.
@@ -340,9 +249,8 @@ def is_provably_left_prime(ring: ScalarRing, equations: Sequence[Vector], width:
     prime, generator = field.prime, random.Random(rank)
     rows = [[map_polynomial_to_finite_field(ring, entry, field, points) for entry in row] for row in equations]
     most = max(len(entry) for row in rows for entry in row)
-    powers = [
-        nmod_mat(rank, width, [int(e[k]) if k < len(e) else 0 for row in rows for e in row], prime) for k in range(most)
-    ]
+    entries = [[int(e[k]) if k < len(e) else 0 for row in rows for e in row] for k in range(most)]
+    powers = [nmod_mat(rank, width, values, prime) for values in entries]
     degree = sum(max(len(entry) for entry in row) - 1 for row in rows)
     found = nmod_poly([0], prime)
     for _ in range(2):

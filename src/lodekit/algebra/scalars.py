@@ -1,19 +1,12 @@
-"""The interface of coefficient rings that eliminations work over, and the integers modulo a prime, which have it.
+"""Coefficient rings: integers with named constants and parameters, their fraction field, and prime fields.
 
-Irrational constants known by name, and rational numbers as people write them.
+All computations run over ``R = Z[constants, parameters]``, without fractions, on FLINT's integers and
+sparse polynomials; `Scalar` is an element of the field ``K = Q(constants, parameters)``. Square roots of primes and
+sines are reduced by ``s^2 = p`` and ``sin^2 = 1 - cos^2``, so that zero is recognised.
 
-The coefficients: integers extended by named constants and parameters, and their fractions.
-
-Everything the algebra does happens over ``R = Z[constants, parameters]``, without fractions, on FLINT's integers and
-sparse polynomials; the field ``K = Q(constants, parameters)`` appears only where a user can see it, as `Scalar`.
-Square roots of primes and sines are reduced by ``s^2 = p`` and ``sin^2 = 1 - cos^2``, so that zero is recognised.
-
-Values of sqrt, exp, sin and cos at exact numbers, in terms of named constants without hidden relations.
-
-Zero is recognised exactly only if the constants are independent. Square roots of distinct primes are, with s^2 = p. Of
-the exponentials (and of the angles) of rational numbers, two are always related; those with a simple ratio, such as
-exp(1) and exp(1/2), are therefore refused together. The relations of others have powers that no equation contains.
-Multiples of pi are accepted where the cosine has square roots only.
+Zero is recognised only if the constants are algebraically independent. Square roots of distinct primes are. Two
+exponentials (or angles) of rational numbers are always related; a pair with a simple ratio, such as exp(1) and
+exp(1/2), is rejected. Multiples of pi are accepted if their cosine consists of square roots.
 """
 
 from __future__ import annotations
@@ -26,7 +19,7 @@ from typing import Any, Protocol
 
 from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly, fmpz_mpoly_ctx, nmod
 
-from lodekit.errors import AlgebraError
+from lodekit.errors import AlgebraError, EquationError
 
 #: An element of a coefficient ring: ``fmpz``, ``fmpz_mpoly`` or ``nmod``; FLINT ships no type hints.
 Element = Any
@@ -38,55 +31,41 @@ class CoefficientRing(Protocol):
     @property
     def zero(self) -> Element:
         """The zero of the domain."""
-        ...
 
     @property
     def one(self) -> Element:
         """The one of the domain."""
-        ...
 
     @property
     def has_relations(self) -> bool:
         """Whether products must be brought to normal form by `reduce`."""
-        ...
 
     def reduce(self, element: Element) -> Element:
         """Return the element in normal form."""
-        ...
 
     def common_factor(self, first: Element, second: Element) -> Element:
         """Return a common divisor of `first` and `second`, as large as the domain allows."""
-        ...
 
     def content(self, elements: Iterable[Element]) -> Element:
         """Return a common divisor of all elements; zero for none."""
-        ...
 
     def divide(self, element: Element, divisor: Element) -> Element:
         """Return the quotient of `element` by `divisor`, which divides it exactly."""
-        ...
 
     def count_terms(self, elements: Iterable[Element]) -> int:
         """Return how many symbolic terms the elements have in all; zero without symbols."""
-        ...
 
     def canonical_multiplier(self, element: Element) -> Element:
         """Return a multiplier that makes the element canonical among its multiples."""
-        ...
 
 
-@dataclass(frozen=True)
 class FiniteField:
-    """The integers modulo a prime below 2^63: where structure is tested at single points."""
+    """The integers modulo a prime below 2^63, over which structure is tested at single points."""
 
-    prime: int
-    zero: Element = field(init=False, repr=False, compare=False)
-    one: Element = field(init=False, repr=False, compare=False)
-    has_relations: bool = field(default=False, init=False, repr=False, compare=False)
+    has_relations = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "zero", nmod(0, self.prime))
-        object.__setattr__(self, "one", nmod(1, self.prime))
+    def __init__(self, prime: int) -> None:
+        self.prime, self.zero, self.one = prime, nmod(0, prime), nmod(1, prime)
 
     def integer(self, value: int) -> Element:
         """Return an integer as an element of the field."""
@@ -118,7 +97,7 @@ class FiniteField:
 
 
 def format_rational(value: Fraction) -> str:
-    """Return a short decimal where there is an exact one, else a fraction.
+    """Return a short decimal if there is an exact one, else a fraction.
 
     Examples
     --------
@@ -156,7 +135,7 @@ class NamedConstant:
 
         Examples
         --------
-        >>> NamedConstant("sqrt", Fraction(2)).name, NamedConstant("cos", Fraction(1, 5), times_pi=True).name
+        >>> NamedConstant("sqrt", Fraction(2)).name, NamedConstant("cos", Fraction(1, 5), is_multiple_of_pi=True).name
         ('sqrt(2)', 'cos(pi/5)')
         """
         if self.kind == "pi":
@@ -181,26 +160,25 @@ class NamedConstant:
         return getattr(argument, self.kind)()
 
 
-#: How many terms a polynomial in several symbols may have where its factors are asked for.
+#: Largest number of terms of a multivariate polynomial that is factored.
 MAX_FACTOR_TERMS = 4_000
-#: How many terms a product may have before like ones are collected; beyond, the computation is given up. That is a
-#: second or so, and systems that people write stay a hundred times below.
+#: Largest number of terms of a product before like terms are collected; a larger one aborts the computation. That is
+#: about a second, and a hundred times what hand-written systems need.
 MAX_PRODUCT_TERMS = 1_000_000
-#: The same for what clears an element of square roots and sines, which happens less often.
-MAX_RATIONALIZED_TERMS = 10_000_000
 
 
-def _unpickle_element(names: tuple[str, ...], terms: dict[tuple[int, ...], int]) -> Element:
-    return fmpz_mpoly_ctx.get(list(names), Ordering.lex).from_dict(terms)
+def _unpickle_element(names: list[str], terms: dict[tuple[int, ...], int]) -> Element:
+    return fmpz_mpoly_ctx.get(names, Ordering.lex).from_dict(terms)
 
 
-def _pickle_element(element: Element) -> tuple[Any, ...]:
-    terms = {tuple(int(e) for e in exponents): int(value) for exponents, value in element.to_dict().items()}
-    return _unpickle_element, (tuple(element.context().names()), terms)
-
-
-# FLINT's multivariate polynomials have no pickle of their own; modes and forms hold them.
-copyreg.pickle(fmpz_mpoly, _pickle_element)
+# FLINT does not pickle multivariate polynomials; modes and linear forms contain them.
+copyreg.pickle(
+    fmpz_mpoly,
+    lambda element: (
+        _unpickle_element,
+        (list(element.context().names()), {tuple(map(int, e)): int(v) for e, v in element.to_dict().items()}),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -331,10 +309,11 @@ class ScalarRing:
     def canonical_multiplier(self, element: Element) -> Element:
         """Return a non-zero multiplier that makes the element free of square roots and sines, and positive in sign."""
         conjugates = []
+        # Rationalizing happens less often than multiplication, so its products may be ten times as large.
         for index in self._squares:
             if not element.degrees()[index]:
                 continue
-            if len(element) ** 2 > MAX_RATIONALIZED_TERMS:
+            if len(element) ** 2 > 10 * MAX_PRODUCT_TERMS:
                 raise expression_swell_error()
             conjugate = self.from_terms({e: -v if e[index] else v for e, v in self.terms(element).items()})
             conjugates.append(conjugate)
@@ -342,7 +321,7 @@ class ScalarRing:
         multiplier = self.one
         # The last ones have the fewest roots in them: products stay small for as long as they can.
         for conjugate in reversed(conjugates):
-            if len(multiplier) * len(conjugate) > MAX_RATIONALIZED_TERMS:
+            if len(multiplier) * len(conjugate) > 10 * MAX_PRODUCT_TERMS:
                 raise expression_swell_error()
             multiplier = self.reduce(multiplier * conjugate)
         leading = element if self._context is None else element.leading_coefficient()
@@ -380,11 +359,8 @@ class ScalarRing:
         """Return `element` over an integer `denominator` as users write it: ``-a^2 + 2*sqrt(2)*b``, ``9.81*a``."""
         text = ""
         for exponents, value in self.terms(element).items():
-            factors = [
-                name if exponent == 1 else f"{name}^{exponent}"
-                for name, exponent in zip(self.names, exponents, strict=True)
-                if exponent
-            ]
+            pairs = zip(self.names, exponents, strict=True)
+            factors = [name if power == 1 else f"{name}^{power}" for name, power in pairs if power]
             size = Fraction(abs(value), denominator)
             if size != 1 or not factors:
                 factors.insert(0, format_rational(size))
@@ -546,12 +522,6 @@ class Scalar:
         return f"Scalar({self})"
 
 
-#: Radicands are factored into primes: at once up to here.
-_MAX_RADICAND = 10**12
-#: Up to which whole exponent exp(n) is a power of exp(1), and exp(n pi) one of exp(pi).
-_MAX_EXPONENT_OF_E = 64
-#: Two arguments have a simple ratio where its numerator and denominator do not exceed this.
-_MAX_SIMPLE_RATIO = 64
 #: cos(pi r) where it has square roots only: r -> [(rational factor, radicand), ...].
 _COSINES_IN_RADICALS = {
     Fraction(0): [(Fraction(1), 1)],
@@ -574,14 +544,6 @@ class MissingConstantError(Exception):
         self.constants = constants
 
 
-class RelatedConstantsError(Exception):
-    """Two constants, `first` and `second`, have an algebraic relation that the ring would not know."""
-
-    def __init__(self, first: NamedConstant, second: NamedConstant) -> None:
-        super().__init__(first, second)
-        self.names = (first.name, second.name)
-
-
 def evaluate_constant_function(ring: ScalarRing, function: str, argument: Scalar) -> Scalar | None:
     """Return a `function` at a number, the `argument`, in `ring`; None where such numbers have no named value.
 
@@ -590,11 +552,11 @@ def evaluate_constant_function(ring: ScalarRing, function: str, argument: Scalar
     rational = argument.as_fraction()
     if function == "sqrt":
         return None if rational is None else _evaluate_square_root(ring, rational)
-    times_pi = rational is None
+    times_pi, pi = rational is None, NamedConstant("pi")
+    if times_pi and pi in ring.constants:
+        rational = (argument / _constant_symbol(ring, pi)).as_fraction()
     if rational is None:
-        rational = _as_multiple_of_pi(ring, argument)
-        if rational is None:
-            return None
+        return None
     if function == "exp":
         return _evaluate_exponential(ring, rational, times_pi)
     if times_pi or rational == 0:
@@ -606,21 +568,20 @@ def evaluate_constant_function(ring: ScalarRing, function: str, argument: Scalar
 def _constant_symbol(ring: ScalarRing, constant: NamedConstant) -> Scalar:
     if constant in ring.constants:
         return ring.constant(constant)
-    family = ("cos", "sin") if constant.kind in ("cos", "sin") else (constant.kind,)
+    family = {"cos": ("cos", "sin"), "sin": ("cos", "sin"), "exp": ("exp",)}.get(constant.kind, ())
     for other in ring.constants:
-        if (
-            constant.kind not in ("pi", "sqrt")
-            and other.kind in family
-            and other.is_multiple_of_pi == constant.is_multiple_of_pi
-        ):
+        if other.kind in family and other.is_multiple_of_pi == constant.is_multiple_of_pi:
             ratio = constant.argument / other.argument
-            if ratio != 1 and max(ratio.numerator, ratio.denominator) <= _MAX_SIMPLE_RATIO:
-                raise RelatedConstantsError(other, constant)
+            if ratio != 1 and max(ratio.numerator, ratio.denominator) <= 64:
+                raise EquationError(
+                    f"{other.name} and {constant.name} are related in a way that exact arithmetic would miss; expected "
+                    "one of them. Write the other as a power or a polynomial of it, or as a decimal number"
+                )
     raise MissingConstantError(*([constant.cosine] if constant.kind == "sin" else []), constant)
 
 
 def _evaluate_square_root(ring: ScalarRing, value: Fraction) -> Scalar | None:
-    if value < 0 or max(value.numerator, value.denominator) > _MAX_RADICAND:
+    if value < 0 or max(value.numerator, value.denominator) > 10**12:  # larger radicands take long to factor
         return None
     if not value:
         return ring.rational(0)
@@ -634,20 +595,17 @@ def _evaluate_square_root(ring: ScalarRing, value: Fraction) -> Scalar | None:
 
 
 def _evaluate_exponential(ring: ScalarRing, value: Fraction, times_pi: bool) -> Scalar | None:
+    if not value:
+        return ring.rational(1)
     if value.denominator == 1:
-        if abs(value) > _MAX_EXPONENT_OF_E:
-            return None
-        return (
-            _constant_symbol(ring, NamedConstant("exp", Fraction(1), times_pi)) ** int(value)
-            if value
-            else ring.rational(1)
-        )
+        one = NamedConstant("exp", Fraction(1), times_pi)
+        return _constant_symbol(ring, one) ** int(value) if abs(value) <= 64 else None
     base = _constant_symbol(ring, NamedConstant("exp", abs(value), times_pi))
     return base if value > 0 else ring.rational(1) / base
 
 
 def _evaluate_cosine_of_pi(ring: ScalarRing, half_turns: Fraction) -> Scalar | None:
-    """Return cos(pi turns), reduced to an angle between 0 and pi/2."""
+    """Return cos(pi half_turns), reduced to an angle between 0 and pi/2."""
     half_turns = abs(half_turns) % 2
     half_turns = 2 - half_turns if half_turns > 1 else half_turns
     negative = half_turns > Fraction(1, 2)
@@ -658,8 +616,3 @@ def _evaluate_cosine_of_pi(ring: ScalarRing, half_turns: Fraction) -> Scalar | N
         if root is not None:
             total = total + ring.rational(-factor if negative else factor) * root
     return total if half_turns in _COSINES_IN_RADICALS else None
-
-
-def _as_multiple_of_pi(ring: ScalarRing, value: Scalar) -> Fraction | None:
-    pi = NamedConstant("pi")
-    return (value / _constant_symbol(ring, pi)).as_fraction() if pi in ring.constants else None

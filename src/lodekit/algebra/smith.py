@@ -1,14 +1,12 @@
-"""The staged decomposition of an operator matrix that Smith form and parametrization are made from.
+"""The Smith form U A V = D of an operator matrix with its transformations, and an independent check of it.
 
-Rows of A to their Popov form P (equations without redundancy), columns of P to ``P [N B] = [L 0]`` (B spans the kernel,
-minimally), and L, square and regular, to a diagonal by Hermite forms in turn. For a controllable system L is the
-identity and the third stage is empty. Every stage is canonical, so the result depends on the solution space alone (up
-to `left`, which says how the given equations make it).
+The decomposition has three stages: the rows of A are reduced to their Popov form P (equations without redundancy), the
+columns of P to ``P [N B] = [L 0]`` (B is a minimal basis of the kernel), and the square, regular L to a diagonal by
+alternating Hermite forms. For a controllable system L is the identity. Every stage is canonical, so the result depends
+on the solution space alone (up to `left`, the combination of the given equations).
 
-Stages are computed when asked for: N holds Bezout coefficients, which can be enormous with many parameters, and most
-questions (rank, kernel, controllability) do without it.
-
-The Smith form U A V = D with its transformation matrices, and an independent check of it.
+Stages are computed when they are first used: N contains Bezout coefficients, which can be huge with many parameters,
+and rank, kernel and controllability do not need it.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-from flint import fmpz, fmpz_poly
+from flint import fmpz, fmpz_poly, nmod_mat
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import (
@@ -29,33 +27,38 @@ from lodekit.algebra.polynomials import (
     extended_gcd,
     from_multivariate,
     gcd,
+    map_polynomial_to_finite_field,
     multiply,
     primitive_part,
     pseudo_divide,
+    sample_points,
     scale,
     to_multivariate,
 )
 from lodekit.algebra.reduction import (
     ELIMINATION_SHIFT,
-    InputOutputPartitions,
     Vector,
+    divide_by_content,
     is_provably_left_prime,
     kernel_and_image,
     pivot_index,
     popov_basis,
     primitive_part_of_vector,
     reduce_modulo_basis,
+    vector_content,
 )
-from lodekit.algebra.scalars import CoefficientRing, Element, Scalar, ScalarRing, expression_swell_error
+from lodekit.algebra.scalars import (
+    MAX_PRODUCT_TERMS,
+    CoefficientRing,
+    Element,
+    Scalar,
+    ScalarRing,
+    expression_swell_error,
+)
 from lodekit.errors import VerificationError
 
 if TYPE_CHECKING:
     import sympy
-
-
-#: How many products of terms in the parameters one step of the elimination for a single kernel vector may take: two
-#: seconds or so. The step after it would take twenty times as many.
-MAX_ELIMINATION_PRODUCTS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class PopovDecomposition:
     def equation_weights(self) -> tuple[list[Vector], list[Element]]:
         """How the rows make the equations: combinations, and for each a denominator."""
         image_rows, weights, _ = self._row_reduction
-        return weights, [_vector_content(self.ring, row) for row in image_rows]
+        return weights, [vector_content(self.ring, row) for row in image_rows]
 
     @property
     def relations(self) -> list[Vector]:
@@ -131,9 +134,52 @@ class PopovDecomposition:
         return all(len(entry) == 1 for entry in self.diagonal_form.diagonal)
 
     @cached_property
-    def input_output_partitions(self) -> InputOutputPartitions:
-        """Which channels can be chosen freely instead of others."""
-        return InputOutputPartitions(self.ring, self.equations, self.width)
+    def _row_echelon_form(self) -> tuple[int, dict[int, int], list[list[int]]]:
+        """The prime, the equation that determines each channel which is not free, and all equations solved for them."""
+        field, points = next(sample_points(self.ring, seed=1))
+        # A point in d as well: any number that has nothing to do with the equations.
+        d = field.integer(0x9E3779B97F4A7C15)
+        values = []
+        for row in self.equations:
+            for entry in reversed(row):
+                total = field.zero
+                for value in reversed(map_polynomial_to_finite_field(self.ring, entry, field, points)):
+                    total = total * d + value
+                values.append(int(total))
+        # The last channels come first, so that they are determined, and the first ones free.
+        solved, rank = nmod_mat(len(self.equations), self.width, values, field.prime).rref()
+        rows = [[int(value) for value in reversed(row)] for row in solved.tolist()[:rank]]
+        owners = {max(j for j, value in enumerate(row) if value): i for i, row in enumerate(rows)}
+        return field.prime, owners, rows
+
+    def count_inputs(self, channel_mask: int) -> int:
+        """Return how many of some channels can be chosen at once."""
+        prime, owners, rows = self._row_echelon_form
+        mine = [owners[j] for j in owners if channel_mask >> j & 1]
+        missing = [j for j in range(self.width) if j not in owners and not channel_mask >> j & 1]
+        kept = self.width - len(owners) - len(missing)
+        if not mine or not missing:
+            return kept
+        return kept + int(nmod_mat(len(mine), len(missing), [rows[i][j] for i in mine for j in missing], prime).rank())
+
+    def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
+        """Return the largest sets of channels that can be chosen, in order, at most `limit` of them."""
+        found: list[tuple[int, ...]] = []
+        size, whole = self.width - self.rank, (1 << self.width) - 1
+        # Depth first, without recursion: there may be more channels than Python has levels.
+        stack = [(0, 0, 0)]
+        while stack and len(found) < limit:
+            chosen, count, start = stack.pop()
+            if count == size:
+                found.append(tuple(j for j in range(self.width) if chosen >> j & 1))
+                continue
+            # Without this channel the set must still be completed by later ones; otherwise no later one will do either.
+            later = chosen | (whole >> (start + 1) << (start + 1))
+            if start + 1 < self.width and self.count_inputs(later) == size:
+                stack.append((chosen, count, start + 1))
+            if self.count_inputs(chosen | 1 << start) == count + 1:
+                stack.append((chosen | 1 << start, count + 1, start + 1))
+        return tuple(found)
 
     @cached_property
     def diagonal_form(self) -> DiagonalForm:
@@ -150,10 +196,10 @@ class PopovDecomposition:
 
 def diagonalize(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> DiagonalForm:
     """Return the whole decomposition of a matrix over any `ring`, given by its `rows` and its `width`."""
-    row_stage = kernel_and_image(ring, rows)
-    equations = [divide_by_content(ring, row) for row in row_stage[0]]
-    column_stage = kernel_and_image(ring, [[row[j] for row in equations] for j in range(width)])
-    return _assemble_diagonal_form(ring, rows, row_stage, column_stage)
+    row_reduction = kernel_and_image(ring, rows)
+    equations = [divide_by_content(ring, row) for row in row_reduction[0]]
+    column_reduction = kernel_and_image(ring, [[row[j] for row in equations] for j in range(width)])
+    return _assemble_diagonal_form(ring, rows, row_reduction, column_reduction)
 
 
 def invariant_factors_of_diagonal(ring: CoefficientRing, diagonal: Sequence[Polynomial]) -> list[Polynomial]:
@@ -178,7 +224,7 @@ def _assemble_diagonal_form(
     square = [[column[i] for column in lattice] for i in range(len(lattice))]
     row_steps, column_steps = _diagonalize_by_hermite_forms(ring, square)
     # The rows of P are those of the row stage without their common factors, which `left` still carries.
-    contents = [_vector_content(ring, row) for row in row_image]
+    contents = [vector_content(ring, row) for row in row_image]
     common = ring.one
     for content in contents:
         common = ring.divide(common * content, ring.common_factor(common, content))
@@ -221,16 +267,6 @@ def bilinear_product(ring: CoefficientRing, left: Vector, rows: Sequence[Vector]
     return total
 
 
-def _vector_content(ring: CoefficientRing, vector: Vector) -> Element:
-    return ring.content(value for entry in vector for value in entry)
-
-
-def divide_by_content(ring: CoefficientRing, vector: Vector) -> Vector:
-    """Return the `vector` over `ring` divided by the factor common to all its coefficients."""
-    content = _vector_content(ring, vector)
-    return [[ring.divide(value, content) for value in entry] for entry in vector]
-
-
 def _reduce_modulo_kernel(ring: CoefficientRing, vectors: Sequence[Vector], kernel: Sequence[Vector]) -> list[Vector]:
     """Take from each vector what lies in the kernel, and make it primitive."""
     if not vectors:
@@ -246,18 +282,16 @@ def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -
 
     Row and column Hermite forms in turn: each is unique, and so are its multipliers.
     """
-    size = len(square)
-    row_steps: list[Vector] = [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)]
-    column_steps: list[Vector] = [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)]
-    matrix = square
+    matrix, size = square, len(square)
+    steps: list[list[Vector]] = [
+        [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)] for _ in ("rows", "columns")
+    ]
+    # Each pass transposes the matrix, so that row and column steps alternate.
+    side = 0
     while not _is_diagonal(matrix):
-        matrix, row_steps = _hermite_form(ring, matrix, row_steps)
-        if _is_diagonal(matrix):
-            break
-        columns = [[row[j] for row in matrix] for j in range(size)]
-        columns, column_steps = _hermite_form(ring, columns, column_steps)
-        matrix = [[column[i] for column in columns] for i in range(size)]
-    return row_steps, column_steps
+        reduced, steps[side] = _hermite_form(ring, matrix, steps[side])
+        matrix, side = [[row[j] for row in reduced] for j in range(size)], 1 - side
+    return steps[0], steps[1]
 
 
 def _is_diagonal(matrix: Sequence[Vector]) -> bool:
@@ -299,7 +333,8 @@ def _kernel_vector_from_minors(ring: ScalarRing, rows: Sequence[Vector]) -> Vect
         _, pivot_row, pivot = min(choices)
         matrix[k], matrix[pivot_row] = matrix[pivot_row], matrix[k]
         pivots.append(pivot)
-        if _count_products(matrix, k, pivot) > MAX_ELIMINATION_PRODUCTS:
+        # This takes about two seconds; the step after it would take twenty times as many products.
+        if _count_products(matrix, k, pivot) > 10 * MAX_PRODUCT_TERMS:
             raise expression_swell_error()
         for i in range(size):
             if i != k:
@@ -391,7 +426,7 @@ class SmithForm:
         return first.hstack(rest)
 
     def verify(self) -> tuple[str, ...]:
-        """Return what was proved, after checking the form exactly, by multiplication alone; no elimination is trusted."""
+        """Return what was proved, after checking the form exactly by multiplication; no elimination is trusted."""
         height, width = self.operator.shape
         nonzero = sum(1 for i in range(min(height, width)) if self.diagonal.rows[i][i])
         VerificationError.unless(nonzero == self.rank, "the rank is the number of non-zero diagonal entries")
@@ -429,26 +464,20 @@ def smith_form(operator: OperatorMatrix, decomposition: PopovDecomposition | Non
 def build_transformation_matrices(
     operator: OperatorMatrix, diagonal_form: DiagonalForm
 ) -> tuple[OperatorMatrix, OperatorMatrix, OperatorMatrix]:
-    """Return U, D and V with ``U A V = D`` and monic D, for A the `operator`, from the `diagonal_form` of its
-    decomposition.
-    """
+    """Return U, D and V with ``U A V = D`` and monic D, from the `diagonal_form` of A, the `operator`."""
     ring, (height, width), variable = operator.ring, operator.shape, operator.variable
-    rows, below, diagonal, under = [], [], [], []
-    for i, (left, entry) in enumerate(zip(diagonal_form.left, diagonal_form.diagonal, strict=True)):
-        # A has row denominators a_j: U = U' diag(a). Dividing by the leading coefficient makes the entry monic.
-        canonical = primitive_part(ring, entry)
-        row = [scale(ring, value, a) for value, a in zip(left, operator.denominators, strict=True)]
-        rows.append([scale(ring, value, canonical[-1]) for value in row])
-        below.append(ring.reduce(entry[-1] * canonical[-1]))
-        diagonal.append([canonical if j == i else [] for j in range(width)])
-        under.append(canonical[-1])
-    rows += [
+    rank, n_relations = len(diagonal_form.diagonal), len(diagonal_form.relations)
+    # A has row denominators a_j: U = U' diag(a). Dividing by the leading coefficient makes an entry monic.
+    rows = [
         [scale(ring, value, a) for value, a in zip(left, operator.denominators, strict=True)]
-        for left in diagonal_form.relations
+        for left in (*diagonal_form.left, *diagonal_form.relations)
     ]
-    below += [ring.one] * len(diagonal_form.relations)
-    diagonal += [[[] for _ in range(width)] for _ in diagonal_form.relations]
-    under += [ring.one] * len(diagonal_form.relations)
+    canonical = [primitive_part(ring, entry) for entry in diagonal_form.diagonal]
+    under = [entry[-1] for entry in canonical] + [ring.one] * n_relations
+    rows = [[scale(ring, value, leading) for value in row] for row, leading in zip(rows, under, strict=True)]
+    below = [ring.reduce(e[-1] * u) for e, u in zip(diagonal_form.diagonal, under, strict=False)]
+    below += [ring.one] * n_relations
+    diagonal = [[canonical[i] if i == j < rank else [] for j in range(width)] for i in range(height)]
     columns = diagonal_form.right + diagonal_form.kernel
     right = [[columns[j][i] for j in range(width)] for i in range(width)]
     return (
@@ -525,17 +554,15 @@ def invert_right_transformation(
 
 def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
     """Return the first rows of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
-    entries = [
-        [_divide_entry(matrix, i, j, divisor) for j in range(matrix.width)] for i, divisor in enumerate(divisors)
-    ]
+    columns = range(matrix.width)
+    entries = [[_divide_entry(matrix, i, j, divisor) for j in columns] for i, divisor in enumerate(divisors)]
     return OperatorMatrix.from_scalars(matrix.ring, entries, matrix.width, matrix.variable)
 
 
 def divide_columns(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
     """Return the first columns of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
-    entries = [
-        [_divide_entry(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in range(len(matrix.rows))
-    ]
+    rows = range(len(matrix.rows))
+    entries = [[_divide_entry(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in rows]
     return OperatorMatrix.from_scalars(matrix.ring, entries, len(divisors), matrix.variable)
 
 

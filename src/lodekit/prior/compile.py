@@ -411,13 +411,13 @@ def compile_observables(
     free_shape = (count, parametrization.free.width, length)
     column_shapes = tuple((count, append(operators @ mode.column)) for mode in parametrization.modes)
     factors = []
-    for part in factor_annihilators(ring, [mode.annihilator for mode in parametrization.modes]):
+    for polynomial, multiplicity, column in factor_annihilators(ring, [m.annihilator for m in parametrization.modes]):
         start = len(scalars)
-        scalars.extend(Scalar(ring, value, part.polynomial[-1]) for value in part.polynomial)
+        scalars.extend(Scalar(ring, value, polynomial[-1]) for value in polynomial)
         roots = None
-        if not any(ring.involves_parameters(value) for value in part.polynomial):
-            roots = tuple(root for root, _ in isolate_roots(ring, part.polynomial) if root.imag >= 0)
-        factors.append(CompiledFactor(part.mode_index, part.multiplicity, slice(start, len(scalars)), roots))
+        if not any(ring.involves_parameters(value) for value in polynomial):
+            roots = tuple(root for root, _ in isolate_roots(ring, polynomial) if root.imag >= 0)
+        factors.append(CompiledFactor(column, multiplicity, slice(start, len(scalars)), roots))
     signals = []
     for i in range(count):
         total = known_signals[i] if known_signals else ExponentialPolynomial(ring)

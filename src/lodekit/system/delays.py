@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
@@ -66,11 +66,6 @@ def apply_delay(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
     return LinearForm(channels, ExponentialPolynomial(time.ring))
 
 
-def find_delayed_channels(forms: Iterable[LinearForm]) -> tuple[DelayedChannel, ...]:
-    """Return all delayed channels in some forms, in the order of their first appearance."""
-    return tuple(dict.fromkeys(name for form in forms for name in form.channels if isinstance(name, DelayedChannel)))
-
-
 def find_required_inputs(channels: Sequence[str]) -> list[str]:
     """Return the channels that must be known inputs, because they are delayed."""
     return list(dict.fromkeys(name.channel for name in channels if isinstance(name, DelayedChannel)))
@@ -91,16 +86,18 @@ def constrain_delays_positive(
             continue
         values = {each: found[each].fixed for each in occurring}
         if None not in values.values():
-            value = _evaluate_delay(name.time, {each: float(fixed or 0.0) for each, fixed in values.items()})
-            if value < 0.0:
-                said = ", ".join(f"{each} = {fixed:g}" for each, fixed in values.items())
-                raise ParameterError(f"expected a delay of at least zero in {name}, got {value:g} with {said}")
+            above, below = (
+                _evaluate(name.time.ring, part, values) for part in (name.time.numerator, name.time.denominator)
+            )
+            if below and above / below < 0.0:
+                known = ", ".join(f"{each} = {fixed:g}" for each, fixed in values.items())
+                raise ParameterError(f"expected a delay of at least zero in {name}, got {above / below:g} with {known}")
         elif len(occurring) == 1 and len(name.time.ring.terms(name.time.numerator)) == 1:
-            (own,) = occurring
+            (delay,) = occurring
             try:
-                found[own] = replace(found[own], positive=True)
+                found[delay] = replace(found[delay], positive=True)
             except ParameterError as problem:
-                raise ParameterError(f"{own} is a delay, in {name}, and so at least zero; {problem}") from None
+                raise ParameterError(f"{delay} is a delay, in {name}, and so at least zero; {problem}") from None
     return found
 
 
@@ -111,12 +108,8 @@ def _find_parameters(time: Scalar) -> list[str] | None:
     return names if all(name in time.ring.parameters for name in names) else None
 
 
-def _evaluate_delay(time: Scalar, values: Mapping[str, float]) -> float:
-    """Return a delay at values of the parameters that it depends on; not a number where it has none."""
-    above, below = (_evaluate_element(time.ring, part, values) for part in (time.numerator, time.denominator))
-    return above / below if below else math.nan
-
-
-def _evaluate_element(ring: ScalarRing, element: Element, values: Mapping[str, float]) -> float:
+def _evaluate(ring: ScalarRing, element: Element, values: Mapping[str, float | None]) -> float:
+    """Return a ring element at values of the parameters that it depends on."""
+    factors = [1.0 if (value := values.get(name)) is None else value for name in ring.names]
     terms = ring.terms(element).items()
-    return sum(c * math.prod(values.get(n, 1.0) ** e for n, e in zip(ring.names, v, strict=True)) for v, c in terms)
+    return sum(c * math.prod(f**e for f, e in zip(factors, v, strict=True)) for v, c in terms)

@@ -1,9 +1,8 @@
-"""Equations as sums of monomials: which terms must scale alike when the units of time and channels change.
+"""Dimensional homogeneity: under ``t -> T t``, ``f -> s f`` all terms of an equation scale alike.
 
-Dimensions from the equations themselves: under ``t -> T t``, ``f -> s f`` all terms of an equation scale alike.
-
-For the logarithms of the scales of time, channels and parameters that is a linear system over the rationals: one line
-for each two terms of an equation. What it leaves free are the base quantities; all else is a product of powers of them.
+For the logarithms of the scales of time, channels and parameters this is a linear system over the rationals, with one
+line for each pair of terms of an equation. The free unknowns are the base quantities; all other quantities are products
+of powers of them (Buckingham).
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
+from typing import TYPE_CHECKING
 
 from flint import arb, ctx as flint_context, fmpq, fmpq_mat
 
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.errors import DataError, EquationError
 from lodekit.support.units import UnitPowers, format_powers, is_known_unit, parse_unit
-from lodekit.system.analysis import StructuralAnalysis
-from lodekit.system.delays import DelayedChannel, undelayed_name
+from lodekit.system.delays import undelayed_name
 from lodekit.system.linear import format_derivative
 from lodekit.system.signals import ExponentialPolynomial
 
-#: Bits that irrational numbers are enclosed with: their logarithms are floats, which tell 53.
-_LOG_PRECISION_BITS = 128
+if TYPE_CHECKING:
+    from lodekit.system.system import System
 
 
 @dataclass(frozen=True)
@@ -72,26 +71,21 @@ class HomogeneityGroup:
     is_dimensionless: bool = False
 
 
-def find_homogeneity_groups(system: StructuralAnalysis) -> list[HomogeneityGroup]:
+def find_homogeneity_groups(system: System) -> list[HomogeneityGroup]:
     """Return which terms must scale alike: those of each equation, and exponents of known functions with one."""
     operator, found = system.operator, []
     for i, known in enumerate(system.forcing):
         row = [operator.coefficients(i, j) for j in range(operator.width)]
-        terms, inner = find_monomials(operator.ring, row, known, system.channels)
-        found.append(HomogeneityGroup(f"equation {i + 1}", terms))
-        found += [
-            HomogeneityGroup(f"equation {i + 1}, inside a function of time", part, is_dimensionless=True)
-            for part in inner
-        ]
-    for name in system.channels:
-        if isinstance(name, DelayedChannel) and operator.ring.involves_parameters(name.time.numerator):
+        monomials, inner = find_monomials(operator.ring, row, known, system.channels)
+        found.append(HomogeneityGroup(f"equation {i + 1}", monomials))
+        where = f"equation {i + 1}, inside a function of time"
+        found += [HomogeneityGroup(where, part, is_dimensionless=True) for part in inner]
+    for name in system.delayed_channels:
+        if operator.ring.involves_parameters(name.time.numerator):
             bottom = name.time.denominator
             # A number beside parameters may be in any unit.
-            times = [
-                term
-                for term in _expand_monomials(operator.ring, name.time.numerator, bottom, {}, "", 0, "")
-                if term.powers
-            ]
+            terms = _expand_monomials(operator.ring, name.time.numerator, bottom, {}, "", 0, "")
+            times = [term for term in terms if term.powers]
             clock = _expand_monomials(operator.ring, bottom, bottom, {"t": Fraction(1)}, "", 0, "t")
             found.append(HomogeneityGroup(f"the time of {name}", (*times, *clock), is_dimensionless=True))
     return [balance for balance in found if len(balance.monomials) > 1]
@@ -104,16 +98,15 @@ def find_monomials(
 
     Fractions are cleared first: all terms are multiplied by the common denominator.
     """
-    factors = [
-        (value, name, k, 0) for name, values in zip(channels, row, strict=True) for k, value in enumerate(values)
-    ]
+    entries = zip(channels, row, strict=True)
+    factors = [(value, name, k, 0) for name, values in entries for k, value in enumerate(values)]
     factors += [(value, "", 0, wave.power) for wave, value in forcing.terms.items()]
     bottom = ring.common_multiple(value.denominator for value, *_ in factors if value)
     terms = []
     for value, name, order, power in factors:
         if value:
             whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator
-            shape = format_derivative(name, order) if name else _format_time_power(power)
+            shape = format_derivative(name, order) if name else f"t^{power}" if power > 1 else "t" * power
             time, channel = Fraction(power - order), undelayed_name(name)
             terms += _expand_monomials(ring, whole, bottom, {channel: Fraction(1), "t": time}, channel, order, shape)
     inner = []
@@ -122,10 +115,6 @@ def find_monomials(
         times = _expand_monomials(ring, rate.numerator, rate.denominator, {"t": Fraction(1)}, "", 0, "t")
         inner.append((*times, *one))
     return tuple(terms), inner
-
-
-def _format_time_power(power: int) -> str:
-    return "" if not power else "t" if power == 1 else f"t^{power}"
 
 
 def _expand_monomials(
@@ -144,15 +133,11 @@ def _expand_monomials(
         total = {name: power for name, power in {**powers, **own}.items() if power and name}
         plain = not any(any(exponents) for exponents in numbers)
         number = Fraction(abs(sum(numbers.values())), content) if plain else None
-        with flint_context.workprec(_LOG_PRECISION_BITS):
+        with flint_context.workprec(128):  # more than the 53 bits of a float
             size = float((abs(ring.enclose(ring.from_terms(numbers))) / arb(content)).log().mid())
         names = [name if e == 1 else f"{name}^{e}" for name, e in zip(ring.parameters, key, strict=True) if e]
         found.append(Monomial(total, number, size, channel, order, "*".join([*names, *([shape] if shape else [])])))
     return found
-
-
-#: Numbers up to this, and their quotients, are taken for pure: they come from sums and derivatives.
-_MAX_PURE_NUMBER = 4
 
 
 class Dimensions(Mapping[str, UnitPowers]):
@@ -212,7 +197,7 @@ class Dimensions(Mapping[str, UnitPowers]):
         return f"<Dimensions {shown}>"
 
 
-def find_dimensions(system: StructuralAnalysis) -> Dimensions:
+def find_dimensions(system: System) -> Dimensions:
     """Return the dimensions that the equations give to parameters, channels and numbers.
 
     Small numbers, such as the 2 in ``2*z*w*x'``, are pure as long as time and all channels can have a dimension then.
@@ -225,7 +210,8 @@ def find_dimensions(system: StructuralAnalysis) -> Dimensions:
         marked, numbers = _mark_numbers(groups, stage)
         # What stands further left is expressed in what stands further right.
         names = [*numbers, *reversed(list(system.parameters)), *reversed(quantities)]
-        solved = _solve_dimensions(names, [_dimension_ratio(a, b) for g in marked for a, b in _monomial_pairs(g)])
+        lines = [_divide_powers(g.monomials[0].powers, term.powers) for g in marked for term in g.monomials[1:]]
+        solved = _solve_dimensions(names, lines)
         if all(solved[name] for name in quantities):
             break
     order = {name: n for n, name in enumerate([*reversed(quantities[1:]), *system.parameters, "t"])}
@@ -253,8 +239,9 @@ def _mark_numbers(groups: Sequence[HomogeneityGroup], stage: int) -> tuple[list[
         reference = max(group.monomials, key=lambda term: (term.order, bool(term.channel)))
         terms = []
         for k, term in enumerate(group.monomials):
-            pure = group.is_dimensionless or term.has_dimension
-            pure &= _is_pure_number(term.number) if not stage else term.number == 1
+            # Small numbers and their quotients come from sums and derivatives, and are dimensionless.
+            small = term.number is not None and max(term.number.numerator, term.number.denominator) <= 4
+            pure = (small if not stage else term.number == 1) and (group.is_dimensionless or term.has_dimension)
             if pure and (stage < 2 or term is reference):
                 terms.append(term)
                 continue
@@ -265,34 +252,22 @@ def _mark_numbers(groups: Sequence[HomogeneityGroup], stage: int) -> tuple[list[
     return found, marks
 
 
-def _is_pure_number(number: Fraction | None) -> bool:
-    return number is not None and max(number.numerator, number.denominator) <= _MAX_PURE_NUMBER
-
-
-def _monomial_pairs(group: HomogeneityGroup) -> list[tuple[Monomial, Monomial]]:
-    return [(group.monomials[0], term) for term in group.monomials[1:]]
-
-
-def _dimension_ratio(first: Monomial, second: Monomial) -> UnitPowers:
-    return _divide_powers(first.powers, second.powers)
-
-
 def _divide_powers(first: UnitPowers, second: UnitPowers) -> UnitPowers:
-    found = {name: first.get(name, Fraction(0)) - second.get(name, Fraction(0)) for name in {**first, **second}}
-    return {name: power for name, power in found.items() if power}
+    ratio = {name: first.get(name, Fraction(0)) - second.get(name, Fraction(0)) for name in {**first, **second}}
+    return {name: power for name, power in ratio.items() if power}
 
 
 def _solve_dimensions(names: Sequence[str], lines: Sequence[UnitPowers]) -> dict[str, UnitPowers]:
     """Return each quantity as a product of base quantities, where all products of powers in `lines` are pure."""
     solved = {name: {name: Fraction(1)} for name in names}
-    for row in _reduced_echelon_form(names, lines):
+    for row in reduced_echelon_form(names, lines):
         first = next(iter(row))
         solved[first] = {name: -power for name, power in row.items() if name != first}
     return solved
 
 
-def _reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> list[UnitPowers]:
-    """Return the reduced echelon form of lines, without what is zero; in each, names stand in their given order."""
+def reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> list[UnitPowers]:
+    """Return the non-zero entries of the reduced row echelon form of `lines`; in each, `names` keep their order."""
     if not lines or not names:
         return []
     places = {name: k for k, name in enumerate(names)}
@@ -307,7 +282,7 @@ def _reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> 
     ]
 
 
-def check_units(system: StructuralAnalysis, units: Mapping[str, str]) -> None:
+def check_units(system: System, units: Mapping[str, str]) -> None:
     """Raise where units of time, channels and parameters cannot all be right, whatever the units that are not given.
 
     Numbers other than one may have any unit: they may be conversions. So may words that are no known unit.
@@ -322,34 +297,28 @@ def check_units(system: StructuralAnalysis, units: Mapping[str, str]) -> None:
     lodekit.errors.EquationError: the units of equation 1 do not agree: x' is in m/s, but v is in m; ...
     """
     known = {name: powers for name, text in units.items() if (powers := parse_unit(text)) is not None}
-    groups = find_homogeneity_groups(system)
-    for group in groups:
-        trusted = _monomials_without_number(group)
-        plain = [
-            (term, _substitute_units(term.powers, known))
-            for term in trusted
-            if all(name in known for name in term.powers)
-        ]
-        for term, powers in plain[1:]:
-            if not _are_consistent([_divide_powers(plain[0][1], powers)]):
-                first, second = ((t, _format_unit(t, units)) for t in (plain[0][0], term))
-                raise EquationError(
-                    f"the units of {group.name} do not agree: {first[0]} is in {first[1]}, but {second[0]} is in "
-                    f"{second[1]}; change a unit, or leave out those that are not known"
-                )
     lines, texts = [], []
-    for group in groups:
-        trusted = _monomials_without_number(group)
+    for group in find_homogeneity_groups(system):
+        # Only terms without a number: a number may have a unit.
+        trusted = [t for t in group.monomials if t.number == 1 and (group.is_dimensionless or t.has_dimension)]
         for term in trusted[1:]:
-            lines.append(_substitute_units(_dimension_ratio(trusted[0], term), known))
+            lines.append(_substitute_units(_divide_powers(trusted[0].powers, term.powers), known))
             texts.append(f"{trusted[0]} and {term} in {group.name}")
+        plain = [term for term in trusted if all(name in known for name in term.powers)]
+        for term in plain[1:]:
+            if not _are_consistent([_substitute_units(_divide_powers(plain[0].powers, term.powers), known)]):
+                first, second = (f"{t} is in {_format_unit(t, units)}" for t in (plain[0], term))
+                raise EquationError(
+                    f"the units of {group.name} do not agree: {first}, but {second}; change a unit, or leave out those "
+                    "that are not known"
+                )
     if not _are_consistent(lines):
         raise EquationError(
             f"no units of the rest make these terms agree: {_find_inconsistent_lines(lines, texts)}; check their units"
         )
 
 
-def derive_units(system: StructuralAnalysis, units: Mapping[str, str]) -> dict[str, str]:
+def derive_units(system: System, units: Mapping[str, str]) -> dict[str, str]:
     """Return units of parameters that follow from those of time and channels; without those that need more.
 
     Examples
@@ -381,7 +350,7 @@ def derive_units(system: StructuralAnalysis, units: Mapping[str, str]) -> dict[s
 
 
 def white_noise_unit(
-    system: StructuralAnalysis | None, name: str, units: Mapping[str, str], measured: Sequence[str] = ()
+    system: System | None, name: str, units: Mapping[str, str], measured: Sequence[str] = ()
 ) -> tuple[str, str]:
     """Return the unit of the intensity of white noise in short and in words: that of the noise times a root of time.
 
@@ -415,9 +384,7 @@ def white_noise_unit(
     return short, f"{own if other in known else f'the unit of {other}'} {how}"
 
 
-def make_unit_check(
-    system: StructuralAnalysis, declared: Mapping[str, str] | None = None
-) -> Callable[[Mapping[str, str]], None]:
+def make_unit_check(system: System, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:
     """Return a check of units that measurements tell, together with those that are declared."""
 
     def check(told: Mapping[str, str]) -> None:
@@ -429,11 +396,6 @@ def make_unit_check(
             raise DataError(f"the names of the columns say {shown}, but {problem}") from None
 
     return check
-
-
-def _monomials_without_number(group: HomogeneityGroup) -> list[Monomial]:
-    """Return the terms whose unit is that of their channels and parameters: no number beside them can have one."""
-    return [term for term in group.monomials if term.number == 1 and (group.is_dimensionless or term.has_dimension)]
 
 
 def _substitute_units(powers: UnitPowers, known: Mapping[str, UnitPowers]) -> UnitPowers:
@@ -450,7 +412,7 @@ def _are_consistent(lines: Sequence[UnitPowers]) -> bool:
     unknown = sorted({base for line in lines for base in line if base[0] in "?'"})
     bases = sorted({base for line in lines for base in line} - set(unknown))
     # A line of the echelon form without unknowns says that a product of base units is a number.
-    return not any(row.keys().isdisjoint(unknown) for row in _reduced_echelon_form([*unknown, *bases], lines))
+    return not any(row.keys().isdisjoint(unknown) for row in reduced_echelon_form([*unknown, *bases], lines))
 
 
 def _find_inconsistent_lines(lines: list[UnitPowers], texts: list[str]) -> str:

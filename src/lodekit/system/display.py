@@ -1,82 +1,55 @@
-"""What the algebra found, in sentences for an engineer.
-
-A system as text, as LaTeX and as plain values for JSON.
-
-Equations as MathML, which browsers show without any script.
-"""
+"""A system as sentences, text, LaTeX, MathML and plain values for JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lodekit.algebra.operators import scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, format_sum
 from lodekit.errors import AlgebraError
 from lodekit.support.text import join_list
-from lodekit.system.analysis import Mode, StructuralAnalysis
+from lodekit.system import grammar
 from lodekit.system.delays import DelayedChannel, find_required_inputs
-from lodekit.system.grammar import (
-    Call,
-    Derivative,
-    Expression,
-    Name,
-    Negation,
-    Number,
-    Power,
-    Product,
-    Sum,
-    parse_equations,
-    walk,
-)
-from lodekit.system.linear import format_derivative, list_operator_terms
+from lodekit.system.linear import format_derivative
 from lodekit.system.parameters import Parameter, candidate_names
 
-_NUMBER_WORDS = {
-    1: "one",
-    2: "two",
-    3: "three",
-    4: "four",
-    5: "five",
-    6: "six",
-    7: "seven",
-    8: "eight",
-    9: "nine",
-    10: "ten",
-}
+if TYPE_CHECKING:
+    from lodekit.system.system import System
 
 
-def explain_structure(system: StructuralAnalysis) -> list[str]:
-    """Return the findings, most important first."""
+_NUMBER_WORDS = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), 1))
+
+
+def explain_structure(system: System) -> list[str]:
+    """Return what the algebra proves about the solutions in sentences, most important first."""
     lines = [_explain_freedom(system), *_explain_modes(system), *_explain_basis(system)]
-    lines += _explain_zero_channels(system)
-    lines += [_explain_delay(system, name) for name in find_required_inputs(system.channels)]
-    relations = system.relations()
-    if relations:
-        noun = "equation is" if len(relations) == 1 else "equations are"
+    zero = system.forced
+    if zero and len(zero) < len(system.channels):
+        what = "forced to be zero" if system.is_homogeneous else "determined completely by the known functions of time"
+        lines.append(f"{join_list(zero)} {'is' if len(zero) == 1 else 'are'} {what}.")
+    for channel in find_required_inputs(system.channels):
+        shown = [name for name in system.delayed_channels if name.channel == channel]
+        verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
         lines.append(
-            f"{_number_word(len(relations)).capitalize()} {noun} redundant: {'; '.join(f'{r} = 0' for r in relations)}."
+            f"{channel} is delayed, so a fit needs it as a known input; until it is one, "
+            f"{join_list(shown)} {verb} here."
         )
-    if not system.is_homogeneous:
-        known = [str(number) for number, signal in enumerate(system.forcing, 1) if signal]
-        noun = "Equation" if len(known) == 1 else "Equations"
-        verb = "holds" if len(known) == 1 else "hold"
-        lines.append(f"{noun} {join_list(known)} {verb} known functions of time; the equations are consistent.")
+    if relations := [f"{relation} = 0" for relation in system.relations()]:
+        noun = "equation is" if len(relations) == 1 else "equations are"
+        lines.append(f"{_number_word(len(relations)).capitalize()} {noun} redundant: {'; '.join(relations)}.")
+    if known := [str(number) for number, signal in enumerate(system.forcing, 1) if signal]:
+        subject, verb = ("Equation", "holds") if len(known) == 1 else ("Equations", "hold")
+        lines.append(f"{subject} {join_list(known)} {verb} known functions of time; the equations are consistent.")
     return lines + _explain_degeneracies(system)
 
 
-def _explain_delay(system: StructuralAnalysis, channel: str) -> str:
-    shown = [name for name in system.channels if isinstance(name, DelayedChannel) and name.channel == channel]
-    verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
-    return f"{channel} is delayed, so a fit needs it as a known input; until it is one, {join_list(shown)} {verb} here."
-
-
-def _explain_basis(system: StructuralAnalysis) -> list[str]:
+def _explain_basis(system: System) -> list[str]:
     if system.choice is None:
         return []
     noun = "function was" if system.free_functions == 1 else "functions were"
@@ -86,116 +59,86 @@ def _explain_basis(system: StructuralAnalysis) -> list[str]:
     return [f"The free {noun} chosen {what}{unless}."]
 
 
-def _explain_degeneracies(system: StructuralAnalysis) -> list[str]:
-    ring = system.operator.ring
+def _explain_degeneracies(system: System) -> list[str]:
     try:
-        zeros = [f"{ring.format(factor)} = 0" for factor in system.degenerate_elements]
+        zeros = [f"{system.operator.ring.format(factor)} = 0" for factor in system.degenerate_elements]
+        change = f"the structure changes where {join_list(zeros, 'or')}" if zeros else ""
     except AlgebraError:
-        return [
-            "This is so for almost all parameter values; where it changes was not determined, because the expressions "
-            "grow too large."
-        ]
-    if not zeros:
-        return []
-    return [f"This is so for almost all parameter values; the structure changes where {join_list(zeros, 'or')}."]
+        change = "where it changes was not determined, because the expressions grow too large"
+    return [f"This is so for almost all parameter values; {change}."] if change else []
 
 
-def _explain_freedom(system: StructuralAnalysis) -> str:
+def _explain_freedom(system: System) -> str:
     free = system.free_functions
     if not free:
-        dimension = system.states
-        if not dimension:
-            if system.is_homogeneous:
-                return "The only solution is zero: the equations leave no freedom at all."
-            return "There is exactly one solution: the equations leave no freedom at all."
-        noun = "number" if dimension == 1 else "numbers"
-        return f"Nothing can be chosen freely: the motion is determined by {_number_word(dimension)} initial {noun}."
-    noun = "function of time can be chosen freely" if free == 1 else "functions of time can be chosen freely"
-    count = _number_word(free).capitalize() if free == 1 else str(free)
+        if not system.states:
+            what = "The only solution is zero" if system.is_homogeneous else "There is exactly one solution"
+            return f"{what}: the equations leave no freedom at all."
+        numbers = f"{_number_word(system.states)} initial number{'s' * (system.states > 1)}"
+        return f"Nothing can be chosen freely: the motion is determined by {numbers}."
     if free == len(system.channels):
         return "Every channel can be chosen freely: the equations restrict nothing."
+    start = f"{'One function' if free == 1 else f'{free} functions'} of time can be chosen freely"
     try:
         inputs = system.possible_inputs
     except AlgebraError:
-        return f"{count} {noun}; which ones was not determined, because the expressions grow too large."
+        return f"{start}; which ones was not determined, because the expressions grow too large."
     if free == 1 and len(inputs) > 1:
         word = "either" if len(inputs) == 2 else "any one of"
-        return f"{count} {noun}: {word} {join_list([names[0] for names in inputs], 'or')}."
-    chosen = inputs[0]
-    example = "for example " if len(inputs) > 1 else "namely "
-    return f"{count} {noun}, {example}{join_list(list(chosen))}."
+        return f"{start}: {word} {join_list([names[0] for names in inputs], 'or')}."
+    return f"{start}, {'for example' if len(inputs) > 1 else 'namely'} {join_list(list(inputs[0]))}."
 
 
-def _explain_modes(system: StructuralAnalysis) -> list[str]:
+def _explain_modes(system: System) -> list[str]:
     try:
         modes = system.exponents
     except AlgebraError:
         what = "What cannot be influenced" if system.free_functions else "What the motion is made of"
         return [f"{what} was not determined, because the expressions grow too large."]
-    if not modes:
-        if system.free_functions:
-            noun = "function" if system.free_functions == 1 else "functions"
-            return [f"The system is controllable: every motion can be reached by choosing the free {noun}."]
-        return []
-    phrases = [_describe_mode(mode, system) for mode in modes]
-    if system.free_functions:
+    free, phrases = system.free_functions, []
+    for mode in modes:
+        text = mode.describe()
+        times = f" with multiplicity {mode.multiplicity}" if mode.multiplicity > 1 else ""
+        article = "a" if text.startswith("mode of order") else "one"
+        phrases.append(f"{article} {text}{times}{f', {mode.observable}' if free else ''}")
+    if free and phrases:
         return [f"The system is not controllable: {join_list(phrases)}, cannot be influenced."]
-    return [f"The motion is made of {join_list(phrases)}."]
-
-
-def _describe_mode(mode: Mode, system: StructuralAnalysis) -> str:
-    text = mode.describe()
-    article = "one" if not text.startswith("mode of order") else "a"
-    if mode.multiplicity > 1:
-        text += f" with multiplicity {mode.multiplicity}"
-    if system.free_functions:
-        text += f", {mode.observable}"
-    return f"{article} {text}"
-
-
-def _explain_zero_channels(system: StructuralAnalysis) -> list[str]:
-    zero = system.forced
-    if not zero or len(zero) == len(system.channels):
-        return []
-    if system.is_homogeneous:
-        return [f"{join_list(zero)} {'is' if len(zero) == 1 else 'are'} forced to be zero."]
-    return [
-        f"{join_list(zero)} {'is' if len(zero) == 1 else 'are'} determined completely by the known functions of time."
-    ]
+    if free:
+        noun = "function" if free == 1 else "functions"
+        return [f"The system is controllable: every motion can be reached by choosing the free {noun}."]
+    return [f"The motion is made of {join_list(phrases)}."] if phrases else []
 
 
 def _number_word(number: int) -> str:
     return _NUMBER_WORDS.get(number, str(number))
 
 
-def choose_latent_names(system: StructuralAnalysis) -> tuple[list[str], list[str]]:
+def choose_latent_names(system: System) -> tuple[list[str], list[str]]:
     """Return names for the free functions and for the modes, different from those of channels and parameters."""
     taken = {*system.channels, *system.parameters}
 
     def pick(letters: str, count: int) -> list[str]:
-        tries = (
-            [each] if count == 1 else [f"{each}{i + 1}" for i in range(count)] for each in candidate_names(*letters)
-        )
+        suffixes = [""] if count == 1 else [str(i + 1) for i in range(count)]
+        tries = ([letter + suffix for suffix in suffixes] for letter in candidate_names(*letters))
         return next(names for names in tries if not taken.intersection(names))
 
     parametrization = system.parametrization
     return pick("zwv", parametrization.free.width), pick("pqm", len(parametrization.modes))
 
 
-def format_solution_lines(system: StructuralAnalysis) -> list[str]:
+def format_solution_lines(system: System) -> list[str]:
     """Return every channel in terms of free functions and modes, and the equations of the modes, as lines."""
-    free, modes = choose_latent_names(system)
+    free, _ = choose_latent_names(system)
     width = max(len(name) for name in system.channels)
+    solutions, equations = _solution_terms(system)
     lines = []
-    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
+    for channel, terms in zip(system.channels, solutions, strict=True):
         text = format_sum([(value, format_derivative(name, order)) for value, name, order in terms])
         if not system.is_homogeneous:
             text = f"{channel}~" if not terms else f"{text} + {channel}~"
         lines.append(f"{channel.ljust(width)} = {text}")
-    ring = system.operator.ring
-    for name, mode in zip(modes, system.parametrization.modes, strict=True):
-        monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
-        lines.append(f"where {format_sum(list_operator_terms(monic, name))} = 0")
+    sums = [format_sum((value, format_derivative(name, k)) for value, name, k in terms) for terms in equations]
+    lines += [f"where {text} = 0" for text in sums]
     if free:
         noun = "is any smooth function" if len(free) == 1 else "are any smooth functions"
         chosen = system.choice.expressions if system.choice is not None and system.is_homogeneous else ()
@@ -204,7 +147,7 @@ def format_solution_lines(system: StructuralAnalysis) -> list[str]:
     return lines + _format_particular_solution(system)
 
 
-def _format_particular_solution(system: StructuralAnalysis) -> list[str]:
+def _format_particular_solution(system: System) -> list[str]:
     """Return one particular solution, where the equations hold known functions of time."""
     if system.is_homogeneous:
         return []
@@ -216,37 +159,35 @@ def _format_particular_solution(system: StructuralAnalysis) -> list[str]:
     return [f"where {line}" for line in shown]
 
 
-def _solution_terms(system: StructuralAnalysis) -> list[list[tuple[Scalar, str, int]]]:
-    """Return for each channel its terms: coefficient, latent function, order of the derivative."""
+_Term = tuple[Scalar, str, int]
+
+
+def _solution_terms(system: System) -> tuple[list[list[_Term]], list[list[_Term]]]:
+    """Return the terms of each channel and of each mode's equation: coefficient, latent function, derivative order."""
     free, modes = choose_latent_names(system)
-    parametrization = system.parametrization
-    columns = [*free, *modes]
+    ring, parametrization = system.operator.ring, system.parametrization
     matrices = [parametrization.free.take_columns([j]) for j in range(len(free))]
-    matrices += [mode.column for mode in parametrization.modes]
-    return [
-        [
-            (value, name, order)
-            for name, matrix in zip(columns, matrices, strict=True)
-            for value, order in _terms_by_order(matrix.coefficients(i, 0))
-        ]
+    columns = list(zip([*free, *modes], [*matrices, *(mode.column for mode in parametrization.modes)], strict=True))
+    channels = [
+        [term for name, matrix in columns for term in _terms_by_order(matrix.coefficients(i, 0), name)]
         for i in range(len(system.channels))
     ]
+    annihilators = zip(modes, (mode.annihilator for mode in parametrization.modes), strict=True)
+    return channels, [_terms_by_order([Scalar(ring, v, p[-1]) for v in p], name) for name, p in annihilators]
 
 
 def _format_parameter(name: str, parameter: Parameter) -> str:
-    facts = []
+    text = name
     if parameter.fixed is not None:
-        facts.append(f"= {parameter.fixed:g}")
+        text += f" = {parameter.fixed:g}"
     elif parameter.bounds is not None:
-        facts.append(f"from {parameter.bounds[0]:g} to {parameter.bounds[1]:g}")
+        text += f" from {parameter.bounds[0]:g} to {parameter.bounds[1]:g}"
     elif parameter.positive:
-        facts.append("> 0")
-    if parameter.start is not None:
-        facts.append(f"(start {parameter.start:g})")
-    return " ".join([name, *facts])
+        text += " > 0"
+    return text if parameter.start is None else f"{text} (start {parameter.start:g})"
 
 
-def analysis_sections(system: StructuralAnalysis) -> list[tuple[str, list[str]]]:
+def analysis_sections(system: System) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
     blocks = [("Equations", list(system.equations)), ("Channels", [", ".join(system.plain_channels)])]
     if system.parameters:
@@ -254,31 +195,27 @@ def analysis_sections(system: StructuralAnalysis) -> list[tuple[str, list[str]]]
     blocks.append((f"Operator matrix A, {system.operator.variable} = d/dt", str(system.operator).splitlines()))
     if not system.is_homogeneous:
         blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in system.forcing]))
-    blocks.append(
-        ("Smith form U A V = D, diagonal of D", _lines_or_reason(lambda: [", ".join(_format_diagonal(system))]))
-    )
-    blocks.append(("Every solution", _lines_or_reason(lambda: format_solution_lines(system))))
+    for title, write in (
+        ("Smith form U A V = D, diagonal of D", lambda system: [", ".join(_format_diagonal(system))]),
+        ("Every solution", format_solution_lines),
+    ):
+        try:
+            blocks.append((title, write(system)))
+        except AlgebraError as problem:
+            blocks.append((title, [f"not determined: {problem}"]))
     blocks.append(("What this means", explain_structure(system)))
     if system.notes:
         blocks.append(("Notes", list(system.notes)))
     return blocks
 
 
-def _lines_or_reason(lines: Callable[[], list[str]]) -> list[str]:
-    try:
-        return lines()
-    except AlgebraError as problem:
-        return [f"not determined: {problem}"]
-
-
-def format_text(system: StructuralAnalysis) -> str:
+def format_text(system: System) -> str:
     """Return the whole analysis as text."""
-    return "\n\n".join(
-        "\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in analysis_sections(system)
-    )
+    sections = analysis_sections(system)
+    return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections)
 
 
-def to_definition(system: StructuralAnalysis) -> dict[str, Any]:
+def to_definition(system: System) -> dict[str, Any]:
     """Return what was said about a system, as plain values for JSON."""
     return {
         "equations": list(system.equations),
@@ -289,7 +226,7 @@ def to_definition(system: StructuralAnalysis) -> dict[str, Any]:
     }
 
 
-def _format_diagonal(system: StructuralAnalysis) -> list[str]:
+def _format_diagonal(system: System) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
     ring, operator = system.operator.ring, system.operator
     monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in system.invariants]
@@ -297,15 +234,16 @@ def _format_diagonal(system: StructuralAnalysis) -> list[str]:
     return shown + ["0"] * (min(operator.shape) - len(shown))
 
 
-def _finite_bounds(bounds: tuple[float, float] | None) -> list[float | None] | None:
-    """Return bounds for JSON, which knows no infinity: None stands for no bound."""
-    return None if bounds is None else [value if math.isfinite(value) else None for value in bounds]
-
-
-def to_dict(system: StructuralAnalysis) -> dict[str, Any]:
+def to_dict(system: System) -> dict[str, Any]:
     """Return the analysis as plain values."""
     form, parametrization = system.smith_form, system.parametrization
     ring = system.operator.ring
+    # JSON has no infinity: None stands for no bound.
+    bounds = {n: p.bounds and [v if math.isfinite(v) else None for v in p.bounds] for n, p in system.parameters.items()}
+    parameters = {
+        name: {"positive": p.positive, "bounds": bounds[name], "fixed": p.fixed, "start": p.start}
+        for name, p in system.parameters.items()
+    }
     modes = []
     for mode in system.modes:
         entry: dict[str, Any] = {
@@ -320,10 +258,7 @@ def to_dict(system: StructuralAnalysis) -> dict[str, Any]:
     return {
         "equations": list(system.equations),
         "channels": list(system.plain_channels),
-        "parameters": {
-            name: {"positive": p.positive, "bounds": _finite_bounds(p.bounds), "fixed": p.fixed, "start": p.start}
-            for name, p in system.parameters.items()
-        },
+        "parameters": parameters,
         "operator_matrix": system.operator.to_lists(),
         "right_hand_side": [str(signal) for signal in system.forcing],
         "smith_form": {
@@ -350,85 +285,49 @@ def to_dict(system: StructuralAnalysis) -> dict[str, Any]:
     }
 
 
-def format_latex_equations(system: StructuralAnalysis) -> str:
+def format_latex_equations(system: System) -> str:
     """Return the equations as aligned LaTeX."""
     lines = []
     for i, signal in enumerate(system.forcing):
-        terms = [
-            (value, name, order)
-            for j, name in enumerate(system.channels)
-            for value, order in _terms_by_order(system.operator.coefficients(i, j))
-        ]
-        lines.append(f"{_latex_terms(system, terms)} &= {_latex(system, signal.to_sympy())}")
+        entries = [(system.operator.coefficients(i, j), name) for j, name in enumerate(system.channels)]
+        terms = [term for values, name in entries for term in _terms_by_order(values, name)]
+        lines.append(f"{_latex_terms(system, terms)} &= {_latex(system.parameters, signal.to_sympy())}")
     return _align_latex(lines)
 
 
-def format_latex(system: StructuralAnalysis) -> str:
+def format_latex(system: System) -> str:
     """Return equations, Smith form and all solutions as LaTeX blocks."""
-    _, modes = choose_latent_names(system)
+    solutions, equations = _solution_terms(system)
     lines = []
-    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
+    for channel, terms in zip(system.channels, solutions, strict=True):
         text = _latex_terms(system, terms)
         if not system.is_homogeneous:
             particular = f"\\tilde{{{_latex_derivative(channel, 0)}}}"
             text = particular if not terms else f"{text} + {particular}"
         lines.append(f"{_latex_derivative(channel, 0)} &= {text}")
-    ring = system.operator.ring
-    for name, mode in zip(modes, system.parametrization.modes, strict=True):
-        monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
-        lines.append(f"0 &= {_latex_terms(system, [(value, name, order) for value, order in _terms_by_order(monic)])}")
+    lines += [f"0 &= {_latex_terms(system, terms)}" for terms in equations]
     form = system.smith_form
-    matrices = [f"{name} = {_latex(system, matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))]
-    return "\n\n".join(
-        f"\\[\n{block}\n\\]" for block in (format_latex_equations(system), *matrices, _align_latex(lines))
-    )
+    matrices = [
+        f"{name} = {_latex(system.parameters, matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))
+    ]
+    blocks = (format_latex_equations(system), *matrices, _align_latex(lines))
+    return "\n\n".join(f"\\[\n{block}\n\\]" for block in blocks)
 
 
 def _align_latex(lines: Sequence[str]) -> str:
     return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 
 
-def _terms_by_order(coefficients: Sequence[Scalar]) -> list[tuple[Scalar, int]]:
-    return [(coefficients[k], k) for k in range(len(coefficients) - 1, -1, -1) if coefficients[k]]
+def _terms_by_order(coefficients: Sequence[Scalar], name: str) -> list[_Term]:
+    return [(coefficients[k], name, k) for k in range(len(coefficients) - 1, -1, -1) if coefficients[k]]
 
 
+_GREEK_NAMES = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma "
+    "tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
 #: Greek letters by their names in LaTeX.
-GREEK_LETTERS = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "delta": "δ",
-    "epsilon": "ε",
-    "zeta": "ζ",
-    "eta": "η",
-    "theta": "θ",
-    "iota": "ι",
-    "kappa": "κ",
-    "lambda": "λ",
-    "mu": "μ",
-    "nu": "ν",
-    "xi": "ξ",
-    "pi": "π",
-    "rho": "ρ",
-    "sigma": "σ",
-    "tau": "τ",
-    "upsilon": "υ",
-    "phi": "φ",
-    "chi": "χ",
-    "psi": "ψ",
-    "omega": "ω",
-    "Gamma": "Γ",
-    "Delta": "Δ",
-    "Theta": "Θ",
-    "Lambda": "Λ",
-    "Xi": "Ξ",
-    "Pi": "Π",
-    "Sigma": "Σ",
-    "Upsilon": "Υ",
-    "Phi": "Φ",
-    "Psi": "Ψ",
-    "Omega": "Ω",
-}
+GREEK_LETTERS = dict(zip(_GREEK_NAMES.split(), "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", strict=True))
 _SUBSCRIPT_DIGITS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 
@@ -457,35 +356,29 @@ def format_latex_name(name: str) -> str:
     ('f_{1}', '\\theta_{\\mathrm{max}}', '\\mathit{speed}', 'x')
     """
     head, subscript = split_subscript(name)
-    base = (
-        f"\\{head}" if head in GREEK_LETTERS else head if len(head) == 1 else f"\\mathit{{{head}}}" if head else "\\_"
-    )
+    word = f"\\mathit{{{head}}}" if head else "\\_"
+    base = f"\\{head}" if head in GREEK_LETTERS else head if len(head) == 1 else word
     if not subscript:
         return base
     shown = [part if part.isdigit() or len(part) == 1 else f"\\mathrm{{{part}}}" for part in subscript]
     return f"{base}_{{{','.join(shown)}}}"
 
 
-def _latex(system: StructuralAnalysis, expression: Any) -> str:
+def _latex(parameters: Iterable[str], expression: Any, **options: Any) -> str:
     """Return SymPy's LaTeX with our own way to write names."""
     import sympy
 
-    names = {sympy.Symbol(name): format_latex_name(name) for name in system.parameters}
-    return str(sympy.latex(expression, symbol_names=names))
-
-
-def _latex_time(time: Scalar) -> str:
-    """Return the time before a delay as LaTeX: ``t - T``."""
-    import sympy
-
-    names = {sympy.Symbol(name): format_latex_name(name) for name in time.ring.parameters}
-    earlier = sympy.Add(sympy.Symbol("t"), -scalar_to_sympy(time), evaluate=False)
-    return str(sympy.latex(earlier, symbol_names=names, order="none"))
+    names = {sympy.Symbol(name): format_latex_name(name) for name in parameters}
+    return str(sympy.latex(expression, symbol_names=names, **options))
 
 
 def _latex_derivative(name: str, order: int) -> str:
     if isinstance(name, DelayedChannel):
-        return f"{_latex_derivative(name.channel, order)}\\left({_latex_time(name.time)}\\right)"
+        import sympy
+
+        earlier = sympy.Add(sympy.Symbol("t"), -scalar_to_sympy(name.time), evaluate=False)
+        time = _latex(name.time.ring.parameters, earlier, order="none")
+        return f"{_latex_derivative(name.channel, order)}\\left({time}\\right)"
     if order == 0:
         return format_latex_name(name)
     if order <= 3:
@@ -493,14 +386,14 @@ def _latex_derivative(name: str, order: int) -> str:
     return f"{{{format_latex_name(name)}}}^{{({order})}}"
 
 
-def _latex_terms(system: StructuralAnalysis, terms: Sequence[tuple[Scalar, str, int]]) -> str:
+def _latex_terms(system: System, terms: Sequence[tuple[Scalar, str, int]]) -> str:
     text = ""
     for value, name, order in terms:
         base = _latex_derivative(name, order)
         coefficient = scalar_to_sympy(value)
         negative = coefficient.could_extract_minus_sign() and not coefficient.is_Add
         size = -coefficient if negative else coefficient
-        shown = _latex(system, size)
+        shown = _latex(system.parameters, size)
         if size.is_Add:
             shown = f"\\left({shown}\\right)"
         term = base if size == 1 else f"{shown} {base}"
@@ -514,7 +407,7 @@ _MATHML_TIMES = "<mo>·</mo>"
 _MATHML_MINUS = "<mo>−</mo>"
 
 
-def equations_to_mathml(system: StructuralAnalysis) -> list[str]:
+def equations_to_mathml(system: System) -> list[str]:
     """Return the equations of a system as MathML, one each, as the user has written them.
 
     Channels and parameters carry these words as their class, so that a style can tell them apart.
@@ -527,7 +420,7 @@ def equations_to_mathml(system: StructuralAnalysis) -> list[str]:
     """
     writer = _MathmlWriter(system.channels, system.parameters)
     lines = []
-    for equation in parse_equations(system.equations):
+    for equation in grammar.parse_equations(system.equations):
         right = "<mn>0</mn>" if equation.right is None else writer.write(equation.right)
         lines.append(f'<math display="block">{writer.write(equation.left)}<mo>=</mo>{right}</math>')
     return lines
@@ -579,15 +472,15 @@ def _mathml_number(value: Fraction) -> str:
     return f"<mn>{digits:f}</mn>"
 
 
-def _split_sign(node: Expression) -> tuple[bool, Expression]:
+def _split_sign(node: grammar.Expression) -> tuple[bool, grammar.Expression]:
     """Return whether an expression begins with a minus, and the expression without it."""
-    if isinstance(node, Negation):
+    if isinstance(node, grammar.Negation):
         inner, rest = _split_sign(node.operand)
         return not inner, rest
-    if isinstance(node, Product):
+    if isinstance(node, grammar.Product):
         (operator, first), *others = node.factors
         negative, rest = _split_sign(first)
-        return negative, Product(node.place, ((operator, rest), *others))
+        return negative, grammar.Product(node.place, ((operator, rest), *others))
     return False, node
 
 
@@ -598,36 +491,38 @@ class _MathmlWriter:
         self._channels = set(channels)
         self._roles = {**dict.fromkeys(channels, "channel"), **dict.fromkeys(parameters, "parameter")}
 
-    def write(self, node: Expression) -> str:
+    def write(self, node: grammar.Expression) -> str:
         """Return MathML elements that belong in one row."""
         negative, rest = _split_sign(node)
         if negative:
-            return _MATHML_MINUS + self._factor(rest, whole=isinstance(rest, Product))
+            return _MATHML_MINUS + self._factor(rest, whole=isinstance(rest, grammar.Product))
         match node:
-            case Number():
+            case grammar.Number():
                 return _mathml_number(node.value)
-            case Name():
+            case grammar.Name():
                 return name_to_mathml(node.name, self._roles.get(node.name, ""))
-            case Sum():
+            case grammar.Sum():
                 return self._sum(node)
-            case Product():
+            case grammar.Product():
                 return self._product(node)
-            case Power():
+            case grammar.Power():
                 return self._power(node)
-            case Derivative():
+            case grammar.Derivative():
                 return self._derivative(node.operand, node.order)
-            case Call():
+            case grammar.Call():
                 return self._call(node)
-            case Negation():  # two signs that cancel
+            case grammar.Negation():  # two signs that cancel
                 return self.write(rest)
 
-    def _factor(self, node: Expression, *, whole: bool = False) -> str:
+    def _factor(self, node: grammar.Expression, *, whole: bool = False) -> str:
         """Return an expression in brackets where it would fall apart beside others."""
         text = self.write(node)
-        loose = isinstance(node, Sum | Negation) or (isinstance(node, Product) and _split_sign(node)[0])
+        loose = isinstance(node, grammar.Sum | grammar.Negation) or (
+            isinstance(node, grammar.Product) and _split_sign(node)[0]
+        )
         return _mathml_parentheses(text) if loose and not whole else text
 
-    def _sum(self, node: Sum) -> str:
+    def _sum(self, node: grammar.Sum) -> str:
         text = ""
         for sign, term in node.terms:
             negative, rest = _split_sign(term)
@@ -635,9 +530,9 @@ class _MathmlWriter:
             text += (_MATHML_MINUS if minus else "<mo>+</mo>" if text else "") + self._factor(rest)
         return text
 
-    def _product(self, node: Product) -> str:
+    def _product(self, node: grammar.Product) -> str:
         """Return factors side by side; what is divided becomes a fraction with everything since the last fraction."""
-        groups: list[tuple[list[Expression], list[Expression]]] = []
+        groups: list[tuple[list[grammar.Expression], list[grammar.Expression]]] = []
         for operator, factor in node.factors:
             if operator == "/" and groups:
                 groups[-1][1].append(factor)
@@ -650,12 +545,11 @@ class _MathmlWriter:
             shown = self._juxtapose(above, alone=bool(below))
             if below:
                 shown = f"<mfrac>{_mathml_row(shown)}{_mathml_row(self._juxtapose(below, alone=True))}</mfrac>"
-            text += (
-                _MATHML_TIMES if text and self._starts_with_number(above[0]) else _MATHML_SPACE if text else ""
-            ) + shown
+            between = _MATHML_TIMES if self._starts_with_number(above[0]) else _MATHML_SPACE
+            text += (between if text else "") + shown
         return text
 
-    def _juxtapose(self, factors: list[Expression], *, alone: bool) -> str:
+    def _juxtapose(self, factors: list[grammar.Expression], *, alone: bool) -> str:
         """Return factors without divisions; one that stands alone over or under a line needs no brackets."""
         if alone and len(factors) == 1:
             return self.write(factors[0])
@@ -665,42 +559,43 @@ class _MathmlWriter:
             text += (between if text else "") + self._factor(factor)
         return text
 
-    def _starts_with_number(self, node: Expression) -> bool:
-        if isinstance(node, Power):
+    def _starts_with_number(self, node: grammar.Expression) -> bool:
+        if isinstance(node, grammar.Power):
             return self._starts_with_number(node.base)
-        if isinstance(node, Product):
+        if isinstance(node, grammar.Product):
             return self._starts_with_number(node.factors[0][1])
-        return isinstance(node, Number)
+        return isinstance(node, grammar.Number)
 
-    def _power(self, node: Power) -> str:
-        if node.has_parentheses and isinstance(node.exponent, Number) and self._mentions_channel(node.base):
+    def _power(self, node: grammar.Power) -> str:
+        names = {part.name for part in grammar.walk(node.base) if isinstance(part, grammar.Name)}
+        if node.has_parentheses and isinstance(node.exponent, grammar.Number) and names & self._channels:
             return self._derivative(node.base, int(node.exponent.value))
         base = self.write(node.base)
-        simple = isinstance(node.base, Name) or (isinstance(node.base, Number) and node.base.value.denominator == 1)
-        return f"<msup>{_mathml_row(base) if simple else _mathml_parentheses(base)}{_mathml_row(self.write(node.exponent))}</msup>"
+        simple = isinstance(node.base, grammar.Name) or (
+            isinstance(node.base, grammar.Number) and node.base.value.denominator == 1
+        )
+        base = _mathml_row(base) if simple else _mathml_parentheses(base)
+        return f"<msup>{base}{_mathml_row(self.write(node.exponent))}</msup>"
 
-    def _mentions_channel(self, node: Expression) -> bool:
-        return any(isinstance(part, Name) and part.name in self._channels for part in walk(node))
-
-    def _derivative(self, operand: Expression, order: int) -> str:
+    def _derivative(self, operand: grammar.Expression, order: int) -> str:
         if not order:
             return self._factor(operand)
-        if isinstance(operand, Call) and operand.function == "delay":
+        if isinstance(operand, grammar.Call) and operand.function == "delay":
             return self._delayed(self._derivative(operand.arguments[0], order), operand)
-        base = self.write(operand) if isinstance(operand, Name) else _mathml_parentheses(self.write(operand))
+        base = self.write(operand) if isinstance(operand, grammar.Name) else _mathml_parentheses(self.write(operand))
         if order in _PRIME_MARKS:
             # Primes are raised in every font; as a superscript they would be raised, and made small, twice.
             return _mathml_row(f'{base}<mo lspace="0" rspace="0">{_PRIME_MARKS[order]}</mo>')
         return f"<msup>{base}<mrow><mo>(</mo><mn>{order}</mn><mo>)</mo></mrow></msup>"
 
-    def _call(self, node: Call) -> str:
+    def _call(self, node: grammar.Call) -> str:
         first, *rest = node.arguments
         if node.function == "D":
-            order = rest[0].value if rest and isinstance(rest[0], Number) else 1
+            order = rest[0].value if rest and isinstance(rest[0], grammar.Number) else 1
             return self._derivative(first, int(order))
         if node.function == "diff":
             # A number counts the t before it anew: diff(x, t, 2).
-            orders = [int(part.value) - 1 if isinstance(part, Number) else 1 for part in rest]
+            orders = [int(part.value) - 1 if isinstance(part, grammar.Number) else 1 for part in rest]
             return self._derivative(first, sum(orders))
         if node.function == "delay":
             return self._delayed(self._factor(first), node)
@@ -711,8 +606,12 @@ class _MathmlWriter:
             return f"<msup><mi>e</mi>{_mathml_row(argument)}</msup>"
         return f"<mi>{escape(node.function)}</mi><mo>&#x2061;</mo>{_mathml_parentheses(argument)}"
 
-    def _delayed(self, content: str, node: Call) -> str:
+    def _delayed(self, content: str, node: grammar.Call) -> str:
         """Return something at an earlier time, as a function of t."""
         later = node.arguments[1]
-        shown = _mathml_parentheses(self.write(later)) if isinstance(later, Sum | Negation) else self.write(later)
+        shown = (
+            _mathml_parentheses(self.write(later))
+            if isinstance(later, grammar.Sum | grammar.Negation)
+            else self.write(later)
+        )
         return f"{content}<mo>&#x2061;</mo>{_mathml_parentheses(f'<mi>t</mi>{_MATHML_MINUS}{shown}')}"

@@ -1,14 +1,11 @@
-"""System files: TOML with equations, channels, parameters, units, and how the model reads and fits measurements.
-
-System files to start from: equations, what a data file tells, and comments that explain what may be added.
-"""
+"""System files in TOML: reading them, and writing commented templates from equations and a data file."""
 
 from __future__ import annotations
 
 import math
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -26,9 +23,6 @@ _FILE_KEYS = (
     *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
-_NOISE_MODELS = ("channel", "shared")
-_PRIOR_TYPES = ("latent", "channels")
-_INPUT_KINDS = ("hold", "linear", "auto")
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         title,
         noise=_parse_noise(place, content.get("noise", "channel"), (*system.plain_channels, *columns)),
         latent=_parse_latent(place, content.get("latent", "se")),
-        prior=_parse_option(place, "prior", content.get("prior", "latent"), _PRIOR_TYPES),
+        prior=_parse_option(place, "prior", content.get("prior", "latent"), ("latent", "channels")),
         mode_deviation=_parse_mode_deviation(place, content.get("mode_deviation")),
         columns=columns,
         inputs=_parse_inputs(place, content.get("inputs", {}), system.plain_channels),
@@ -203,7 +197,7 @@ def _parse_option(place: Path, key: str, value: Any, allowed: tuple[str, ...]) -
 def _parse_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | dict[str, float]:
     if not isinstance(entry, Mapping):
         if isinstance(entry, str):
-            return _parse_option(place, "noise", entry, _NOISE_MODELS)
+            return _parse_option(place, "noise", entry, ("channel", "shared"))
         raise SystemFileError(
             f"{place}: expected noise = 'channel' or 'shared', or a table [noise] such as T1 = 0.1, got {entry!r}"
         )
@@ -245,7 +239,7 @@ def _parse_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str,
     for name, kind in entry.items():
         if name not in channels:
             raise SystemFileError(f"{place}: [inputs] names {name}; expected some of {', '.join(channels)}")
-        _parse_option(place, f"[inputs] {name}", kind, _INPUT_KINDS)
+        _parse_option(place, f"[inputs] {name}", kind, ("hold", "linear", "auto"))
     return dict(entry)
 
 
@@ -368,38 +362,42 @@ def format_system_file(
     # With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.
     equations = [
     """
-    own = hints or SystemFileHints()
+    known = hints or SystemFileHints()
     written: tuple[str, ...] = ()
     names = tuple(channels or ())
     if equations or not names:
         system = System(equations, parameters=list(parameters), channels=channels)
         written, names, parameters = system.equations, system.plain_channels, list(system.parameters)
+    any_value = "{}  # any value; or { positive = true }"
+    options = {name: f"{{ {text} }}" for name, text in known.parameter_options.items() if text}
+    example = next(n for n in chain(("w", "d"), (f"w{k}" for k in count(1))) if n not in {*names, *parameters})
+    disturbed = _toml_string(f"{written[0] if written else _EXAMPLE_EQUATION} + {example}")
     lines = [
         "# Show what the equations imply: lodekit inspect THIS_FILE",
         "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
         f"title = {_toml_string(title)}",
         "",
-        *_describe_equations(own, written, names if channels is not None else ()),
+        *_describe_equations(known, written, names if channels is not None else ()),
         "",
         *_PARAMETER_COMMENTS,
         "[parameters]",
-        *(_describe_parameter(name, own.parameter_options.get(name, "")) for name in parameters),
+        *(f"{_toml_key(name)} = {options.get(name, any_value)}" for name in parameters),
         *([] if written else ["# tau = { positive = true }"]),
         "",
         '# For labels, such as t = "s"; where all are given, they are checked against the equations.',
         "[units]",
-        *(f"{_toml_key(name)} = {_toml_string(own.units.get(name, ''))}" for name in ("t", *names)),
+        *(f"{_toml_key(name)} = {_toml_string(known.units.get(name, ''))}" for name in ("t", *names)),
         "",
-        *_describe_data(own, names, _example_disturbance(written, {*names, *parameters})),
+        *_describe_data(known, names, (example, disturbed)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _describe_equations(own: SystemFileHints, equations: Sequence[str], channels: Sequence[str]) -> list[str]:
+def _describe_equations(hints: SystemFileHints, equations: Sequence[str], channels: Sequence[str]) -> list[str]:
     """Return lines about equations, channels in their order where there is one, and the model."""
     order = f"channels = [{', '.join(map(_toml_string, channels))}]" if channels else ""
     return [
-        *([f"# {own.comment}"] if own.comment else []),
+        *([f"# {hints.comment}"] if hints.comment else []),
         "# x' is the derivative in time; a name that is no parameter is a channel.",
         "# With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.",
         "equations = [",
@@ -408,39 +406,19 @@ def _describe_equations(own: SystemFileHints, equations: Sequence[str], channels
         "]",
         order if equations else f"# {order}",
         *_MODEL_COMMENTS,
-        *([f"records = {_toml_string(own.records)}"] if own.records else []),
+        *([f"records = {_toml_string(hints.records)}"] if hints.records else []),
     ]
 
 
-def _describe_parameter(name: str, known: str) -> str:
-    return (
-        f"{_toml_key(name)} = {{ {known} }}"
-        if known
-        else f"{_toml_key(name)} = {{}}  # any value; or {{ positive = true }}"
-    )
-
-
-def _example_disturbance(equations: Sequence[str], taken: Collection[str]) -> tuple[str, str]:
-    """Return a new name for a disturbance, and an equation with it, in TOML."""
-    name = next(name for name in chain(("w", "d"), (f"w{n}" for n in count(1))) if name not in taken)
-    return name, _toml_string(f"{equations[0] if equations else _EXAMPLE_EQUATION} + {name}")
-
-
-def _describe_data(own: SystemFileHints, names: Sequence[str], disturbed: tuple[str, str]) -> list[str]:
+def _describe_data(hints: SystemFileHints, names: Sequence[str], disturbed: tuple[str, str]) -> list[str]:
     """Return lines about inputs, noise and columns: what is known of them, or how it would be said."""
     first, last = _toml_key(names[0]), _toml_key(names[-1])
-    lines = [_INPUT_COMMENT]
-    if own.inputs:
-        lines += [
-            "[inputs]",
-            *(f"{_toml_key(n)} = {_toml_string(kind)}  # it {why}" for n, (kind, why) in own.inputs.items()),
-        ]
-    else:
-        lines += ["# [inputs]", f'# {last} = "hold"']
+    inputs = [f"{_toml_key(n)} = {_toml_string(kind)}  # it {why}" for n, (kind, why) in hints.inputs.items()]
+    lines = [_INPUT_COMMENT, *(["[inputs]", *inputs] if inputs else ["# [inputs]", f'# {last} = "hold"'])]
     lines += [line.format(*disturbed) for line in _DISTURBANCE_COMMENTS]
     lines += [line.format(first) for line in _NOISE_COMMENTS]
-    if own.columns:
-        places = {n: str(c) if isinstance(c, int) else _toml_string(c) for n, c in own.columns.items()}
+    if hints.columns:
+        places = {n: str(c) if isinstance(c, int) else _toml_string(c) for n, c in hints.columns.items()}
         return [*lines, "[columns]", *(f"{_toml_key(name)} = {place}" for name, place in places.items())]
     return [*lines, "# [columns]", '# t = "time [s]"', f"# {first} = 2"]
 

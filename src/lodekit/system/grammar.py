@@ -1,8 +1,6 @@
-"""Expression trees of equations: what the grammar produces and the rest of the package reads.
+"""A recursive-descent parser for linear ODE systems, its expression trees, and suggestions for error messages.
 
-What to write instead: of what is not linear the tangent, of other notations ours, of a slip what was meant.
-
-Text to expression trees: a recursive-descent parser for linear ODE systems. Nothing is ever evaluated as code.
+Nothing is ever evaluated as code.
 
 ::
 
@@ -145,26 +143,30 @@ def walk_equation(equation: Equation) -> Iterator[Expression]:
         yield from walk(side)
 
 
+def _with_children(expression: Expression, parts: Sequence[Expression]) -> Expression:
+    """Return an expression with other `children`, as many as it has."""
+    match expression:
+        case Negation() | Derivative():
+            return replace(expression, operand=parts[0])
+        case Sum():
+            signs = (sign for sign, _ in expression.terms)
+            return replace(expression, terms=tuple(zip(signs, parts, strict=True)))
+        case Product():
+            operators = (operator for operator, _ in expression.factors)
+            return replace(expression, factors=tuple(zip(operators, parts, strict=True)))
+        case Power():
+            return replace(expression, base=parts[0], exponent=parts[1])
+        case Call():
+            return replace(expression, arguments=tuple(parts))
+        case _:
+            return expression
+
+
 def replace_names(expression: Expression, replacements: Mapping[str, Expression]) -> Expression:
     """Return an `expression` with other expressions, the `replacements`, in place of some names."""
-    match expression:
-        case Name():
-            return replacements.get(expression.name, expression)
-        case Number():
-            return expression
-        case Negation() | Derivative():
-            return replace(expression, operand=replace_names(expression.operand, replacements))
-        case Sum():
-            return replace(expression, terms=tuple((s, replace_names(e, replacements)) for s, e in expression.terms))
-        case Product():
-            return replace(
-                expression, factors=tuple((o, replace_names(e, replacements)) for o, e in expression.factors)
-            )
-        case Power():
-            base, exponent = (replace_names(e, replacements) for e in (expression.base, expression.exponent))
-            return replace(expression, base=base, exponent=exponent)
-        case Call():
-            return replace(expression, arguments=tuple(replace_names(e, replacements) for e in expression.arguments))
+    if isinstance(expression, Name):
+        return replacements.get(expression.name, expression)
+    return _with_children(expression, [replace_names(child, replacements) for child in children(expression)])
 
 
 def drop_names(expression: Expression, names: Collection[str]) -> Expression | None:
@@ -172,28 +174,14 @@ def drop_names(expression: Expression, names: Collection[str]) -> Expression | N
 
     It must be linear in them.
     """
-    match expression:
-        case Name():
-            return None if expression.name in names else expression
-        case Number():
-            return expression
-        case Negation() | Derivative():
-            operand = drop_names(expression.operand, names)
-            return None if operand is None else replace(expression, operand=operand)
-        case Sum():
-            terms = [(sign, drop_names(term, names)) for sign, term in expression.terms]
-            left = tuple((sign, term) for sign, term in terms if term is not None)
-            return replace(expression, terms=left) if left else None
-        case Product():
-            factors = [(operator, drop_names(factor, names)) for operator, factor in expression.factors]
-            kept = tuple((operator, factor) for operator, factor in factors if factor is not None)
-            return replace(expression, factors=kept) if len(kept) == len(factors) else None
-        case Power():
-            base = drop_names(expression.base, names)
-            return None if base is None else replace(expression, base=base)
-        case Call():
-            first = drop_names(expression.arguments[0], names)
-            return None if first is None else replace(expression, arguments=(first, *expression.arguments[1:]))
+    if isinstance(expression, Name):
+        return None if expression.name in names else expression
+    parts = [drop_names(child, names) for child in children(expression)]
+    remaining = [part for part in parts if part is not None]
+    if isinstance(expression, Sum):
+        terms = [(sign, part) for (sign, _), part in zip(expression.terms, parts, strict=True) if part is not None]
+        return replace(expression, terms=tuple(terms)) if terms else None
+    return _with_children(expression, remaining) if len(remaining) == len(parts) else None
 
 
 #: What small angles and small numbers leave of a function.
@@ -209,7 +197,7 @@ _TANGENT_FORMS = {
     "exp": "exp(c) + exp(c)*({0} - c)",
     "sqrt": "sqrt(c) + ({0} - c)/(2*sqrt(c))",
 }
-_LINEARIZATION_HINT = "with a number for c"
+LINEARIZATION_HINT = "with a number for c"
 
 
 def suggest_linearization(function: str, argument: str) -> str:
@@ -229,25 +217,12 @@ def suggest_linearization(function: str, argument: str) -> str:
     plain = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
     ways = []
     if name in _SMALL_ARGUMENT_FORMS:
-        ways.append(
-            f"where {inner} stays small, write {_SMALL_ARGUMENT_FORMS[name].format(plain)} for {function}({inner})"
-        )
+        small = _SMALL_ARGUMENT_FORMS[name].format(plain)
+        ways.append(f"where {inner} stays small, write {small} for {function}({inner})")
     if name in _TANGENT_FORMS:
         near = "near another value c," if ways else "near a value c, write"
-        ways.append(f"{near} {_TANGENT_FORMS[name].format(inner)} {_LINEARIZATION_HINT}")
+        ways.append(f"{near} {_TANGENT_FORMS[name].format(inner)} {LINEARIZATION_HINT}")
     return f" Linearise it: {'; '.join(ways)}" if ways else ""
-
-
-def suggest_product(first: str, second: str) -> str:
-    """Return what to write for a product of two channels.
-
-    Examples
-    --------
-    >>> print(suggest_product("x", "y"))
-     Otherwise linearise it: near x = a and y = b write b*x + a*y - a*b, with numbers for a and b
-    """
-    near = f"near {first} = a and {second} = b write b*{first} + a*{second} - a*b"
-    return f" Otherwise linearise it: {near}, with numbers for a and b"
 
 
 def suggest_power(name: str, exponent: int) -> str:
@@ -259,37 +234,24 @@ def suggest_power(name: str, exponent: int) -> str:
     ; or linearise it: near a value c write c^2 + 2*c*(x - c) with a number for c
     """
     slope = f"*c^{exponent - 1}" if exponent > 2 else "*c"
-    return (
-        f"; or linearise it: near a value c write c^{exponent} + {exponent}{slope}*({name} - c) {_LINEARIZATION_HINT}"
-    )
-
-
-def suggest_inverse(name: str) -> str:
-    """Return what to write for one over a channel.
-
-    Examples
-    --------
-    >>> print(suggest_inverse("x"))
-     Linearise it: near a value c write 1/c - (x - c)/c^2 for 1/x, with a number for c
-    """
-    return f" Linearise it: near a value c write 1/c - ({name} - c)/c^2 for 1/{name}, {_LINEARIZATION_HINT}"
+    tangent = f"c^{exponent} + {exponent}{slope}*({name} - c)"
+    return f"; or linearise it: near a value c write {tangent} {LINEARIZATION_HINT}"
 
 
 def find_closest_name(name: str, others: Iterable[str]) -> str:
-    """Return the one of `others` that a `name` may be a slip of; nothing where none is alike.
+    """Return the one of `others` that a `name` may be a misspelling of; an empty text if none is similar.
 
     Examples
     --------
-    >>> find_closest_name("temprature", ["pressure", "temperature"]), find_closest_name("T2", ["T1", "Q"]), find_closest_name("u", ["x"])
-    ('temperature', 'T1', '')
+    >>> find_closest_name("temprature", ["pressure", "temperature"]), find_closest_name("T2", ["T1", "Q"])
+    ('temperature', 'T1')
     """
     known = [other for other in others if other != name]
-    same = [other for other in known if other.casefold() == name.casefold()]
-    # A single letter is like every other; of two, one has to stay.
-    found = same or (
-        get_close_matches(name, known, n=1, cutoff=0.5 if len(name) == 2 else 0.7) if len(name) > 1 else []
-    )
-    return found[0] if found else ""
+    matches = [other for other in known if other.casefold() == name.casefold()]
+    if not matches and len(name) > 1:
+        # Of two letters, one has to stay.
+        matches = get_close_matches(name, known, n=1, cutoff=0.5 if len(name) == 2 else 0.7)
+    return matches[0] if matches else ""
 
 
 def suggest_character(character: str) -> str:
@@ -302,14 +264,9 @@ def suggest_character(character: str) -> str:
     """
     hints = {
         '"': "write two single quotes, x'', for a second derivative",
-        "[": "use parentheses ( )",
-        "]": "use parentheses ( )",
-        "{": "use parentheses ( )",
-        "}": "use parentheses ( )",
-        "<": "an equation needs '='; inequalities are not supported",
-        ">": "an equation needs '='; inequalities are not supported",
-        ":": "an equation needs a plain '='",
-        "!": "an equation needs a plain '='",
+        **dict.fromkeys("[]{}", "use parentheses ( )"),
+        **dict.fromkeys("<>", "an equation needs '='; inequalities are not supported"),
+        **dict.fromkeys(":!", "an equation needs a plain '='"),
         "²": "write x^2 for a power, x'' for a derivative",
         "³": "write x^3 for a power, x''' for a derivative",
     }
@@ -357,9 +314,7 @@ RESERVED = ("t", "D", "diff", *FUNCTIONS)
 #: exponents up to 324; nesting is bounded because all that reads a tree calls itself.
 MAX_CHARACTERS = 200_000
 MAX_EQUATIONS = 1_000
-MAX_NESTING_DEPTH = 60
 MAX_DIGITS = 400
-MAX_DECIMAL_EXPONENT = 400
 MAX_DERIVATIVE_ORDER = 100
 
 
@@ -476,9 +431,8 @@ def _tokenize(line: str, equation: int) -> Iterator[_Token]:
             position += 2
             yield _Token("^", "**", start, position)
         elif line.startswith("==", position):
-            raise EquationError(
-                "expected a single '=' between the two sides, got '=='", Place(line, start, start + 2, equation)
-            )
+            message = "expected a single '=' between the two sides, got '=='"
+            raise EquationError(message, Place(line, start, start + 2, equation))
         elif _SYMBOL_ALIASES.get(character, character) in "+-*/^=(),":
             position += 1
             yield _Token(_SYMBOL_ALIASES.get(character, character), character, start, position)
@@ -488,13 +442,8 @@ def _tokenize(line: str, equation: int) -> Iterator[_Token]:
 
 
 def _continues_name(character: str) -> bool:
-    return (
-        character.isalpha()
-        or character == "_"
-        or character in _SUBSCRIPTS
-        or character.isdecimal()
-        or unicodedata.category(character) == "Mn"
-    )
+    plain = character.isalpha() or character.isdecimal() or character in f"_{_SUBSCRIPTS}"
+    return plain or unicodedata.category(character) == "Mn"
 
 
 def _normalize_name(line: str, start: int, stop: int, equation: int) -> str:
@@ -541,9 +490,8 @@ class _Parser:
             self._next()
             right = self.sum()
             if self._token.kind == "=":
-                raise self._error(
-                    "expected one '=' in an equation; write a second equation for the second", self._token
-                )
+                message = "expected one '=' in an equation; write a second equation for the second"
+                raise self._error(message, self._token)
         self.expect_end()
         return Equation(left, right, self._line)
 
@@ -571,10 +519,8 @@ class _Parser:
 
     def _enter_level(self) -> None:
         self._depth += 1
-        if self._depth > MAX_NESTING_DEPTH:
-            raise self._error(
-                f"expected at most {MAX_NESTING_DEPTH} levels of nesting; simplify the expression", self._token
-            )
+        if self._depth > 60:
+            raise self._error("expected at most 60 levels of nesting; simplify the expression", self._token)
 
     def _product(self) -> Expression:
         start = self._token.start
@@ -613,9 +559,8 @@ class _Parser:
         while self._token.kind == "prime":
             order += _PRIME_ORDERS[self._next().text]
         if order > MAX_DERIVATIVE_ORDER:
-            raise EquationError(
-                f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {order}", self._place(start)
-            )
+            message = f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {order}"
+            raise EquationError(message, self._place(start))
         if order and isinstance(base, Name):
             self._time_argument(base)
         return base if order == 0 else Derivative(self._place(start), base, order)
@@ -628,10 +573,9 @@ class _Parser:
         content = self._tokens[self._position : self._position + 2]
         if base.name.lower() in _UNSUPPORTED_FUNCTIONS:
             tangent = suggest_linearization(base.name, self._line[opening.stop :].partition(")")[0])
-            what = (
-                f"{base.name!r} is not one of the known functions {', '.join(FUNCTIONS)}; rename it if it is a channel"
-            )
-            raise self._error(f"{what}.{tangent}" if tangent else what, opening)
+            known = f"one of the known functions {', '.join(FUNCTIONS)}"
+            message = f"{base.name!r} is not {known}; rename it if it is a channel"
+            raise self._error(f"{message}.{tangent}" if tangent else message, opening)
         if [token.text for token in content] == ["t", ")"]:
             self._position += 2
             return
@@ -682,9 +626,8 @@ class _Parser:
     def _call(self, function: _Token) -> Expression:
         name = function.text
         if self._token.kind != "(":
-            raise self._error(
-                f"{name!r} is reserved for the function; write {name}(...) or choose another name", function
-            )
+            message = f"{name!r} is reserved for the function; write {name}(...) or choose another name"
+            raise self._error(message, function)
         opening = self._next()
         arguments = [self.sum()]
         while self._token.kind == ",":
@@ -697,6 +640,6 @@ class _Parser:
         mantissa, _, exponent = token.text.lower().partition("e")
         if len(mantissa) > MAX_DIGITS:
             raise self._error(f"expected a number of at most {MAX_DIGITS} digits", token)
-        if exponent and (len(exponent) > 8 or abs(int(exponent)) > MAX_DECIMAL_EXPONENT):
-            raise self._error(f"expected a decimal exponent of at most {MAX_DECIMAL_EXPONENT}", token)
+        if exponent and (len(exponent) > 8 or abs(int(exponent)) > MAX_DIGITS):
+            raise self._error(f"expected a decimal exponent of at most {MAX_DIGITS}", token)
         return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)

@@ -1,7 +1,4 @@
-"""From expression trees to operator rows; errors say why an equation is not linear with constant coefficients.
-
-Linear forms as text, the way users write equations.
-"""
+"""Expression trees to linear forms, and linear forms to text; errors explain why an equation is not linear."""
 
 from __future__ import annotations
 
@@ -9,30 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import MissingConstantError, NamedConstant, Scalar, ScalarRing, format_sum
 from lodekit.errors import EquationError
+from lodekit.system import grammar
 from lodekit.system.delays import apply_delay
-from lodekit.system.grammar import (
-    MAX_DERIVATIVE_ORDER,
-    Call,
-    Derivative,
-    Equation,
-    Expression,
-    Name,
-    Negation,
-    Number,
-    Power,
-    Product,
-    Sum,
-    find_closest_name,
-    suggest_derivative,
-    suggest_inverse,
-    suggest_linearization,
-    suggest_power,
-    suggest_product,
-    walk,
-)
 from lodekit.system.parameters import find_likely_parameters
 from lodekit.system.signals import (
     MAX_SIGNAL_TERMS,
@@ -46,48 +23,30 @@ from lodekit.system.signals import (
 
 _Result = TypeVar("_Result")
 
-#: Bounds on exponents and on irrational constants, so that exact arithmetic does not run away.
-MAX_EXPONENT = MAX_DERIVATIVE_ORDER
-MAX_CONSTANTS = 12
-#: Each square root, and each sine, doubles the size of exact numbers.
-MAX_ALGEBRAIC_CONSTANTS = 6
-
-
-@dataclass(frozen=True)
-class LinearSystem:
-    """``A(d) f = b(t)``, read from equations: `rows`, and those of a `basis`, as linear forms over one `ring`."""
-
-    ring: ScalarRing
-    rows: list[LinearForm]
-    basis: list[LinearForm]
-
 
 def build_linear_system(
-    equations: Sequence[Equation],
+    equations: Sequence[grammar.Equation],
     channels: Sequence[str],
     parameters: Sequence[str],
     *,
-    basis: Sequence[Equation] = (),
+    basis: Sequence[grammar.Equation] = (),
     columns: Sequence[str] = (),
-) -> LinearSystem:
-    """Return equations as rows of ``A(d) f + known = 0``.
-
-    The named constants that occur are found on the way: the ring is extended and the reading starts again.
-    """
+) -> tuple[ScalarRing, list[LinearForm], list[LinearForm]]:
+    """Return the coefficient ring, the equations as rows of ``A(d) f + affine_term = 0``, and the rows of a basis."""
     coefficients = find_likely_parameters(equations, channels)
 
     def attempt(ring: ScalarRing) -> tuple[list[LinearForm], list[LinearForm]]:
         reader, other = LinearFormBuilder(ring, channels, coefficients), LinearFormBuilder(ring, columns or channels)
         return [reader.equation(equation) for equation in equations], [other.equation(row) for row in basis]
 
-    ring, (rows, read) = extend_ring_by_constants(parameters, attempt)
-    return LinearSystem(ring, rows, read)
+    ring, forms = extend_ring_by_constants(parameters, attempt)
+    return ring, *forms
 
 
 def extend_ring_by_constants(
     parameters: Sequence[str], build: Callable[[ScalarRing], _Result]
 ) -> tuple[ScalarRing, _Result]:
-    """Return the smallest ring over `parameters` that has all constants which an `build` asks for, and its result."""
+    """Return the smallest ring over `parameters` with all constants that `build` needs, and the result of `build`."""
     constants: set[NamedConstant] = set()
     while True:
         ring = ScalarRing(tuple(parameters), tuple(sorted(constants)))
@@ -96,14 +55,14 @@ def extend_ring_by_constants(
         except MissingConstantError as missing:
             constants.update(missing.constants)
             roots = sum(1 for constant in constants if constant.kind in ("sqrt", "sin"))
-            if roots > MAX_ALGEBRAIC_CONSTANTS:
+            if roots > 6:
                 raise EquationError(
-                    f"expected at most {MAX_ALGEBRAIC_CONSTANTS} constants that are square roots (of primes) or sines, got {roots} "
-                    "or more; each doubles the size of exact numbers. Write some as decimal numbers"
+                    f"expected at most 6 constants that are square roots (of primes) or sines, got {roots} or "
+                    "more; each doubles the size of exact numbers. Write some as decimal numbers"
                 ) from None
-            if len(constants) > MAX_CONSTANTS:
+            if len(constants) > 12:
                 raise EquationError(
-                    f"expected at most {MAX_CONSTANTS} different irrational constants; write some as decimal numbers"
+                    "expected at most 12 different irrational constants; write some as decimal numbers"
                 ) from None
 
 
@@ -119,31 +78,31 @@ class LinearFormBuilder:
     channels: Sequence[str]
     likely_parameters: Sequence[str] = field(default=())
 
-    def equation(self, equation: Equation) -> LinearForm:
+    def equation(self, equation: grammar.Equation) -> LinearForm:
         """Return ``left - right``."""
         form = self.form(equation.left)
         if equation.right is not None:
             form = form + self.form(equation.right).scale(self.ring.rational(-1))
         return form
 
-    def form(self, node: Expression) -> LinearForm:
+    def form(self, node: grammar.Expression) -> LinearForm:
         """Return the linear form of an expression."""
         match node:
-            case Number():
+            case grammar.Number():
                 return self._constant(self.ring.rational(node.value))
-            case Name():
+            case grammar.Name():
                 return self._name(node)
-            case Negation():
+            case grammar.Negation():
                 return self.form(node.operand).scale(self.ring.rational(-1))
-            case Sum():
+            case grammar.Sum():
                 return self._sum(node)
-            case Product():
+            case grammar.Product():
                 return self._product(node)
-            case Power():
+            case grammar.Power():
                 return self._power(node)
-            case Derivative():
+            case grammar.Derivative():
                 return self._differentiate(node, node.operand, node.order)
-            case Call():
+            case grammar.Call():
                 return self._call(node)
 
     def operators(self, form: LinearForm) -> list[list[Scalar]]:
@@ -153,7 +112,7 @@ class LinearFormBuilder:
                 raise EquationError(f"{name} does not occur in the equations; expected {', '.join(self.channels)}")
         return [form.channels.get(name, []) for name in self.channels]
 
-    def scalar(self, node: Expression, role: str) -> Scalar:
+    def scalar(self, node: grammar.Expression, role: str) -> Scalar:
         """Return the value of an expression `node` without channels and time; `role` says in errors what it is for."""
         form = self.form(node)
         value = form.affine_term.as_scalar()
@@ -165,7 +124,7 @@ class LinearFormBuilder:
     def _constant(self, value: Scalar) -> LinearForm:
         return LinearForm({}, ExponentialPolynomial.constant(value))
 
-    def _name(self, node: Name) -> LinearForm:
+    def _name(self, node: grammar.Name) -> LinearForm:
         if node.name == "t":
             return LinearForm({}, ExponentialPolynomial.time(self.ring))
         if node.name in self.ring.parameters:
@@ -176,14 +135,14 @@ class LinearFormBuilder:
             if NamedConstant("pi") not in self.ring.constants:
                 raise MissingConstantError(NamedConstant("pi"))
             return self._constant(self.ring.constant(NamedConstant("pi")))
-        alike = find_closest_name(node.name, (*self.channels, *self.ring.parameters))
+        alike = grammar.find_closest_name(node.name, (*self.channels, *self.ring.parameters))
         raise EquationError(
             f"unknown name {node.name!r}; expected a channel ({', '.join(self.channels) or 'none'}) "
             f"or a parameter ({', '.join(self.ring.parameters) or 'none'}){f'. Is it {alike!r}?' if alike else ''}",
             node.place,
         )
 
-    def _sum(self, node: Sum) -> LinearForm:
+    def _sum(self, node: grammar.Sum) -> LinearForm:
         """Return a sum: halves of it first, so that long ones are not copied once for each of their terms."""
         forms = []
         for sign, term in node.terms:
@@ -196,7 +155,7 @@ class LinearFormBuilder:
             forms = pairs + forms[2 * len(pairs) :]
         return forms[0]
 
-    def _product(self, node: Product) -> LinearForm:
+    def _product(self, node: grammar.Product) -> LinearForm:
         total = self.form(node.factors[0][1])
         for operator, factor in node.factors[1:]:
             form = self.form(factor)
@@ -206,16 +165,20 @@ class LinearFormBuilder:
             total = self._multiply(node, total, form)
         return total
 
-    def _parse_divisor(self, form: LinearForm, node: Expression) -> Scalar:
+    def _parse_divisor(self, form: LinearForm, node: grammar.Expression) -> Scalar:
         if form.channels:
             name = next(iter(form.channels))
             if name in ("dt", "dt2", "dt3"):
-                written = suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
+                written = (
+                    grammar.suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
+                )
                 raise EquationError(written, node.place)
-            remedy = self._suggest_declaration([name]) or (suggest_inverse(name) if isinstance(node, Name) else "")
-            raise EquationError(
-                f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}", node.place
-            )
+            remedy = self._suggest_declaration([name])
+            if not remedy and isinstance(node, grammar.Name):
+                tangent = f"near a value c write 1/c - ({name} - c)/c^2 for 1/{name}"
+                remedy = f" Linearise it: {tangent}, {grammar.LINEARIZATION_HINT}"
+            message = f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}"
+            raise EquationError(message, node.place)
         value = form.affine_term.as_scalar()
         if value is None:
             raise EquationError(
@@ -227,14 +190,17 @@ class LinearFormBuilder:
             raise EquationError("division by zero; the denominator must not vanish", node.place)
         return value
 
-    def _multiply(self, node: Expression, first: LinearForm, second: LinearForm) -> LinearForm:
+    def _multiply(self, node: grammar.Expression, first: LinearForm, second: LinearForm) -> LinearForm:
         if first.channels and second.channels:
             a, b = next(iter(first.channels)), next(iter(second.channels))
             names = f"channels {a!r} and {b!r}" if a != b else f"channel {a!r} with itself"
             both = [*first.channels, *second.channels]
             undeclared = self._find_undeclared(both)
             plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
-            remedy = self._suggest_declaration(both) + (f".{suggest_product(a, b)}" if plain and not undeclared else "")
+            remedy = self._suggest_declaration(both)
+            if plain and not undeclared:
+                near = f"near {a} = a and {b} = b write b*{a} + a*{b} - a*b"
+                remedy += f". Otherwise linearise it: {near}, with numbers for a and b"
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
             if len(first.affine_term.terms) * len(second.affine_term.terms) > MAX_SIGNAL_TERMS:
@@ -244,9 +210,10 @@ class LinearFormBuilder:
         value = factor.as_scalar()
         if value is None:
             name = next(iter(form.channels))
+            remedy = self._suggest_declaration([name])
             raise EquationError(
                 f"a function of time multiplies channel {name!r}: the equation is time-varying, and lodekit needs "
-                f"constant coefficients. Known functions of time may stand alone, as inputs.{self._suggest_declaration([name])}",
+                f"constant coefficients. Known functions of time may stand alone, as inputs.{remedy}",
                 node.place,
             )
         return form.scale(value)
@@ -261,10 +228,8 @@ class LinearFormBuilder:
     def _suggest_declaration(self, names: Sequence[str]) -> str:
         suspects = [name for name in dict.fromkeys(names) if name in self.likely_parameters]
         if len(set(names)) == 1:
-            known = names[0] not in self.likely_parameters
-            return (
-                "" if known else f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
-            )
+            remedy = f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
+            return remedy if names[0] in self.likely_parameters else ""
         undeclared = self._find_undeclared(names)
         if not undeclared:
             return " If one of them is a constant, declare it as a parameter: parameters=[...]"
@@ -274,25 +239,25 @@ class LinearFormBuilder:
         noun = "a parameter" if len(suspects) == 1 else "parameters"
         return f" {quoted} {verb}: declare {listed} as {noun}, parameters=[{quoted}]"
 
-    def _power(self, node: Power) -> LinearForm:
+    def _power(self, node: grammar.Power) -> LinearForm:
         base = self.form(node.base)
         exponent = self.form(node.exponent)
         value = exponent.affine_term.as_scalar()
         number = None if exponent.channels or value is None else value.as_fraction()
         if base.channels:
-            if (
-                node.has_parentheses
-                and isinstance(node.exponent, Number)
-                and number is not None
-                and number.denominator == 1
-            ):
+            is_derivative = node.has_parentheses and isinstance(node.exponent, grammar.Number)
+            if is_derivative and number is not None and number.denominator == 1:
                 return self._differentiate(node, node.base, int(number), base)
             name = next(iter(base.channels))
             if number == 1:
                 ways = f"write {name} for the channel itself, or {name}' for its derivative"
                 raise EquationError(f"a channel to the power of one can be read in two ways; {ways}", node.place)
             whole = number is not None and number > 0 and number.denominator == 1
-            hint = f"; for a derivative write {name}^({number}){suggest_power(name, int(number or 0))}" if whole else ""
+            hint = (
+                f"; for a derivative write {name}^({number}){grammar.suggest_power(name, int(number or 0))}"
+                if whole
+                else ""
+            )
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
         if number is None or number.denominator != 1:
             raise EquationError(
@@ -300,8 +265,9 @@ class LinearFormBuilder:
                 node.exponent.place,
             )
         power = int(number)
-        if abs(power) > MAX_EXPONENT:
-            raise EquationError(f"expected an exponent of at most {MAX_EXPONENT}, got {power}", node.exponent.place)
+        if abs(power) > grammar.MAX_DERIVATIVE_ORDER:
+            message = f"expected an exponent of at most {grammar.MAX_DERIVATIVE_ORDER}, got {power}"
+            raise EquationError(message, node.exponent.place)
         if power < 0:
             base, power = self._constant(self.ring.rational(1) / self._parse_divisor(base, node.base)), -power
         total = self._constant(self.ring.rational(1))
@@ -311,34 +277,40 @@ class LinearFormBuilder:
         return total
 
     def _differentiate(
-        self, node: Expression, operand: Expression, order: int, form_of_operand: LinearForm | None = None
+        self,
+        node: grammar.Expression,
+        operand: grammar.Expression,
+        order: int,
+        form_of_operand: LinearForm | None = None,
     ) -> LinearForm:
-        if not 0 <= order <= MAX_DERIVATIVE_ORDER:
-            raise EquationError(f"expected a derivative of order 0 to {MAX_DERIVATIVE_ORDER}, got {order}", node.place)
+        if not 0 <= order <= grammar.MAX_DERIVATIVE_ORDER:
+            raise EquationError(
+                f"expected a derivative of order 0 to {grammar.MAX_DERIVATIVE_ORDER}, got {order}", node.place
+            )
         form = self.form(operand) if form_of_operand is None else form_of_operand
-        mentioned = [part.name for part in walk(operand) if isinstance(part, Name)]
+        mentioned = [part.name for part in grammar.walk(operand) if isinstance(part, grammar.Name)]
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]
-            what = f"parameter {names[0]!r}" if names else "a number"
-            remedy = (
-                f"; parameters are constant. Remove {names[0]!r} from the parameters to make it a channel"
-                if names
-                else "; its derivative is zero, leave it out"
-            )
-            raise EquationError(f"{what} is differentiated{remedy}", node.place)
+            message = "a number is differentiated; its derivative is zero, leave it out"
+            if names:
+                remedy = f"Remove {names[0]!r} from the parameters to make it a channel"
+                message = f"parameter {names[0]!r} is differentiated; parameters are constant. {remedy}"
+            raise EquationError(message, node.place)
         degree = max((len(values) for values in form.channels.values()), default=1) - 1 + order
-        if degree > MAX_DERIVATIVE_ORDER:
-            raise EquationError(
-                f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {degree}", node.place
-            )
+        if degree > grammar.MAX_DERIVATIVE_ORDER:
+            message = f"expected derivatives of order at most {grammar.MAX_DERIVATIVE_ORDER}, got {degree}"
+            raise EquationError(message, node.place)
         for _ in range(order):
             form = form.differentiate(1)
             check_product_size(node.place, form)
         return form
 
-    def _call(self, node: Call) -> LinearForm:
+    def _call(self, node: grammar.Call) -> LinearForm:
         if node.function == "D":
-            return self._operator(node)
+            if len(node.arguments) > 2:
+                raise EquationError("expected D(expression) or D(expression, order)", node.place)
+            order = self._parse_order(node.arguments[1]) if len(node.arguments) == 2 else 1
+            return self._differentiate(node, node.arguments[0], order)
         if node.function == "diff":
             return self._diff(node)
         if node.function == "delay":
@@ -351,36 +323,27 @@ class LinearFormBuilder:
         if argument.channels:
             name = next(iter(argument.channels))
             inner = node.arguments[0].place
-            remedy = self._suggest_declaration([name]) or suggest_linearization(
-                node.function, inner.line[inner.start : inner.stop]
-            )
-            raise EquationError(
-                f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}", node.place
-            )
+            tangent = grammar.suggest_linearization(node.function, inner.line[inner.start : inner.stop])
+            remedy = self._suggest_declaration([name]) or tangent
+            message = f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}"
+            raise EquationError(message, node.place)
         line = argument.affine_term.as_linear_function()
         if line is None:
-            raise EquationError(
-                f"expected a linear argument a*t + c for {node.function}, got {argument.affine_term}", node.place
-            )
+            message = f"expected a linear argument a*t + c for {node.function}, got {argument.affine_term}"
+            raise EquationError(message, node.place)
         slope, offset = line
         if not slope:
             return self._constant(evaluate_constant_call(node, offset))
         return LinearForm({}, evaluate_time_call(node, slope, offset))
 
-    def _operator(self, node: Call) -> LinearForm:
-        if len(node.arguments) > 2:
-            raise EquationError("expected D(expression) or D(expression, order)", node.place)
-        order = self._parse_order(node.arguments[1]) if len(node.arguments) == 2 else 1
-        return self._differentiate(node, node.arguments[0], order)
-
-    def _diff(self, node: Call) -> LinearForm:
+    def _diff(self, node: grammar.Call) -> LinearForm:
         usage = "expected diff(expression, t), diff(expression, t, t) or diff(expression, t, 2)"
         order, rest = 0, list(node.arguments[1:])
         while rest:
             variable = rest.pop(0)
-            if not isinstance(variable, Name) or variable.name != "t":
+            if not isinstance(variable, grammar.Name) or variable.name != "t":
                 raise EquationError(f"{usage}; derivatives are in t only", variable.place)
-            if rest and isinstance(rest[0], Number):
+            if rest and isinstance(rest[0], grammar.Number):
                 order += self._parse_order(rest.pop(0))
             else:
                 order += 1
@@ -388,8 +351,8 @@ class LinearFormBuilder:
             raise EquationError(usage, node.place)
         return self._differentiate(node, node.arguments[0], order)
 
-    def _parse_order(self, node: Expression) -> int:
-        if isinstance(node, Number) and node.value.denominator == 1:
+    def _parse_order(self, node: grammar.Expression) -> int:
+        if isinstance(node, grammar.Number) and node.value.denominator == 1:
             return int(node.value)
         raise EquationError("expected the order of a derivative as a whole number", node.place)
 
@@ -401,11 +364,8 @@ def format_derivative(name: str, order: int) -> str:
 
 def list_operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[Scalar, str]]:
     """Return the terms of an operator with these `coefficients` on the function `name`, highest derivative first."""
-    return [
-        (coefficients[order], format_derivative(name, order))
-        for order in range(len(coefficients) - 1, -1, -1)
-        if coefficients[order]
-    ]
+    orders = range(len(coefficients) - 1, -1, -1)
+    return [(coefficients[order], format_derivative(name, order)) for order in orders if coefficients[order]]
 
 
 def format_equation(form: LinearForm, channels: Sequence[str]) -> str:
@@ -424,28 +384,16 @@ def format_equation(form: LinearForm, channels: Sequence[str]) -> str:
     return f"{left or format_sum(terms)} = {format_sum(terms) if left else 0}"
 
 
-def format_form(form: LinearForm, channels: Sequence[str]) -> str:
-    """Return a `form` in `channels`, without known functions of time, as an expression: ``f1 - 2*f2'``."""
-    return format_sum([term for name in channels for term in list_operator_terms(form.channels.get(name, []), name)])
-
-
-def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) -> str:
-    """Return a `row` of operators over `ring` as an expression in the `channels`: ``f1 - f2 + f3``."""
-    return format_sum(
-        [
-            term
-            for polynomial, name in zip(row, channels, strict=True)
-            for term in list_operator_terms([Scalar(ring, value) for value in polynomial], name)
-        ]
-    )
+def format_observable(row: Sequence[Sequence[Scalar]], channels: Sequence[str]) -> str:
+    """Return a `row` of operators as an expression in the `channels`: ``f1 - f2' + f3``."""
+    pairs = zip(row, channels, strict=True)
+    return format_sum(term for coefficients, name in pairs for term in list_operator_terms(coefficients, name))
 
 
 def format_combination(weights: Sequence[Sequence[Scalar]]) -> str:
     """Return a combination of equations as text: ``equation 1 + (equation 2)' - 2*equation 3``."""
     terms = []
     for number, coefficients in enumerate(weights, 1):
-        for order in range(len(coefficients) - 1, -1, -1):
-            if coefficients[order]:
-                name = f"equation {number}" if order == 0 else format_derivative(f"(equation {number})", order)
-                terms.append((coefficients[order], name))
+        name = f"(equation {number})"
+        terms += [(v, name[1:-1] if text == name else text) for v, text in list_operator_terms(coefficients, name)]
     return format_sum(terms)

@@ -1,10 +1,7 @@
-"""Operator matrices and state spaces, from SymPy, NumPy or plain lists, written out as equations.
+"""Operator matrices, state spaces and bases of the free functions from SymPy, NumPy, lists or text.
 
-Floats are read by their shortest decimal form: 0.1 is 1/10, as its writer meant it.
-
-A chosen basis of the free functions, checked exactly and put in place of the minimal one; errors say why not.
-
-A basis of the free functions as users write it: expressions in the channels, or a matrix of operators.
+Floats are read by their shortest decimal form: 0.1 is 1/10. A chosen basis is checked exactly and replaces the minimal
+one.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from numbers import Rational, Real
 from typing import Any
 
@@ -24,39 +22,22 @@ from lodekit.algebra.parametrization import (
     change_basis_by_columns,
     change_basis_by_rows,
     change_basis_by_transformation,
-    invariant_factors,
     left_inverse,
     singular_basis_factors,
     transformed_diagonal,
 )
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing, format_sum
+from lodekit.algebra.smith import diagonalize, invariant_factors_of_diagonal
 from lodekit.errors import EquationError, Place, VerificationError
-from lodekit.system.grammar import (
-    MAX_DECIMAL_EXPONENT,
-    MAX_DERIVATIVE_ORDER,
-    MAX_DIGITS,
-    Call,
-    Equation,
-    Expression,
-    Name,
-    Number,
-    Power,
-    Product,
-    Sum,
-    drop_names,
-    parse_equations,
-    parse_expression,
-    replace_names,
-    walk,
-)
+from lodekit.system import grammar
 from lodekit.system.linear import (
     LinearFormBuilder,
     extend_ring_by_constants,
     format_equation,
-    format_form,
+    format_observable,
     list_operator_terms,
 )
-from lodekit.system.parameters import parse_names
+from lodekit.system.parameters import candidate_names, parse_names
 from lodekit.system.signals import ExponentialPolynomial, LinearForm
 
 FLOAT_NOTE = "floats were read by their shortest decimal form: 0.1 is exactly 1/10"
@@ -76,10 +57,10 @@ class MatrixEntryParser:
         """What users should know about how their numbers were read."""
         return (FLOAT_NOTE,) if self.saw_float else ()
 
-    def parse(self, value: Any) -> Expression:
+    def parse(self, value: Any) -> grammar.Expression:
         """Return a number, a text or a SymPy expression as an expression tree."""
         if isinstance(value, str):
-            return parse_expression(value)
+            return grammar.parse_expression(value)
         if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
             raise EquationError(f"expected a number or an expression, got {value!r}")
         if isinstance(value, Rational):
@@ -91,19 +72,19 @@ class MatrixEntryParser:
         shown = value if type(value).__module__ == "numpy" else type(value).__name__
         raise EquationError(f"expected a finite real number or an expression, got {shown}")
 
-    def _parse_float(self, value: Any) -> Expression:
+    def _parse_float(self, value: Any) -> grammar.Expression:
         if not math.isfinite(value):
             raise EquationError(f"expected a finite real number, got {value}")
         self.saw_float = self.saw_float or not isinstance(value, Decimal)
         # str() of a NumPy scalar is the shortest form for its own precision, float32 included.
         exact = Decimal(str(value))
-        if abs(exact.adjusted()) > MAX_DECIMAL_EXPONENT:
+        if abs(exact.adjusted()) > grammar.MAX_DIGITS:
             raise EquationError(
-                f"expected a number with a decimal exponent of at most {MAX_DECIMAL_EXPONENT}, got {value}"
+                f"expected a number with a decimal exponent of at most {grammar.MAX_DIGITS}, got {value}"
             )
         return _number_node(Fraction(exact))
 
-    def _parse_sympy(self, value: Any) -> Expression:
+    def _parse_sympy(self, value: Any) -> grammar.Expression:
         import sympy
 
         match value:
@@ -112,22 +93,22 @@ class MatrixEntryParser:
             case sympy.Float():
                 return self._parse_float(float(value))
             case sympy.Symbol():
-                return Name(_NO_PLACE, str(value.name))
+                return grammar.Name(_NO_PLACE, str(value.name))
             case sympy.Add():
-                return Sum(_NO_PLACE, tuple(("+", self._parse_sympy(term)) for term in value.args))
+                return grammar.Sum(_NO_PLACE, tuple(("+", self._parse_sympy(term)) for term in value.args))
             case sympy.Mul():
-                return Product(_NO_PLACE, tuple(("*", self._parse_sympy(factor)) for factor in value.args))
+                return grammar.Product(_NO_PLACE, tuple(("*", self._parse_sympy(factor)) for factor in value.args))
             case sympy.Pow() if value.exp.is_Rational and value.exp.q <= 2:
                 base = self._parse_sympy(value.base)
                 if value.exp.q == 2:
-                    base = Call(_NO_PLACE, "sqrt", (base,))
-                return Power(_NO_PLACE, base, _number_node(Fraction(int(value.exp.p))), has_parentheses=False)
+                    base = grammar.Call(_NO_PLACE, "sqrt", (base,))
+                return grammar.Power(_NO_PLACE, base, _number_node(Fraction(int(value.exp.p))), has_parentheses=False)
             case sympy.exp() | sympy.sin() | sympy.cos():
-                return Call(_NO_PLACE, type(value).__name__, (self._parse_sympy(value.args[0]),))
+                return grammar.Call(_NO_PLACE, type(value).__name__, (self._parse_sympy(value.args[0]),))
         if value is sympy.pi:
-            return Name(_NO_PLACE, "pi")
+            return grammar.Name(_NO_PLACE, "pi")
         if value is sympy.E:
-            return Call(_NO_PLACE, "exp", (_number_node(Fraction(1)),))
+            return grammar.Call(_NO_PLACE, "exp", (_number_node(Fraction(1)),))
         raise EquationError(
             f"cannot read {value} as a coefficient; expected rational expressions in the parameters, and pi, sqrt, "
             "exp, sin or cos of numbers"
@@ -148,19 +129,18 @@ def equations_from_operator_matrix(
     operator = _find_operator_name(trees, parameters, symbol)
     for tree in (tree for row in trees for tree in row):
         _check_names(tree, (*parameters, operator))
-        if any(isinstance(node, Call) and operator in _names_in(node) for node in walk(tree)):
+        if any(isinstance(node, grammar.Call) and operator in _names_in(node) for node in grammar.walk(tree)):
             raise EquationError(f"expected polynomials in {operator} as entries of {name}, got a function of it")
-    renamed = {operator: Name(_NO_PLACE, _OPERATOR_SYMBOL)}
-    trees = [[replace_names(tree, renamed) for tree in row] for row in trees]
+    renamed = {operator: grammar.Name(_NO_PLACE, _OPERATOR_SYMBOL)}
+    trees = [[grammar.replace_names(tree, renamed) for tree in row] for row in trees]
     known = [parameter for parameter in parameters if parameter != operator]
 
     def attempt(ring: ScalarRing) -> list[str]:
         values = LinearFormBuilder(ring, ())
         lines = []
         for row in trees:
-            entries = [
-                _split_by_operator_power(ring, values.scalar(tree, "coefficients"), operator, name) for tree in row
-            ]
+            scalars = [values.scalar(tree, "coefficients") for tree in row]
+            entries = [_split_by_operator_power(ring, value, operator, name) for value in scalars]
             form = LinearForm(dict(zip(channels, entries, strict=True)), ExponentialPolynomial(ring))
             lines.append(format_equation(form, channels))
         return lines
@@ -168,19 +148,16 @@ def equations_from_operator_matrix(
     return extend_ring_by_constants((*known, _OPERATOR_SYMBOL), attempt)[1], reader.notes
 
 
-def _names_in(tree: Expression) -> set[str]:
-    return {node.name for node in walk(tree) if isinstance(node, Name)}
+def _names_in(tree: grammar.Expression) -> set[str]:
+    return {node.name for node in grammar.walk(tree) if isinstance(node, grammar.Name)}
 
 
-def _check_names(tree: Expression, known: Sequence[str]) -> None:
-    for name in _names_in(tree):
-        if name != "pi" and name not in known:
-            raise EquationError(
-                f"a matrix entry mentions {name!r}, which is not a parameter; declare it in parameters="
-            )
+def _check_names(tree: grammar.Expression, known: Sequence[str]) -> None:
+    for name in _names_in(tree) - {"pi", *known}:
+        raise EquationError(f"a matrix entry mentions {name!r}, which is not a parameter; declare it in parameters=")
 
 
-def _find_operator_name(trees: Sequence[Sequence[Expression]], parameters: Sequence[str], symbol: Any) -> str:
+def _find_operator_name(trees: Sequence[Sequence[grammar.Expression]], parameters: Sequence[str], symbol: Any) -> str:
     if symbol is not None:
         return str(getattr(symbol, "name", symbol))
     unknown = sorted(set().union(*(_names_in(tree) for row in trees for tree in row)) - {"pi", *parameters})
@@ -202,8 +179,8 @@ def _split_by_operator_power(ring: ScalarRing, value: Scalar, operator: str, mat
         rest = (*exponents[:index], 0, *exponents[index + 1 :])
         split.setdefault(exponents[index], {})[rest] = coefficient
     order = max(split, default=-1)
-    if order > MAX_DERIVATIVE_ORDER:
-        raise EquationError(f"expected derivatives of order at most {MAX_DERIVATIVE_ORDER}, got {order}")
+    if order > grammar.MAX_DERIVATIVE_ORDER:
+        raise EquationError(f"expected derivatives of order at most {grammar.MAX_DERIVATIVE_ORDER}, got {order}")
     return [Scalar(ring, ring.from_terms(split.get(k, {})), value.denominator) for k in range(order + 1)]
 
 
@@ -267,14 +244,11 @@ def equations_from_state_space(
         for targets, left, right, derivative in ((states, "A", "B", True), (outputs, "C", "D", False)):
             for i, target in enumerate(targets):
                 row = [*trees[left][i], *trees[right][i]]
-                total = {
-                    source: [-values.scalar(tree, f"entries of {left} and {right}")]
-                    for source, tree in zip(sources, row, strict=True)
-                }
-                form = LinearForm(total, ExponentialPolynomial(ring))
-                one, zero = ring.rational(1), ring.rational(0)
-                own = LinearForm({target: [zero, one] if derivative else [one]}, ExponentialPolynomial(ring))
-                lines.append(format_equation(form + own, channels))
+                scalars = [-values.scalar(tree, f"entries of {left} and {right}") for tree in row]
+                total = {source: [value] for source, value in zip(sources, scalars, strict=True)}
+                target_term = {target: [ring.rational(0)] * derivative + [ring.rational(1)]}
+                form, other = (LinearForm(part, ExponentialPolynomial(ring)) for part in (total, target_term))
+                lines.append(format_equation(form + other, channels))
         return lines
 
     return extend_ring_by_constants(parameters, attempt)[1], reader.notes
@@ -305,17 +279,12 @@ def to_matrix_rows(matrix: Any, name: str, shape: tuple[int | None, int | None])
     return rows
 
 
-def _number_node(value: Fraction) -> Number:
+def _number_node(value: Fraction) -> grammar.Number:
     # A digit takes 3.3 bits: a cheap bound before any text is made.
-    if max(abs(value.numerator), value.denominator).bit_length() > 4 * MAX_DIGITS:
-        raise EquationError(f"expected a number of at most {MAX_DIGITS} digits")
+    if max(abs(value.numerator), value.denominator).bit_length() > 4 * grammar.MAX_DIGITS:
+        raise EquationError(f"expected a number of at most {grammar.MAX_DIGITS} digits")
     text = str(value)
-    return Number(Place(text, 0, len(text)), value)
-
-
-#: How many sets of channels are tried, and how many are named, where a choice will not do.
-_MAX_SETS_TRIED = 40
-_MAX_SETS_SUGGESTED = 5
+    return grammar.Number(Place(text, 0, len(text)), value)
 
 
 @dataclass(frozen=True)
@@ -367,7 +336,7 @@ class FreeFunctionBasis:
     def _explain_singular(self, square: OperatorMatrix) -> str:
         """Return why rows E are no basis, from E B."""
         ring, shown = square.ring, " and ".join(self.expressions)
-        invariants = invariant_factors(square)
+        invariants = invariant_factors_of_diagonal(ring, diagonalize(ring, square.rows, square.width).diagonal)
         if len(invariants) < square.width:
             if square.width == 1:
                 return f"{shown} cannot be the free function: nothing that can be chosen freely occurs in it"
@@ -428,15 +397,11 @@ class FreeFunctionBasis:
 
 def _suggest_channels(minimal: Parametrization, channels: Sequence[str]) -> str:
     """Return which channels would do, as a sentence."""
-    found = []
-    for chosen in minimal.input_sets(_MAX_SETS_TRIED):
-        if left_inverse(minimal.free.take_rows(chosen)) is not None:
-            found.append("[" + ", ".join(f'"{channels[i]}"' for i in chosen) + "]")
-            if len(found) == _MAX_SETS_SUGGESTED:
-                break
-    if not found:
+    sets = (chosen for chosen in minimal.input_sets(40) if left_inverse(minimal.free.take_rows(chosen)) is not None)
+    names = ["[" + ", ".join(f'"{channels[i]}"' for i in chosen) + "]" for chosen in islice(sets, 5)]
+    if not names:
         return " No channels alone will do; leave basis= out, or give expressions or columns"
-    return f" What would do among the channels: {' or '.join(found)}"
+    return f" What would do among the channels: {' or '.join(names)}"
 
 
 @dataclass(frozen=True)
@@ -448,7 +413,7 @@ class BasisExpressions:
     columns: These names; empty for expressions in the channels.
     """
 
-    rows: tuple[Equation, ...]
+    rows: tuple[grammar.Equation, ...]
     columns: tuple[str, ...] = ()
 
 
@@ -466,22 +431,15 @@ def parse_basis(
         if not basis:
             raise EquationError("expected at least one expression as a basis; leave basis= out for the minimal one")
         if all(isinstance(text, str) for text in basis):
-            return BasisExpressions(tuple(_parse_basis_expression(text) for text in basis)), ()
+            texts = [" ".join(text.split("#", 1)[0].split()) for text in basis]
+            expressions = zip(map(grammar.parse_expression, basis), texts, strict=True)
+            return BasisExpressions(tuple(grammar.Equation(tree, None, text) for tree, text in expressions)), ()
     rows = to_matrix_rows(basis, "the basis", (len(channels), None))
-    names = _column_names(len(rows[0]), (*channels, *parameters))
+    taken = (*channels, *parameters)
+    letter = next(each for each in candidate_names("column") if not any(name.startswith(each) for name in taken))
+    names = [f"{letter}{i + 1}" for i in range(len(rows[0]))]
     lines, notes = equations_from_operator_matrix(rows, names, parameters, symbol, name="the basis")
-    return BasisExpressions(tuple(parse_equations(lines)), tuple(names)), notes
-
-
-def _parse_basis_expression(text: str) -> Equation:
-    return Equation(parse_expression(text), None, " ".join(text.split("#", 1)[0].split()))
-
-
-def _column_names(count: int, taken: Sequence[str]) -> list[str]:
-    letter = "column"
-    while any(name.startswith(letter) for name in taken):
-        letter += "_"
-    return [f"{letter}{i + 1}" for i in range(count)]
+    return BasisExpressions(tuple(grammar.parse_equations(lines)), tuple(names)), notes
 
 
 def build_basis(
@@ -489,24 +447,24 @@ def build_basis(
 ) -> tuple[BasisExpressions, FreeFunctionBasis]:
     """Return a basis with a text for each of its rows, and the choice that it makes."""
     names = basis.columns or channels
-    rows = []
+    rows, entries = [], []
     for row, form in zip(basis.rows, forms, strict=True):
         if form.affine_term:
+            known = f"the known function of time {form.affine_term}"
             raise EquationError(
-                f"expected expressions in the channels as a basis, got the known function of time {form.affine_term} in "
-                f"{row.text!r}; leave it out"
+                f"expected expressions in the channels as a basis, got {known} in {row.text!r}; leave it out"
             )
-        text = row.text or (format_equation(form, names) if basis.columns else format_form(form, names))
-        rows.append(Equation(row.left, row.right, text))
-    entries = [[form.channels.get(name, []) for name in names] for form in forms]
+        entries.append([form.channels.get(name, []) for name in names])
+        text = row.text or (format_equation(form, names) if basis.columns else format_observable(entries[-1], names))
+        rows.append(grammar.Equation(row.left, row.right, text))
     matrix = OperatorMatrix.from_scalars(ring, entries, len(names), variable)
     texts = () if basis.columns else tuple(row.text for row in rows)
     return BasisExpressions(tuple(rows), basis.columns), FreeFunctionBasis(matrix, texts)
 
 
 def drop_inputs(
-    equations: Sequence[Equation], basis: BasisExpressions | None, inputs: Collection[str]
-) -> tuple[list[Equation], BasisExpressions | None]:
+    equations: Sequence[grammar.Equation], basis: BasisExpressions | None, inputs: Collection[str]
+) -> tuple[list[grammar.Equation], BasisExpressions | None]:
     """Return equations and what is left of a chosen basis where some channels are zero."""
     if basis is not None and basis.columns:
         raise EquationError(
@@ -517,15 +475,15 @@ def drop_inputs(
     return _drop_channels(equations, inputs), BasisExpressions(tuple(left)) if left else None
 
 
-def _drop_channels(equations: Sequence[Equation], names: Collection[str]) -> list[Equation]:
-    found = []
+def _drop_channels(equations: Sequence[grammar.Equation], names: Collection[str]) -> list[grammar.Equation]:
+    remaining = []
     for equation in equations:
         if not equation.mentions(names):
-            found.append(equation)
+            remaining.append(equation)
             continue
-        left, *right = (drop_names(side, names) for side in equation.sides)
+        left, *right = (grammar.drop_names(side, names) for side in equation.sides)
         if left is not None or any(side is not None for side in right):
-            zero = Number(equation.left.place, Fraction(0))
+            zero = grammar.Number(equation.left.place, Fraction(0))
             other = (right[0] or zero) if right else None
-            found.append(Equation(left or zero, other, ""))
-    return found
+            remaining.append(grammar.Equation(left or zero, other, ""))
+    return remaining

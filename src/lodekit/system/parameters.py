@@ -1,35 +1,16 @@
-"""Named parameters: what is known of them before any data are seen.
-
-Which name plays which role in the equations: channels, and channels that look like undeclared parameters.
-
-Checks on the names of a system: channels in order, no clash, every parameter used.
-"""
+"""Parameters with bounds and priors, and checks of the names of a system: channels, roles, unused parameters."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from lodekit.errors import EquationError, ParameterError
-from lodekit.system.grammar import (
-    Call,
-    Derivative,
-    Equation,
-    Expression,
-    Name,
-    Negation,
-    Number,
-    Power,
-    Product,
-    Sum,
-    check_name,
-    find_derivative_name,
-    walk,
-    walk_equation,
-)
+from lodekit.system import grammar
 
 #: Exact arithmetic in more symbols takes minutes, and no data tell so many apart.
 MAX_PARAMETERS = 100
@@ -335,7 +316,7 @@ def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) 
         )
     found: dict[str, Parameter] = {}
     for name, parameter in pairs:
-        key = check_name(name, "parameter")
+        key = grammar.check_name(name, "parameter")
         if key in found:
             raise ParameterError(f"parameter {key!r} is declared twice")
         if not isinstance(parameter, Parameter):
@@ -347,56 +328,47 @@ def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) 
     return found
 
 
-def find_channel_names(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
+def find_channel_names(equations: Iterable[grammar.Equation], parameters: Sequence[str]) -> list[str]:
     """Return the names in `equations` that are not `parameters`, t or pi, in the order of their first appearance."""
-    found: dict[str, None] = {}
-    others = {"t", "pi", *parameters}
-    for equation in equations:
-        for node in walk_equation(equation):
-            if isinstance(node, Name) and node.name not in others:
-                found[node.name] = None
-    return list(found)
+    nodes = (node for equation in equations for node in grammar.walk_equation(equation))
+    names = dict.fromkeys(node.name for node in nodes if isinstance(node, grammar.Name))
+    return [name for name in names if name not in ("t", "pi", *parameters)]
 
 
-def find_single_use_inputs(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
+def find_single_use_inputs(equations: Iterable[grammar.Equation], channels: Sequence[str]) -> list[str]:
     """Return the `channels` that stand once only in the `equations`, and there undifferentiated beside a derivative.
 
     A slip in a name makes one, and so does a constant that was not declared; an unknown input may be meant, too.
     """
-    count, beside = dict.fromkeys(channels, 0), set[str]()
+    uses, beside = Counter[str](), set[str]()
     for equation in equations:
-        every = list(walk_equation(equation))
-        names = [node.name for node in every if isinstance(node, Name) and node.name in count]
-        for name in names:
-            count[name] += 1
-        moved = [node for node in every if isinstance(node, Derivative) or _is_derivative(node)]
-        inside = {part.name for node in moved for part in walk(node) if isinstance(part, Name)}
-        beside |= set(names) - inside if moved else set()
-    return [name for name in channels if count[name] == 1 and name in beside]
+        nodes = list(grammar.walk_equation(equation))
+        names = [node.name for node in nodes if isinstance(node, grammar.Name)]
+        uses.update(names)
+        derivatives = [node for node in nodes if _is_derivative(node)]
+        inside = {part.name for node in derivatives for part in grammar.walk(node) if isinstance(part, grammar.Name)}
+        beside |= set(names) - inside if derivatives else set()
+    return [name for name in channels if uses[name] == 1 and name in beside]
 
 
-def find_single_use_names(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
+def find_single_use_names(equations: Iterable[grammar.Equation], channels: Sequence[str]) -> list[str]:
     """Return the `channels` that stand once only in the `equations`, and not for themselves on one side of one.
 
     What stands for itself, as y does in y = x + w, is defined there.
     """
-    count, defined = dict.fromkeys(channels, 0), set[str]()
-    for equation in equations:
-        for side in (each for each in (equation.left, equation.right) if each is not None):
-            defined |= {side.name} if isinstance(side, Name) else set()
-            for node in walk(side):
-                if isinstance(node, Name) and node.name in count:
-                    count[node.name] += 1
-    return [name for name in channels if count[name] == 1 and name not in defined]
+    sides = [side for equation in equations for side in equation.sides]
+    defined = {side.name for side in sides if isinstance(side, grammar.Name)}
+    uses = Counter(node.name for side in sides for node in grammar.walk(side) if isinstance(node, grammar.Name))
+    return [name for name in channels if uses[name] == 1 and name not in defined]
 
 
-def _is_derivative(node: Expression) -> bool:
-    if isinstance(node, Power):
-        return node.has_parentheses and isinstance(node.exponent, Number)
-    return isinstance(node, Call) and node.function in ("D", "diff")
+def _is_derivative(node: grammar.Expression) -> bool:
+    if isinstance(node, grammar.Power):
+        return node.has_parentheses and isinstance(node.exponent, grammar.Number)
+    return isinstance(node, grammar.Derivative) or (isinstance(node, grammar.Call) and node.function in ("D", "diff"))
 
 
-def find_likely_parameters(equations: Sequence[Equation], channels: Sequence[str]) -> list[str]:
+def find_likely_parameters(equations: Sequence[grammar.Equation], channels: Sequence[str]) -> list[str]:
     """Return the `channels` that look like parameters which were not declared.
 
     Throughout the `equations` they are never differentiated and only ever multiply, divide or enter functions.
@@ -409,40 +381,28 @@ def find_likely_parameters(equations: Sequence[Equation], channels: Sequence[str
 
 
 def _collect_noncoefficients(
-    node: Expression, noncoefficients: set[str], channels: set[str], *, as_coefficient: bool
+    node: grammar.Expression, noncoefficients: set[str], channels: set[str], *, as_coefficient: bool
 ) -> None:
-    """Collect the channels that occur as a term of their own, or differentiated."""
+    """Collect the channels that occur as a separate term, or differentiated."""
+    if isinstance(node, grammar.Name) and not as_coefficient:
+        noncoefficients.add(node.name)
+    parts = grammar.children(node)
     match node:
-        case Name():
-            if not as_coefficient:
-                noncoefficients.add(node.name)
-        case Negation():
-            _collect_noncoefficients(node.operand, noncoefficients, channels, as_coefficient=as_coefficient)
-        case Sum():
-            for _, term in node.terms:
-                _collect_noncoefficients(term, noncoefficients, channels, as_coefficient=as_coefficient)
-        case Product():
-            mentioned = [_mentions_channel(factor, channels) for _, factor in node.factors]
-            total = sum(mentioned)
-            for (operator, factor), own in zip(node.factors, mentioned, strict=True):
-                inside = as_coefficient or operator == "/" or total > own
-                _collect_noncoefficients(factor, noncoefficients, channels, as_coefficient=inside)
-        case Power():
-            derivative = node.has_parentheses and isinstance(node.exponent, Number)
-            _collect_noncoefficients(node.base, noncoefficients, channels, as_coefficient=not derivative)
-            _collect_noncoefficients(node.exponent, noncoefficients, channels, as_coefficient=True)
-        case Derivative():
-            _collect_noncoefficients(node.operand, noncoefficients, channels, as_coefficient=False)
-        case Call():
-            for position, argument in enumerate(node.arguments):
-                inside = node.function not in ("D", "diff") and (node.function != "delay" or position > 0)
-                _collect_noncoefficients(argument, noncoefficients, channels, as_coefficient=inside)
-        case Number():
-            pass
-
-
-def _mentions_channel(node: Expression, channels: set[str]) -> bool:
-    return any(isinstance(part, Name) and part.name in channels for part in walk(node))
+        case grammar.Product():
+            mentioned = [
+                any(isinstance(n, grammar.Name) and n.name in channels for n in grammar.walk(part)) for part in parts
+            ]
+            divided = [operator == "/" for operator, _ in node.factors]
+            inside = [as_coefficient or d or sum(mentioned) > m for d, m in zip(divided, mentioned, strict=True)]
+        case grammar.Power():
+            inside = [not _is_derivative(node), True]
+        case grammar.Call():
+            plain = node.function in ("D", "diff")
+            inside = [not plain and (node.function != "delay" or k > 0) for k in range(len(parts))]
+        case _:
+            inside = [as_coefficient and not isinstance(node, grammar.Derivative)] * len(parts)
+    for part, is_coefficient in zip(parts, inside, strict=True):
+        _collect_noncoefficients(part, noncoefficients, channels, as_coefficient=is_coefficient)
 
 
 MAX_CHANNELS = 500
@@ -457,7 +417,7 @@ def parse_names(names: object, role: str) -> list[str]:
     found = list(names)
     if len(found) > MAX_CHANNELS:
         raise EquationError(f"expected at most {MAX_CHANNELS} {role} names, got {len(found)}; split the system")
-    return [check_name(name, role) for name in found]
+    return [grammar.check_name(name, role) for name in found]
 
 
 def candidate_names(*preferred: str) -> Iterator[str]:
@@ -489,7 +449,7 @@ def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter])
 
 
 def order_channels(
-    equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str] | None
+    equations: Sequence[grammar.Equation], parameters: Mapping[str, Parameter], channels: Sequence[str] | None
 ) -> tuple[str, ...]:
     """Return the channels in the given order, or in that of their first appearance."""
     if channels is None:
@@ -505,14 +465,19 @@ def order_channels(
     return tuple(found)
 
 
-def _check_derivative_names(equations: Sequence[Equation], channels: Sequence[str]) -> None:
+def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Sequence[str]) -> None:
     """Raise where a channel is called like the derivative of another, and nothing says that it is one."""
-    dotted = find_derivative_name(channels)
+    dotted = grammar.find_derivative_name(channels)
     if dotted is None:
         return
     name, base, order = dotted
-    moved = (node for equation in equations for node in walk_equation(equation) if isinstance(node, Derivative | Call))
-    if any(isinstance(part, Name) and part.name == base for node in moved for part in walk(node)):
+    moved = (
+        node
+        for equation in equations
+        for node in grammar.walk_equation(equation)
+        if isinstance(node, grammar.Derivative | grammar.Call)
+    )
+    if any(isinstance(part, grammar.Name) and part.name == base for node in moved for part in grammar.walk(node)):
         return
     derivative = base + "'" * order
     raise EquationError(
@@ -522,10 +487,15 @@ def _check_derivative_names(equations: Sequence[Equation], channels: Sequence[st
 
 
 def check_parameters_used(
-    equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]
+    equations: Sequence[grammar.Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]
 ) -> None:
     """Raise where one of the `parameters` is not in the `equations`; the message lists the `channels`."""
-    mentioned = {node.name for equation in equations for node in walk_equation(equation) if isinstance(node, Name)}
+    mentioned = {
+        node.name
+        for equation in equations
+        for node in grammar.walk_equation(equation)
+        if isinstance(node, grammar.Name)
+    }
     unused = [name for name in parameters if name not in mentioned]
     if unused:
         plural, pronoun = ("s are", "them") if len(unused) > 1 else (" is", "it")

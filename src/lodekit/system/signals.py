@@ -1,14 +1,10 @@
-"""Known functions of time: exponential polynomials, the class that is closed under sums, products and derivatives.
+"""Known functions of time: exponential polynomials, which are closed under sums, products and derivatives.
 
 A signal is a sum of ``c t^k exp(r t) cos(w t)`` and ``c t^k exp(r t) sin(w t)`` with c, r, w in K. Constants are the
-case k = r = w = 0. Equal signals have equal terms, so zero is recognised exactly.
+case k = r = w = 0. Equal signals have equal terms, so zero is recognised exactly. A linear form is a sum of operators
+on channels plus such a signal.
 
-Linear forms: operators on channels plus a known function of time, and bounds on their size.
-
-exp, sin, cos and sqrt: of constants, with exact values, and of straight lines in time, as known signals.
-
-One exact particular solution of A(d) f = b(t), by undetermined coefficients on the decoupled equations.
-
+A particular solution of A(d) f = b(t) follows from the method of undetermined coefficients on decoupled equations:
 ``U b`` on the right of ``D p = U b`` gives scalar equations d_i p_i = (U b)_i. On ``t^k exp(l t)`` with complex l, a
 polynomial operator acts as ``P(d) t^k e^(l t) = sum_q binom(k, q) P^(q)(l) t^(k-q) e^(l t)``, a triangular system:
 solve it from the highest power down. A root l of P (resonance) raises the power by its multiplicity.
@@ -17,21 +13,15 @@ solve it from the highest power down. A root l of P (resonance) raises the power
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import comb
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from math import comb, perm
 from typing import TYPE_CHECKING
 
 from flint import fmpz
 
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
-from lodekit.algebra.scalars import (
-    Element,
-    RelatedConstantsError,
-    Scalar,
-    ScalarRing,
-    evaluate_constant_function,
-    format_sum,
-)
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing, evaluate_constant_function, format_sum
 from lodekit.algebra.smith import PopovDecomposition, build_transformation_matrices
 from lodekit.errors import EquationError, Place
 from lodekit.system.grammar import Call
@@ -79,7 +69,7 @@ class ExponentialPolynomial:
     --------
     >>> ring = ScalarRing(("a",))
     >>> t = ExponentialPolynomial.time(ring)
-    >>> wave = ExponentialPolynomial.wave(ring.rational(0), ring.rational(2))
+    >>> wave = ExponentialPolynomial.exponential(ring.rational(0), ring.rational(2))
     >>> print((t * wave).derivative())
     cos(2*t) - 2*t*sin(2*t)
     """
@@ -105,14 +95,9 @@ class ExponentialPolynomial:
     @classmethod
     def exponential(cls, rate: Scalar, frequency: Scalar, *, sine: bool = False) -> ExponentialPolynomial:
         """Return ``exp(rate t)`` times the cosine of ``frequency t``, or its sine where `sine` is true."""
-        ring = rate.ring
-        sign = ring.rational(1)
-        if frequency.is_negative():
-            frequency = -frequency
-            sign = ring.rational(-1) if sine else sign
-        if not frequency and sine:
-            return cls(ring)
-        return cls(ring, {ExponentialTerm(0, rate, frequency, sine): sign})
+        sign = rate.ring.rational(-1 if sine and frequency.is_negative() else 1 if frequency or not sine else 0)
+        frequency = -frequency if frequency.is_negative() else frequency
+        return cls(rate.ring, {ExponentialTerm(0, rate, frequency, sine): sign})
 
     def __add__(self, other: ExponentialPolynomial) -> ExponentialPolynomial:
         terms = dict(self.terms)
@@ -153,11 +138,8 @@ class ExponentialPolynomial:
         """Return the value of a constant signal, else None."""
         if not self.terms:
             return self.ring.rational(0)
-        if len(self.terms) == 1:
-            ((wave, value),) = self.terms.items()
-            if not wave.power and not wave.rate and not wave.frequency:
-                return value
-        return None
+        ((wave, value), *others) = self.terms.items()
+        return None if others or wave.power or wave.rate or wave.frequency else value
 
     def as_linear_function(self) -> tuple[Scalar, Scalar] | None:
         """Return slope and offset of a signal ``a t + c``, else None."""
@@ -207,44 +189,30 @@ def _multiply_terms(first: ExponentialTerm, second: ExponentialTerm) -> Exponent
     plus, minus = first.frequency + second.frequency, first.frequency - second.frequency
     if not first.frequency or not second.frequency:
         total = ExponentialPolynomial.exponential(rate, plus, sine=first.sine or second.sine)
-    elif first.sine and second.sine:
-        total = ExponentialPolynomial.exponential(rate, minus).scale(half) + ExponentialPolynomial.exponential(
-            rate, plus
-        ).scale(-half)
-    elif first.sine or second.sine:
-        # sin A cos B = (sin(A + B) + sin(A - B)) / 2, with A the angle of the sine.
-        apart = minus if first.sine else -minus
-        total = (
-            ExponentialPolynomial.exponential(rate, plus, sine=True)
-            + ExponentialPolynomial.exponential(rate, apart, sine=True)
-        ).scale(half)
     else:
-        total = (ExponentialPolynomial.exponential(rate, minus) + ExponentialPolynomial.exponential(rate, plus)).scale(
-            half
-        )
+        # sin A cos B = (sin(A + B) + sin(A - B)) / 2, with A the angle of the sine; a product of sines is
+        # (cos(A - B) - cos(A + B)) / 2, and one of cosines the sum.
+        mixed = first.sine != second.sine
+        apart = -minus if mixed and second.sine else minus
+        waves = [ExponentialPolynomial.exponential(rate, angle, sine=mixed) for angle in (apart, plus)]
+        total = waves[0].scale(half) + waves[1].scale(-half if first.sine and second.sine else half)
     power = first.power + second.power
-    return ExponentialPolynomial(
-        ring, {ExponentialTerm(power, w.rate, w.frequency, w.sine): v for w, v in total.terms.items()}
-    )
+    return ExponentialPolynomial(ring, {replace(wave, power=power): value for wave, value in total.terms.items()})
 
 
 def _differentiate_term(wave: ExponentialTerm) -> ExponentialPolynomial:
     ring = wave.rate.ring
     terms: dict[ExponentialTerm, Scalar] = {}
     if wave.power:
-        terms[ExponentialTerm(wave.power - 1, wave.rate, wave.frequency, wave.sine)] = ring.rational(wave.power)
+        terms[replace(wave, power=wave.power - 1)] = ring.rational(wave.power)
     if wave.rate:
         terms[wave] = wave.rate
     if wave.frequency:
-        turned = ExponentialTerm(wave.power, wave.rate, wave.frequency, not wave.sine)
-        terms[turned] = wave.frequency if wave.sine else -wave.frequency
+        terms[replace(wave, sine=not wave.sine)] = wave.frequency if wave.sine else -wave.frequency
     return ExponentialPolynomial(ring, terms)
 
 
-#: Bounds on the size of a coefficient, so that no text can make the arithmetic run away.
-MAX_COEFFICIENT_TERMS = 4_000
-MAX_COEFFICIENT_DEGREE = 200
-MAX_COEFFICIENT_BITS = 12_000
+#: Largest number of terms of a known function of time.
 MAX_SIGNAL_TERMS = 200
 
 
@@ -261,11 +229,8 @@ class LinearForm:
     def __add__(self, other: LinearForm) -> LinearForm:
         channels = {name: list(values) for name, values in self.channels.items()}
         for name, values in other.channels.items():
-            old = channels.get(name, [])
-            zero = self.affine_term.ring.rational(0)
-            width = max(len(old), len(values))
-            padded = [list(part) + [zero] * (width - len(part)) for part in (old, values)]
-            channels[name] = [a + b for a, b in zip(*padded, strict=True)]
+            pairs = zip_longest(channels.get(name, []), values, fillvalue=self.affine_term.ring.rational(0))
+            channels[name] = [a + b for a, b in pairs]
         return LinearForm(channels, self.affine_term + other.affine_term)
 
     def scale(self, factor: Scalar) -> LinearForm:
@@ -285,12 +250,8 @@ def check_product_size(place: Place, *forms: LinearForm) -> None:
     """Raise where the product of some forms would have coefficients that grow beyond all use."""
     terms, degree, bits = 1, 0, 0
     for form in forms:
-        parts = _form_sizes(place, form)
-        terms, degree, bits = (
-            terms * max(part[0] for part in parts),
-            degree + max(part[1] for part in parts),
-            bits + max(part[2] for part in parts),
-        )
+        sizes = [max(part) for part in zip(*_form_sizes(place, form), strict=True)]
+        terms, degree, bits = terms * sizes[0], degree + sizes[1], bits + sizes[2]
     _check_limits(place, terms, degree, bits)
 
 
@@ -303,20 +264,19 @@ def check_sum_size(place: Place, first: LinearForm, second: LinearForm) -> None:
 
 
 def _check_limits(place: Place, terms: int, degree: int, bits: int) -> None:
-    if terms > MAX_COEFFICIENT_TERMS or degree > MAX_COEFFICIENT_DEGREE or bits > MAX_COEFFICIENT_BITS:
+    # Bounds on the size of a coefficient, so that no text makes exact arithmetic take minutes.
+    if terms > 4_000 or degree > 200 or bits > 12_000:
         raise EquationError("a coefficient grows too large; simplify the expression or use fewer digits", place)
 
 
-def _form_sizes(place: Place, form: LinearForm) -> list[tuple[int, int, int]]:
+def _form_sizes(place: Place, form: LinearForm) -> list[tuple[int, ...]]:
     """Return the largest sizes of numerators, and of denominators."""
     if len(form.affine_term.terms) > MAX_SIGNAL_TERMS:
         raise EquationError("a function of time has too many terms; simplify it", place)
     values = [*form.affine_term.terms.values(), *(v for part in form.channels.values() for v in part)]
-    found = []
-    for elements in ([value.numerator for value in values], [value.denominator for value in values]):
-        sizes = [_element_size(element) for element in elements] or [(1, 0, 0)]
-        found.append((max(s[0] for s in sizes), max(s[1] for s in sizes), max(s[2] for s in sizes)))
-    return found
+    parts = ([value.numerator for value in values], [value.denominator for value in values])
+    sizes = ([_element_size(element) for element in elements] or [(1, 0, 0)] for elements in parts)
+    return [tuple(max(column) for column in zip(*rows, strict=True)) for rows in sizes]
 
 
 def _element_size(element: Element) -> tuple[int, int, int]:
@@ -330,27 +290,20 @@ def _element_size(element: Element) -> tuple[int, int, int]:
 
 def evaluate_constant_call(call: Call, argument: Scalar) -> Scalar:
     """Return the exact value of exp, sin, cos or sqrt of a constant."""
-    ring = argument.ring
     if argument.involves_parameters():
         raise EquationError(
             f"{call.function} of a parameter is not a rational coefficient; declare a new parameter for its value",
             call.place,
         )
     try:
-        value = evaluate_constant_function(ring, call.function, argument)
-    except RelatedConstantsError as related:
-        first, second = related.names
-        raise EquationError(
-            f"{first} and {second} are related in a way that exact arithmetic would miss; expected one of them. "
-            "Write the other as a power or a polynomial of it, or as a decimal number",
-            call.place,
-        ) from None
+        value = evaluate_constant_function(argument.ring, call.function, argument)
+    except EquationError as related:
+        raise EquationError(str(related), call.place) from None
     if value is None:
-        allowed = {"sqrt": "a positive number", "exp": "a number or a multiple of pi"}.get(
-            call.function, "a number or a multiple of pi/12"
-        )
+        allowed = {"sqrt": "a positive number", "exp": "a number or a multiple of pi"}
         raise EquationError(
-            f"no exact value for {call.function}({argument}); expected {allowed} of moderate size. "
+            f"no exact value for {call.function}({argument}); expected "
+            f"{allowed.get(call.function, 'a number or a multiple of pi/12')} of moderate size. "
             "Write the value as a decimal number",
             call.place,
         )
@@ -366,10 +319,7 @@ def evaluate_time_call(call: Call, slope: Scalar, offset: Scalar) -> Exponential
     if call.function == "exp":
         wave = ExponentialPolynomial.exponential(slope, zero)
         return wave if not offset else wave.scale(evaluate_constant_call(call, offset))
-    cosine, sine = (
-        ExponentialPolynomial.exponential(zero, slope),
-        ExponentialPolynomial.exponential(zero, slope, sine=True),
-    )
+    cosine, sine = (ExponentialPolynomial.exponential(zero, slope, sine=odd) for odd in (False, True))
     if not offset:
         return cosine if call.function == "cos" else sine
     if offset.involves_parameters():
@@ -406,16 +356,7 @@ def find_particular_solution(
 
 
 def solve_scalar_ode(operator: Sequence[Scalar], forcing: ExponentialPolynomial) -> ExponentialPolynomial:
-    """Return one solution of ``P(d) p = side``.
-
-    Examples
-    --------
-    >>> from lodekit.algebra.scalars import ScalarRing
-    >>> ring = ScalarRing(("a",))
-    >>> one, a = ring.rational(1), ring.parameter("a")
-    >>> print(solve_scalar_ode([a, one], ExponentialPolynomial.constant(one)), solve_scalar_ode([ring.rational(0), one], ExponentialPolynomial.constant(one)))
-    1/a t
-    """
+    """Return one solution of ``P(d) p = forcing``, by the method of undetermined coefficients."""
     ring = forcing.ring
     groups: dict[tuple[Scalar, Scalar], dict[int, _ComplexScalar]] = {}
     zero = ring.rational(0)
@@ -446,10 +387,9 @@ def _solve_for_exponent(
                 weight = ring.rational(comb(j, j - k))
                 product = _multiply_complex(value, derivatives[j - k])
                 rest = (rest[0] - weight * product[0], rest[1] - weight * product[1])
-        pivot = ring.rational(comb(k + order, order))
-        found[k + order] = _multiply_complex(
-            rest, _invert_complex((pivot * derivatives[order][0], pivot * derivatives[order][1]))
-        )
+        a, b = (ring.rational(comb(k + order, order)) * part for part in derivatives[order])
+        size = a * a + b * b
+        found[k + order] = _multiply_complex(rest, (a / size, -b / size))
     terms: dict[ExponentialTerm, Scalar] = {}
     for k, (real, imaginary) in found.items():
         terms[ExponentialTerm(k, rate, frequency, sine=False)] = real
@@ -463,18 +403,10 @@ def _derivative_at(operator: Sequence[Scalar], order: int, point: _ComplexScalar
     ring = point[0].ring
     total: _ComplexScalar = (ring.rational(0), ring.rational(0))
     for k in range(len(operator) - 1, order - 1, -1):
-        falling = 1
-        for step in range(order):
-            falling *= k - step
-        total = _multiply_complex(total, point)
-        total = (total[0] + ring.rational(falling) * operator[k], total[1])
+        real, imaginary = _multiply_complex(total, point)
+        total = (real + ring.rational(perm(k, order)) * operator[k], imaginary)
     return total
 
 
 def _multiply_complex(first: _ComplexScalar, second: _ComplexScalar) -> _ComplexScalar:
     return (first[0] * second[0] - first[1] * second[1], first[0] * second[1] + first[1] * second[0])
-
-
-def _invert_complex(value: _ComplexScalar) -> _ComplexScalar:
-    size = value[0] * value[0] + value[1] * value[1]
-    return (value[0] / size, -value[1] / size)

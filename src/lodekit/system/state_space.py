@@ -1,7 +1,4 @@
-"""Combinations of equations in which some channels do not occur, with both sides.
-
-A system with known inputs as a state space, exactly: ``x' = F x + G v``, ``g = H x + D v + D1 v'``.
-"""
+"""Exact state space of a system with known inputs, ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and elimination."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from lodekit.algebra.smith import linear_combination
 from lodekit.errors import EquationError
 from lodekit.support.text import join_list
 from lodekit.system.delays import DelayedChannel, find_required_inputs, undelayed_name
-from lodekit.system.linear import format_derivative, list_operator_terms
+from lodekit.system.linear import format_derivative, format_observable, list_operator_terms
 from lodekit.system.parameters import candidate_names
 from lodekit.system.signals import ExponentialPolynomial
 
@@ -44,7 +41,6 @@ def eliminate_channels(
     return OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), sides
 
 
-_MATRIX_NAMES = ("F", "G", "H", "D", "D1")
 ExactMatrix = tuple[tuple[Scalar, ...], ...]
 
 #: What is known of a function between its samples, with how many derivatives of it may stand in a response.
@@ -126,19 +122,13 @@ class StateSpace:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all matrices by their names, and of the delays, in the order of `scalars`."""
         states, inputs, outputs = len(self.states), len(self.inputs), len(self.outputs)
-        return {
-            "F": (states, states),
-            "G": (states, inputs),
-            "H": (outputs, states),
-            "D": (outputs, inputs),
-            "D1": (outputs, inputs),
-            "delays": (inputs,),
-        }
+        shapes = {"F": (states, states), "G": (states, inputs), "H": (outputs, states), "D": (outputs, inputs)}
+        return {**shapes, "D1": (outputs, inputs), "delays": (inputs,)}
 
     @property
     def scalars(self) -> list[Scalar]:
         """All entries of F, G, H, D and D1, one matrix after the other, row by row; then the delays."""
-        return [*(value for name in _MATRIX_NAMES for row in self.exact[name] for value in row), *self.delays]
+        return [*(value for matrix in self.exact.values() for row in matrix for value in row), *self.delays]
 
     def _matrix(self, name: str) -> sympy.ImmutableMatrix:
         import sympy
@@ -164,10 +154,9 @@ class StateSpace:
         total = sympy.Integer(0)
         for column, (name, delay) in enumerate(zip(self.channels, self.delays, strict=True)):
             if name == channel:
-                top, bottom = (
-                    sympy.expand(polynomial_to_sympy(part, letter)) for part in self._transfer_fraction(row, column)
-                )
-                # What is left to cancel are factors that hide behind square roots.
+                fraction = self._transfer_fraction(row, column)
+                top, bottom = (sympy.expand(polynomial_to_sympy(part, letter)) for part in fraction)
+                # Common factors that contain square roots are still there.
                 ratio = sympy.cancel(top / bottom) if self.ring.has_relations else top / bottom
                 total += ratio * sympy.exp(-sympy.Symbol(letter) * scalar_to_sympy(delay))
         return total
@@ -185,7 +174,10 @@ class StateSpace:
         return cancel_common_factors(self.ring, total, bottom)
 
     def __str__(self) -> str:
-        names = _state_names(len(self.states), {*self.outputs, *self.inputs, *self.ring.parameters})
+        taken = (*self.outputs, *self.inputs, *self.ring.parameters)
+        preferred = candidate_names("x", "s", "q", "state")
+        letter = next(part for part in preferred if not any(name.startswith(part) for name in taken))
+        names = [f"{letter}{i + 1}" for i in range(len(self.states))]
         lines = [f"{name} = {meaning}" for name, meaning in zip(names, self.states, strict=True)]
         for i, name in enumerate(names):
             pairs = [*zip(self.exact["F"][i], names, strict=True), *zip(self.exact["G"][i], self.inputs, strict=True)]
@@ -209,12 +201,6 @@ def _select_one(requested: str | None, available: Sequence[str], role: str) -> s
     if requested is None or requested not in available:
         raise EquationError(f"expected an {role}, one of {', '.join(available)}, got {requested!r}")
     return requested
-
-
-def _state_names(count: int, taken: set[str]) -> list[str]:
-    wanted = candidate_names("x", "s", "q", "state")
-    letter = next(part for part in wanted if not any(name.startswith(part) for name in taken))
-    return [f"{letter}{i + 1}" for i in range(count)]
 
 
 def parse_input_kinds(
@@ -256,15 +242,11 @@ def realize_state_space(
     driven, columns = _reduce_to_fraction(operator, forcing, channels, list(kinds), list(others))
     names = [channels[j] for j in columns[: driven.n_outputs]]
     _check_properness(driven, names, kinds)
-    found = driven.realize()
-    meanings = tuple(
-        format_sum(
-            term for j, entry in zip(columns, row, strict=True) for term in list_operator_terms(entry, channels[j])
-        )
-        for row in found.state_operators
-    )
-    exact = {name: tuple(map(tuple, getattr(found, name))) for name in _MATRIX_NAMES}
-    return StateSpace(operator.ring, meanings, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
+    matrices, operators = driven.realize()
+    labels = [channels[j] for j in columns]
+    states = tuple(format_observable(row, labels) for row in operators)
+    exact = {name: tuple(map(tuple, matrix)) for name, matrix in matrices.items()}
+    return StateSpace(operator.ring, states, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
 
 
 def check_prescribable_inputs(
@@ -277,9 +259,8 @@ def check_prescribable_inputs(
 ) -> list[str]:
     """Return the names of inputs that can be prescribed all at once, or say why they cannot."""
     kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
-    _reduce_to_fraction(
-        operator, forcing, channels, list(_add_delayed_inputs(kinds, channels) if include_delayed else kinds)
-    )
+    known = _add_delayed_inputs(kinds, channels) if include_delayed else kinds
+    _reduce_to_fraction(operator, forcing, channels, list(known))
     return list(kinds)
 
 
@@ -291,11 +272,12 @@ def _add_delayed_inputs(kinds: Mapping[str, str], channels: Sequence[str]) -> di
             f"{missing[0]!r} is delayed in the equations, so it must be a known input: add it, "
             f"such as inputs={{{missing[0]!r}: 'hold'}}"
         )
-    found: dict[str, str] = {}
-    for name, kind in kinds.items():
-        own = (other for other in channels if isinstance(other, DelayedChannel) and other.channel == name)
-        found.update(dict.fromkeys((name, *own), kind))
-    return found
+    delayed = [name for name in channels if isinstance(name, DelayedChannel)]
+    return {
+        each: kind
+        for name, kind in kinds.items()
+        for each in (name, *(other for other in delayed if other.channel == name))
+    }
 
 
 def _reduce_to_fraction(
@@ -312,9 +294,8 @@ def _reduce_to_fraction(
     if not responding:
         raise EquationError("every channel is an input: nothing is left to respond; leave out at least one of them")
     columns = [*responding, *driving]
-    driven = reduce_to_left_fraction(
-        operator.ring, [[row[j] for j in columns] for row in operator.rows], len(responding)
-    )
+    rows = [[row[j] for j in columns] for row in operator.rows]
+    driven = reduce_to_left_fraction(operator.ring, rows, len(responding))
     if driven.input_constraints:
         _raise_constrained_inputs(*eliminate_channels(operator, forcing, responding), channels, disturbances)
     return driven, columns

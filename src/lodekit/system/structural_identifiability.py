@@ -1,50 +1,43 @@
-"""What measurements can tell about parameters at all, by exact algebra: whatever the noise, and for any solution.
+"""Structural identifiability: which parameters noise-free measurements of some channels can determine at all.
 
-Whatever is not measured is eliminated from the equations, from their derivatives and from what was measured: a linear
-system for the derivatives of all these. The relations that remain between measured quantities, brought to echelon form,
-are all that data can show; parameters that can move without any change of their coefficients are undetermined. The
-derivatives of the coefficients are computed exactly, at a random point of a large finite field: what holds there holds
-generically.
+Unmeasured channels are eliminated from the prolonged system, that is the equations, the observables and their
+derivatives. The remaining input-output relations, in echelon form, are all that data can show; directions in which
+parameters move without changing their coefficients are unidentifiable. The derivatives of the coefficients are exact,
+at a random point of a large prime field: what holds there holds generically.
 
-Changes of scales and of signs that leave the equations, and all that was measured, as they are; found exactly.
+Scale and sign symmetries: under ``c -> s_c c`` for unmeasured channels and ``p -> s_p p`` for parameters, all terms of
+an equation must scale alike, a linear system over the rationals for the logarithms of the scales. The same system
+modulo two gives the signs that can change together.
 
-Under ``c -> s_c c`` for channels that are not measured and ``p -> s_p p`` for parameters, all terms of an equation must
-scale alike: a linear system over the rationals for the logarithms of the scales. The same system modulo two tells which
-signs can change together.
-
-The relations between measured quantities in a form that is unique: its coefficients are all that data can show.
-
-All that was not measured is eliminated, and what remains is brought to its Popov form with leading coefficients of one.
-Values of the parameters at which these coefficients are the same give the same behaviour of what was measured, whatever
-the inputs and the initial states are; values at which they are not do not.
-
-The equations that a system implies between some of its channels alone: all others are eliminated exactly.
+`input_output_coefficients` brings the input-output relations to their monic Popov form, which is unique: parameter
+values with equal coefficients give equal behaviour of the measured quantities, for all inputs and initial states.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from flint import fmpq, fmpq_mat, nmod_mat
+from flint import nmod_mat
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import sample_points
 from lodekit.algebra.reduction import ELIMINATION_SHIFT, Vector, popov_basis
 from lodekit.algebra.scalars import Element, FiniteField, Scalar, ScalarRing
 from lodekit.support.units import format_powers
-from lodekit.system.analysis import StructuralAnalysis
-from lodekit.system.delays import DelayedChannel, undelayed_name
+from lodekit.system.delays import undelayed_name
+from lodekit.system.dimensions import reduced_echelon_form
 from lodekit.system.signals import ExponentialPolynomial, ExponentialTerm
 from lodekit.system.state_space import eliminate_channels
 
-#: Matrices with more columns than this are not looked at: such systems are too large to be told here.
-_MAX_COLUMNS = 1500
-#: Entries of directions are told from numbers modulo a prime where they are fractions of numbers up to this.
-_MAX_FRACTION_PART = 12
+if TYPE_CHECKING:
+    from lodekit.system.system import System
+
 
 _JetColumn = tuple[int, int, int]
 
@@ -58,7 +51,7 @@ class IdentifiabilityProblem:
     unknown_parameters: Parameters that only data can tell, in order. All others are known.
     """
 
-    system: StructuralAnalysis
+    system: System
     observables: OperatorMatrix
     known_signals: Sequence[ExponentialPolynomial]
     unknown_parameters: tuple[str, ...]
@@ -66,13 +59,12 @@ class IdentifiabilityProblem:
     @cached_property
     def channel_indices(self) -> tuple[int | None, ...]:
         """The number of the channel that each observable is; None for all else that was measured."""
-        found: list[int | None] = []
-        for i, signal in enumerate(self.known_signals):
-            row = [self.observables.coefficients(i, j) for j in range(self.observables.width)]
+        indices: list[int | None] = []
+        for row, signal in zip(self.observables.entries(), self.known_signals, strict=True):
             used = [j for j, values in enumerate(row) if any(values)]
             alone = len(used) == 1 and [value.as_fraction() for value in row[used[0]]] == [1] and not signal
-            found.append(used[0] if alone else None)
-        return tuple(found)
+            indices.append(used[0] if alone else None)
+        return tuple(indices)
 
     @cached_property
     def measured_channels(self) -> frozenset[int]:
@@ -88,40 +80,29 @@ class IdentifiabilityProblem:
 
 
 def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict[str, Fraction | None]] | None:
-    """Return directions in which parameters can move without any change of what can be measured; None if too large.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableCompiler
-    >>> system = lk.System("(M + m)*x'' + c*x' = F", parameters=["M", "m", "c"])
-    >>> operator, known = ObservableCompiler(system).read(["x", "F"])
-    >>> [way] = find_unidentifiable_directions(IdentifiabilityProblem(system, operator, known, ("M", "m", "c")))
-    >>> {name: str(value) for name, value in way.items()}
-    {'M': '1', 'm': '-1'}
-    """
+    """Return directions in which parameters can move without any change of what can be measured; None if too large."""
     if not problem.unknown_parameters:
         return []
     found: list[tuple[int, list[list[int]]]] = []
     for field, points in islice(sample_points(problem.system.operator.ring, seed=7), 2):
         jets = _ProlongedSystem(problem, field, _set_fixed_parameters(problem, field, points))
-        if jets.width > _MAX_COLUMNS:
+        if jets.width > 1500:  # larger matrices take too long
             return None
         found.append((field.prime, jets.null_directions()))
         if not found[0][1]:
             return []
-    (prime, first), (other, second) = found
+    (prime, first), (other_prime, second) = found
     if len(first) != len(second):
-        # One of the points is a special one: too rare to look for a third.
+        # One of the points is a special one: too rare to try a third.
         return None
     directions = []
     for one, two in zip(first, second, strict=True):
-        way: dict[str, Fraction | None] = {}
+        direction: dict[str, Fraction | None] = {}
         for name, a, b in zip(problem.unknown_parameters, one, two, strict=True):
             if a or b:
-                left, right = _reconstruct_fraction(a, prime), _reconstruct_fraction(b, other)
-                way[name] = left if left == right else None
-        directions.append(way)
+                value = _reconstruct_fraction(a, prime)
+                direction[name] = value if value == _reconstruct_fraction(b, other_prime) else None
+        directions.append(direction)
     return directions
 
 
@@ -138,12 +119,11 @@ def _set_fixed_parameters(
     return found
 
 
-def _reconstruct_fraction(value: int, prime: int) -> Fraction | None:
-    """Return the small fraction that a number modulo a prime stands for; None where there is none."""
-    for bottom in range(1, _MAX_FRACTION_PART + 1):
-        top = value * bottom % prime
-        top = top - prime if top > prime // 2 else top
-        if abs(top) <= _MAX_FRACTION_PART:
+def _reconstruct_fraction(value: int, prime: int, largest: int = 12) -> Fraction | None:
+    """Return the small fraction that equals a number modulo a prime, or None (rational reconstruction)."""
+    for bottom in range(1, largest + 1):
+        top = (value * bottom + prime // 2) % prime - prime // 2
+        if abs(top) <= largest:
             return Fraction(top, bottom)
     return None
 
@@ -184,23 +164,19 @@ class _ProlongedSystem:
         # The relations between measured quantities: rows that start with an observable.
         # High ones may lack a derivative that would have made them simpler.
         shown = [r for r, k in enumerate(pivots) if columns[k][0] == 1 and -columns[k][1] <= self.max_relation_order]
-        seen = {
-            columns[k][2] for i, k in enumerate(others) if columns[k][0] == 2 and any(int(values[r, i]) for r in shown)
-        }
-        inverse = square.inv()
-        weights = nmod_mat(
-            len(shown), len(chosen), [int(inverse[r, k]) for r in shown for k in range(len(chosen))], prime
-        )
+        signals = [(i, columns[k][2]) for i, k in enumerate(others) if columns[k][0] == 2]
+        seen = {place for i, place in signals if any(int(values[r, i]) for r in shown)}
+        inverse = square.inv().tolist()
+        weights = _take_columns([inverse[r] for r in shown], range(len(chosen)), prime)
+        delays = [name.time for name in self.problem.system.delayed_channels]
         slopes: list[list[int]] = []
         for number in range(1, len(self.problem.unknown_parameters) + 1):
             table = self._matrix(number, index, chosen).tolist()
             change = weights * (_take_columns(table, others, prime) - _take_columns(table, pivots, prime) * values)
-            own = [int(value) for value in change.entries()]
-            for wave, place in self.time_functions.items():
-                parts = [self._value_and_gradient(value)[number] for value in (wave.rate, wave.frequency)]
-                own += [int(part) if place in seen else 0 for part in parts]
-            delays = [name for name in self.problem.system.channels if isinstance(name, DelayedChannel)]
-            slopes.append(own + [int(self._value_and_gradient(name.time)[number]) for name in delays])
+            visible = [wave for wave, place in self.time_functions.items() if place in seen]
+            scalars = [*(value for wave in visible for value in (wave.rate, wave.frequency)), *delays]
+            slopes.append([int(value) for value in change.entries()])
+            slopes[-1] += [int(self._value_and_gradient(value)[number]) for value in scalars]
         return _left_null_space_modulo(slopes, prime)
 
     def _matrix(self, number: int, index: dict[_JetColumn, int], chosen: Sequence[int]) -> nmod_mat:
@@ -266,12 +242,7 @@ def _take_columns(rows: Sequence[Sequence[Element]], columns: Sequence[int], pri
 
 def _pivot_columns(echelon: nmod_mat, rank: int) -> list[int]:
     """Return the first column of each row of an echelon form that is not zero."""
-    found, k = [], 0
-    for r in range(int(rank)):
-        while not int(echelon[r, k]):
-            k += 1
-        found.append(k)
-    return found
+    return [next(k for k, value in enumerate(row) if int(value)) for row in echelon.tolist()[: int(rank)]]
 
 
 def _left_null_space_modulo(jacobian: Sequence[Sequence[int]], prime: int) -> list[list[int]]:
@@ -294,15 +265,10 @@ def _monomial_exponents(ring: ScalarRing, values: Sequence[tuple[Scalar, _Expone
     """Yield the exponents of all monomials of coefficients, cleared of fractions, each beside its own others."""
     bottom = ring.common_multiple(value.denominator for value, _ in values if value)
     for value, beside in values:
-        if not value:
-            continue
-        whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator
+        whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator if value else ring.zero
         for exponents in ring.terms(whole):
-            found = dict(beside)
-            for name, power in zip(ring.parameters, exponents[len(ring.constants) :], strict=True):
-                if power:
-                    found[name] = found.get(name, 0) + power
-            yield found
+            powers = zip(ring.parameters, exponents[len(ring.constants) :], strict=True)
+            yield {**beside, **{name: beside.get(name, 0) + power for name, power in powers if power}}
 
 
 def _exponent_rows(problem: IdentifiabilityProblem) -> tuple[list[_Exponents], list[_Exponents]]:
@@ -318,20 +284,15 @@ def _exponent_rows(problem: IdentifiabilityProblem) -> tuple[list[_Exponents], l
         for i, signal in enumerate(signals):
             if not free and problem.channel_indices[i] is not None:
                 continue
-            values = [
-                (value, {undelayed_name(name): 1})
-                for j, name in enumerate(system.channels)
-                for value in operator.coefficients(i, j)
-            ]
-            own, more = _forcing_exponents(ring, signal)
-            inside += more
+            columns = enumerate(map(undelayed_name, system.channels))
+            values = [(value, {name: 1}) for j, name in columns for value in operator.coefficients(i, j)]
+            signal_values, signal_rows = _forcing_exponents(ring, signal)
+            inside += signal_rows
             # The scale of a whole equation does not matter; that of a measured observable is one.
             scale = {f"equation {i}": -1} if free else {}
-            lines += [{**term, **scale} for term in _monomial_exponents(ring, [*values, *own])]
+            lines += [{**term, **scale} for term in _monomial_exponents(ring, [*values, *signal_values])]
     # Like a rate, a delay may not change at all.
-    inside += _monomial_exponents(
-        ring, [(name.time, {}) for name in system.channels if isinstance(name, DelayedChannel)]
-    )
+    inside += _monomial_exponents(ring, [(name.time, {}) for name in system.delayed_channels])
     return lines, inside
 
 
@@ -357,18 +318,7 @@ def _forcing_exponents(
 
 
 def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fraction]]:
-    """Return by which powers of one number unknown parameters can be multiplied without any change of what is measured.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableCompiler
-    >>> system = lk.System("m*x'' + c*x' + k*x = F; F' = -a*F", parameters=["m", "c", "k", "a"])
-    >>> operator, known = ObservableCompiler(system).read(["x"])
-    >>> [way] = find_scale_symmetries(IdentifiabilityProblem(system, operator, known, ("m", "c", "k", "a")))
-    >>> {name: str(power) for name, power in sorted(way.items())}
-    {'c': '1', 'k': '1', 'm': '1'}
-    """
+    """Return the powers of one number by which unknown parameters can be scaled without changing the measurements."""
     lines, inside = _exponent_rows(problem)
     # Frequencies and rates keep their size: the marks of frequencies count as pure numbers here.
     lines = [{n: p for n, p in line.items() if not n.startswith("frequency ")} for line in (*lines, *inside)]
@@ -383,70 +333,41 @@ def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fra
 
 def _rational_null_space(names: Sequence[str], lines: Sequence[Mapping[str, int]]) -> list[dict[str, Fraction]]:
     """Return a basis of the exponents that all lines annihilate; names that are not listed have none."""
-    if not names:
-        return []
-    rows = [[fmpq(line.get(name, 0)) for name in names] for line in lines] or [[fmpq(0)] * len(names)]
-    echelon, rank = fmpq_mat(rows).rref()
-    table = [[Fraction(int(v.p), int(v.q)) for v in row] for row in echelon.tolist()[: int(rank)]]
-    pivots = [next(k for k, value in enumerate(row) if value) for row in table]
-    found = []
-    for free in sorted(set(range(len(names))) - set(pivots)):
-        way = {names[free]: Fraction(1)}
-        way |= {names[k]: -row[free] for k, row in zip(pivots, table, strict=True) if row[free]}
-        found.append(way)
-    return found
+    exact = [{name: Fraction(line.get(name, 0)) for name in names} for line in lines]
+    rows = {next(iter(row)): row for row in reduced_echelon_form(names, exact)}
+    return [
+        {free: Fraction(1), **{pivot: -row[free] for pivot, row in rows.items() if free in row}}
+        for free in names
+        if free not in rows
+    ]
 
 
 def find_sign_symmetries(problem: IdentifiabilityProblem, flippable: Collection[str]) -> list[frozenset[str]]:
     """Return sets of parameters whose signs can change together without any change of what is measured.
 
     They generate all such changes. Channels that are not measured may change their signs, too.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableCompiler
-    >>> system = lk.System("x'' + 2*z*w*x' + w^2*x = 0", parameters=["z", "w"])
-    >>> operator, known = ObservableCompiler(system).read(["x"])
-    >>> [sorted(names) for names in find_sign_symmetries(IdentifiabilityProblem(system, operator, known, ("z", "w")), ["z", "w"])]
-    [['w', 'z']]
     """
     lines, inside = _exponent_rows(problem)
     lines = [*lines, *inside]
     marks = sorted({name for line in lines for name in line if name.startswith(("equation ", "frequency "))})
-    own = [name for name in problem.unknown_parameters if name in flippable]
-    names = [*marks, *problem.unmeasured_channels, *own]
-    if not own:
+    flipped = [name for name in problem.unknown_parameters if name in flippable]
+    names = [*marks, *problem.unmeasured_channels, *flipped]
+    if not flipped:
         return []
     entries = [line.get(name, 0) % 2 for line in lines for name in names]
     space, nullity = nmod_mat(max(len(lines), 1), len(names), entries or [0] * len(names), 2).nullspace()
-    offset = len(names) - len(own)
-    rows = [[int(space[offset + k, n]) for k in range(len(own))] for n in range(int(nullity))]
-    if not rows:
+    if not nullity:
         return []
-    echelon, rank = nmod_mat(len(rows), len(own), [value for row in rows for value in row], 2).rref()
-    return [
-        frozenset(name for name, value in zip(own, row, strict=True) if int(value))
-        for row in echelon.tolist()[: int(rank)]
-    ]
+    signs = space.tolist()[len(names) - len(flipped) :]
+    echelon, _ = _take_columns(signs, range(int(nullity)), 2).transpose().rref()
+    groups = (frozenset(n for n, value in zip(flipped, row, strict=True) if int(value)) for row in echelon.tolist())
+    return [group for group in groups if group]
 
 
 def find_identifiable_combinations(
     problem: IdentifiabilityProblem, directions: Sequence[Mapping[str, Fraction | None]]
 ) -> list[str] | None:
-    """Return what is determined of parameters that are not, as texts such as ``k/m``; None where that is not simple.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableCompiler
-    >>> from lodekit.system.structural_identifiability import find_unidentifiable_directions
-    >>> system = lk.System("m*x'' + c*x' + k*x = 0", parameters=["m", "c", "k"])
-    >>> operator, known = ObservableCompiler(system).read(["x"])
-    >>> measured = IdentifiabilityProblem(system, operator, known, ("m", "c", "k"))
-    >>> find_identifiable_combinations(measured, find_unidentifiable_directions(measured))
-    ['c/m', 'k/m']
-    """
+    """Return what is determined of parameters that are not, as texts such as ``k/m``; None where that is not simple."""
     alone = {name for way in directions if len(way) == 1 for name in way}
     rest = [way for way in directions if len(way) > 1]
     names = [name for name in problem.unknown_parameters if any(name in way for way in rest)]
@@ -458,21 +379,23 @@ def find_identifiable_combinations(
     scalings = _independent_directions(names, [way for way in scalings if way])
     if len(scalings) != len(rest):
         return None
+    combinations = _clear_denominators(_rational_null_space(names, _clear_denominators(scalings)))
+    # The first factor in the order of the names that is in the numerator leads.
+    orders = [sorted(way, key=lambda n: (way[n] < 0, names.index(n))) for way in combinations]
     return [
-        format_powers(_integer_exponents(way, names))
-        for way in _rational_null_space(names, _clear_denominators(scalings))
+        format_powers({name: Fraction(way[name]) for name in order})
+        for way, order in zip(combinations, orders, strict=True)
     ]
 
 
 def _clear_denominators(directions: Sequence[Mapping[str, Fraction | None]]) -> list[dict[str, int]]:
-    """Return directions with whole numbers."""
-    found = []
+    """Return multiples of the directions with whole numbers."""
+    whole = []
     for way in directions:
-        bottom = 1
-        for value in way.values():
-            bottom *= (value or Fraction(0)).denominator
-        found.append({name: int((value or Fraction(0)) * bottom) for name, value in way.items()})
-    return found
+        values = {name: value or Fraction(0) for name, value in way.items()}
+        bottom = math.prod(value.denominator for value in values.values())
+        whole.append({name: int(value * bottom) for name, value in values.items()})
+    return whole
 
 
 def _independent_directions(
@@ -481,19 +404,9 @@ def _independent_directions(
     """Return as many of the directions as are independent."""
     kept: list[dict[str, Fraction]] = []
     for way in directions:
-        rows = [
-            [fmpq(int(v.numerator), int(v.denominator)) for v in (w.get(n, Fraction(0)) for n in names)]
-            for w in [*kept, way]
-        ]
-        if int(fmpq_mat(rows).rank()) == len(rows):
+        if len(reduced_echelon_form(names, [*kept, dict(way)])) > len(kept):
             kept.append(dict(way))
     return kept
-
-
-def _integer_exponents(direction: Mapping[str, Fraction], names: Sequence[str]) -> dict[str, Fraction]:
-    """Return exponents as whole numbers, in the order of the names; what stands first in the numerator leads."""
-    [whole] = _clear_denominators([direction])
-    return {name: Fraction(whole[name]) for name in sorted(whole, key=lambda n: (whole[n] < 0, names.index(n)))}
 
 
 def _format_parameter_sum(direction: Mapping[str, Fraction], names: Sequence[str]) -> str:
@@ -511,15 +424,6 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
 
     These are the coefficients of the relations, those of the known functions of time in them with their rates and
     frequencies, and the delays.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> from lodekit.prior.observables import ObservableCompiler
-    >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=["p", "q"])
-    >>> operator, known = ObservableCompiler(system).read(["y", "u"])
-    >>> [str(value) for value in input_output_coefficients(IdentifiabilityProblem(system, operator, known, ("p", "q")))]
-    ['-1/(p*q)', '1/(p*q)', '(p + q)/(p*q)']
     """
     system, ring = problem.system, problem.system.operator.ring
     joined, sides, hidden = _augment_by_observables(problem)
@@ -531,19 +435,17 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
     ]
     shifts = [ELIMINATION_SHIFT if j in hidden else 0 for j in range(joined.width)]
     basis, _ = popov_basis(ring, rows, [*shifts, *[None] * count])
-    found: list[Scalar] = []
-    for pivot, row in basis.items():
-        if pivot in hidden:
-            continue
-        leading = row[pivot][-1]
-        found += [Scalar(ring, value, leading) for entry in row[: joined.width] for value in entry]
+    coefficients: list[Scalar] = []
+    for leading, row in ((row[pivot][-1], row) for pivot, row in basis.items() if pivot not in hidden):
+        monic = [[Scalar(ring, value, leading) for value in entry] for entry in row]
+        coefficients += [value for entry in monic[: joined.width] for value in entry]
         total = ExponentialPolynomial(ring)
-        for weight, signal in zip(row[joined.width :], sides, strict=True):
-            total = total + signal.apply_operator([Scalar(ring, value, leading) for value in weight])
+        for weight, signal in zip(monic[joined.width :], sides, strict=True):
+            total = total + signal.apply_operator(weight)
         for wave, value in total.terms.items():
-            found += [value, wave.rate, wave.frequency]
-    found += [name.time for name in system.channels if isinstance(name, DelayedChannel)]
-    return [value for value in dict.fromkeys(found) if value.as_fraction() is None]
+            coefficients += [value, wave.rate, wave.frequency]
+    coefficients += [name.time for name in system.delayed_channels]
+    return [value for value in dict.fromkeys(coefficients) if value.as_fraction() is None]
 
 
 def _augment_by_observables(
@@ -564,7 +466,7 @@ def _augment_by_observables(
 
 
 def find_implied_equations(
-    system: StructuralAnalysis, channels: Collection[str]
+    system: System, channels: Collection[str]
 ) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
     """Return both sides of the equations between some channels that a system implies; columns of others are zero.
 

@@ -1,132 +1,75 @@
-"""Parameters replaced by numbers, or by expressions in other parameters.
+"""The class `System`: equations, channels and parameters, and what exact algebra proves about ``A(d) f = b(t)``.
 
-Facts as people read them: sentences, text, LaTeX and JSON.
-
-System: equations, channels, parameters, the affine part, and the facts that the algebra finds out.
+Every property of the solutions is computed when it is first used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from lodekit.algebra.operators import OperatorMatrix
-from lodekit.errors import EquationError, ParameterError
+from lodekit.algebra.modes import count_states, elementary_divisors, find_zero_channels
+from lodekit.algebra.operators import OperatorMatrix, element_to_sympy, sympy_symbols
+from lodekit.algebra.parametrization import Parametrization, degenerate_factors, exceptional_factors, parametrize
+from lodekit.algebra.polynomials import Polynomial
+from lodekit.algebra.scalars import Element, Scalar
+from lodekit.algebra.smith import PopovDecomposition, SmithForm, smith_form
+from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError, ParameterError
 from lodekit.support.html import html_list, notebook_card
-from lodekit.system import display, display as display_module, matrices
-from lodekit.system.analysis import StructuralAnalysis
-from lodekit.system.delays import constrain_delays_positive, find_delayed_channels
+from lodekit.support.progress import track_progress
+from lodekit.system import display, grammar, matrices
+from lodekit.system.analysis import Mode, find_modes, symbolic_covariance
+from lodekit.system.delays import DelayedChannel, constrain_delays_positive
 from lodekit.system.dimensions import Dimensions, find_dimensions
-from lodekit.system.display import equations_to_mathml
-from lodekit.system.grammar import Equation, Expression, Name, parse_equations, replace_names, walk, walk_equation
-from lodekit.system.linear import build_linear_system, format_equation
-from lodekit.system.matrices import (
-    BasisExpressions,
-    FreeFunctionBasis,
-    MatrixEntryParser,
-    build_basis,
-    drop_inputs,
-    parse_basis,
-)
+from lodekit.system.linear import LinearFormBuilder, build_linear_system, format_combination, format_equation
+from lodekit.system.matrices import BasisExpressions, FreeFunctionBasis
 from lodekit.system.parameters import Parameter, check_channels, check_parameters_used, order_channels, parse_parameters
-from lodekit.system.signals import ExponentialPolynomial
-from lodekit.system.state_space import check_prescribable_inputs
+from lodekit.system.signals import ExponentialPolynomial, find_particular_solution
+from lodekit.system.state_space import StateSpace, check_prescribable_inputs, realize_state_space
+
+if TYPE_CHECKING:
+    import sympy
+
+_PROGRESS_MESSAGE = "analysing the equations"
 
 
 def substitute_parameters(
-    equations: Sequence[Equation],
+    equations: Sequence[grammar.Equation],
     parameters: Mapping[str, Parameter],
     values: Mapping[str, Any],
-    basis_rows: Sequence[Equation] = (),
-) -> tuple[list[Equation], dict[str, Parameter], tuple[str, ...], list[Equation]]:
-    """Return the equations with values in place of parameters, the parameters left, notes, and others treated alike."""
+    basis_rows: Sequence[grammar.Equation] = (),
+) -> tuple[list[grammar.Equation], dict[str, Parameter], tuple[str, ...], list[grammar.Equation]]:
+    """Return the equations with `values` in place of parameters, the remaining parameters, notes and basis rows."""
     if not isinstance(values, Mapping):
         raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
-    reader = MatrixEntryParser()
-    replacements: dict[str, Expression] = {}
+    reader = matrices.MatrixEntryParser()
+    replacements: dict[str, grammar.Expression] = {}
     for name, value in values.items():
         if name not in parameters:
             known = ", ".join(parameters) or "none"
             raise ParameterError(f"unknown parameter {name!r}; expected one of: {known}")
         replacements[name] = reader.parse(value)
-        for node in walk(replacements[name]):
-            if isinstance(node, Name) and node.name not in parameters and node.name != "pi":
+        for node in grammar.walk(replacements[name]):
+            if isinstance(node, grammar.Name) and node.name not in parameters and node.name != "pi":
                 raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
-    replaced, basis_rows = (
-        [_replace_in_equation(row, replacements) for row in rows] for rows in (equations, basis_rows)
-    )
-    mentioned = {node.name for equation in replaced for node in walk_equation(equation) if isinstance(node, Name)}
+
+    def substitute(row: grammar.Equation) -> grammar.Equation:
+        left, *right = (grammar.replace_names(side, replacements) for side in row.sides)
+        return grammar.Equation(left, right[0] if right else None, "")
+
+    replaced, basis_rows = (list(map(substitute, rows)) for rows in (equations, basis_rows))
+    mentioned = {
+        node.name for equation in replaced for node in grammar.walk_equation(equation) if isinstance(node, grammar.Name)
+    }
     rest = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
     return replaced, rest, reader.notes, basis_rows
 
 
-def _replace_in_equation(equation: Equation, values: Mapping[str, Expression]) -> Equation:
-    right = None if equation.right is None else replace_names(equation.right, values)
-    return Equation(replace_names(equation.left, values), right, "")
-
-
-class DisplayedSystem(StructuralAnalysis):
-    """Facts that can be looked at."""
-
-    def explain(self) -> str:
-        """Return in plain sentences what the solutions of the system look like.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> print(lk.catalog.three_tank().system.explain())
-        2 functions of time can be chosen freely, for example f1 and f2.
-        The system is not controllable: one constant mode, f1 - f2 + f3, cannot be influenced.
-        """
-        return "\n".join(display_module.explain_structure(self))
-
-    def latex(self) -> str:
-        r"""Return equations, Smith form and all solutions as LaTeX.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> print(lk.System("tau*x' = u", parameters=["tau"]).latex().splitlines()[2])
-        \tau \dot{x} - u &= 0
-        """
-        return display.format_latex(self)
-
-    def _repr_latex_(self) -> str:
-        return f"$${display.format_latex_equations(self)}$$"
-
-    def _repr_html_(self) -> str:
-        names = f"parameters {', '.join(self.parameters)}" if self.parameters else "no parameters"
-        lead = f"channels {', '.join(self.channels)}; {names}"
-        return notebook_card(
-            "System", lead, [*equations_to_mathml(self), html_list(display_module.explain_structure(self), "soft")]
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the whole analysis as plain values, ready for JSON.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> content = lk.System("x' = v").to_dict()
-        >>> content["smith_form"]["D"], content["possible_inputs"]
-        ([['1', '0']], [['x'], ['v']])
-        """
-        return display.to_dict(self)
-
-    def __str__(self) -> str:
-        return display.format_text(self)
-
-    def __repr__(self) -> str:
-        count = len(self.equations)
-        noun = "equation" if count == 1 else "equations"
-        names = f", parameters {', '.join(self.parameters)}" if self.parameters else ""
-        return f"<System of {count} {noun} in {', '.join(self.channels)}{names}>"
-
-
 @final
-class System(DisplayedSystem):
+class System:
     """A system of linear ODEs with constant coefficients, and everything that can be proved about its solutions.
 
     Parameters
@@ -156,7 +99,7 @@ class System(DisplayedSystem):
     [d**2 + d*(a + b)]])
     """
 
-    _equations: tuple[Equation, ...]
+    _equations: tuple[grammar.Equation, ...]
     _parameters: dict[str, Parameter]
     _channels: tuple[str, ...]
     _notes: tuple[str, ...]
@@ -173,7 +116,7 @@ class System(DisplayedSystem):
         channels: Sequence[str] | None = None,
         basis: Any = None,
     ) -> None:
-        parsed, known = parse_equations(equations), parse_parameters(parameters)
+        parsed, known = grammar.parse_equations(equations), parse_parameters(parameters)
         check_parameters_used(parsed, known, order_channels(parsed, known, channels))
         self._build(parsed, known, channels, (), basis=basis)
 
@@ -212,7 +155,7 @@ class System(DisplayedSystem):
         known = parse_parameters(parameters)
         names = check_channels(channels, known)
         lines, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
-        equations = parse_equations(lines)
+        equations = grammar.parse_equations(lines)
         check_parameters_used(equations, known, names)
         return cls._from_equations(equations, known, names, notes, basis=basis, symbol=symbol)
 
@@ -255,28 +198,19 @@ class System(DisplayedSystem):
         known = parse_parameters(parameters)
         channels = check_channels([name for group in names for name in group], known)
         lines, notes = matrices.equations_from_state_space(blocks, *names, tuple(known))
-        equations = parse_equations(lines)
+        equations = grammar.parse_equations(lines)
         check_parameters_used(equations, known, channels)
         return cls._from_equations(equations, known, channels, notes, basis=basis)
 
     @classmethod
-    def _from_equations(
-        cls,
-        equations: Sequence[Equation],
-        parameters: Mapping[str, Parameter],
-        channels: Sequence[str] | None,
-        notes: Sequence[str],
-        *,
-        basis: Any = None,
-        symbol: Any = None,
-    ) -> System:
+    def _from_equations(cls, *parts: Any, **options: Any) -> System:
         system = cls.__new__(cls)
-        system._build(equations, parameters, channels, notes, basis=basis, symbol=symbol)
+        system._build(*parts, **options)
         return system
 
     def _build(
         self,
-        equations: Sequence[Equation],
+        equations: Sequence[grammar.Equation],
         parameters: Mapping[str, Parameter],
         channels: Sequence[str] | None,
         notes: Sequence[str],
@@ -287,26 +221,29 @@ class System(DisplayedSystem):
         self._parameters = dict(parameters)
         plain = order_channels(equations, self._parameters, channels)
         names, variable = tuple(self._parameters), "d" if "d" not in self._parameters else "D"
-        said, more = (basis, ()) if isinstance(basis, BasisExpressions) else parse_basis(basis, plain, names, symbol)
+        more: tuple[str, ...] = ()
+        if not isinstance(basis, BasisExpressions):
+            basis, more = matrices.parse_basis(basis, plain, names, symbol)
         self._notes = tuple(dict.fromkeys((*notes, *more)))
-        rows, columns = ((), ()) if said is None else (said.rows, said.columns)
-        read = build_linear_system(equations, plain, names, basis=rows, columns=columns)
-        self._channels = functions = (*plain, *(late := find_delayed_channels(read.rows)))
-        self._parameters = constrain_delays_positive(self._parameters, late)
-        entries = [[row.channels.get(name, []) for name in functions] for row in read.rows]
-        self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(functions), variable)
-        self._forcing = tuple(row.affine_term.scale(read.ring.rational(-1)) for row in read.rows)
-        # Equations with something substituted have no text of their own yet.
-        pairs = zip(equations, read.rows, strict=True)
-        self._equations = tuple(e if e.text else replace(e, text=format_equation(row, functions)) for e, row in pairs)
+        rows, columns = ((), ()) if basis is None else (basis.rows, basis.columns)
+        ring, forms, basis_forms = build_linear_system(equations, plain, names, basis=rows, columns=columns)
+        used = dict.fromkeys(name for form in forms for name in form.channels)
+        delayed = [name for name in used if isinstance(name, DelayedChannel)]
+        self._channels = functions = (*plain, *delayed)
+        self._parameters = constrain_delays_positive(self._parameters, delayed)
+        entries = [[form.channels.get(name, []) for name in functions] for form in forms]
+        self._operator = OperatorMatrix.from_scalars(ring, entries, len(functions), variable)
+        self._forcing = tuple(form.affine_term.scale(ring.rational(-1)) for form in forms)
+        # Equations after a substitution have no text yet.
+        pairs = zip(equations, forms, strict=True)
+        self._equations = tuple(e if e.text else replace(e, text=format_equation(form, functions)) for e, form in pairs)
         if any(self._forcing):
             self._check_consistency()
         self._basis_expressions = self._free_function_basis = None
-        if said is not None:
-            self._basis_expressions, self._free_function_basis = build_basis(
-                said, read.basis, read.ring, self._channels, variable
-            )
-            # What will not do is refused now; everything else about a system is found out when it is asked for.
+        if basis is not None:
+            chosen = matrices.build_basis(basis, basis_forms, ring, self._channels, variable)
+            self._basis_expressions, self._free_function_basis = chosen
+            # An invalid basis is rejected now; all else is computed when it is first used.
             _ = self.parametrization
 
     def __getstate__(self) -> dict[str, Any]:
@@ -319,8 +256,7 @@ class System(DisplayedSystem):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        said = (state[name] for name in ("equations", "parameters", "channels", "notes"))
-        self._build(*said, basis=state.get("basis"))
+        self._build(*(state[name] for name in ("equations", "parameters", "channels", "notes")), basis=state["basis"])
 
     def __eq__(self, other: object) -> bool:
         """Two systems are equal when their equations, channels, parameters and chosen bases are."""
@@ -335,7 +271,7 @@ class System(DisplayedSystem):
         return tuple(equation.text for equation in self._equations)
 
     @property
-    def written(self) -> tuple[Equation, ...]:
+    def written(self) -> tuple[grammar.Equation, ...]:
         """The equations as they were read from the text, before any algebra."""
         return self._equations
 
@@ -416,16 +352,14 @@ class System(DisplayedSystem):
         >>> equal.is_controllable
         False
         """
-        rows = () if self._basis_expressions is None else self._basis_expressions.rows
-        equations, rest, notes, others = substitute_parameters(self._equations, self._parameters, values, rows)
-        notes = tuple(dict.fromkeys((*self._notes, *notes)))
-        basis = (
-            None
-            if self._basis_expressions is None
-            else BasisExpressions(tuple(others), self._basis_expressions.columns)
-        )
+        basis = self._basis_expressions
+        rows = () if basis is None else basis.rows
+        equations, remaining, notes, replaced = substitute_parameters(self._equations, self._parameters, values, rows)
+        basis = basis and BasisExpressions(tuple(replaced), basis.columns)
         try:
-            return System._from_equations(equations, rest, self.plain_channels, notes, basis=basis)
+            return System._from_equations(
+                equations, remaining, self.plain_channels, (*self._notes, *notes), basis=basis
+            )
         except EquationError as problem:
             if basis is None:
                 raise
@@ -454,9 +388,9 @@ class System(DisplayedSystem):
         names = check_prescribable_inputs(
             self._operator, self._forcing, self._channels, inputs, include_delayed=are_all
         )
-        equations, basis = drop_inputs(self._equations, self._basis_expressions, names)
-        rest = [name for name in self.plain_channels if name not in names]
-        reduced = System._from_equations(equations, self._parameters, rest, self._notes)
+        equations, basis = matrices.drop_inputs(self._equations, self._basis_expressions, names)
+        others = [name for name in self.plain_channels if name not in names]
+        reduced = System._from_equations(equations, self._parameters, others, self._notes)
         return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
 
     def definition(self) -> dict[str, Any]:
@@ -487,8 +421,8 @@ class System(DisplayedSystem):
         True
         """
         parameters = {name: Parameter.from_definition(entry) for name, entry in content["parameters"].items()}
-        equations, channels, notes = (content[name] for name in ("equations", "channels", "notes"))
-        return cls._from_equations(parse_equations(equations), parameters, channels, notes, basis=content.get("basis"))
+        parts = (grammar.parse_equations(content["equations"]), parameters, content["channels"], content["notes"])
+        return cls._from_equations(*parts, basis=content.get("basis"))
 
     def dimensions(self) -> Dimensions:
         """Return the dimension of each parameter in terms of time and channels, as the equations imply it.
@@ -501,3 +435,350 @@ class System(DisplayedSystem):
         (True, 'x/(u*t^2)')
         """
         return find_dimensions(self)
+
+    @property
+    def plain_channels(self) -> tuple[str, ...]:
+        """The channels without delayed ones, which follow from them."""
+        return tuple(name for name in self.channels if not isinstance(name, DelayedChannel))
+
+    @property
+    def delayed_channels(self) -> tuple[DelayedChannel, ...]:
+        """The delayed channels, such as ``delay(u, T)``."""
+        return tuple(name for name in self.channels if isinstance(name, DelayedChannel))
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether b(t) is zero."""
+        return not any(self.forcing)
+
+    @property
+    def d(self) -> sympy.Symbol:
+        """The SymPy symbol for d/dt in all matrices: d, or D where a parameter is called d."""
+        import sympy
+
+        return sympy.Symbol(self.operator.variable)
+
+    @property
+    def operator_matrix(self) -> sympy.ImmutableMatrix:
+        """A, m x n, as a SymPy matrix in `d` and the parameters."""
+        return self.operator.sympy
+
+    @cached_property
+    def right_hand_side(self) -> sympy.ImmutableMatrix:
+        """b(t), m x 1, as a SymPy matrix in t and the parameters."""
+        import sympy
+
+        return sympy.ImmutableMatrix(len(self.forcing), 1, [signal.to_sympy() for signal in self.forcing])
+
+    @cached_property
+    def smith_form(self) -> SmithForm:
+        """The Smith form U A V = D, with ``verify()``."""
+        with track_progress(_PROGRESS_MESSAGE):
+            return smith_form(self.operator, self._decomposition)
+
+    @cached_property
+    def _decomposition(self) -> PopovDecomposition:
+        return PopovDecomposition(self.operator.ring, self.operator.rows, self.operator.width)
+
+    @property
+    def invariants(self) -> list[Polynomial]:
+        """The non-zero diagonal entries of D, as exact polynomials; cheaper than the whole Smith form."""
+        with track_progress(_PROGRESS_MESSAGE):
+            return self._decomposition.invariants
+
+    @cached_property
+    def parametrization(self) -> Parametrization:
+        """Every solution as free functions and modes, with ``verify()``."""
+        with track_progress(_PROGRESS_MESSAGE):
+            minimal = parametrize(self.operator, self._decomposition)
+            return minimal if self.choice is None else self.choice.apply(minimal, self.channels)
+
+    @cached_property
+    def particular_solution(self) -> tuple[ExponentialPolynomial, ...]:
+        """One exact solution of ``A(d) f = b(t)``, a known function of time for each channel; zero where b is."""
+        return find_particular_solution(self.operator, self._decomposition, self.forcing)
+
+    @property
+    def free_functions(self) -> int:
+        """How many functions of time can be chosen freely."""
+        return len(self.channels) - self._decomposition.rank
+
+    @cached_property
+    def is_controllable(self) -> bool:
+        """Whether every solution comes from the free functions alone: no mode is out of reach."""
+        with track_progress(_PROGRESS_MESSAGE):
+            return self._decomposition.is_controllable
+
+    @cached_property
+    def modes(self) -> tuple[Mode, ...]:
+        """The exponents of the autonomous part with their exact multiplicities."""
+        if self.is_controllable:
+            return ()
+        with track_progress(_PROGRESS_MESSAGE):
+            return find_modes(self.operator, self.parametrization, self.channels)
+
+    @cached_property
+    def exponents(self) -> tuple[Mode, ...]:
+        """The modes, for sentences: as `modes`, or without their observables where those are out of reach.
+
+        Where nothing is free and there are many states, or large expressions, they are found without columns and
+        observables; what belongs to one column of the parametrization is not known then.
+        """
+        if self.is_controllable:
+            return ()
+        # Beyond 24 states, the exponents come from the characteristic polynomial if nothing is free.
+        if self.free_functions or self.states <= 24 or self.operator.ring.has_relations:
+            try:
+                return self.modes
+            except AlgebraError:
+                if self.free_functions:
+                    raise
+        ring, variable = self.operator.ring, self.operator.variable
+        with track_progress(_PROGRESS_MESSAGE):
+            divisors = elementary_divisors(ring, self._decomposition.equations)
+        return tuple(Mode(ring, part, count, "", 0, variable) for part, count in divisors)
+
+    @property
+    def states(self) -> int:
+        """How many initial numbers the motion is determined by, where nothing is free."""
+        return count_states(self._decomposition.equations)
+
+    @cached_property
+    def forced(self) -> tuple[str, ...]:
+        """The channels that the equations without b(t) force to be zero."""
+        return tuple(self.channels[i] for i in find_zero_channels(self._decomposition.equations))
+
+    @cached_property
+    def degeneracies(self) -> tuple[sympy.Expr, ...]:
+        """Parameter expressions at whose zeros the structure changes, as SymPy expressions.
+
+        Each was tested by substituting a zero of it. Expressions that cannot vanish for positive parameters are left
+        out. Exceptions that need two expressions to vanish at once are not listed.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.catalog.bipendulum(parametric=True).system.degeneracies
+        (l1 - l2,)
+        """
+        ring = self.operator.ring
+        symbols = sympy_symbols(ring)
+        return tuple(element_to_sympy(ring, factor, symbols) for factor in self.degenerate_elements)
+
+    @cached_property
+    def degenerate_elements(self) -> tuple[Element, ...]:
+        """The degeneracies as ring elements."""
+        if not self.parameters:
+            return ()
+        return tuple(f for f in degenerate_factors(self.smith_form) if self._can_vanish(f))
+
+    @cached_property
+    def exceptional_elements(self) -> tuple[Element, ...]:
+        """Parameter factors at whose zeros the parametrization must be computed anew: substitute the values first."""
+        if not self.parameters:
+            return ()
+        return tuple(f for f in exceptional_factors(self.parametrization) if self._can_vanish(f))
+
+    @cached_property
+    def unsuitable_elements(self) -> tuple[Element, ...]:
+        """Parameter factors at whose zeros the chosen basis is none; empty for the minimal basis.
+
+        The solutions may well be the same there: another basis, or none, describes them.
+        """
+        if not self.parameters or self.choice is None:
+            return ()
+        return tuple(f for f in self.choice.singular_factors(self.parametrization) if self._can_vanish(f))
+
+    def _can_vanish(self, factor: Element) -> bool:
+        """Return False where all terms have one sign, because parameters are positive or squared."""
+        ring = self.operator.ring
+        terms, start = ring.terms(factor), len(ring.constants)
+        used = {n for e in terms for n, k in zip(ring.parameters, e[start:], strict=True) if k}
+        one_sign = len({value > 0 for value in terms.values()}) == 1
+        plain = not any(any(exponents[:start]) for exponents in terms)
+        squares = all(k % 2 == 0 for exponents in terms for k in exponents) and tuple([0] * len(ring.names)) in terms
+        return not (plain and one_sign and (squares or all(self.parameters[name].excludes_zero for name in used)))
+
+    @cached_property
+    def possible_inputs(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of channels that can be chosen freely, at most 100 of them; empty where nothing is free.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = u + v").possible_inputs
+        (('x', 'u'), ('x', 'v'), ('u', 'v'))
+        """
+        sets = self._decomposition.input_sets(100) if self.free_functions else ()
+        return tuple(tuple(self.channels[i] for i in chosen) for chosen in sets)
+
+    def can_choose(self, *channels: str) -> bool:
+        """Return whether these channels can be prescribed freely, all at once.
+
+        Parameters
+        ----------
+        *channels : str
+            Some names.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> system = lk.System("x' = v; v' = F - c*v", parameters=["c"])
+        >>> system.can_choose("x"), system.can_choose("x", "F")
+        (True, False)
+        """
+        for name in channels:
+            if name not in self.channels:
+                raise EquationError(f"unknown channel {name!r}; expected some of {', '.join(self.channels)}")
+        return self.parametrization.can_choose([self.channels.index(name) for name in channels])
+
+    def covariance(self, first: str, second: str | None = None, *, latent: str | Sequence[str] = "se") -> sympy.Expr:
+        """Return the prior covariance of two observables as a formula.
+
+        Parameters
+        ----------
+        first, second : str
+            Linear differential expressions in the channels, at the times t1 and t2; one for both by default.
+        latent : str or sequence of str
+            Covariance of the free functions, one for all or one each: ``"se"``, or ``"matern-7/2"`` and the like.
+
+        Returns
+        -------
+        sympy.Expr
+            In the symbols t1, t2, the parameters, sigma_1, ell_1, ... (deviation and lengthscale of each free function)
+            and sigma_p1, ... (deviation of each group of modes). Modes are counted from the start t_0 of the data, or
+            from their end t_0 + T where they grow.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v").covariance("x", "v")
+        sigma_1**2*(t1 - t2)*exp(-(t1 - t2)**2/(2*ell_1**2))/ell_1**2
+        """
+        reader = LinearFormBuilder(self.operator.ring, self.channels)
+        rows = []
+        for text in (first, first if second is None else second):
+            form = reader.form(grammar.parse_expression(text))
+            rows.append(OperatorMatrix.from_scalars(self.operator.ring, [reader.operators(form)], self.operator.width))
+        return symbolic_covariance(self.parametrization, rows[0], rows[1], latent)
+
+    def state_space(
+        self, inputs: Mapping[str, str] | Iterable[str], disturbances: Mapping[str, str] | Iterable[str] = ()
+    ) -> StateSpace:
+        """Return how the other channels respond to known inputs, as an exact state space.
+
+        Known functions of time in the equations have no part in it; they stay with the particular solution.
+
+        Parameters
+        ----------
+        inputs : sequence of str, or dict of str to str
+            Channels that are known. ``"hold"`` for those that keep each sample until the next, as by default, or
+            ``"linear"`` for those that run straight from sample to sample.
+        disturbances : sequence of str, or dict of str to str
+            Channels that are random by themselves: ``"white"``, as by default, ``"matern-1/2"`` and so on, or ``"se"``.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> plant = lk.catalog.spring_mass_damper().system.state_space(["F"])
+        >>> plant.states, plant.F
+        (('x', "x' + c/m*x"), Matrix([
+        [-c/m, 1],
+        [-k/m, 0]]))
+        """
+        return realize_state_space(self.operator, self.forcing, self.channels, inputs, disturbances)
+
+    def verify(self) -> tuple[str, ...]:
+        """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v").verify()[0]
+        'U A V = D'
+        """
+        chosen = () if self.choice is None else (self.choice.verify(self.parametrization),)
+        return (*self.smith_form.verify(), *self.parametrization.verify(), *chosen)
+
+    def relations(self) -> tuple[str, ...]:
+        """Return, as text, the combinations of equations that vanish: one for each redundant equation.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v; 2*x' = 2*v").relations()
+        ('2*equation 1 - equation 2',)
+        """
+        return tuple(format_combination(weights) for weights in self._relation_weights())
+
+    def _relation_weights(self) -> list[list[list[Scalar]]]:
+        ring, bottoms = self.operator.ring, self.operator.denominators
+        return [
+            [[Scalar(ring, c * a) for c in weight] for weight, a in zip(relation, bottoms, strict=True)]
+            for relation in self._decomposition.relations
+        ]
+
+    def _check_consistency(self) -> None:
+        """Raise where a combination of the equations forces zero to equal something else."""
+        for weights in self._relation_weights():
+            total = ExponentialPolynomial(self.operator.ring)
+            for weight, signal in zip(weights, self.forcing, strict=True):
+                total = total + signal.apply_operator(weight)
+            if total:
+                raise InconsistentSystemError(
+                    f"the equations contradict each other: {format_combination(weights)} forces 0 = {total}. "
+                    "Check the right-hand sides of these equations, or remove one of them"
+                )
+
+    def explain(self) -> str:
+        """Return in plain sentences what the solutions of the system look like.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> print(lk.catalog.three_tank().system.explain())
+        2 functions of time can be chosen freely, for example f1 and f2.
+        The system is not controllable: one constant mode, f1 - f2 + f3, cannot be influenced.
+        """
+        return "\n".join(display.explain_structure(self))
+
+    def latex(self) -> str:
+        r"""Return equations, Smith form and all solutions as LaTeX.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> print(lk.System("tau*x' = u", parameters=["tau"]).latex().splitlines()[2])
+        \tau \dot{x} - u &= 0
+        """
+        return display.format_latex(self)
+
+    def _repr_latex_(self) -> str:
+        return f"$${display.format_latex_equations(self)}$$"
+
+    def _repr_html_(self) -> str:
+        names = f"parameters {', '.join(self.parameters)}" if self.parameters else "no parameters"
+        lead = f"channels {', '.join(self.channels)}; {names}"
+        findings = html_list(display.explain_structure(self), "soft")
+        return notebook_card("System", lead, [*display.equations_to_mathml(self), findings])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole analysis as plain values, ready for JSON.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> content = lk.System("x' = v").to_dict()
+        >>> content["smith_form"]["D"], content["possible_inputs"]
+        ([['1', '0']], [['x'], ['v']])
+        """
+        return display.to_dict(self)
+
+    def __str__(self) -> str:
+        return display.format_text(self)
+
+    def __repr__(self) -> str:
+        count = len(self.equations)
+        noun = "equation" if count == 1 else "equations"
+        names = f", parameters {', '.join(self.parameters)}" if self.parameters else ""
+        return f"<System of {count} {noun} in {', '.join(self.channels)}{names}>"

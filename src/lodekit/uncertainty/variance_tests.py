@@ -21,8 +21,8 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.disturbances import WHITE_NOISE, CompiledDisturbances
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.text import format_probability
-from lodekit.system.analysis import StructuralAnalysis
 from lodekit.system.dimensions import white_noise_unit
+from lodekit.system.system import System
 
 #: What is said of a disturbance that moves nothing that was measured.
 UNOBSERVED_MESSAGE = "nothing that was measured responds to it, so that nothing is known of it"
@@ -72,9 +72,7 @@ class Disturbance:
         is_odd = {key: isinstance(value, float) and not np.isfinite(value) for key, value in found.items()}
         return {key: None if is_odd[key] else value for key, value in found.items()}
 
-    def sentence(
-        self, units: Mapping[str, str], system: StructuralAnalysis | None = None, measured: Sequence[str] = ()
-    ) -> str:
+    def sentence(self, units: Mapping[str, str], system: System | None = None, measured: Sequence[str] = ()) -> str:
         """Return what was found out about it.
 
         Parameters
