@@ -63,9 +63,6 @@ from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE
 
 Array = NDArray[np.float64]
-#: Measurements so many lengthscales apart leave open what a free function does between them: at that distance some
-#: millionths of its variance lie beyond the frequency that they can tell.
-_MAX_GAP_LENGTHSCALES = 1.5
 
 
 def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
@@ -79,9 +76,8 @@ def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
     (True, False)
     """
     gaps = time_gaps(times)
-    return bool(
-        len(gaps) and len(lengthscales) and float(np.max(lengthscales)) < _MAX_GAP_LENGTHSCALES * float(np.median(gaps))
-    )
+    # At this spacing, millionths of the process variance lie above the Nyquist frequency.
+    return bool(len(gaps) and len(lengthscales) and float(np.max(lengthscales)) < 1.5 * float(np.median(gaps)))
 
 
 def find_undersampled_parameters(system: System, measured: Sequence[str]) -> list[str]:
@@ -98,10 +94,6 @@ def find_undersampled_parameters(system: System, measured: Sequence[str]) -> lis
         if i in open_equations:
             found |= parameters_occurring(operator.ring, [value.numerator, value.denominator])
     return [name for number, name in enumerate(system.parameters) if number in found]
-
-
-#: Less noise than this share of the spread of the data is none.
-_NOISE_FREE_RATIO = 1e-5
 
 
 @dataclass(frozen=True)
@@ -153,9 +145,9 @@ class DiagnosticData:
     @property
     def is_noise_free(self) -> bool:
         """Whether next to nothing is left to noise, and the measurements do not tell what is between them."""
+        # A smaller ratio of noise to data is rounding.
         if any(
-            self.noise_std_of(each.observable) > _NOISE_FREE_RATIO * each.std
-            for each in self.measurements.observable_statistics
+            self.noise_std_of(each.observable) > 1e-5 * each.std for each in self.measurements.observable_statistics
         ):
             return False
         scaled = self.objective.layout.unpack(self.optimum.x).lengthscales
@@ -296,18 +288,12 @@ class DiagnosticData:
         return ResidualCheck(channel_summary.observable, channel_summary.count, 0, 1.0, 0.0, explained)
 
 
-#: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
-_MIN_LOG_EVIDENCE_GAP, _LOG_EVIDENCE_GAP_PER_ROW = 10.5, 0.05
 #: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
-_MIN_NOISE_RATIO, _MIN_UNEXPLAINED_FRACTION = 3.0, 0.2
+_MIN_UNEXPLAINED_FRACTION = 0.2
 #: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
 _MAX_NOISE_RATIO = 10.0
-#: Of fewer measurements than this, smooth curves explain everything.
-_MIN_ROWS = 5
 #: Reasons that lie in the equations and in what is measured: no other record helps.
 _STRUCTURAL_REASONS = ("structure", "size")
-#: A standard error beyond this on the scale of the search says nothing.
-_UNIDENTIFIED_STD = 3.0
 
 
 @dataclass(frozen=True)
@@ -441,7 +427,7 @@ def diagnose_fit(
             errors = relative_standard_errors(data.objective, data.optimum, data.information)
             # Where a search ended in a poor place, what is flat there says nothing about the data.
             loud = any(check.size > _MAX_NOISE_RATIO for check in checks)
-            lost = [name for name, error in errors.items() if loud or not 0.0 < error < _UNIDENTIFIED_STD]
+            lost = [name for name, error in errors.items() if loud or not 0.0 < error < 3.0]
             found = {name: IdentifiabilityResult(False, "unknown, the search failed", "failed") for name in lost}
             found |= assess_structure(structure)
         else:
@@ -526,7 +512,8 @@ def _compare_with_null_model(data: DiagnosticData, checks: Sequence[ResidualChec
     advantage = own - yardstick.log_evidence
     poor = _poorly_explained(checks, yardstick, {each.observable: each.std for each in kept.observable_statistics})
     # What was chosen for a yardstick makes it look a little better than it is.
-    if not poor or not advantage < -(_MIN_LOG_EVIDENCE_GAP + _LOG_EVIDENCE_GAP_PER_ROW * yardstick.n_rows):
+    # The null model is chosen on the data, which favours it by a few nats.
+    if not poor or not advantage < -(10.5 + 0.05 * yardstick.n_rows):
         return advantage, []
     return advantage, [
         "the search ended in a poor place, or the equations do not describe these data"
@@ -543,12 +530,13 @@ def _poorly_explained(
     """Return observables of which smooth curves explain clearly more, each with both shares."""
     found = []
     for check in checks:
-        if math.isnan(check.explained) or check.count < _MIN_ROWS:
+        # A smooth curve explains fewer than five values exactly.
+        if math.isnan(check.explained) or check.count < 5:
             continue
         left = 1.0 - check.explained
         # The size of the noise in units of the spread of the data.
         share = (null_model.noise_std[check.name] / data_std[check.name]) ** 2
-        if check.size > _MAX_NOISE_RATIO or (left > _MIN_NOISE_RATIO * share and left > _MIN_UNEXPLAINED_FRACTION):
+        if check.size > _MAX_NOISE_RATIO or (left > 3.0 * share and left > _MIN_UNEXPLAINED_FRACTION):
             both = max(1.0 - share, 0.0), max(check.explained, 0.0)
             found.append(f"{check.name} ({both[0]:.0%} against {both[1]:.0%} explained)")
     return found

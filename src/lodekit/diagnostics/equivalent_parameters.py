@@ -33,20 +33,10 @@ from lodekit.fitting.structural import StructuralIdentifiability
 from lodekit.prior.compile import ScalarFunctions
 
 Array = NDArray[np.float64]
-#: Of more parameters than this nothing is sought: a search from some starts finds too little.
-_MAX_PARAMETERS = 8
 #: From so many values it is sought, in so many steps; as factors they are within this of the estimate.
-_N_STARTS, _MAX_LM_STEPS, _START_SPREAD_FACTOR = 96, 40, 1000.0
+_N_STARTS = 96
 #: What is left over of coefficients, relative to them, where they are the same.
 _RESIDUAL_TOLERANCE = 1e-9
-#: Twins this close to each other, as logarithms, or to the estimate, are one.
-_LOG_DISTANCE_TOLERANCE = 1e-3
-#: Below this share of their size coefficients are compared as they are, above it as logarithms.
-_LOG_SCALE_THRESHOLD = 0.3
-#: A step is at most this long, as a logarithm.
-_MAX_LOG_STEP = 2.0
-#: Steps that have to be damped so much lead nowhere.
-_MAX_DAMPING = 1e3
 #: Directions with less influence on the coefficients than this, relative to others, are open: no place is isolated.
 _RANK_TOLERANCE = 1e-7
 
@@ -88,11 +78,8 @@ def find_equivalent_parameters(
     """
     pivots = {next(iter(way)) for way in structure.unidentifiable_directions}
     free = np.array([n for n in layout.free_parameters if layout.names[n] not in pivots], dtype=int)
-    if (
-        not len(free)
-        or len(layout.free_parameters) > _MAX_PARAMETERS
-        or (table := structure.input_output_coefficients) is None
-    ):
+    # A multistart search finds too little in more than 8 dimensions.
+    if not len(free) or len(layout.free_parameters) > 8 or (table := structure.input_output_coefficients) is None:
         return []
     with np.errstate(all="ignore"):
         equations = _CoefficientEquations.at_estimate(table, layout, free, theta)
@@ -134,7 +121,8 @@ class _CoefficientEquations:
         sizes = np.where(values != 0.0, np.abs(values), own.max(axis=0))
         if np.count_nonzero(used) < len(free):
             return None
-        found = cls(table, layout, free, theta, used, values[used], _LOG_SCALE_THRESHOLD * sizes[used])
+        # Coefficients above 0.3 of their size are compared on a logarithmic scale.
+        found = cls(table, layout, free, theta, used, values[used], 0.3 * sizes[used])
         return found if found.is_isolated(theta) else None
 
     def is_isolated(self, theta: Array) -> bool:
@@ -155,7 +143,8 @@ class _CoefficientEquations:
         """Return values around the estimate, shape (n, p), always the same; with other signs where they may be."""
         generator = np.random.default_rng(0)
         found = np.tile(self.theta, (_N_STARTS, 1))
-        reach = np.log(_START_SPREAD_FACTOR) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
+        # Starts lie within a factor of 1000 of the estimate.
+        reach = np.log(1000.0) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
         for n in self.free:
             found[:, n] *= np.exp(reach * generator.uniform(-1.0, 1.0, _N_STARTS))
             transform = self.layout.transforms[int(n)]
@@ -170,12 +159,12 @@ class _CoefficientEquations:
         left, rates = self.residuals_and_jacobian(theta)
         cost = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf)
         unit = np.eye(len(self.free))
-        for _ in range(_MAX_LM_STEPS):
+        for _ in range(40):
             square = np.nan_to_num(rates.transpose(0, 2, 1) @ rates)
             bent = damping * (1e-12 + np.trace(square, axis1=1, axis2=2))
             slope = np.nan_to_num(np.einsum("nsk,ns->nk", rates, left))
             step = -np.linalg.solve(square + (bent + 1e-300)[:, None, None] * unit, slope[..., None])[..., 0]
-            step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / _MAX_LOG_STEP)
+            step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / 2.0)
             tried = theta.copy()
             tried[:, self.free] *= np.exp(step)
             left_there, rates_there = self.residuals_and_jacobian(tried)
@@ -184,7 +173,7 @@ class _CoefficientEquations:
             theta[better], left[better], rates[better] = tried[better], left_there[better], rates_there[better]
             cost = np.minimum(cost, cost_there)
             damping = np.where(better, np.maximum(0.1 * damping, 1e-14), 5.0 * damping)
-            open_ = (cost > _RESIDUAL_TOLERANCE**2) & (damping < _MAX_DAMPING)
+            open_ = (cost > _RESIDUAL_TOLERANCE**2) & (damping < 1e3)
             ends += [theta[k] for k in np.flatnonzero(cost <= _RESIDUAL_TOLERANCE**2)]
             if not open_.any():
                 break
@@ -217,7 +206,7 @@ def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: A
 
 
 def _is_close(first: Array, second: Array) -> bool:
-    return bool(np.all(np.abs(np.log(first / second)) < _LOG_DISTANCE_TOLERANCE))
+    return bool(np.all(np.abs(np.log(first / second)) < 1e-3))
 
 
 def _is_within_bounds(layout: ParameterLayout, free: NDArray[np.int_], theta: Array) -> bool:
@@ -231,17 +220,6 @@ def _sort_by_sign(ends: Sequence[Array]) -> list[Array]:
 
 #: Less likely than this, in log evidence, and nobody need hear of it: one in seven against the estimate.
 _MAX_LOG_DROP = 2.0
-#: So many standard errors away, and so far on the scale of the search, it is another place.
-_MIN_DISTANCE_STD, _MIN_DISTANCE = 5.0, 0.05
-#: An alias matters where an oscillation has fewer measurements in each period than this; in all others it is faster
-#: than anything that somebody who measures so slowly expects.
-_MIN_SAMPLES_PER_PERIOD = 3.0
-#: Gaps between times are multiples of a step up to this share of it.
-_STEP_TOLERANCE = 1e-4
-#: How many steps a search takes that looks whether a rival is one.
-_MAX_ITERATIONS = 100
-#: A twin that is as likely up to this, in log evidence, needs no search.
-_EQUAL_VALUE_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -305,7 +283,7 @@ def find_alternative_optima(
 def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:
     """Return where a search from a point ends, if that is somewhere else and about as likely as the optimum."""
     with np.errstate(all="ignore"):
-        other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=_MAX_ITERATIONS, known_optimum=optimum)
+        other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=100, known_optimum=optimum)
     names = _distinct_parameters(objective, other.x, optimum.x, errors)
     if not names or not other.value > optimum.value - _MAX_LOG_DROP:
         return None
@@ -328,7 +306,7 @@ def _find_equivalent_optima(
             continue
         with np.errstate(all="ignore"):
             below = optimum.value - objective.value(x)
-        if abs(below) < _EQUAL_VALUE_TOLERANCE:
+        if abs(below) < 1e-2:
             # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
             spread = np.sqrt(np.maximum(np.diag(twin.jacobian @ known @ twin.jacobian.T), 0.0))
             own = {name: float(spread[layout.index_of(name)]) for name in names}
@@ -368,7 +346,8 @@ def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: 
             here, there = (transform.forward(float(each[position])) for each in (centre, x))
             size = max(abs(here), transform.expected_magnitude)
             apart, error = abs(there - here) / size, error * transform.derivative(float(centre[position])) / size
-        if apart > max(_MIN_DISTANCE_STD * error, _MIN_DISTANCE):
+        # Distinct: five standard errors away, and 0.05 on the search scale.
+        if apart > max(5.0 * error, 0.05):
             found.append(layout.names[number])
     return found
 
@@ -386,7 +365,7 @@ def find_common_sampling_step(times: Sequence[Array]) -> float:
         return math.nan
     step = float(gaps.min())
     turns = gaps / step
-    return step if bool(np.all(np.abs(turns - np.rint(turns)) < _STEP_TOLERANCE)) else math.nan
+    return step if bool(np.all(np.abs(turns - np.rint(turns)) < 1e-4)) else math.nan
 
 
 def _alias_points(objective: Objective, optimum: Optimum, step: float) -> Iterator[Array]:
@@ -403,7 +382,8 @@ def _alias_points(objective: Objective, optimum: Optimum, step: float) -> Iterat
     for number, root in enumerate(roots):
         # The same value after each step: a turn more, or the mirror image, of which conjugates are roots as well.
         other = abs(turn - root.imag)
-        if not root.imag > 0.0 or min(other, root.imag) < turn / _MIN_SAMPLES_PER_PERIOD:
+        # With three samples per period or more, an alias would be implausibly fast.
+        if not root.imag > 0.0 or min(other, root.imag) < turn / 3.0:
             continue
         wanted = np.array([*roots[:number], complex(root.real, other), *roots[number + 1 :]])
         found = parameters_from_poles(prior, factors, layout, wanted, generator, initial_theta=theta)

@@ -52,8 +52,6 @@ from lodekit.uncertainty.estimates import (
 )
 
 Array = NDArray[np.float64]
-#: How many times are looked at; they follow each other like multiples of the golden ratio, which miss no rhythm.
-_N_TIMES, _GOLDEN_RATIO = 24, 0.6180339887498949
 #: A direction is open where the square of what it changes is less than so many times its variance.
 _MIN_SIGNAL_TO_NOISE = 12.0
 
@@ -79,7 +77,8 @@ class FittedCurves:
     def times(self) -> Array:
         """Some times, in the user's units."""
         start, stop = self.window
-        return np.asarray(start + (stop - start) * np.sort((0.5 + _GOLDEN_RATIO * np.arange(_N_TIMES)) % 1.0))
+        # Multiples of the golden ratio avoid resonance with periodic curves.
+        return np.asarray(start + (stop - start) * np.sort((0.5 + 0.6180339887498949 * np.arange(24)) % 1.0))
 
     def evaluate_all(self, times: Array) -> Array:
         """Return all curves that the prior knows at some times, in the user's units, (n, o); once for the same times.
@@ -171,20 +170,9 @@ def _equation_moments(
     return signal, noise
 
 
-#: Entries of open directions below this, in units of the sizes of the parameters, do not count.
-_MIN_DIRECTION_ENTRY = 0.1
-#: A standard error beyond this on the scale of the search, or in units of the size, makes the shape of the evidence
-#: matter: its profile gives the interval, or says that there is none.
-_MIN_PROFILED_STD = 0.15
-#: Beyond this the curvature does not even say how far to look, and the profile looks far.
-_UNIDENTIFIED_STD = 3.0
 #: An interval of 95 % that reaches farther than that of so large an error to one side leaves a parameter open; so does
 #: one that is as wide on the whole, where it holds rivals.
 _MAX_IDENTIFIED_STD = 2.0
-#: At which shares of the way to an end of 95 % intervals of other levels are kept: about 50, 90, 95, 99 and 99.9 %.
-_RUNG_FRACTIONS = (0.34, 0.84, 1.0, 1.32, 1.7)
-#: The exponential of more is no number.
-_MAX_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
@@ -245,7 +233,8 @@ def _interpolate_interval(fraction: float, inner: Sequence[float], outer: Sequen
     """Return both ends of an interval between two others, or beyond them: on a logarithmic scale where it is one."""
     if min(*inner, *outer) > 0.0 and math.isfinite(outer[1]):
         ends = ((1.0 - fraction) * math.log(a) + fraction * math.log(b) for a, b in zip(inner, outer, strict=True))
-        low, high = (math.exp(end) if end < _MAX_EXPONENT else math.inf for end in ends)
+        # exp(700) is near the largest float.
+        low, high = (math.exp(end) if end < 700.0 else math.inf for end in ends)
     else:
         low, high = (b if math.isinf(b) else a + fraction * (b - a) for a, b in zip(inner, outer, strict=True))
     return low, high
@@ -319,7 +308,7 @@ def assess_identifiability(
     sizes = np.array([max(abs(float(curves[0].theta[n])), layout.transforms[n].expected_magnitude) for n in free])
     for way in find_unexcited_directions(curves, free, sizes):
         for number, share in zip(free, way, strict=True):
-            if abs(share) > _MIN_DIRECTION_ENTRY:
+            if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
     profiled, paths = _assess_profiles(objective, optimum, information, found, inflation)
     found |= profiled
@@ -397,9 +386,8 @@ def _assess_profiles(
     """
     layout, found, paths = objective.layout, dict[str, IdentifiabilityResult](), list[ProfilePath]()
     errors = relative_standard_errors(objective, optimum, information)
-    doubtful = {
-        name: error for name, error in errors.items() if name not in known and not 0.0 < error < _MIN_PROFILED_STD
-    }
+    # Larger standard errors make the shape of the likelihood matter.
+    doubtful = {name: error for name, error in errors.items() if name not in known and not 0.0 < error < 0.15}
     if not doubtful:
         return {}, []
     covariance = invert_information(information, ~optimum.at_bound)
@@ -407,7 +395,7 @@ def _assess_profiles(
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, relative in doubtful.items():
         position = layout.index_of(name)
-        if 0.0 < relative < _UNIDENTIFIED_STD:
+        if 0.0 < relative < 3.0:
             reach = inflated_quantile(0.95, float(freedom[position]), inflation)
             found[name] = _assess_profile_interval(objective, optimum, information, position, (relative, reach, left))
             continue
@@ -440,7 +428,8 @@ def _assess_profile_interval(
     low, high = below.endpoint(reach / left), above.endpoint(reach / left)
     if below.is_unbounded and above.is_unbounded:
         return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
-    levels = [share * reach for share in _RUNG_FRACTIONS]
+    # Fractions of the 95 % quantile: intervals of about 50, 90, 95, 99 and 99.9 %.
+    levels = [share * reach for share in (0.34, 0.84, 1.0, 1.32, 1.7)]
     ladder = tuple((level, below.endpoint(level / left), above.endpoint(level / left)) for level in levels)
     if below.is_unbounded or above.is_unbounded:
         return _one_sided_result(low, high, is_above=below.is_unbounded, ladder=ladder)

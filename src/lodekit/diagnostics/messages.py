@@ -36,9 +36,6 @@ from lodekit.support.text import as_sentence, format_probability, join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND_MESSAGE, NOT_IDENTIFIED_MESSAGE, Estimate
 
-#: Holes in an input matter that last this share of the record, and so many times as long as the typical step.
-_MIN_GAP_FRACTION, _MIN_GAP_STEPS = 0.1, 5.0
-
 #: What to do about inputs that are not there.
 _GAP_ADVICE = "give its values there, or leave that part of the record out"
 #: What is said of the noise of an observable that is zero throughout.
@@ -126,7 +123,8 @@ def _warn_long_gap(
         return []
     steps = np.diff(inside)
     place = int(np.argmax(steps))
-    if not steps[place] > max(_MIN_GAP_FRACTION * (last - first), _MIN_GAP_STEPS * float(np.median(steps))):
+    # Report gaps of a tenth of the record and five typical steps.
+    if not steps[place] > max(0.1 * (last - first), 5.0 * float(np.median(steps))):
         return []
     ends = f"t = {inside[place]:.6g} and {_format_time(inside[place + 1], unit)}"
     what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
@@ -187,8 +185,6 @@ def warn_stepped_channels(
 
 #: What deviations of modes are called, before their number.
 MODE_STD_LABEL = "deviation of mode"
-#: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
-_DEGENERACY_TOLERANCE = 1e-2
 #: Of so many sets of values that give the same behaviour all are told.
 _MAX_LISTED_ALTERNATIVES = 2
 
@@ -212,7 +208,7 @@ def warn_near_degenerate(system: System, theta: NDArray[np.float64]) -> list[str
         text = ring.format(element)
         if not values.any():  # all terms vanish, as c alone does where it is fixed at zero: no sum of sizes tells
             found.append(f"{what} at {text} = 0, which holds here; write the values that make it so into the equations")
-        elif abs(values.sum()) < _DEGENERACY_TOLERANCE * np.abs(values).sum():
+        elif abs(values.sum()) < 1e-2 * np.abs(values).sum():
             found.append(f"{what} at {text} = 0, and the estimate is close to that")
     return found
 

@@ -20,8 +20,6 @@ from lodekit.data.records import Measurements
 Array = NDArray[np.float64]
 #: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
 _N_SEGMENTS, _SEGMENT_ROWS = 3, 20
-#: How many lengthscales there are, from this share of the sampling step to so many spans.
-_N_LENGTHSCALES, _MIN_LENGTHSCALE_STEPS, _MAX_LENGTHSCALE_SPANS = 12, 0.7, 3.0
 #: Levels of noise in spreads of the data. Deviations go on by the same step, so that there are few ratios of the two:
 #: those at these places, from about a tenth to thirty spreads.
 _NOISE_GRID = np.geomspace(1e-6, 1.5, 29)
@@ -89,7 +87,8 @@ def _eigendecompose_covariances(times: Array, weights: Array) -> tuple[Array, Ar
     """Return eigenvalues, (l, n), and eigenvectors, (l, n, n), of weighted covariances with several lengthscales."""
     lag = times[:, None] - times[None, :]
     step = float(np.median(np.diff(np.unique(times)))) if np.ptp(times) > 0 else 1.0
-    lengths = np.geomspace(min(max(_MIN_LENGTHSCALE_STEPS * step, 1e-9), 1.0), _MAX_LENGTHSCALE_SPANS, _N_LENGTHSCALES)
+    # Lengthscales from 0.7 sampling steps to three time spans.
+    lengths = np.geomspace(min(max(0.7 * step, 1e-9), 1.0), 3.0, 12)
     eigenvalues, vectors = np.linalg.eigh(
         np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2) * np.outer(weights, weights)
     )

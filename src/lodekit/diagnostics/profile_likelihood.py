@@ -22,8 +22,6 @@ from lodekit.fitting.parameter_vector import ParameterTransform
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
-#: Below this nothing of the evidence is shown; a larger fall between two points than this asks for more of them.
-_MIN_SHOWN_VALUE, _MAX_STEP_DROP = -7.0, 3.0
 
 
 class ObjectiveSurface:
@@ -108,12 +106,12 @@ class ObjectiveSurface:
         with np.errstate(all="ignore"):
             for sign in (-1.0, 1.0):
                 x, at, height, step = self.optimum_point, 0.0, 0.0, longest
-                while at < reach * (1.0 - 1e-9) and height > _MIN_SHOWN_VALUE:
+                while at < reach * (1.0 - 1e-9) and height > -7.0:
                     step = min(step, reach - at)
                     trial = self.reoptimize(x + sign * step * self.directions[:, 0])
                     new = self.relative_value(trial)
                     # A cliff is approached in small steps, so that the figure shows where it is.
-                    if height - new > _MAX_STEP_DROP and step > longest / 12:
+                    if height - new > 3.0 and step > longest / 12:
                         step /= 2.0
                         continue
                     x, at, height, step = trial, at + step, new, min(2.0 * step, longest)
@@ -132,14 +130,6 @@ CHI2_95_HALF = 1.9207
 _MAX_DISTANCE, _STEP_SIZE, _LONG_STEP_SIZE = 3.0, 0.75, 1.5
 #: All others so many times their own size, step by step.
 _UNBOUNDED_STEP_SIZES = (0.3, 1.0, 3.0, 10.0)
-#: The place where the evidence falls is found to this factor; nearer than the second to the estimate, nobody asks.
-_EDGE_RATIO, _MIN_STEP = 2.0, 1e-10
-#: By what factors a move that makes it fall is made shorter at most, and where nothing finite can be said of it.
-_MIN_SHRINK_FACTOR, _INFINITE_SHRINK_FACTOR = 1e-4, 0.1
-#: An interval's end is aimed at a little beyond; so much beyond is too far; and it is found to this share of the move.
-_OVERSHOOT, _MAX_OVERSHOOT, _EDGE_TOLERANCE = 1.05, 1.3, 0.05
-#: How often a parameter is moved on one side at most, before the nearest place where the evidence has fallen counts.
-_MAX_STEPS = 16
 
 
 @dataclass(frozen=True)
@@ -276,23 +266,23 @@ def _trace_profile(
     """
     found, x = [(0.0, 0.0)], surface.optimum_point
     outside: float | None = None
-    for _ in range(_MAX_STEPS):
+    for _ in range(16):
         reached, moved = found[-1]
         if reached >= target_root or moved >= max_move:
             break
         step = min(
-            std_error * max(_OVERSHOOT * target_root - reached, 0.2 * target_root),
+            std_error * max(1.05 * target_root - reached, 0.2 * target_root),
             _STEP_SIZE if moved < _MAX_DISTANCE else _LONG_STEP_SIZE,
             max_move - moved,
         )
         if outside is not None:
-            if outside - moved < _EDGE_TOLERANCE * outside:
+            if outside - moved < 0.05 * outside:
                 break
             step = min(step, 0.7 * (outside - moved))
         point = _profile_point(surface, x, position, at(moved + step), retry=False)
         height = surface.relative_value(point)
         new = float(np.sqrt(2.0 * max(-height, 0.0)))
-        if new > _MAX_OVERSHOOT * target_root:
+        if new > 1.3 * target_root:
             outside = moved + step
             std_error = max(step / (new - reached), 0.05 * step / target_root) if np.isfinite(new) else 0.2 * std_error
             continue
@@ -358,7 +348,7 @@ def _locate_edge(
     start, sign = float(x[position]), np.sign(step)
     inside, outside = 0.0, abs(step)
     middle = guess if x is surface.optimum_point else 0.5 * outside
-    while outside > _MIN_STEP:
+    while outside > 1e-10:
         if not inside < middle < outside:
             # By what order of magnitude the parameter can move is not known; then between two orders.
             middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
@@ -367,15 +357,12 @@ def _locate_edge(
         path.append((point, height))
         if height < -CHI2_95_HALF:
             # The evidence falls with the square of a move, or faster: so the edge is about there.
-            share = (
-                max(_MIN_SHRINK_FACTOR, float(np.sqrt(-CHI2_95_HALF / height)))
-                if np.isfinite(height)
-                else _INFINITE_SHRINK_FACTOR
-            )
+            share = max(1e-4, float(np.sqrt(-CHI2_95_HALF / height))) if np.isfinite(height) else 0.1
             outside, middle = middle, min(0.3, share) * middle
         else:
             inside, middle = middle, 3.0 * middle
-        if inside and outside / inside < _EDGE_RATIO:
+        # The endpoint is bracketed within a factor of 2.
+        if inside and outside / inside < 2.0:
             break
     return float(start + sign * outside)
 
@@ -420,8 +407,6 @@ IntervalRung = tuple[float, float, float]
 _NORMAL_QUANTILES = (0.6744897501960817, 1.6448536269514722, NORMAL_QUANTILE_95, 2.5758293035489004, 3.2905267314919255)
 #: How far from its bound a parameter is taken, in the size to expect of it.
 _BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
-#: How often the place where the evidence has fallen by what makes 95 % is halved.
-_N_BISECTIONS = 3
 
 
 def profile_from_bounds(
@@ -501,7 +486,7 @@ def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
 
     def between(first: float, last: float, x: Array) -> Iterator[tuple[float, Array, float]]:
         """Yield points around the place where an interval of 95 % ends."""
-        for _ in range(_N_BISECTIONS):
+        for _ in range(3):
             middle = 0.5 * (first + last)
             point, height = moved(x, middle)
             yield middle, point, height

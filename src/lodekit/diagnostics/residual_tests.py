@@ -29,18 +29,12 @@ from lodekit.support.text import format_quantity, join_list
 Array = NDArray[np.float64]
 #: Fewer residuals say nothing about noise.
 MIN_RESIDUALS = 10
-#: Correlations are computed up to this lag, or a fifth of the residuals.
-MAX_LAG = 10
 #: Of fits that miss nothing, this share is called correlated.
 SIGNIFICANCE_LEVEL = 0.05
 #: Correlations below this do not matter, however sure they are.
 _MIN_CORRELATION = 0.1
-#: An input that changes at more than this share of its samples may be a curve that was sampled.
-_MIN_CHANGING_FRACTION = 0.8
 #: Pairs this many times farther apart than their typical distance are no neighbours.
 _MAX_GAP_STEPS = 1.5
-#: The 95 % quantile of the Kolmogorov distribution.
-_KOLMOGOROV_95 = 1.3580986393225505
 
 
 @dataclass(frozen=True)
@@ -163,7 +157,8 @@ def cumulative_periodogram(values: Array) -> tuple[Array, Array]:
 
 def cumulative_periodogram_band(count: int) -> float:
     """Return how far from a straight line the cumulated periodogram of independent values is in 95 of 100 cases."""
-    return _KOLMOGOROV_95 / _stephens_factor(count)
+    # The 95 % quantile of the Kolmogorov distribution.
+    return 1.3580986393225505 / _stephens_factor(count)
 
 
 def _stephens_factor(count: int) -> float:
@@ -188,7 +183,7 @@ def assess_whiteness(
     size = len(values)
     if size < MIN_RESIDUALS or not np.any(values):
         return None
-    count = max(1, min(MAX_LAG, size // 5))
+    count = max(1, min(10, size // 5))
     lags, pairs = autocorrelation_at_lags(times, values, count)
     # With all pairs this is the statistic of Ljung and Box: its correlations are divided by n, and not by the pairs.
     statistic = float((size + 2) / size * np.sum(pairs * lags**2))
@@ -251,22 +246,9 @@ def _changes_every_sample(signal: InputSignal, times: Array, step: float) -> boo
     if own.kind != "hold" or len(own.times) < MIN_RESIDUALS:
         return False
     # Of files that are not read into memory, samples that change nothing are not kept: those left are far apart.
-    return bool(
-        np.mean(np.diff(own.values) != 0.0) > _MIN_CHANGING_FRACTION and median_step(own.times) <= _MAX_GAP_STEPS * step
-    )
+    return bool(np.mean(np.diff(own.values) != 0.0) > 0.8 and median_step(own.times) <= _MAX_GAP_STEPS * step)
 
 
-#: From so many deviations of the others on, and so many times as far as all others, a value is no example of noise.
-#: The second keeps still where tails are heavy, or where curves miss a whole stretch: there sizes have no such gap.
-_MIN_OUTLIER_STD, _MIN_GAP_RATIO = 8.0, 2.5
-#: Of fewer residuals than this no scale is known; no more than this share of them can be exceptions.
-_MIN_ROWS_FOR_SCALE, _MAX_OUTLIER_FRACTION = 12, 0.1
-#: The share of residuals that tells the scale of the others, and where it ends for normal noise, in deviations.
-_SCALE_QUANTILE, _NORMAL_SCALE_QUANTILE = 0.8, 1.2816
-#: The median of the sizes of normal noise, in deviations.
-_NORMAL_MEDIAN_ABS = 0.6745
-#: What is off by less than this share of the spread of the others is too small to matter, as rounding is.
-_MIN_OUTLIER_RATIO = 1e-3
 #: So many are named.
 _MAX_LISTED_OUTLIERS = 3
 
@@ -288,21 +270,21 @@ def find_outliers(times: Array, values: Array, residuals: Array, noise_std: Arra
     [(33.0, True)]
     """
     count = len(residuals)
-    if count < _MIN_ROWS_FOR_SCALE:
+    if count < 12:
         return ()
     sizes = np.abs(residuals / noise_std)
-    scale = max(
-        float(np.median(sizes)) / _NORMAL_MEDIAN_ABS,
-        float(np.quantile(sizes, _SCALE_QUANTILE)) / _NORMAL_SCALE_QUANTILE,
-    )
+    # The median and the 80 % quantile of the absolute value of a standard normal variable.
+    scale = max(float(np.median(sizes)) / 0.6745, float(np.quantile(sizes, 0.8)) / 1.2816)
     order = np.argsort(-sizes, kind="stable")
     ordered = sizes[order]
-    last = max(int(_MAX_OUTLIER_FRACTION * count), 1)
-    gaps = (ordered[:last] > _MIN_OUTLIER_STD * scale) & (ordered[:last] > _MIN_GAP_RATIO * ordered[1 : last + 1])
+    last = max(int(0.1 * count), 1)
+    # An outlier is 8 robust standard deviations away and 2.5 times as far as the next; heavy tails have no such gap.
+    gaps = (ordered[:last] > 8.0 * scale) & (ordered[:last] > 2.5 * ordered[1 : last + 1])
     if not gaps.any() or not scale > 0:
         return ()
     found, others = np.split(order, [int(np.flatnonzero(gaps)[-1]) + 1])
-    found = found[np.abs(residuals[found]) > _MIN_OUTLIER_RATIO * float(np.std(values[others]))]
+    # Rounding errors are no outliers.
+    found = found[np.abs(residuals[found]) > 1e-3 * float(np.std(values[others]))]
     return tuple((float(times[place]), float(sizes[place] / scale)) for place in found)
 
 
@@ -398,19 +380,9 @@ def compute_residuals(
 
 
 #: A share of the variance below this is low, unless known noise allows hardly more: so much more at least.
-_LOW_EXPLAINED, _MIN_EXPLAINABLE_MARGIN = 0.5, 0.2
-#: A share of the variance below this is nothing.
-_NEGLIGIBLE_FRACTION = 1e-8
-#: A correlation at another lag is worth more words than that of neighbours where it is so much stronger.
-_MIN_LAG_EXCESS = 0.1
-#: Residuals are loud that are larger than the noise by this share, and by so many deviations of what chance makes.
-_MAX_NOISE_EXCESS, _N_STD = 0.25, 3.0
+_LOW_EXPLAINED = 0.5
 #: A factor that intervals were widened by is worth a word from here on.
 _MIN_REPORTED_INFLATION = 1.05
-#: So many lags are near; where their mean correlation is above this, something lasts that counts as white noise.
-_N_NEAR_LAGS, _MIN_MEAN_CORRELATION = 3, 0.05
-#: Residuals below this share of the noise that was said are not noise, and tell nothing of it.
-_MAX_QUIET_RATIO = 0.3
 
 
 @dataclass(frozen=True)
@@ -461,7 +433,7 @@ class ResidualCheck:
         """Whether residuals depend on each other, and something is left over that is worth a word."""
         # Of data without noise, rounding is left over; where disturbances follow every value, predictions still err.
         share = self.explained if math.isnan(self.predicted) else self.predicted
-        is_left = not 1.0 - share < _NEGLIGIBLE_FRACTION and not self.is_below_noise
+        is_left = not 1.0 - share < 1e-8 and not self.is_below_noise
         return self.whiteness is not None and self.whiteness.is_correlated and is_left
 
     @property
@@ -469,7 +441,7 @@ class ResidualCheck:
         """Whether residuals are far smaller than the noise that was said."""
         # A curve that free functions bend to the data leaves little of any noise; innovations tell nevertheless.
         follows = self.whiteness is not None and self.whiteness.innovations
-        return self.size < _MAX_QUIET_RATIO and not follows
+        return self.size < 0.3 and not follows
 
     @property
     def is_suspicious(self) -> bool:
@@ -529,7 +501,7 @@ class ResidualCheck:
         found = self.whiteness
         if not self.white or found is None or not self.is_autocorrelated or found.correlated_inputs or self.copied:
             return ""
-        lasts = float(np.mean(found.lags[:_N_NEAR_LAGS])) > _MIN_MEAN_CORRELATION
+        lasts = float(np.mean(found.lags[:3])) > 0.05
         return f'{join_list(self.white, "or")} as "matern-1/2", which lasts a while, instead of "white"' * lasts
 
     @property
@@ -544,7 +516,7 @@ class ResidualCheck:
             return 1, self.memory
         lags = self.whiteness.lags
         place = max(range(len(lags)), key=lambda k: abs(lags[k]))
-        place = place if abs(lags[place]) > abs(lags[0]) + _MIN_LAG_EXCESS else 0
+        place = place if abs(lags[place]) > abs(lags[0]) + 0.1 else 0
         return place + 1, lags[place]
 
     @property
@@ -596,15 +568,13 @@ class ResidualCheck:
     @property
     def exceeds_noise(self) -> bool:
         """Whether residuals are larger than the noise by more than chance, and enough to matter."""
-        return self.size > 1 + max(_MAX_NOISE_EXCESS, _N_STD / math.sqrt(2 * max(self.looked, 1)))
+        return self.size > 1 + max(0.25, 3.0 / math.sqrt(2 * max(self.looked, 1)))
 
     @property
     def explains_little(self) -> bool:
         """Whether the curve explains little of the data, though more could be explained."""
         return (
-            self.count >= MIN_RESIDUALS
-            and self.explained < _LOW_EXPLAINED
-            and not self.expected < _LOW_EXPLAINED + _MIN_EXPLAINABLE_MARGIN
+            self.count >= MIN_RESIDUALS and self.explained < _LOW_EXPLAINED and not self.expected < _LOW_EXPLAINED + 0.2
         )
 
 

@@ -26,15 +26,7 @@ from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
 #: What a 95 % band should hold, and by how much it may miss that in any case.
-_NOMINAL_COVERAGE, _COVERAGE_TOLERANCE = 0.95, 0.05
-#: The density of a standard normal number at the edge of that band.
-_NORMAL_DENSITY_95 = 0.05844507
-#: Correlations below this do not matter; those with changes of inputs count above so many deviations.
-_MIN_CORRELATION, _MIN_Z_SCORE = 0.1, 3.5
-#: Over how many times such changes are tried, each twice the last; and the largest lag of correlations.
-_N_WINDOWS, _MAX_LAG = 10, 200
-#: By how many deviations of a share by chance it may miss.
-_N_STD = 3.0
+_NOMINAL_COVERAGE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +71,9 @@ class ValidationErrors:
         variance = _NOMINAL_COVERAGE * (1.0 - _NOMINAL_COVERAGE) / self.effective_sample_size
         if self.n_fitted_rows:
             # A deviation that is told by n values is off by one over the root of 2 n, and moves the edges of the band.
-            variance += (2.0 * NORMAL_QUANTILE_95 * _NORMAL_DENSITY_95) ** 2 / (2.0 * self.n_fitted_rows)
-        return _NOMINAL_COVERAGE - max(_COVERAGE_TOLERANCE, _N_STD * math.sqrt(variance))
+            # 0.058 is the standard normal density at the 97.5 % quantile.
+            variance += (2.0 * NORMAL_QUANTILE_95 * 0.05844507) ** 2 / (2.0 * self.n_fitted_rows)
+        return _NOMINAL_COVERAGE - max(0.05, 3.0 * math.sqrt(variance))
 
 
 def concatenate_errors(parts: Sequence[ValidationErrors]) -> ValidationErrors:
@@ -170,7 +163,7 @@ def _find_correlated_inputs(
     found = {name: check.describe_input_correlation(name, time_unit) for name in check.whiteness.correlated_inputs}
     for name, signal in inputs.items() if check.is_correlated else ():
         change, window = _correlate_with_changes(times, residuals, signal)
-        if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else _MIN_CORRELATION):
+        if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else 0.1):
             how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
             found[name] = f"with {how}: it acts in another way than the equations say"
     return found
@@ -183,7 +176,7 @@ def _correlate_with_changes(times: Array, residuals: Array, signal: InputSignal)
     goes with the input itself.
     """
     step, best = median_step(times), (0.0, 0.0)
-    own, windows = residuals - residuals.mean(), step * 2.0 ** np.arange(_N_WINDOWS)
+    own, windows = residuals - residuals.mean(), step * 2.0 ** np.arange(10)
     for window in windows[4.0 * windows <= times[-1] - times[0]].tolist():
         moves = signal.at(times) - signal.at(times - window)
         moves = moves - moves.mean()
@@ -191,11 +184,11 @@ def _correlate_with_changes(times: Array, residuals: Array, signal: InputSignal)
         if not size > 0:
             continue
         found = float(moves @ own) / size
-        count = max(1, min(len(times) // 4, int(2 * window / step), _MAX_LAG))
+        count = max(1, min(len(times) // 4, int(2 * window / step), 200))
         both = [autocorrelation_at_lags(times, each, count)[0] for each in (own, moves)]
         # Where both are slow, they resemble each other by chance.
         variance = max(1.0, 1.0 + 2.0 * float(both[0] @ both[1])) / len(times)
-        if abs(found) > max(abs(best[0]), _MIN_Z_SCORE * math.sqrt(variance)):
+        if abs(found) > max(abs(best[0]), 3.5 * math.sqrt(variance)):
             best = found, window
     return best
 

@@ -95,9 +95,7 @@ def describe_solution_sense(fit: Fit) -> str:
 Array = NDArray[np.float64]
 #: A relative residual above this is more than rounding.
 STRICT_TOLERANCE = 1e-6
-_N_TIMES, _MAX_TIMES = 201, 2000
-#: A rough prior draws at all times at once.
-_N_ROUGH_TIMES = 20
+_MAX_TIMES = 2000
 
 
 @dataclass(frozen=True, repr=False)
@@ -258,7 +256,7 @@ def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResidua
 
     Shapes: t (n,).
     """
-    times = np.linspace(*fit.measurements.available_window, _N_TIMES) if t is None else fit.parse_times(t)
+    times = np.linspace(*fit.measurements.available_window, 201) if t is None else fit.parse_times(t)
     if not len(times):
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MAX_TIMES:
@@ -294,7 +292,7 @@ def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: i
 
 def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int) -> CurveResiduals:
     """Return what drawn functions leave of the equations where values do not tell derivatives: these are drawn, too."""
-    times = times[np.linspace(0, len(times) - 1, min(len(times), _N_ROUGH_TIMES) + 2).round().astype(int)][1:-1]
+    times = times[np.linspace(0, len(times) - 1, min(len(times), 20) + 2).round().astype(int)][1:-1]
     written = _make_evaluator(fit)
     texts = [[f"{name}{mark}" for name in written.channels] for mark in ("'" * k for k in range(written.order + 1))]
     known = {text: _is_function_of_time(fit, text) for row in texts for text in row}

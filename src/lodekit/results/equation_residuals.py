@@ -358,16 +358,6 @@ def _unique_pairs(low: Array, high: Array) -> tuple[Array, NDArray[np.int64]]:
     return pairs, owner.ravel()
 
 
-#: How often the length of pieces is halved at most.
-_MAX_HALVINGS = 14
-#: A length whose result is uncertain by so many times the best one ends the search.
-_STOP_RATIO = 1e3
-#: The smallest distance of nodes on a piece, in units of its length; floats must show it clearly.
-_MIN_NODE_DISTANCE = 1e-3
-#: So that no question to a model is absurdly long.
-_MAX_NODES = 200_000
-
-
 @dataclass(frozen=True)
 class CurveResiduals:
     """What curves leave of the equations, relative to the largest sum of the sizes of the terms of each equation.
@@ -434,7 +424,7 @@ def compute_curve_residuals(
             continue
         if best is None or found.uncertainty < best.uncertainty:
             best = found
-        elif found.uncertainty > _STOP_RATIO * best.uncertainty:
+        elif found.uncertainty > 1e3 * best.uncertainty:
             break
     if best is None:
         raise problem or LodekitError(
@@ -504,11 +494,11 @@ def compute_derivative_residuals(
 
 
 def _halve_pieces(times: Array, max_length: float, breaks: Array) -> Iterator[tuple[ChebyshevPieces, float]]:
-    for number in range(_MAX_HALVINGS + 1):
+    for number in range(14 + 1):
         length = max_length / 2.0**number
         pieces = split_time_axis(times, length, breaks)
-        crowded = _MIN_NODE_DISTANCE * length < np.finfo(float).eps * np.abs(pieces.high).max()
-        if crowded or (number and len(pieces.nodes) > _MAX_NODES):
+        crowded = 1e-3 * length < np.finfo(float).eps * np.abs(pieces.high).max()
+        if crowded or (number and len(pieces.nodes) > 200_000):
             return
         yield pieces, length
 

@@ -41,8 +41,6 @@ from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate, estimate_parameters
 
 Array = NDArray[np.float64]
-#: With more sensors than this, only single ones, pairs and all of them together are looked at.
-_MAX_ALL_SUBSETS = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,7 +144,7 @@ class Experiment:
         [('b',), ('a', 'b')]
         """
         every = self.observables
-        sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= _MAX_ALL_SUBSETS else (1, 2, len(every))
+        sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= 4 else (1, 2, len(every))
         return {own: self._model.evaluate(own).relative for size in sizes for own in combinations(every, size)}
 
     def records(self, target: float, parameters: Iterable[str] | None = None) -> float:

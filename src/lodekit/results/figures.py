@@ -39,8 +39,6 @@ from lodekit.support.interval_means import observable_unit
 
 Array = NDArray[np.float64]
 _N_TIMES = 400
-#: Up to so many records stand beside each other, and so many are drawn where nobody says which.
-_MAX_COLUMNS, _MAX_RECORDS = 3, 12
 
 
 def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
@@ -85,7 +83,7 @@ def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
 
 def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
     """Return the fit as each record sees it that is drawn."""
-    return fit.record_fits[:_MAX_RECORDS] if record is None else (fit.for_record(record),)
+    return fit.record_fits[:12] if record is None else (fit.for_record(record),)
 
 
 def make_record_panels(
@@ -97,7 +95,7 @@ def make_record_panels(
         figure, panels, new = plotting.read_axes(axes, names, columns=1 if count <= 8 else 2, **layout)
         return figure, [panels], new
     titles = [f"{name} of record {part.record_names[0]}" for part in records for name in names]
-    beside = len(records) if axes is None and len(records) <= _MAX_COLUMNS else 1
+    beside = len(records) if axes is None and len(records) <= 3 else 1
     width = {"width": plotting.WIDTH * (1.0 if beside == 1 else 0.7 * beside)}
     # Times of different records mean nothing to each other.
     share = False if beside == 1 else "col"

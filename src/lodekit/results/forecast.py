@@ -42,8 +42,6 @@ from lodekit.uncertainty.prediction_bands import (
 Array = NDArray[np.float64]
 #: So many rows tell the initial state; before that nothing can be predicted.
 BURN_IN_ROWS = 10
-#: So many measurements tell parameters so well that what is unknown of them does nothing to fitted errors.
-_MAX_UNCERTAINTY_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -186,9 +184,7 @@ def _filter_segments(fit: Fit) -> list[_FilteredSegment]:
     order = [item.observable for item in every]
     engine = fit.engine_choice.name
     # Rivals were not fitted to anything: they have taken nothing from errors.
-    uncertainty = (
-        replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= _MAX_UNCERTAINTY_ROWS else None
-    )
+    uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
     found = []
     for run in [every] if uses_kalman_filter(engine, fit.prior) else split_into_segments(every):
         again = partial(compute_innovations, engine, fit.prior, run)

@@ -42,10 +42,6 @@ __all__ = ["DeterministicResponse", "parse_initial_values", "parse_input", "simu
 
 
 Array = NDArray[np.float64]
-#: Relative to the largest, what given values say about modes below this is rounding.
-_PINV_TOLERANCE = 1e-12
-#: Relative to its size, a value at the start that is missed by more is contradicted.
-_CONSISTENCY_TOLERANCE = 1e-6
 #: Singular values of rows of length one below this are rounding.
 _RANK_TOLERANCE = 1e-9
 
@@ -220,9 +216,9 @@ class DeterministicResponse:
         design = self._mode_matrix(initial_observables, hyper) * roots
         wanted = values - known
         # The smallest modes, in units of their deviations, that bring the values about.
-        weights = np.linalg.pinv(design, rcond=_PINV_TOLERANCE) @ wanted
+        weights = np.linalg.pinv(design, rcond=1e-12) @ wanted
         size = np.abs(values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
-        missed = np.abs(design @ weights - wanted) > _CONSISTENCY_TOLERANCE * size
+        missed = np.abs(design @ weights - wanted) > 1e-6 * size
         free = _null_space(_normalize_rows(design))
         for level in self.rest_observables:
             # At rest no mode moves anything: what the values leave open is told by that, one level after the other.

@@ -86,12 +86,6 @@ def delta_method_std(jacobian: NDArray[Any], covariance: Array) -> tuple[Array, 
 
 
 Complex = NDArray[np.complex128]
-#: A pole and a zero this close to each other, relative to the poles, cancel.
-_CANCELLATION_TOLERANCE = 1e-7
-#: Below this, left and right eigenvectors are orthogonal: a repeated root, which has no derivative.
-_REPEATED_ROOT_TOLERANCE = 1e-7
-#: Roots this many times as large as the entries of the matrix are infinite, but for rounding.
-_INFINITE_ROOT_RATIO = 1e10
 #: An imaginary part below this, relative to the root, is rounding.
 _IMAGINARY_TOLERANCE = 1e-12
 
@@ -105,13 +99,13 @@ def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[C
         return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
     values, left, right = eig(M, E, left=True, right=True)
     size = max(float(np.abs(M).max()), 1.0)
-    finite = np.isfinite(values) & (np.abs(values) < _INFINITE_ROOT_RATIO * size)
+    finite = np.isfinite(values) & (np.abs(values) < 1e10 * size)
     roots, slopes = [], []
     for k in np.flatnonzero(finite):
         y, x = left[:, k].conj(), right[:, k]
         below = complex(y @ E @ x)
         above = np.einsum("i,pij,j->p", y, dM - values[k] * dE, x)
-        sound = abs(below) > _REPEATED_ROOT_TOLERANCE * float(np.linalg.norm(y) * np.linalg.norm(E @ x))
+        sound = abs(below) > 1e-7 * float(np.linalg.norm(y) * np.linalg.norm(E @ x))
         roots.append(values[k])
         slopes.append(above / below if sound else np.full(len(dM), np.nan + 0j))
     if not roots:
@@ -141,7 +135,7 @@ def cancel_poles_and_zeros(zeros: Complex, poles: Complex) -> tuple[list[int], l
     size = float(np.abs(poles).max(initial=0.0))
     for k, zero in enumerate(zeros):
         near = min(left, key=lambda j: abs(poles[j] - zero), default=-1)
-        if near >= 0 and abs(poles[near] - zero) <= _CANCELLATION_TOLERANCE * max(size, abs(zero)):
+        if near >= 0 and abs(poles[near] - zero) <= 1e-7 * max(size, abs(zero)):
             left.remove(near)
         else:
             kept.append(k)
@@ -333,10 +327,6 @@ def import_control() -> Any:
         return import_module("control")
     except ImportError:
         raise LodekitError("python-control is not installed; try: pip install control, or use to_scipy()") from None
-
-
-#: Beyond this condition a matrix is singular: something integrates.
-_MAX_CONDITION = 1e14
 
 
 @dataclass(frozen=True, eq=False)
@@ -609,7 +599,7 @@ class FittedStateSpace:
         G, D = self.G[:, columns].sum(1), float(self.D[row, columns].sum())
         dG, dD = self.slopes("G")[:, :, columns].sum(2), self.slopes("D")[:, row, columns].sum(1)
         try:
-            if len(self.F) and np.linalg.cond(self.F) > _MAX_CONDITION:
+            if len(self.F) and np.linalg.cond(self.F) > 1e14:
                 raise np.linalg.LinAlgError
             right, left = np.linalg.solve(self.F, G), np.linalg.solve(self.F.T, self.H[row])
         except np.linalg.LinAlgError:

@@ -38,8 +38,6 @@ from lodekit.system.system import System
 from lodekit.version import __version__
 
 Array = NDArray[np.float64]
-#: Rows that are kept at least, where there are as many.
-_MIN_TAIL_ROWS = 2000
 _CHECKPOINT_FIELDS = ("point", "mean", "root", "response")
 
 
@@ -50,7 +48,7 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
         raise StorageError("expected a fit whose rows are on disk; fit again with the file")
     engine = OutOfCoreEngine(fit.prior, spooled.store, left_out=spooled.truncated)
     spool, last = engine.spool, len(engine.batch_starts) - 1
-    first = last - 1 if last and spool.n_rows - last * engine.rows_in_memory < _MIN_TAIL_ROWS else last
+    first = last - 1 if last and spool.n_rows - last * engine.rows_in_memory < 2000 else last
     arrays: dict[str, Any] = dict(sums.arrays()) | {
         "tail_rows": spool.read_array(first * engine.rows_in_memory, spool.n_rows)
     }
@@ -150,12 +148,8 @@ FORMAT_VERSION = 7
 #: modes that are left open, and is written where there are none; format 6 held all rows, or none, and is written where
 #: they are not on disk.
 _READABLE_FORMATS = (2, 3, 4, 5, 6, FORMAT_VERSION)
-_FORMAT_WITHOUT_DIFFUSE_MODES, _FORMAT_WITH_ALL_ROWS = 5, 6
-_FORMATS_WITHOUT_CHECKSUM = (2, 3)
+_FORMAT_WITHOUT_DIFFUSE_MODES = 5
 _FILE_KIND = "lodekit-model"
-#: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
-#: round otherwise, and near-singular matrices make more of that; any other number in the file moves it further.
-_OBJECTIVE_TOLERANCE = 1e-3
 
 
 def save_fit(fit: Fit, path: str | Path) -> None:
@@ -198,11 +192,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.n_evaluations],
     }
     number = (
-        FORMAT_VERSION
-        if fit.is_on_disk
-        else _FORMAT_WITHOUT_DIFFUSE_MODES
-        if fit.layout.diffuse_modes is None
-        else _FORMAT_WITH_ALL_ROWS
+        FORMAT_VERSION if fit.is_on_disk else _FORMAT_WITHOUT_DIFFUSE_MODES if fit.layout.diffuse_modes is None else 6
     )
     write_archive(path, {"kind": _FILE_KIND, "format": number, "version": __version__, **state, **data}, arrays)
 
@@ -265,7 +255,7 @@ def _verify_objective(
         found = float(setup.objective.value(x))
     if stored is None:
         return found
-    if not abs(found - stored) <= _OBJECTIVE_TOLERANCE * max(1.0, abs(stored), setup.engine.size):
+    if not abs(found - stored) <= 1e-3 * max(1.0, abs(stored), setup.engine.size):
         writer = state.get("version", "an earlier version")
         raise StorageError(
             f"{path} says that the optimum has {stored:.6g}, computed again it has {found:.6g}: it was changed, or "
@@ -285,7 +275,7 @@ def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path} has format {state.get('format')}, and this version of lodekit reads formats {known} and {FORMAT_VERSION}; "
             "load it with the version that wrote it"
         )
-    if state["format"] not in _FORMATS_WITHOUT_CHECKSUM and not is_checked:
+    if state["format"] not in (2, 3) and not is_checked:
         raise StorageError(f"{path} was changed after it was saved: its checksum is missing")
     return state, arrays
 

@@ -23,9 +23,6 @@ from lodekit.system.display import equations_to_mathml
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import UNOBSERVED_MESSAGE, Disturbance
 
-#: A column has room for so many digits; so many are shown in any case.
-_MAX_DIGITS, _MIN_DIGITS = 10, 5
-
 
 def format_summary(
     title: Sequence[tuple[str, str]],
@@ -50,9 +47,7 @@ def format_summary(
                 lines.append(f"{name:<18}{estimate.value:>12.5g}   {estimate.note}")
             else:
                 numbers = (estimate.value, *estimate.interval)
-                kept = (
-                    min(significant_digits(number, estimate.std_error, _MIN_DIGITS), _MAX_DIGITS) for number in numbers
-                )
+                kept = (min(significant_digits(number, estimate.std_error, 5), 10) for number in numbers)
                 value, low, high = (f"{number:.{places}g}" for number, places in zip(numbers, kept, strict=True))
                 lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
         lines.append(line)

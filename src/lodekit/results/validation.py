@@ -298,10 +298,6 @@ def nrmse_fit_percent(errors: Array, values: Array) -> float:
 
 #: From all that was learned to measurements in their turn; None where rounding hides what these add.
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
-#: The prior of an initial state is so many times as wide as what is to be explained.
-_INITIAL_STD_FACTOR = 10.0
-#: Modes with a smaller share than this of the largest power in the data are not seen in them.
-_MIN_MODE_POWER = 1e-12
 
 
 def validate(
@@ -508,9 +504,9 @@ class _ValidationRun:
         found *= self.fit.layout.diffuse_modes is None
         coefficients = prior.observables.evaluate(self.fit.hyperparameters.theta)
         target, power = setup.engine.mean_squares(coefficients)
-        size = _INITIAL_STD_FACTOR * float(np.sqrt(target.max(initial=0.0)))
+        size = 10.0 * float(np.sqrt(target.max(initial=0.0)))
         for number, part in enumerate(np.split(power, np.cumsum([group.size for group in prior.groups])[:-1])):
-            usable = part[part > _MIN_MODE_POWER * power.max(initial=0.0)]
+            usable = part[part > 1e-12 * power.max(initial=0.0)]
             if len(usable):
                 found[number] = max(found[number], size / float(np.sqrt(usable.min())))
         return found

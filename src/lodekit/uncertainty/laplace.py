@@ -22,17 +22,11 @@ from lodekit.prior.prior import Hyperparameters
 Array = NDArray[np.float64]
 #: What the data say nothing about is taken to be known to so many units of the scale of the search: a factor of 20.
 UNIDENTIFIED_STD = 3.0
-#: The same for parameters that may have either sign, in units of their own size.
-_UNIDENTIFIED_RELATIVE_STD = 10.0
 #: Relative to the largest one, a curvature below this is rounding.
 _EIGENVALUE_TOLERANCE = 1e-9
 #: Means are differenced between points so many standard deviations to either side of the estimate; the nearer ones
 #: where nothing is known at the others.
 _DIFFERENCE_STEPS = 0.1, 0.01
-#: A drawn point may be this much less likely than the normal distribution has it; how often it is taken half as far.
-_MAX_LOG_DENSITY_DEFICIT, _MAX_HALVINGS = 3.0, 8
-#: Posteriors at neighbouring points are kept as long as their matrices have fewer numbers than this.
-_MAX_CACHED_ENTRIES = 1e8
 
 
 def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
@@ -43,7 +37,7 @@ def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
         if transform.is_unbounded:
             # Near zero the scale of the search is arbitrarily fine.
             size = max(abs(transform.forward(point)), transform.expected_magnitude)
-            found[position] = _UNIDENTIFIED_RELATIVE_STD * size / transform.derivative(point)
+            found[position] = 10.0 * size / transform.derivative(point)
     return found
 
 
@@ -206,16 +200,13 @@ class LaplaceApproximation:
         optimum.
         """
         for z in generator.standard_normal((size, self.covariance_root.shape[1])):
-            for number in range(_MAX_HALVINGS):
+            for number in range(8):
                 step = z / 2.0**number
                 point = self.shifted_point(self.covariance_root @ step)
                 posterior = self._posterior_or_none(point)
                 if posterior is None:
                     continue
-                if (
-                    self._objective_value(point, posterior)
-                    >= self._max_value - 0.5 * float(step @ step) - _MAX_LOG_DENSITY_DEFICIT
-                ):
+                if self._objective_value(point, posterior) >= self._max_value - 0.5 * float(step @ step) - 3.0:
                     yield point, posterior
                     break
             else:
@@ -240,7 +231,8 @@ class LaplaceApproximation:
         """
         engine = self.objective.engine
         numbers = 2.0 * self.covariance_root.shape[1] * engine.size**2 if engine.benefits_from_threads else 0.0
-        return iter(self._cached_pairs) if numbers < _MAX_CACHED_ENTRIES else self._compute_pairs()
+        # Cache posteriors up to 0.8 GB.
+        return iter(self._cached_pairs) if numbers < 1e8 else self._compute_pairs()
 
     @cached_property
     def _cached_pairs(self) -> list[tuple[float, Posterior, Posterior]]:

@@ -28,22 +28,12 @@ _COVERAGE = 0.95
 #: Gains that are tried, and memories, in typical steps.
 _GAIN_GRID = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8])
 _MEMORY_GRID = np.geomspace(1.0, 200.0, 12)
-#: What following the size must gain, in nats: steady innovations gain as much in one of a hundred records.
-_MIN_LOG_LIKELIHOOD_GAIN = 7.0
 #: Fewer errors say nothing of their sizes.
 _MIN_ERRORS = 50
 #: The last ones of so many tell.
 _MAX_ROWS = 20_000
 #: Where the size is followed, it is never taken to be less than this share of the mean square.
 _MIN_VARIANCE_RATIO = 0.05
-#: Parameters have taken at most this share of the variance of a fitted error; more is an error of a linear formula.
-_MAX_FITTED_FRACTION = 0.75
-#: Errors that overlap are never taken for fewer independent ones.
-_MIN_DOF = 4.0
-#: The relative variance of what 95 % of one normal error are within; over n, that of n independent ones.
-_QUANTILE_VARIANCE = 0.905
-#: No band is made narrower by more than this.
-_MIN_SCALE = 0.01
 
 
 @dataclass(frozen=True)
@@ -151,7 +141,8 @@ def fit_garch(times: Sequence[Array], innovations: Sequence[Array]) -> GarchVari
         sizes, squares = _filter_variances(gains, forgotten, scaled)[0], scaled[:, None] ** 2
         total += 0.5 * np.sum(squares - squares / sizes - np.log(sizes), axis=0)
     best = int(np.argmax(total))
-    if not total[best] > _MIN_LOG_LIKELIHOOD_GAIN:
+    # One in a hundred records with constant variance gains seven nats.
+    if not total[best] > 7.0:
         return CONSTANT_VARIANCE
     return GarchVariance(float(gains[best]), float(memories[best]), level, float(total[best]))
 
@@ -181,7 +172,8 @@ def calibrate_error_scale(
         return NOMINAL_SCALE
     carried = _estimate_persistence(z[finite], level[finite])
     expected = _expected_variance(carried, level)
-    z = z / np.sqrt(np.maximum(expected - taken, (1.0 - _MAX_FITTED_FRACTION) * expected))
+    # A larger reduction is an error of the linearisation.
+    z = z / np.sqrt(np.maximum(expected - taken, (1.0 - 0.75) * expected))
     told = _effective_sample_size(np.split(z, np.cumsum([len(own) for own in errors])[:-1]), horizon_rows)
     return ForecastErrorScale(carried, _estimate_scale(z[finite], told))
 
@@ -197,9 +189,10 @@ def _estimate_scale(errors: Array, effective_size: float) -> float:
     sorted_ = np.sort(np.abs(errors))
     place = min(int(np.ceil((len(sorted_) + 1) * _COVERAGE)), len(sorted_)) - 1
     deviation = float(np.sqrt(np.mean(errors**2)))
-    found = np.log(max(float(sorted_[place]) / NORMAL_QUANTILE_95, min(1.0, deviation), _MIN_SCALE))
-    chance = _QUANTILE_VARIANCE / effective_size
-    student = float(stdtrit(max(effective_size, _MIN_DOF), 0.5 + 0.5 * _COVERAGE)) / NORMAL_QUANTILE_95
+    found = np.log(max(float(sorted_[place]) / NORMAL_QUANTILE_95, min(1.0, deviation), 0.01))
+    # The relative variance of the sample 95 % quantile is 0.905/n for normal errors.
+    chance = 0.905 / effective_size
+    student = float(stdtrit(max(effective_size, 4.0), 0.5 + 0.5 * _COVERAGE)) / NORMAL_QUANTILE_95
     return float(np.exp(found * found**2 / (found**2 + chance))) * student
 
 

@@ -23,16 +23,6 @@ from lodekit.support.text import join_list
 from lodekit.uncertainty.laplace import LaplaceApproximation
 
 Array = NDArray[np.float64]
-#: The highest order of an autoregression, chosen by Akaike's criterion, and how many residuals each order takes.
-_MAX_AR_ORDER, _MIN_ROWS_PER_ORDER = 8, 10
-#: How often the correlations of errors are corrected for what the fit has taken from them.
-_N_BIAS_CORRECTIONS = 3
-#: Of its last step, the variance that an autoregression leaves at least.
-_MIN_INNOVATION_VARIANCE = 1e-4
-#: The share of errors that residuals hold at least: where it is less, nothing is known.
-_MIN_RESIDUAL_FRACTION = 0.2
-#: Correlations at longer lags are left out.
-_MAX_LAG = 100_000
 
 
 def fit_autoregression(correlations: Array, n_rows: int) -> Array:
@@ -49,7 +39,7 @@ def fit_autoregression(correlations: Array, n_rows: int) -> Array:
     for order in range(1, len(correlations)):
         coefficients = solve_toeplitz(correlations[:order], correlations[1 : order + 1])
         left = 1.0 - float(coefficients @ correlations[1 : order + 1])
-        if not _MIN_INNOVATION_VARIANCE < left <= 1.0:
+        if not 1e-4 < left <= 1.0:
             break
         criterion = n_rows * np.log(left) + 2.0 * order
         # A higher order has to be better by more than rounding.
@@ -79,7 +69,7 @@ def ar_autocorrelation(coefficients: Array, count: int) -> Array:
     found = np.zeros(count)
     head = min(order + 1, count)
     found[:head] = (start / start[0])[:head]
-    for lag in range(order + 1, min(count, _MAX_LAG)):
+    for lag in range(order + 1, min(count, 100_000)):
         found[lag] = found[lag - order : lag][::-1] @ coefficients
         if np.abs(found[lag - order + 1 : lag + 1]).max() < 1e-12:
             break
@@ -105,7 +95,8 @@ def sandwich_covariance(jacobians: Sequence[Array], residuals: Sequence[Array]) 
 
 def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float]:
     """Return the correlations of errors at all lags, and their variance against that of independent ones."""
-    size, lags = len(residuals), max(1, min(_MAX_AR_ORDER, len(residuals) // _MIN_ROWS_PER_ORDER))
+    # At most order 8, with ten residuals per order.
+    size, lags = len(residuals), max(1, min(8, len(residuals) // 10))
     if size <= lags:
         # One residual resembles nothing.
         return np.eye(1, size)[0], 1.0
@@ -114,10 +105,10 @@ def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float
     basis = left[:, sizes > 1e-6 * sizes.max(initial=0.0)]
     sums, scale, correlations = observed, 1.0, np.eye(1, size)[0]
     counts = size - np.arange(lags + 1)
-    for _ in range(_N_BIAS_CORRECTIONS):
+    for _ in range(3):
         correlations = ar_autocorrelation(fit_autoregression(sums / sums[0], size), size)
         expected = _expected_residual_products(basis, correlations, lags)
-        scale = float(observed[0] / max(expected[0], _MIN_RESIDUAL_FRACTION * size))
+        scale = float(observed[0] / max(expected[0], 0.2 * size))
         sums = observed + scale * (counts * correlations[: lags + 1] - expected)
     # That a fit takes its share of independent errors, too, is known already.
     return correlations, scale * (size - basis.shape[1]) / size

@@ -38,25 +38,15 @@ from lodekit.results.fit import Fit
 Array = NDArray[np.float64]
 
 HIGH, LOW = "high", "low"
-#: The rates and the shifts that make sense: rarer alarms than these can be had by not looking.
-_MIN_ALARM_RATE, _MAX_ALARM_RATE = 1e-9, 0.1
-_MIN_SHIFT, _MAX_SHIFT = 0.1, 6.0
-#: Nodes of the Gauss rule: the kernel is a normal density, and thresholds stay below some tens.
-_N_QUADRATURE_NODES = 96
-#: The share of h/k scores in which a sum goes up to its threshold, where it does so by chance.
-_EXCURSION_FRACTION = 0.75
 #: Variances at which rates are computed, for a polynomial through their logarithms.
 _N_CHEBYSHEV_NODES = 7
 #: How far a threshold is looked for at a time, and how closely: a thousandth of it is a thousandth of the rate.
-_BRACKET_STEP, _THRESHOLD_TOLERANCE = 0.5, 1e-4
+_BRACKET_STEP = 0.5
 
 
 def check_alarm_options(false_alarms: object, shift: object) -> None:
     """Raise where alarms cannot be had at such a rate, or for such a shift."""
-    bounds = {
-        "false_alarms": (false_alarms, _MIN_ALARM_RATE, _MAX_ALARM_RATE),
-        "shift": (shift, _MIN_SHIFT, _MAX_SHIFT),
-    }
+    bounds = {"false_alarms": (false_alarms, 1e-9, 0.1), "shift": (shift, 0.1, 6.0)}
     for name, (value, low, high) in bounds.items():
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
             raise LodekitError(f"expected {name} as a number between {low:g} and {high:g}, got {value!r}")
@@ -64,7 +54,7 @@ def check_alarm_options(false_alarms: object, shift: object) -> None:
 
 @lru_cache(maxsize=1)
 def _gauss_legendre_rule() -> tuple[Array, Array]:
-    return np.polynomial.legendre.leggauss(_N_QUADRATURE_NODES)
+    return np.polynomial.legendre.leggauss(96)
 
 
 def average_run_length(threshold: float, reference: float) -> float:
@@ -99,7 +89,7 @@ def cusum_threshold(rate: float, reference: float) -> float:
 
 def excursion_length(threshold: float, reference: float) -> int:
     """Return about how many scores a sum has gone up for when it crosses a threshold by chance."""
-    return max(1, round(_EXCURSION_FRACTION * threshold / reference))
+    return max(1, round(0.75 * threshold / reference))
 
 
 def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array) -> float:
@@ -130,7 +120,7 @@ def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array
         above += _BRACKET_STEP
     while below > 0 and excess(below) < 0:
         below = max(0.0, below - _BRACKET_STEP)
-    return float(brentq(excess, below, above, xtol=_THRESHOLD_TOLERANCE)) if below < above else plain
+    return float(brentq(excess, below, above, xtol=1e-4)) if below < above else plain
 
 
 def update_cusum(
@@ -147,10 +137,6 @@ def update_cusum(
 
 #: Rows of the record, its last ones, that are taken in again.
 MAX_CALIBRATION_ROWS = 20_000
-#: Draws of what was learned.
-_N_DRAWS = 1024
-#: Sums shorter than this share of a record tell their variance.
-_MIN_WINDOWS = 8
 #: A logarithm of a variance is taken to be no further from zero: the data leave more open than a threshold can mend.
 _MAX_LOG_VARIANCE = 1.0
 _NO_VARIANCES = np.zeros((0, 0))
@@ -198,7 +184,7 @@ def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) ->
             up, down = (np.zeros(count) if side is None else _clip_log_variances(side - centre) for side in sides)
             tilts.append(0.5 * (up - down))
             bends.append(0.5 * (up + down))
-    drawn = np.random.default_rng(0).standard_normal((_N_DRAWS // 2, len(tilts)))
+    drawn = np.random.default_rng(0).standard_normal((1024 // 2, len(tilts)))
     drawn = np.concatenate([drawn, -drawn])
     return _clip_log_variances(drawn @ np.array(tilts) + drawn**2 @ np.array(bends))
 
@@ -220,7 +206,7 @@ def _window_log_variances(innovations: InnovationSequence, count: int, length: i
     found = np.full(count, np.nan)
     for number in range(count):
         scores = innovations.standardized[innovations.observables == number]
-        own = min(length, len(scores) // _MIN_WINDOWS)
+        own = min(length, len(scores) // 8)
         if own:
             sums = np.cumsum(np.concatenate([[0.0], scores]))
             found[number] = np.log(np.mean((sums[own:] - sums[:-own]) ** 2) / own)

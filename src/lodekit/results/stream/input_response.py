@@ -21,8 +21,6 @@ from lodekit.prior.expm import HoldDiscretization
 from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, balance_states
 
 T = TypeVar("T")
-#: How many lengths are remembered: a stream that has more has no steps that come again.
-_MAX_CACHED_STEPS = 256
 
 
 class TimeStepCache(Generic[T]):
@@ -52,7 +50,7 @@ class TimeStepCache(Generic[T]):
         near = [k for k in (place - 1, place) if 0 <= k < len(self._lengths)]
         best = min(near, key=lambda k: abs(self._lengths[k] - length), default=-1)
         if best < 0 or abs(self._lengths[best] - length) > resolution:
-            if len(self._lengths) >= _MAX_CACHED_STEPS:
+            if len(self._lengths) >= 256:
                 self._lengths.clear()
                 self._entries.clear()
                 place = 0

@@ -121,10 +121,6 @@ class StreamMeasurementModel:
         return bool(self.derivative_feedthrough.any())
 
 
-#: Observables that were asked for are kept compiled, so many of them.
-_MAX_COMPILED = 16
-
-
 class Stream:
     """A filter at the learned parameters; `LODEGP.stream` makes it.
 
@@ -446,7 +442,7 @@ class Stream:
     def _compile(self, texts: tuple[str, ...]) -> StreamMeasurementModel:
         found = self._compiled.get(texts)
         if found is None:
-            if len(self._compiled) >= _MAX_COMPILED:
+            if len(self._compiled) >= 16:
                 self._compiled.clear()
             found = self._compiled[texts] = StreamMeasurementModel.from_texts(
                 self.fit, self.state_space, self.input_response, texts
