@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness
+from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness, estimate_unexplained_std, inflate_all
 from lodekit.results.fit import Fit
-from lodekit.uncertainty.sandwich import estimate_unexplained_std, inflate_all
 
 T = np.arange(30.0)
 
@@ -59,7 +58,7 @@ def test_slow_waves_do_not_swing() -> None:
 
 def test_bands_of_that_observable_and_of_no_other_are_wider(fit: Fit) -> None:
     fit = replace(fit)
-    vars(fit)["missed"] = {"y": 0.4}
+    vars(fit)["unexplained_std"] = {"y": 0.4}
     model, plain = lk.LODEGP.from_fit(fit), replace(fit, diagnosis=replace(fit.diagnosis, checks=()))
     times = np.array([3.3, 17.0])
     _, std, cov = model.predict(times, ["x", "y"], return_std=True, return_cov=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -42,7 +43,10 @@ def look(
     made = Made(value, transforms)
     point = np.array(x)
     optimum = Optimum(point, value(point), True, "", 1, np.zeros(len(x), dtype=bool))
-    return profile_likelihood(cast(Objective, made), optimum, np.array(curvature, dtype=float), 0)
+    (low, high), (below, above), _ = profile_likelihood(
+        cast(Objective, made), optimum, np.array(curvature, dtype=float), 0
+    )
+    return SimpleNamespace(low=low, high=high, falls_below=below, falls_above=above, is_flat=not below and not above)
 
 
 POSITIVE = ParameterTransform(0.0, math.inf, 0.01)
@@ -73,7 +77,7 @@ def test_a_parameter_that_is_told_gets_the_interval_that_the_evidence_has() -> N
     # The curvature says nothing of the kind.
     found = look(value, [POSITIVE, POSITIVE], [0.0, 0.0], [[-3.0, 0.0], [0.0, 1.0]])
     assert found.falls_below
-    assert found.above
+    assert found.falls_above
     for edge in (1.0 - found.low, found.high - 1.0):
         # The truth is 1.96e-5; the place is looked for to a factor of two.
         assert 1.9e-5 < edge < 4.1e-5
@@ -99,7 +103,7 @@ def test_a_second_optimum_with_another_sign_makes_nothing_flat() -> None:
     start = math.asinh(200.0)
     found = look(value, [EITHER], [start], [[(4.0 / 0.1 * 2.0) ** 2]])
     assert found.falls_below
-    assert found.above
+    assert found.falls_above
     assert 1.8 < found.low < 2.0 < found.high < 2.2
 
 

@@ -1,16 +1,9 @@
-"""Twins: other values of the parameters at which all that was measured behaves exactly as at the estimate.
+"""Other parameter values that fit about as well as the estimate.
 
-Two lags in a row that change places are such values; others are harder to see. What was measured obeys relations whose
-coefficients are functions of the parameters, in a form that is unique. Values at which they are those of the estimate
-solve as many polynomial equations: Levenberg's steps are taken from many values around the estimate, all at once, and
-where they end with nothing left over is a twin. So no twin is a false one, and one far away may be missed.
-
-Other values of the parameters that fit about as well as the estimate: twins, rivals a search has met, and aliases.
-
-A curvature knows the neighbourhood of one optimum. Where a search from another start has ended elsewhere, hardly less
-likely, the data do not choose between the two; and at times that are multiples of one step, an oscillation looks like
-one that is faster by a whole turn in each step. The sampling theorem tells them apart only for those who know that
-nothing is faster than half a turn. Twins give the same behaviour of all that was measured, by exact algebra.
+Equivalent parameters give exactly the same behaviour of all measured signals: the input-output equations have the same
+coefficients there. These polynomial equations are solved by the Levenberg-Marquardt method from many starts, so no
+result is wrong, but a distant one may be missed. Other alternatives are local optima that the search has met, and
+aliases: at times that are multiples of one step, an oscillation looks like one that is faster by a whole turn per step.
 """
 
 from __future__ import annotations
@@ -41,40 +34,16 @@ _RESIDUAL_TOLERANCE = 1e-9
 _RANK_TOLERANCE = 1e-7
 
 
-@dataclass(frozen=True, eq=False)
-class EquivalentParameters:
-    """Other values at which all that was measured behaves as at the estimate.
-
-    theta: All parameters, in the user's units; (p,).
-    jacobian: By how much learned parameters move there, on the scale of the search, for a move of each at the
-        estimate, where what was measured changes alike; (k, k).
-    """
-
-    theta: Array
-    jacobian: Array
-
-
 def find_equivalent_parameters(
     structure: StructuralIdentifiability, layout: ParameterLayout, theta: Array
-) -> list[EquivalentParameters]:
-    """Return other values within all bounds at which what was measured behaves exactly alike, nearest first.
+) -> list[tuple[Array, Array]]:
+    """Return other values within all bounds with the same measured behaviour, nearest first.
 
-    Signs that can change together are left out: there are other words for these. So are values with which all channels
-    behave alike, as where p and q change places in ``p*q*y'' + (p + q)*y' + y = u``: that is the same plant. Of
-    parameters that are undetermined anyway one stays where it is for each way in which they can move.
+    Sign changes are excluded, and so are values at which all channels behave alike, as where p and q are exchanged in
+    ``p*q*y'' + (p + q)*y' + y = u``. One parameter per unidentifiable direction is held.
 
-    Shapes: theta (p,).
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> from lodekit.fitting.parameter_vector import build_transforms
-    >>> lags = {name: lk.Parameter(positive=True) for name in ("p", "q")}
-    >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=lags)
-    >>> layout = ParameterLayout(("p", "q"), *build_transforms(("p", "q"), lags), 0, 0, 1)
-    >>> [twin] = find_equivalent_parameters(StructuralIdentifiability(system, ("y", "u")), layout, np.array([2.0, 5.0]))
-    >>> [round(float(value), 6) for value in twin.theta]
-    [5.0, 2.0]
+    Returns pairs of theta, in the user's units, (p,), and the Jacobian of the learned parameters there with respect to
+    those at the estimate, on the search scale, (k, k). Shapes: theta (p,).
     """
     pivots = {next(iter(way)) for way in structure.unidentifiable_directions}
     free = np.array([n for n in layout.free_parameters if layout.names[n] not in pivots], dtype=int)
@@ -86,14 +55,16 @@ def find_equivalent_parameters(
         if equations is None:
             return []
         found: list[Array] = []
-        for end in _sort_by_sign(equations.solve_levenberg_marquardt()):
-            is_known = any(_is_close(np.abs(end[free]), np.abs(other[free])) for other in [theta, *found])
-            if not is_known and _is_within_bounds(layout, free, end) and equations.is_isolated(end):
+        # Points with more positive values first.
+        for end in sorted(equations.solve_levenberg_marquardt(), key=lambda end: -int(np.count_nonzero(end > 0.0))):
+            is_known = any(np.all(np.abs(np.log(np.abs(end / other)[free])) < 1e-3) for other in [theta, *found])
+            inside = all(layout.transforms[int(n)].low < end[n] < layout.transforms[int(n)].high for n in free)
+            if not is_known and inside and equations.is_isolated(end):
                 found.append(end)
         found = [end for end in found if not _is_same_system(structure, theta, end)]
         found.sort(key=lambda end: float(np.sum(np.log(np.abs(end[free] / theta[free])) ** 2)))
-        twins = [EquivalentParameters(end, equations.parameter_jacobian(end)) for end in found]
-    return [twin for twin in twins if np.isfinite(twin.jacobian).all()]
+        both = [(end, equations.parameter_jacobian(end)) for end in found]
+    return [(end, jacobian) for end, jacobian in both if np.isfinite(jacobian).all()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,20 +152,13 @@ class _CoefficientEquations:
         return ends
 
     def parameter_jacobian(self, theta: Array) -> Array:
-        """Return by how much all learned parameters move there for a move of each at the estimate: see
-        `EquivalentParameters`.
-        """
-        learned = self.layout.free_parameters
-        slopes = []
+        """Return the Jacobian of the learned parameters at theta with respect to those at the estimate, (k, k)."""
+        learned, transforms, slopes = self.layout.free_parameters, self.layout.transforms, []
         for point in (self.theta, theta):
             _, own = (each[0] for each in self.table.evaluate_many(point[None]))
-            units = [self._transform_derivative(n, float(point[n])) / float(point[n]) for n in learned]
+            units = [transforms[n].derivative(transforms[n].inverse(float(point[n]))) / point[n] for n in learned]
             slopes.append((own[learned][:, self.used] * np.array(units)[:, None] / self.scales).T)
         return np.asarray(np.linalg.pinv(slopes[1], rcond=_RANK_TOLERANCE) @ slopes[0])
-
-    def _transform_derivative(self, number: int, value: float) -> float:
-        transform = self.layout.transforms[number]
-        return transform.derivative(transform.inverse(value))
 
 
 def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: Array) -> bool:
@@ -203,19 +167,6 @@ def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: A
         return False
     here, there = structure.all_channel_coefficients.evaluate_many(np.stack([theta, other]))[0]
     return bool(np.all(np.abs(there - here) <= 100.0 * _RESIDUAL_TOLERANCE * np.maximum(np.abs(here), np.abs(there))))
-
-
-def _is_close(first: Array, second: Array) -> bool:
-    return bool(np.all(np.abs(np.log(first / second)) < 1e-3))
-
-
-def _is_within_bounds(layout: ParameterLayout, free: NDArray[np.int_], theta: Array) -> bool:
-    return all(layout.transforms[int(n)].low < theta[n] < layout.transforms[int(n)].high for n in free)
-
-
-def _sort_by_sign(ends: Sequence[Array]) -> list[Array]:
-    """Return points with more positive values first, in their order otherwise."""
-    return sorted(ends, key=lambda end: -int(np.count_nonzero(end > 0.0)))
 
 
 #: Less likely than this, in log evidence, and nobody need hear of it: one in seven against the estimate.
@@ -298,9 +249,9 @@ def _find_equivalent_optima(
     layout, found = objective.layout, list[AlternativeOptimum]()
     # What the data say nothing about has no error that others could follow, not by rounding either.
     known = np.where(np.isfinite(covariance), covariance, 0.0)
-    for twin in find_equivalent_parameters(structure, layout, layout.unpack(optimum.x).theta):
+    for theta, jacobian in find_equivalent_parameters(structure, layout, layout.unpack(optimum.x).theta):
         x = optimum.x.copy()
-        x[layout.slices.theta] = [layout.transforms[n].inverse(float(twin.theta[n])) for n in layout.free_parameters]
+        x[layout.slices.theta] = [layout.transforms[n].inverse(float(theta[n])) for n in layout.free_parameters]
         names = _distinct_parameters(objective, x, optimum.x, errors)
         if not names:
             continue
@@ -308,9 +259,9 @@ def _find_equivalent_optima(
             below = optimum.value - objective.value(x)
         if abs(below) < 1e-2:
             # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
-            spread = np.sqrt(np.maximum(np.diag(twin.jacobian @ known @ twin.jacobian.T), 0.0))
+            spread = np.sqrt(np.maximum(np.diag(jacobian @ known @ jacobian.T), 0.0))
             own = {name: float(spread[layout.index_of(name)]) for name in names}
-            values = {name: float(twin.theta[layout.names.index(name)]) for name in names}
+            values = {name: float(theta[layout.names.index(name)]) for name in names}
             rival: AlternativeOptimum | None = AlternativeOptimum(tuple(x.tolist()), below, False, values, own)
         else:
             rival = _search_from(objective, optimum, x, errors)
@@ -353,13 +304,7 @@ def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: 
 
 
 def find_common_sampling_step(times: Sequence[Array]) -> float:
-    """Return the step of which all gaps between the times of each record are multiples; NaN where there is none.
-
-    Examples
-    --------
-    >>> find_common_sampling_step([np.array([0.0, 0.5, 1.5]), np.array([7.1, 8.1])]), find_common_sampling_step([np.array([0.0, 1.0, 2.3])])
-    (0.5, nan)
-    """
+    """Return the step of which all gaps between the times of each record are multiples; NaN if there is none."""
     gaps = time_gaps(times)
     if not len(gaps):
         return math.nan

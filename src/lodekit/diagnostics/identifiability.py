@@ -1,11 +1,9 @@
-"""Whether the motion that was measured can tell parameters apart: curves may solve the equations for other values, too.
+"""Identifiability of parameters: structural identifiability, excitation, and profile likelihood.
 
-``m x'' + c x' + k x = F`` holds for a damped sine with many m, c and k: x, x' and x'' depend on each other then.
-The evidence prefers one of them all the same, for the prior finds some forces simpler than others; so its curvature
-says nothing about that. What the data say is in the curves: a direction v of the parameters is open where
-``(dA/dv) c - df/dv``, with the posterior of the curves c put in, cannot be told from zero.
-
-Which parameters the data tell: by exact algebra, by the motion that was measured, by profiles of the evidence.
+A direction v of the parameters is not excited if ``(dA/dv) c - df/dv``, with the posterior of the curves c inserted,
+cannot be distinguished from zero: the same curves solve the equations for other values. ``m x'' + c x' + k x = F``, for
+example, holds for a damped sine with many m, c and k. The prior still prefers one of them, so the curvature of the
+evidence does not show this.
 """
 
 from __future__ import annotations
@@ -204,22 +202,12 @@ class IdentifiabilityResult:
         def ends(low: float | None, high: float | None) -> tuple[float, float]:
             return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
-        edges = state["interval"]
+        interval = None if state["interval"] is None else ends(*state["interval"])
         ladder = tuple((float(deviate), *ends(low, high)) for deviate, low, high in state.get("ladder", ()))
-        words = str(state["note"]), str(state["reason"])
-        return cls(bool(state["identified"]), *words, None if edges is None else ends(*edges), ladder)
+        return cls(bool(state["identified"]), str(state["note"]), str(state["reason"]), interval, ladder)
 
     def interval_at(self, value: float, confidence: float, quantile: float | None = None) -> tuple[float, float] | None:
-        """Return the interval of some level around a value, where it is known; between rungs it is interpolated.
-
-        Examples
-        --------
-        >>> IdentifiabilityResult(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.95)
-        (1.0, 16.0)
-        >>> low, high = IdentifiabilityResult(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.5)
-        >>> round(low, 2), round(high, 2)
-        (2.48, 6.45)
-        """
+        """Return the interval at a confidence level around a value, if known, interpolated between levels."""
         if self.interval is None or confidence == 0.95 or (not self.identified and not self.ladder):
             return self.interval
         rungs = ((0.0, value, value), *(self.ladder or ((NORMAL_QUANTILE_95, *self.interval),)))
@@ -247,16 +235,17 @@ def apply_identifiability(
     confidence: float = 0.95,
     quantiles: Mapping[str, float] | None = None,
 ) -> dict[str, Estimate]:
-    """Return estimates from the curvature, corrected by what is known better."""
+    """Return estimates with standard errors and intervals corrected by the identifiability results."""
     found = dict(estimates)
     for name, verdict in results.items():
         reach = (quantiles or {}).get(name) if verdict.reason in ("profile", "side") and verdict.ladder else None
         old, interval = estimates[name], verdict.interval_at(estimates[name].value, confidence, reach)
-        if verdict.reason in ("bound", "rival") and interval is not None and verdict.interval is not None:
+        low_95, high_95 = verdict.interval or (math.nan, math.nan)
+        error = (high_95 - low_95) / (2.0 * NORMAL_QUANTILE_95)
+        if verdict.reason in ("bound", "rival") and interval is not None:
             if old.identified:
                 low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
-                error = max(old.std_error, (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_QUANTILE_95))
-                found[name] = replace(old, std_error=error, interval=(low, high))
+                found[name] = replace(old, std_error=max(old.std_error, error), interval=(low, high))
             continue
         if old.note == AT_BOUND_MESSAGE and verdict.reason not in ("structure", "size"):
             continue
@@ -265,25 +254,15 @@ def apply_identifiability(
             found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)
         elif verdict.reason == "profile" and interval is not None and old.identified:
             found[name] = replace(old, interval=interval)
-        elif (
-            interval is not None
-            and verdict.interval is not None
-            and old.note == NOT_IDENTIFIED_MESSAGE
-            and has_enough_rows
-        ):
-            error = (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_QUANTILE_95)
+        elif interval is not None and old.note == NOT_IDENTIFIED_MESSAGE and has_enough_rows:
             found[name] = replace(old, std_error=error, interval=interval, identified=True, note="")
     return found
 
 
 def assess_structure(structure: StructuralIdentifiability) -> dict[str, IdentifiabilityResult]:
-    """Return what no data of this kind can tell, by name."""
-    found = {
-        name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "structure") for name in structure.unidentifiable
-    }
-    return found | {
-        name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "size") for name in structure.scale_confounded
-    }
+    """Return the structurally unidentifiable parameters, by name."""
+    reasons = ("structure", structure.unidentifiable), ("size", structure.scale_confounded)
+    return {name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, why) for why, names in reasons for name in names}
 
 
 def assess_identifiability(
@@ -294,17 +273,13 @@ def assess_identifiability(
     information: Array,
     inflation: float = 1.0,
 ) -> dict[str, IdentifiabilityResult]:
-    """Return what is to be said about parameters other than what the curvature says, by name.
+    """Return the identifiability of parameters beyond what the curvature shows, by name.
 
     Shapes: information (n, n).
     """
-    layout = objective.layout
-    found = assess_structure(structure)
-    free = [
-        n
-        for n in layout.free_parameters
-        if layout.names[n] not in found and objective.parameters[layout.names[n]].prior is None
-    ]
+    layout, found = objective.layout, assess_structure(structure)
+    named = ((n, layout.names[n]) for n in layout.free_parameters)
+    free = [n for n, name in named if name not in found and objective.parameters[name].prior is None]
     sizes = np.array([max(abs(float(curves[0].theta[n])), layout.transforms[n].expected_magnitude) for n in free])
     for way in find_unexcited_directions(curves, free, sizes):
         for number, share in zip(free, way, strict=True):
@@ -399,14 +374,14 @@ def _assess_profiles(
             reach = inflated_quantile(0.95, float(freedom[position]), inflation)
             found[name] = _assess_profile_interval(objective, optimum, information, position, (relative, reach, left))
             continue
-        seen = profile_likelihood(objective, optimum, information, position)
-        paths += () if seen.falls_below and seen.falls_above else seen.paths
-        if seen.is_flat:
+        interval, falls, new_paths = profile_likelihood(objective, optimum, information, position)
+        paths += () if all(falls) else new_paths
+        if not any(falls):
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
-        elif not seen.falls_below or not seen.falls_above:
-            found[name] = _one_sided_result(seen.low, seen.high, is_above=seen.falls_above)
+        elif not all(falls):
+            found[name] = _one_sided_result(*interval, is_above=falls[1])
         else:
-            found[name] = IdentifiabilityResult(True, "", "profile", (seen.low, seen.high))
+            found[name] = IdentifiabilityResult(True, "", "profile", interval)
     return found, paths
 
 

@@ -1,14 +1,12 @@
-"""A yardstick for a fit: the log evidence of smooth curves that obey no equation, one for each observable.
+"""Null model of a fit: the log evidence of smooth Gaussian processes that obey no equation, one per observable.
 
-Right equations beat it or tie: they know more. A fit that is clearly below has ended in a poor place, or its equations
-do not describe the data. The same noise is assumed, shared or not, known or learned. A grid over lengthscales,
-deviations and levels is enough for a yardstick, and has no poor places.
+Correct equations are at least as likely. The noise model is the same as in the fit. A grid over lengthscales,
+amplitudes and noise levels replaces a search, so the null model has no local optima.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +24,6 @@ _NOISE_GRID = np.geomspace(1e-6, 1.5, 29)
 _NOISE_GRID_RATIO, _AMPLITUDE_INDEX = _NOISE_GRID[1] / _NOISE_GRID[0], np.arange(23, 35)
 
 
-@dataclass(frozen=True)
-class NullModel:
-    """What smooth curves that obey no equation make of the data.
-
-    log_evidence: Of all observables, in the user's units.
-    noise_std: The root mean square of the noise of each observable, in the user's units.
-    n_rows: How many measurements were looked at.
-    """
-
-    log_evidence: float
-    noise_std: dict[str, float]
-    n_rows: int
-
-
 def subsample_segments(measurements: Measurements) -> Measurements:
     """Return measurements in runs of neighbours where there are many; the same where there are few."""
     if all(len(item.times) <= _N_SEGMENTS * _SEGMENT_ROWS for item in measurements.series):
@@ -52,8 +36,10 @@ def subsample_segments(measurements: Measurements) -> Measurements:
     return Measurements(found)
 
 
-def fit_null_model(series: Sequence[TimeSeries], noise: NoiseModel, span: float) -> NullModel | None:
-    """Return what smooth curves make of the data; None where some noise is zero, or partly known and partly learned."""
+def fit_null_model(
+    series: Sequence[TimeSeries], noise: NoiseModel, span: float
+) -> tuple[float, dict[str, float]] | None:
+    """Return log evidence and noise std (rms) by observable; None if noise is zero, or partly known, partly learned."""
     if any(item.is_exact.any() or (item.has_known_noise.any() and item.has_unknown_noise.any()) for item in series):
         return None
     units = noise.level_scales
@@ -80,7 +66,7 @@ def fit_null_model(series: Sequence[TimeSeries], noise: NoiseModel, span: float)
         for item, group in zip(series, noise.level_indices, strict=True)
     }
     value = sum(float(table[best[group]]) for table, group in zip(tables, noise.level_indices, strict=True))
-    return NullModel(value, found, sum(len(item.times) for item in series))
+    return value, found
 
 
 def _eigendecompose_covariances(times: Array, weights: Array) -> tuple[Array, Array]:
@@ -89,9 +75,8 @@ def _eigendecompose_covariances(times: Array, weights: Array) -> tuple[Array, Ar
     step = float(np.median(np.diff(np.unique(times)))) if np.ptp(times) > 0 else 1.0
     # Lengthscales from 0.7 sampling steps to three time spans.
     lengths = np.geomspace(min(max(0.7 * step, 1e-9), 1.0), 3.0, 12)
-    eigenvalues, vectors = np.linalg.eigh(
-        np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2) * np.outer(weights, weights)
-    )
+    correlations = np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2)
+    eigenvalues, vectors = np.linalg.eigh(correlations * np.outer(weights, weights))
     return np.maximum(eigenvalues, 0.0), vectors
 
 

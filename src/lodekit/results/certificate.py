@@ -1,6 +1,6 @@
-"""Which equations values can be put into where white noise drives some: combinations in which it does not occur.
+"""Certificate of a fit: identities proved by exact algebra, and equation residuals measured on the returned curves.
 
-The certificate of a fit: what the algebra proved, and what was measured on the curves that users get.
+White noise has no values; equations with it are replaced by combinations in which it does not occur.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lodekit.system.system import System
 
 
 def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
-    """Return the equations as they are written; in the place of those that hold white noise, what they imply without."""
+    """Return the written equations; those with white noise are replaced by what they imply without it."""
     names = fit.setup.channels_without_values
     if not names:
         return fit.system.written
@@ -51,12 +51,8 @@ def _eliminate_channels(system: System, rows: Sequence[int], names: Sequence[str
     operator, sides = eliminate_channels(part, [system.forcing[i] for i in rows], hidden)
     texts = []
     for i, side in enumerate(sides):
-        terms = [
-            term
-            for j, channel in enumerate(system.channels)
-            for term in list_operator_terms(operator.coefficients(i, j), channel)
-        ]
-        if terms:
+        parts = (list_operator_terms(operator.coefficients(i, j), name) for j, name in enumerate(system.channels))
+        if terms := [term for part in parts for term in part]:
             texts.append(f"{format_sum(terms)} = {side}")
     return parse_equations(texts) if texts else []
 
@@ -226,9 +222,8 @@ def compute_certificate(
     # The same functions are asked for several times.
     seed = random_state if isinstance(random_state, int) else int(np.random.default_rng(random_state).integers(2**62))
     if len(fit.record_fits) > 1 and record is None:
-        return join_certificates(
-            [compute_certificate(part, t, samples=samples, random_state=seed) for part in fit.record_fits]
-        )
+        parts = [compute_certificate(part, t, samples=samples, random_state=seed) for part in fit.record_fits]
+        return join_certificates(parts)
     fit = fit.for_record(record)
     mean = compute_mean_residuals(fit, t)
     identities, sense = list_proved_identities(fit), describe_solution_sense(fit)
@@ -264,10 +259,8 @@ def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResidua
     written = _make_evaluator(fit)
     if not written.equations:
         return CurveResiduals(times, np.zeros((len(times), 0)), np.zeros((len(times), 0)), fit.prior.units.time_scale)
-    names = list(written.channels)
-    return compute_curve_residuals(
-        written, lambda at: predict(fit, at, names), times, fit.prior.units.time_scale, _nonsmooth_times(fit)
-    )
+    names, length, breaks = list(written.channels), fit.prior.units.time_scale, _nonsmooth_times(fit)
+    return compute_curve_residuals(written, lambda at: predict(fit, at, names), times, length, breaks)
 
 
 def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: int) -> CurveResiduals:

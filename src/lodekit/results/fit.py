@@ -33,10 +33,12 @@ from lodekit.diagnostics.messages import (
     describe_inputs,
     warn_constant_inputs,
     warn_input_gaps,
+    warn_outliers,
     warn_stepped_channels,
+    warn_unexplained,
     warn_uninformative_data,
 )
-from lodekit.diagnostics.residual_tests import warn_outliers
+from lodekit.diagnostics.residual_tests import estimate_unexplained_std, inflate_all
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
@@ -56,13 +58,7 @@ from lodekit.support.progress import track_progress
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
 from lodekit.uncertainty.laplace import LaplaceApproximation
-from lodekit.uncertainty.sandwich import (
-    ResidualSensitivity,
-    estimate_unexplained_std,
-    inflate_all,
-    sandwich_factors,
-    warn_unexplained,
-)
+from lodekit.uncertainty.sandwich import ResidualSensitivity, sandwich_factors
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
 Array = NDArray[np.float64]
@@ -273,7 +269,7 @@ class Fit:
         """What everything learned could be as well, and what that does to predictions."""
         objective = (self.joint_fit or self).setup.objective
         is_part = self.joint_fit is not None
-        rivals = self.diagnosis.alternatives
+        rivals = [(each.point, each.below) for each in self.diagnosis.alternatives]
         return LaplaceApproximation(
             objective, self.optimum, self.corrected_information, self.setup.posterior, rivals, is_single_record=is_part
         )

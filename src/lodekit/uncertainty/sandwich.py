@@ -1,39 +1,30 @@
-"""What correlated residuals do to standard errors: an autoregression of the residuals, and a sandwich.
+"""Sandwich estimator of standard errors under autocorrelated residuals, with an AR(p) model of the errors.
 
-A curve that was fitted as if errors were independent still ends near the truth where they are not; how near, they
-tell themselves. With g the slopes of the curve along directions in which the estimates have unit variance, that is
-``g^T R g`` where R are the correlations of the errors, and the identity for independent ones.
-
-What correlated residuals do: factors by which errors of parameters are larger, and what bands must hold besides.
+With g the Jacobian of the curve along directions in which the estimates have unit variance, the covariance is
+``g^T R g``, where R are the correlations of the errors (the identity for independent ones). The autoregression is
+fitted by the Yule-Walker equations, its order selected by AIC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import matmul_toeplitz, solve_toeplitz
 
-from lodekit.diagnostics.residual_tests import ResidualCheck
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.observables import Observables
-from lodekit.support.text import join_list
 from lodekit.uncertainty.laplace import LaplaceApproximation
 
 Array = NDArray[np.float64]
 
 
 def fit_autoregression(correlations: Array, n_rows: int) -> Array:
-    """Return the coefficients of an autoregression, by Yule and Walker, its order by Akaike; shape (order,).
+    """Return AR coefficients from the Yule-Walker equations, with the order selected by AIC; shape (order,).
 
     Shapes: correlations (m + 1,).
-
-    Examples
-    --------
-    >>> fit_autoregression(0.8 ** np.arange(4), 200).round(6).tolist()
-    [0.8]
     """
     best, found = 0.0, np.zeros(0)
     for order in range(1, len(correlations)):
@@ -49,14 +40,9 @@ def fit_autoregression(correlations: Array, n_rows: int) -> Array:
 
 
 def ar_autocorrelation(coefficients: Array, count: int) -> Array:
-    """Return the correlations of an autoregression at the lags zero to ``count - 1``.
+    """Return the autocorrelation of an AR process at the lags 0 to ``count - 1``.
 
     Shapes: coefficients (order,).
-
-    Examples
-    --------
-    >>> ar_autocorrelation(np.array([0.5]), 4).tolist()
-    [1.0, 0.5, 0.25, 0.125]
     """
     order = len(coefficients)
     if not order:
@@ -167,49 +153,3 @@ def sandwich_factors(
         if before > 0.0 and np.isfinite(after):
             found[layout.names[number]] = max(1.0, float(np.sqrt(after / before)))
     return found
-
-
-def inflate_all(layout: ParameterLayout, checks: Sequence[ResidualCheck]) -> dict[str, float]:
-    """Return factors of standard errors for all learned parameters by name, in a fit with free functions.
-
-    How much of what is left these would take up is not known. So the factor is that of the mean of as many errors
-    which resemble their neighbours as much: a rule of thumb, and the largest of all observables.
-    """
-    largest = max((check.std_error_inflation for check in checks if check.is_autocorrelated), default=1.0)
-    return {layout.names[number]: largest for number in layout.free_parameters} if largest > 1.0 else {}
-
-
-def estimate_unexplained_std(
-    checks: Sequence[ResidualCheck], total_std: Callable[[str], float], noise_std: Mapping[str, float]
-) -> dict[str, float]:
-    """Return the deviation of what is left of observables beside noise, by name.
-
-    Where the prior finds a motion so unlikely that it counts as noise, what is left is a curve: its innovations are
-    correlated, and neighbours differ by less than the level of the noise. Bands must hold it as well.
-    """
-    found: dict[str, float] = {}
-    for check in checks:
-        whole = total_std(check.name) if check.is_autocorrelated else 0.0
-        rest = whole**2 - min(noise_std.get(check.name, np.sqrt(max(1.0 - check.memory, 0.0)) * whole), whole) ** 2
-        if rest > 0.0:
-            found[check.name] = max(found.get(check.name, 0.0), float(np.sqrt(rest)))
-    return found
-
-
-def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
-    """Return a warning where the fit leaves curves over; none where it does not.
-
-    Examples
-    --------
-    >>> warn_unexplained({"x": 0.2}, is_conditioned=True)
-    ['what is left of x is a curve and no noise; bands hold it as well, about 0.2']
-    """
-    if not unexplained_std:
-        return []
-    sizes = ", ".join(f"{deviation:.2g}" for deviation in unexplained_std.values())
-    text = f"what is left of {join_list(list(unexplained_std))} is a curve and no noise; bands hold it as well, about {sizes}"
-    advice = (
-        ": where the equations miss nothing, free functions find the motion unlikely, such as ringing under a slow "
-        'input; try prior="channels"'
-    )
-    return [text if is_conditioned else text + advice]
