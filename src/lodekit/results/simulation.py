@@ -33,7 +33,7 @@ from lodekit.support.arguments import (
 )
 from lodekit.system.system import System
 
-__all__ = ["DeterministicResponse", "parse_initial_values", "parse_input", "simulate", "simulate_response"]
+__all__ = ["parse_initial_values", "parse_input", "simulate", "simulate_response"]
 
 Array = NDArray[np.float64]
 #: Singular values of rows of length one below this are rounding.
