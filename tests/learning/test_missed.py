@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness
+from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness, estimate_unexplained_std, inflate_all
 from lodekit.results.fit import Fit
-from lodekit.uncertainty.sandwich import estimate_unexplained_std, inflate_all
 
 T = np.arange(30.0)
 

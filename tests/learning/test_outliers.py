@@ -7,7 +7,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.diagnostics.diagnosis import Diagnosis
-from lodekit.diagnostics.residual_tests import find_outliers, warn_outliers
+from lodekit.diagnostics.messages import warn_outliers
+from lodekit.diagnostics.residual_tests import find_outliers
 
 T = np.arange(60.0)
 U = np.repeat([0.0, 2.0, 1.0, 3.0, 0.0, 2.0], 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -42,7 +43,10 @@ def look(
     made = Made(value, transforms)
     point = np.array(x)
     optimum = Optimum(point, value(point), True, "", 1, np.zeros(len(x), dtype=bool))
-    return profile_likelihood(cast(Objective, made), optimum, np.array(curvature, dtype=float), 0)
+    (low, high), (below, above), _ = profile_likelihood(
+        cast(Objective, made), optimum, np.array(curvature, dtype=float), 0
+    )
+    return SimpleNamespace(low=low, high=high, falls_below=below, falls_above=above, is_flat=not below and not above)
 
 
 POSITIVE = ParameterTransform(0.0, math.inf, 0.01)

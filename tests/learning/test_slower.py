@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.inputs import InputSignal
+from lodekit.diagnostics.messages import describe_check
 from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness
 from lodekit.diagnostics.validation_tests import ValidationErrors, find_validation_failures
 from tests.cli.command import run
@@ -114,14 +115,14 @@ def test_saved_models_and_other_records_say_it_too(white: lk.LODEGP, tmp_path: P
 @pytest.mark.parametrize(("carried", "is_told"), [(0.5, True), (-0.5, False), (0.0, False)])
 def test_only_what_stays_on_one_side_lasts(carried: float, is_told: bool) -> None:
     found = check(autoregression(carried))
-    assert bool(found.coloured_noise_hint) == (ADVICE in found.message()) == is_told
+    assert bool(found.suggests_coloured_noise) == (ADVICE in describe_check(found)) == is_told
 
 
 def test_a_late_correlation_is_nothing_that_lasts() -> None:
     """A wave of seven rows has neighbours on either side, and is no reason for a slower disturbance."""
     values = autoregression(0.0) + 0.7 * np.cos(2 * np.pi * np.arange(300) / 7)
     assert check(values).is_autocorrelated
-    assert not check(values).coloured_noise_hint
+    assert not check(values).suggests_coloured_noise
 
 
 def test_what_lasts_is_not_called_fast() -> None:
@@ -130,8 +131,8 @@ def test_what_lasts_is_not_called_fast() -> None:
     assert found.whiteness is not None
     odd = replace(found.whiteness, excursion=-0.15, periodogram_p_value=2e-3, period=3.6)
     found = replace(found, whiteness=odd)
-    assert "miss something that lasts longer than a step" in found.message()
-    assert "miss something faster than 3.6" in replace(found, white=()).message()
+    assert "miss something that lasts longer than a step" in describe_check(found)
+    assert "miss something faster than 3.6" in describe_check(replace(found, white=()))
 
 
 def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> None:
@@ -139,24 +140,24 @@ def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> Non
     values[5:] += 0.6 * values[:-5]
     found = replace(check(values), memory=0.01, white=())
     assert (found.is_autocorrelated, found.std_error_inflation < 1.05) == (True, True)
-    assert "; intervals of parameters may be too narrow" in found.message("", 1.02)
+    assert "; intervals of parameters may be too narrow" in describe_check(found, "", 1.02)
     assert found.whiteness is not None
     curve = replace(found, whiteness=replace(found.whiteness, innovations=False))
-    assert "; that does not touch the intervals of parameters" in curve.message("", 1.02)
+    assert "; that does not touch the intervals of parameters" in describe_check(curve, "", 1.02)
 
 
 def test_without_white_noise_or_with_an_input_to_blame_nothing_is_said() -> None:
     found = check(autoregression(0.5))
-    assert not replace(found, white=()).coloured_noise_hint
-    assert not replace(found, copied=True).coloured_noise_hint
+    assert not replace(found, white=()).suggests_coloured_noise
+    assert not replace(found, copied=True).suggests_coloured_noise
     both = replace(found, white=("w", "v"))
-    assert 'try w or v as "matern-1/2"' in both.message()
+    assert 'try w or v as "matern-1/2"' in describe_check(both)
     u = np.repeat(np.random.default_rng(1).standard_normal(30), 10)
     linked = check(autoregression(0.5) + 2 * u, {"u": InputSignal(np.arange(300.0), u, "hold")})
     assert linked.whiteness is not None
     assert linked.whiteness.correlated_inputs
-    assert not linked.coloured_noise_hint
-    assert "try a dead time" in linked.message()
+    assert not linked.suggests_coloured_noise
+    assert "try a dead time" in describe_check(linked)
 
 
 def test_without_a_disturbance_one_is_proposed() -> None:

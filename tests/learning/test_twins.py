@@ -40,7 +40,7 @@ def twins_in(system: lk.System, measured: tuple[str, ...], values: Mapping[str, 
     found = find_equivalent_parameters(
         StructuralIdentifiability(system, (*measured, *system.delayed_channels)), layout, theta
     )
-    return np.array([twin.theta for twin in found]).reshape(len(found), len(names))
+    return np.array([theta for theta, _ in found]).reshape(len(found), len(names))
 
 
 def test_twins_are_all_solutions_that_sympy_finds_for_the_same_transfer_functions() -> None:

@@ -11,6 +11,7 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.diagnostics.messages import describe_check
 from lodekit.diagnostics.residual_tests import (
     ResidualCheck,
     WhitenessTest,
@@ -105,7 +106,7 @@ def test_what_to_try_with_an_input_is_told(kind: HoldType, each: int, is_told: b
     generator, times = np.random.default_rng(6), np.arange(300.0)
     u = InputSignal(times, generator.standard_normal(300 // each).repeat(each), kind)
     late = judged(times, u.at(times - 3.0) + generator.standard_normal(300), inputs={"u": u})
-    text = ResidualCheck("y", 300, 300, 1.0, late.lags[0], 0.5, whiteness=late).message()
+    text = describe_check(ResidualCheck("y", 300, 300, 1.0, late.lags[0], 0.5, whiteness=late))
     assert "try a dead time, delay(u, T)," in text
     assert ("inputs={'u': 'auto'}" in text) is is_told
 
@@ -117,5 +118,5 @@ def test_few_residuals_say_nothing() -> None:
 
 def test_residuals_that_nobody_saw_are_not_called_few() -> None:
     """Of sums there are no residuals, however many measurements there were."""
-    assert "measurements were summed" in ResidualCheck("y", 3000, 0, math.nan, math.nan, math.nan).message()
-    assert "too few" in ResidualCheck("y", 3, 3, 1.0, 0.0, 0.9).message()
+    assert "measurements were summed" in describe_check(ResidualCheck("y", 3000, 0, math.nan, math.nan, math.nan))
+    assert "too few" in describe_check(ResidualCheck("y", 3, 3, 1.0, 0.0, 0.9))

@@ -1,11 +1,7 @@
-"""Whether measurements follow each other so closely that they tell what happens between them.
+"""Diagnosis of a fit: convergence, identifiability, residual tests and comparison with a null model.
 
-All that a diagnosis looks at: a fit with its measurements, and what it leaves of them.
-
-The diagnosis of a fit, computed once and said alike everywhere: what failed, what data do not tell, what is left.
-
-A search has failed where it did not settle, ran to a limit of its own, or ended clearly below smooth curves that obey
-no equation. That is another matter than data that do not tell a parameter: there any search ends anywhere.
+A search has failed if it did not converge, ran into a search limit, or ended clearly below smooth curves that obey no
+equation (the null model). Parameters that the data do not identify are a separate finding.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from lodekit.diagnostics.identifiability import (
     assess_structure,
     relative_standard_errors,
 )
-from lodekit.diagnostics.null_model import NullModel, fit_null_model, subsample_segments
+from lodekit.diagnostics.null_model import fit_null_model, subsample_segments
 from lodekit.diagnostics.residual_tests import (
     SIGNIFICANCE_LEVEL,
     InnovationSample,
@@ -63,45 +59,26 @@ from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE
 
 Array = NDArray[np.float64]
-#: Measurements so many lengthscales apart leave open what a free function does between them: at that distance some
-#: millionths of its variance lie beyond the frequency that they can tell.
-_MAX_GAP_LENGTHSCALES = 1.5
 
 
 def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
-    """Return whether all free functions forget their values from one measurement to the next, or nearly so.
+    """Return whether all lengthscales are shorter than about one sampling interval.
 
-    Then the lengthscale is what the prior makes of it, and so is every derivative.
-
-    Examples
-    --------
-    >>> is_undersampled(np.array([2.0]), [np.arange(0.0, 20.0, 1.8)]), is_undersampled(np.array([2.0]), [np.arange(20.0)])
-    (True, False)
+    The prior then determines the lengthscale and every derivative.
     """
     gaps = time_gaps(times)
-    return bool(
-        len(gaps) and len(lengthscales) and float(np.max(lengthscales)) < _MAX_GAP_LENGTHSCALES * float(np.median(gaps))
-    )
+    # At this spacing, millionths of the process variance lie above the Nyquist frequency.
+    return bool(len(gaps) and len(lengthscales) and float(np.max(lengthscales)) < 1.5 * float(np.median(gaps)))
 
 
 def find_undersampled_parameters(system: System, measured: Sequence[str]) -> list[str]:
-    """Return parameters of equations that hold between values of which not all are measured, in order.
-
-    Examples
-    --------
-    >>> find_undersampled_parameters(System("x' = -a*x + b*u; y = c*x", parameters=["a", "b", "c"]), ["x", "u", "y"])
-    ['a', 'b']
-    """
+    """Return the parameters of equations with an unmeasured channel or derivative, in order."""
     operator, found = system.operator, set()
     open_equations = {i for i, j, k, _ in operator.terms() if system.channels[j] + "'" * k not in measured}
     for i, _, _, value in operator.terms():
         if i in open_equations:
             found |= parameters_occurring(operator.ring, [value.numerator, value.denominator])
     return [name for number, name in enumerate(system.parameters) if number in found]
-
-
-#: Less noise than this share of the spread of the data is none.
-_NOISE_FREE_RATIO = 1e-5
 
 
 @dataclass(frozen=True)
@@ -153,10 +130,9 @@ class DiagnosticData:
     @property
     def is_noise_free(self) -> bool:
         """Whether next to nothing is left to noise, and the measurements do not tell what is between them."""
-        if any(
-            self.noise_std_of(each.observable) > _NOISE_FREE_RATIO * each.std
-            for each in self.measurements.observable_statistics
-        ):
+        # A smaller ratio of noise to data is rounding.
+        statistics, noise_std = self.measurements.observable_statistics, self.noise_std_of
+        if any(noise_std(each.observable) > 1e-5 * each.std for each in statistics):
             return False
         scaled = self.objective.layout.unpack(self.optimum.x).lengthscales
         lengthscales = np.array([self.prior.units.unscale_durations(float(each)) for each in scaled])
@@ -177,32 +153,29 @@ class DiagnosticData:
                 self._check_from_statistics(each, known.get(each.observable))
                 for each in self.measurements.observable_statistics
             )
-        series, inputs = self.measurements.series, self.measurements.inputs
-        checks = (
-            check_residuals(
-                item, self.residuals(item), self.noise_std_of(item.observable), inputs, SIGNIFICANCE_LEVEL / len(series)
-            )
+        series, inputs, white = self.measurements.series, self.measurements.inputs, self.white_disturbances
+        level, noise_std = SIGNIFICANCE_LEVEL / max(len(series), 1), self.noise_std_of
+        return tuple(
+            replace(check_residuals(item, self.residuals(item), noise_std(item.observable), inputs, level), white=white)
             for item in series
         )
-        return tuple(replace(check, white=self.white_disturbances) for check in checks)
 
     @property
     def white_disturbances(self) -> tuple[str, ...]:
         """Disturbances of white noise, without those that are best at zero."""
-        own, start = self.prior.observables.disturbances, self.objective.layout.slices.disturbance_deviations.start
+        own, stds = self.prior.observables.disturbances, self.objective.layout.slices.disturbance_deviations
         if own is None:
             return ()
-        both = enumerate(zip(own.names, own.kinds, strict=True))
-        return tuple(name for n, (name, kind) in both if kind == WHITE_NOISE and not self.optimum.at_bound[start + n])
+        rows = zip(own.names, own.kinds, self.optimum.at_bound[stds], strict=True)
+        return tuple(name for name, kind, at_bound in rows if kind == WHITE_NOISE and not at_bound)
 
     def residuals(self, series: TimeSeries) -> ResidualSeries:
         """Return what the fit leaves of the measurements of one observable, in memory."""
 
         def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
             if all(np.array_equal(series.times, other.times) for other in self.measurements.series):
-                return self.fitted_curves[0].evaluate_all(times)[
-                    :, self.prior.noise.observables.index(series.observable)
-                ]
+                column = self.prior.noise.observables.index(series.observable)
+                return self.fitted_curves[0].evaluate_all(times)[:, column]
             reader = ObservableCompiler(self.system, self.measurements.inputs, self.prior.disturbances)
             compiled = reader.compile_unscaled([series.observable], self.prior.units)
             return self.posterior.mean(compiled, times)[:, 0]
@@ -215,37 +188,34 @@ class DiagnosticData:
 
         None without free functions, where a matrix has exact measurements, or where rounding hides it.
         """
-        whole = uses_kalman_filter(self.engine, self.prior)
+        whole, last = uses_kalman_filter(self.engine, self.prior), self.last_chunk_posterior
         if not self.prior.has_process or (self.measurements.has_exact_values and not whole):
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
         every = with_empty_series(self.measurements, self.prior.noise.observables).series
-        times: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
-        values: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
-        left: dict[str, float] = {}
-        typical: dict[str, float] = {}
+        times: dict[str, list[Array]] = {item.observable: [] for item in every}
+        values: dict[str, list[Array]] = {item.observable: [] for item in every}
+        mean_square, typical_std = dict[str, float](), dict[str, float]()
         for run in [every] if whole else split_into_segments(every):
-            if self.last_chunk_posterior is not None:
-                turns: InnovationSequence | None = KalmanInnovations(
-                    self.last_chunk_posterior.data, self.last_chunk_posterior.solution
-                )
-            else:
-                turns = compute_innovations(self.engine, self.prior, run, hyper)
+            turns: InnovationSequence | None = (
+                compute_innovations(self.engine, self.prior, run, hyper)
+                if last is None
+                else KalmanInnovations(last.data, last.solution)
+            )
             if turns is None:
                 return None
-            errors = turns.standardized * turns.std
             for number, item in enumerate(run):
                 own = turns.observables == number
-                # Exact ones are what they are, and no example of noise.
+                # Exact values have no noise.
                 times[item.observable].append(item.times[~item.is_exact])
                 values[item.observable].append(turns.standardized[own][~item.is_exact])
                 if self.prior.disturbances and len(item.times):
-                    left[item.observable] = float(np.mean(errors[own] ** 2))
-                    typical[item.observable] = float(np.median(turns.std[own]))
+                    mean_square[item.observable] = float(np.mean((turns.standardized * turns.std)[own] ** 2))
+                    typical_std[item.observable] = float(np.median(turns.std[own]))
         if not any(values.values()):
             return None
-        joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
-        return InnovationSample(own_times, joined, left, typical)
+        joined = [{name: np.concatenate(parts) for name, parts in each.items()} for each in (times, values)]
+        return InnovationSample(joined[0], joined[1], mean_square, typical_std)
 
     @property
     def checked_series(self) -> list[TimeSeries]:
@@ -261,11 +231,8 @@ class DiagnosticData:
         if not isinstance(self.posterior, OutOfCorePosterior):
             return None
         kept = Measurements(self.checked_series, inputs=self.measurements.inputs)
-        return replace(
-            self,
-            measurements=kept,
-            last_chunk_posterior=self.posterior.get_batch_posterior(len(self.posterior.engine.batch_starts) - 1),
-        )
+        last = self.posterior.get_batch_posterior(len(self.posterior.engine.batch_starts) - 1)
+        return replace(self, measurements=kept, last_chunk_posterior=last)
 
     def prediction_std(self) -> dict[str, float]:
         """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""
@@ -283,31 +250,18 @@ class DiagnosticData:
         errors = np.array(list(self.prediction_std().values())) / self.prior.units.scales
         return layout.diffuse_modes.proper_prior_offset(layout.unpack(self.optimum.x).theta, errors)
 
-    def _check_from_statistics(
-        self, channel_summary: ObservableStatistics, last: ResidualCheck | None
-    ) -> ResidualCheck:
-        level = self.noise_std_of(channel_summary.observable)
-        explained = 1.0 - (level / channel_summary.std) ** 2 if channel_summary.std > 0 else math.nan
-        if last is not None:
-            # What few rows show of an observable is no share of what all of them do.
-            return replace(
-                last, count=channel_summary.count, explained=explained, expected=math.nan, predicted=math.nan
-            )
-        return ResidualCheck(channel_summary.observable, channel_summary.count, 0, 1.0, 0.0, explained)
+    def _check_from_statistics(self, data: ObservableStatistics, last: ResidualCheck | None) -> ResidualCheck:
+        explained = 1.0 - (self.noise_std_of(data.observable) / data.std) ** 2 if data.std > 0 else math.nan
+        if last is None:
+            return ResidualCheck(data.observable, data.count, 0, 1.0, 0.0, explained)
+        # The last rows alone do not determine the explained fraction of all rows.
+        return replace(last, count=data.count, explained=explained, expected=math.nan, predicted=math.nan)
 
 
-#: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
-_MIN_LOG_EVIDENCE_GAP, _LOG_EVIDENCE_GAP_PER_ROW = 10.5, 0.05
 #: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
-_MIN_NOISE_RATIO, _MIN_UNEXPLAINED_FRACTION = 3.0, 0.2
+_MIN_UNEXPLAINED_FRACTION = 0.2
 #: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
 _MAX_NOISE_RATIO = 10.0
-#: Of fewer measurements than this, smooth curves explain everything.
-_MIN_ROWS = 5
-#: Reasons that lie in the equations and in what is measured: no other record helps.
-_STRUCTURAL_REASONS = ("structure", "size")
-#: A standard error beyond this on the scale of the search says nothing.
-_UNIDENTIFIED_STD = 3.0
 
 
 @dataclass(frozen=True)
@@ -344,9 +298,9 @@ class Diagnosis:
     @property
     def needs_more_data(self) -> bool:
         """Whether parameters are left open that the equations do not leave open: other data could tell them."""
-        return any(
-            not each.identified and each.reason not in _STRUCTURAL_REASONS for each in self.identifiability.values()
-        )
+        # No other record helps against structural reasons.
+        open_ = (each for each in self.identifiability.values() if not each.identified)
+        return any(each.reason not in ("structure", "size") for each in open_)
 
     @property
     def explained_variance(self) -> dict[str, float]:
@@ -441,36 +395,23 @@ def diagnose_fit(
             errors = relative_standard_errors(data.objective, data.optimum, data.information)
             # Where a search ended in a poor place, what is flat there says nothing about the data.
             loud = any(check.size > _MAX_NOISE_RATIO for check in checks)
-            lost = [name for name, error in errors.items() if loud or not 0.0 < error < _UNIDENTIFIED_STD]
-            found = {name: IdentifiabilityResult(False, "unknown, the search failed", "failed") for name in lost}
-            found |= assess_structure(structure)
+            lost = [name for name, error in errors.items() if loud or not 0.0 < error < 3.0]
+            failed = IdentifiabilityResult(False, "unknown, the search failed", "failed")
+            found = dict.fromkeys(lost, failed) | assess_structure(structure)
         else:
             known = data.objective, data.optimum, data.information
             # As intervals are widened where free functions do not take up what is left.
-            factors = [
-                check.std_error_inflation for check in checks if check.is_autocorrelated and data.prior.n_processes
-            ]
-            found = assess_identifiability(structure, data.fitted_curves, *known, max(factors, default=1.0))
+            slow = (check.std_error_inflation for check in checks if check.is_autocorrelated)
+            inflation = max(slow, default=1.0) if data.prior.n_processes else 1.0
+            found = assess_identifiability(structure, data.fitted_curves, *known, inflation)
             rivals = find_alternative_optima(*known, data.times, structure)
             found |= assess_alternatives(*known, rivals, found)
-            unresolved = (
-                find_undersampled_parameters(data.system, data.measurements.names) if data.is_noise_free else ()
-            )
-            found |= {
-                name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")
-                for name in unresolved
-                if name not in found
-            }
+            unresolved = find_undersampled_parameters(data.system, data.measurements.names) * data.is_noise_free
+            undersampled = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")
+            found |= dict.fromkeys([name for name in unresolved if name not in found], undersampled)
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.sign_symmetry_groups)
-    return Diagnosis(
-        tuple(trouble),
-        found,
-        tuple(structure.identifiable_combinations),
-        symmetries,
-        checks,
-        advantage,
-        alternatives=rivals,
-    )
+    combinations = tuple(structure.identifiable_combinations)
+    return Diagnosis(tuple(trouble), found, combinations, symmetries, checks, advantage, alternatives=rivals)
 
 
 def _search_failures(data: DiagnosticData) -> list[str]:
@@ -519,36 +460,36 @@ def _compare_with_null_model(data: DiagnosticData, checks: Sequence[ResidualChec
     ):
         return math.nan, []
     runs = subsample_segments(kept)
-    yardstick = fit_null_model(runs.series, data.prior.noise.restricted_to(runs.names), data.prior.units.time_scale)
-    if yardstick is None:
+    null_model = fit_null_model(runs.series, data.prior.noise.restricted_to(runs.names), data.prior.units.time_scale)
+    if null_model is None:
         return math.nan, []
-    own = data.posterior.value if runs is kept else data.log_evidence_on(runs)
-    advantage = own - yardstick.log_evidence
-    poor = _poorly_explained(checks, yardstick, {each.observable: each.std for each in kept.observable_statistics})
-    # What was chosen for a yardstick makes it look a little better than it is.
-    if not poor or not advantage < -(_MIN_LOG_EVIDENCE_GAP + _LOG_EVIDENCE_GAP_PER_ROW * yardstick.n_rows):
+    null_evidence, null_noise = null_model
+    advantage = (data.posterior.value if runs is kept else data.log_evidence_on(runs)) - null_evidence
+    poor = _poorly_explained(checks, null_noise, {each.observable: each.std for each in kept.observable_statistics})
+    # The null model is chosen on the data, which favours it by a few nats.
+    if not poor or not advantage < -(10.5 + 0.05 * sum(len(item.times) for item in runs.series)):
         return advantage, []
+    loud = ", or their noise is larger than was said" * any(each.size > _MAX_NOISE_RATIO for each in checks)
     return advantage, [
-        "the search ended in a poor place, or the equations do not describe these data"
-        f"{', or their noise is larger than was said' if any(each.size > _MAX_NOISE_RATIO for each in checks) else ''}: "
-        f"smooth curves that obey no equation are more likely by {-advantage:.0f} nats, and leave less of "
-        f"{join_list(poor)} to the noise; try start values, bounds or more restarts, and check the equations, the "
-        "units and the data"
+        f"the search ended in a poor place, or the equations do not describe these data{loud}: smooth curves that "
+        f"obey no equation are more likely by {-advantage:.0f} nats, and leave less of {join_list(poor)} to the noise; "
+        "try start values, bounds or more restarts, and check the equations, the units and the data"
     ]
 
 
 def _poorly_explained(
-    checks: Sequence[ResidualCheck], null_model: NullModel, data_std: Mapping[str, float]
+    checks: Sequence[ResidualCheck], null_noise_std: Mapping[str, float], data_std: Mapping[str, float]
 ) -> list[str]:
-    """Return observables of which smooth curves explain clearly more, each with both shares."""
+    """Return observables of which the null model explains clearly more, each with both explained fractions."""
     found = []
     for check in checks:
-        if math.isnan(check.explained) or check.count < _MIN_ROWS:
+        # A smooth curve explains fewer than five values exactly.
+        if math.isnan(check.explained) or check.count < 5:
             continue
         left = 1.0 - check.explained
         # The size of the noise in units of the spread of the data.
-        share = (null_model.noise_std[check.name] / data_std[check.name]) ** 2
-        if check.size > _MAX_NOISE_RATIO or (left > _MIN_NOISE_RATIO * share and left > _MIN_UNEXPLAINED_FRACTION):
+        share = (null_noise_std[check.name] / data_std[check.name]) ** 2
+        if check.size > _MAX_NOISE_RATIO or (left > 3.0 * share and left > _MIN_UNEXPLAINED_FRACTION):
             both = max(1.0 - share, 0.0), max(check.explained, 0.0)
             found.append(f"{check.name} ({both[0]:.0%} against {both[1]:.0%} explained)")
     return found

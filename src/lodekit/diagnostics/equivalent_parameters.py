@@ -1,16 +1,9 @@
-"""Twins: other values of the parameters at which all that was measured behaves exactly as at the estimate.
+"""Other parameter values that fit about as well as the estimate.
 
-Two lags in a row that change places are such values; others are harder to see. What was measured obeys relations whose
-coefficients are functions of the parameters, in a form that is unique. Values at which they are those of the estimate
-solve as many polynomial equations: Levenberg's steps are taken from many values around the estimate, all at once, and
-where they end with nothing left over is a twin. So no twin is a false one, and one far away may be missed.
-
-Other values of the parameters that fit about as well as the estimate: twins, rivals a search has met, and aliases.
-
-A curvature knows the neighbourhood of one optimum. Where a search from another start has ended elsewhere, hardly less
-likely, the data do not choose between the two; and at times that are multiples of one step, an oscillation looks like
-one that is faster by a whole turn in each step. The sampling theorem tells them apart only for those who know that
-nothing is faster than half a turn. Twins give the same behaviour of all that was measured, by exact algebra.
+Equivalent parameters give exactly the same behaviour of all measured signals: the input-output equations have the same
+coefficients there. These polynomial equations are solved by the Levenberg-Marquardt method from many starts, so no
+result is wrong, but a distant one may be missed. Other alternatives are local optima that the search has met, and
+aliases: at times that are multiples of one step, an oscillation looks like one that is faster by a whole turn per step.
 """
 
 from __future__ import annotations
@@ -33,80 +26,45 @@ from lodekit.fitting.structural import StructuralIdentifiability
 from lodekit.prior.compile import ScalarFunctions
 
 Array = NDArray[np.float64]
-#: Of more parameters than this nothing is sought: a search from some starts finds too little.
-_MAX_PARAMETERS = 8
 #: From so many values it is sought, in so many steps; as factors they are within this of the estimate.
-_N_STARTS, _MAX_LM_STEPS, _START_SPREAD_FACTOR = 96, 40, 1000.0
+_N_STARTS = 96
 #: What is left over of coefficients, relative to them, where they are the same.
 _RESIDUAL_TOLERANCE = 1e-9
-#: Twins this close to each other, as logarithms, or to the estimate, are one.
-_LOG_DISTANCE_TOLERANCE = 1e-3
-#: Below this share of their size coefficients are compared as they are, above it as logarithms.
-_LOG_SCALE_THRESHOLD = 0.3
-#: A step is at most this long, as a logarithm.
-_MAX_LOG_STEP = 2.0
-#: Steps that have to be damped so much lead nowhere.
-_MAX_DAMPING = 1e3
 #: Directions with less influence on the coefficients than this, relative to others, are open: no place is isolated.
 _RANK_TOLERANCE = 1e-7
 
 
-@dataclass(frozen=True, eq=False)
-class EquivalentParameters:
-    """Other values at which all that was measured behaves as at the estimate.
-
-    theta: All parameters, in the user's units; (p,).
-    jacobian: By how much learned parameters move there, on the scale of the search, for a move of each at the
-        estimate, where what was measured changes alike; (k, k).
-    """
-
-    theta: Array
-    jacobian: Array
-
-
 def find_equivalent_parameters(
     structure: StructuralIdentifiability, layout: ParameterLayout, theta: Array
-) -> list[EquivalentParameters]:
-    """Return other values within all bounds at which what was measured behaves exactly alike, nearest first.
+) -> list[tuple[Array, Array]]:
+    """Return other values within all bounds with the same measured behaviour, nearest first.
 
-    Signs that can change together are left out: there are other words for these. So are values with which all channels
-    behave alike, as where p and q change places in ``p*q*y'' + (p + q)*y' + y = u``: that is the same plant. Of
-    parameters that are undetermined anyway one stays where it is for each way in which they can move.
+    Sign changes are excluded, and so are values at which all channels behave alike, as where p and q are exchanged in
+    ``p*q*y'' + (p + q)*y' + y = u``. One parameter per unidentifiable direction is held.
 
-    Shapes: theta (p,).
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> from lodekit.fitting.parameter_vector import build_transforms
-    >>> lags = {name: lk.Parameter(positive=True) for name in ("p", "q")}
-    >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=lags)
-    >>> layout = ParameterLayout(("p", "q"), *build_transforms(("p", "q"), lags), 0, 0, 1)
-    >>> [twin] = find_equivalent_parameters(StructuralIdentifiability(system, ("y", "u")), layout, np.array([2.0, 5.0]))
-    >>> [round(float(value), 6) for value in twin.theta]
-    [5.0, 2.0]
+    Returns pairs of theta, in the user's units, (p,), and the Jacobian of the learned parameters there with respect to
+    those at the estimate, on the search scale, (k, k). Shapes: theta (p,).
     """
     pivots = {next(iter(way)) for way in structure.unidentifiable_directions}
     free = np.array([n for n in layout.free_parameters if layout.names[n] not in pivots], dtype=int)
-    if (
-        not len(free)
-        or len(layout.free_parameters) > _MAX_PARAMETERS
-        or (table := structure.input_output_coefficients) is None
-    ):
+    # A multistart search finds too little in more than 8 dimensions.
+    if not len(free) or len(layout.free_parameters) > 8 or (table := structure.input_output_coefficients) is None:
         return []
     with np.errstate(all="ignore"):
         equations = _CoefficientEquations.at_estimate(table, layout, free, theta)
         if equations is None:
             return []
         found: list[Array] = []
-        for end in _sort_by_sign(equations.solve_levenberg_marquardt()):
-            is_known = any(_is_close(np.abs(end[free]), np.abs(other[free])) for other in [theta, *found])
-            if not is_known and _is_within_bounds(layout, free, end) and equations.is_isolated(end):
+        # Points with more positive values first.
+        for end in sorted(equations.solve_levenberg_marquardt(), key=lambda end: -int(np.count_nonzero(end > 0.0))):
+            is_known = any(np.all(np.abs(np.log(np.abs(end / other)[free])) < 1e-3) for other in [theta, *found])
+            inside = all(layout.transforms[int(n)].low < end[n] < layout.transforms[int(n)].high for n in free)
+            if not is_known and inside and equations.is_isolated(end):
                 found.append(end)
         found = [end for end in found if not _is_same_system(structure, theta, end)]
         found.sort(key=lambda end: float(np.sum(np.log(np.abs(end[free] / theta[free])) ** 2)))
-        twins = [EquivalentParameters(end, equations.parameter_jacobian(end)) for end in found]
-    return [twin for twin in twins if np.isfinite(twin.jacobian).all()]
+        both = [(end, equations.parameter_jacobian(end)) for end in found]
+    return [(end, jacobian) for end, jacobian in both if np.isfinite(jacobian).all()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +92,8 @@ class _CoefficientEquations:
         sizes = np.where(values != 0.0, np.abs(values), own.max(axis=0))
         if np.count_nonzero(used) < len(free):
             return None
-        found = cls(table, layout, free, theta, used, values[used], _LOG_SCALE_THRESHOLD * sizes[used])
+        # Coefficients above 0.3 of their size are compared on a logarithmic scale.
+        found = cls(table, layout, free, theta, used, values[used], 0.3 * sizes[used])
         return found if found.is_isolated(theta) else None
 
     def is_isolated(self, theta: Array) -> bool:
@@ -155,7 +114,8 @@ class _CoefficientEquations:
         """Return values around the estimate, shape (n, p), always the same; with other signs where they may be."""
         generator = np.random.default_rng(0)
         found = np.tile(self.theta, (_N_STARTS, 1))
-        reach = np.log(_START_SPREAD_FACTOR) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
+        # Starts lie within a factor of 1000 of the estimate.
+        reach = np.log(1000.0) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
         for n in self.free:
             found[:, n] *= np.exp(reach * generator.uniform(-1.0, 1.0, _N_STARTS))
             transform = self.layout.transforms[int(n)]
@@ -170,12 +130,12 @@ class _CoefficientEquations:
         left, rates = self.residuals_and_jacobian(theta)
         cost = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf)
         unit = np.eye(len(self.free))
-        for _ in range(_MAX_LM_STEPS):
+        for _ in range(40):
             square = np.nan_to_num(rates.transpose(0, 2, 1) @ rates)
             bent = damping * (1e-12 + np.trace(square, axis1=1, axis2=2))
             slope = np.nan_to_num(np.einsum("nsk,ns->nk", rates, left))
             step = -np.linalg.solve(square + (bent + 1e-300)[:, None, None] * unit, slope[..., None])[..., 0]
-            step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / _MAX_LOG_STEP)
+            step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / 2.0)
             tried = theta.copy()
             tried[:, self.free] *= np.exp(step)
             left_there, rates_there = self.residuals_and_jacobian(tried)
@@ -184,7 +144,7 @@ class _CoefficientEquations:
             theta[better], left[better], rates[better] = tried[better], left_there[better], rates_there[better]
             cost = np.minimum(cost, cost_there)
             damping = np.where(better, np.maximum(0.1 * damping, 1e-14), 5.0 * damping)
-            open_ = (cost > _RESIDUAL_TOLERANCE**2) & (damping < _MAX_DAMPING)
+            open_ = (cost > _RESIDUAL_TOLERANCE**2) & (damping < 1e3)
             ends += [theta[k] for k in np.flatnonzero(cost <= _RESIDUAL_TOLERANCE**2)]
             if not open_.any():
                 break
@@ -192,20 +152,13 @@ class _CoefficientEquations:
         return ends
 
     def parameter_jacobian(self, theta: Array) -> Array:
-        """Return by how much all learned parameters move there for a move of each at the estimate: see
-        `EquivalentParameters`.
-        """
-        learned = self.layout.free_parameters
-        slopes = []
+        """Return the Jacobian of the learned parameters at theta with respect to those at the estimate, (k, k)."""
+        learned, transforms, slopes = self.layout.free_parameters, self.layout.transforms, []
         for point in (self.theta, theta):
             _, own = (each[0] for each in self.table.evaluate_many(point[None]))
-            units = [self._transform_derivative(n, float(point[n])) / float(point[n]) for n in learned]
+            units = [transforms[n].derivative(transforms[n].inverse(float(point[n]))) / point[n] for n in learned]
             slopes.append((own[learned][:, self.used] * np.array(units)[:, None] / self.scales).T)
         return np.asarray(np.linalg.pinv(slopes[1], rcond=_RANK_TOLERANCE) @ slopes[0])
-
-    def _transform_derivative(self, number: int, value: float) -> float:
-        transform = self.layout.transforms[number]
-        return transform.derivative(transform.inverse(value))
 
 
 def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: Array) -> bool:
@@ -216,32 +169,8 @@ def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: A
     return bool(np.all(np.abs(there - here) <= 100.0 * _RESIDUAL_TOLERANCE * np.maximum(np.abs(here), np.abs(there))))
 
 
-def _is_close(first: Array, second: Array) -> bool:
-    return bool(np.all(np.abs(np.log(first / second)) < _LOG_DISTANCE_TOLERANCE))
-
-
-def _is_within_bounds(layout: ParameterLayout, free: NDArray[np.int_], theta: Array) -> bool:
-    return all(layout.transforms[int(n)].low < theta[n] < layout.transforms[int(n)].high for n in free)
-
-
-def _sort_by_sign(ends: Sequence[Array]) -> list[Array]:
-    """Return points with more positive values first, in their order otherwise."""
-    return sorted(ends, key=lambda end: -int(np.count_nonzero(end > 0.0)))
-
-
 #: Less likely than this, in log evidence, and nobody need hear of it: one in seven against the estimate.
 _MAX_LOG_DROP = 2.0
-#: So many standard errors away, and so far on the scale of the search, it is another place.
-_MIN_DISTANCE_STD, _MIN_DISTANCE = 5.0, 0.05
-#: An alias matters where an oscillation has fewer measurements in each period than this; in all others it is faster
-#: than anything that somebody who measures so slowly expects.
-_MIN_SAMPLES_PER_PERIOD = 3.0
-#: Gaps between times are multiples of a step up to this share of it.
-_STEP_TOLERANCE = 1e-4
-#: How many steps a search takes that looks whether a rival is one.
-_MAX_ITERATIONS = 100
-#: A twin that is as likely up to this, in log evidence, needs no search.
-_EQUAL_VALUE_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -305,7 +234,7 @@ def find_alternative_optima(
 def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:
     """Return where a search from a point ends, if that is somewhere else and about as likely as the optimum."""
     with np.errstate(all="ignore"):
-        other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=_MAX_ITERATIONS, known_optimum=optimum)
+        other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=100, known_optimum=optimum)
     names = _distinct_parameters(objective, other.x, optimum.x, errors)
     if not names or not other.value > optimum.value - _MAX_LOG_DROP:
         return None
@@ -320,19 +249,19 @@ def _find_equivalent_optima(
     layout, found = objective.layout, list[AlternativeOptimum]()
     # What the data say nothing about has no error that others could follow, not by rounding either.
     known = np.where(np.isfinite(covariance), covariance, 0.0)
-    for twin in find_equivalent_parameters(structure, layout, layout.unpack(optimum.x).theta):
+    for theta, jacobian in find_equivalent_parameters(structure, layout, layout.unpack(optimum.x).theta):
         x = optimum.x.copy()
-        x[layout.slices.theta] = [layout.transforms[n].inverse(float(twin.theta[n])) for n in layout.free_parameters]
+        x[layout.slices.theta] = [layout.transforms[n].inverse(float(theta[n])) for n in layout.free_parameters]
         names = _distinct_parameters(objective, x, optimum.x, errors)
         if not names:
             continue
         with np.errstate(all="ignore"):
             below = optimum.value - objective.value(x)
-        if abs(below) < _EQUAL_VALUE_TOLERANCE:
+        if abs(below) < 1e-2:
             # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
-            spread = np.sqrt(np.maximum(np.diag(twin.jacobian @ known @ twin.jacobian.T), 0.0))
+            spread = np.sqrt(np.maximum(np.diag(jacobian @ known @ jacobian.T), 0.0))
             own = {name: float(spread[layout.index_of(name)]) for name in names}
-            values = {name: float(twin.theta[layout.names.index(name)]) for name in names}
+            values = {name: float(theta[layout.names.index(name)]) for name in names}
             rival: AlternativeOptimum | None = AlternativeOptimum(tuple(x.tolist()), below, False, values, own)
         else:
             rival = _search_from(objective, optimum, x, errors)
@@ -368,25 +297,20 @@ def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: 
             here, there = (transform.forward(float(each[position])) for each in (centre, x))
             size = max(abs(here), transform.expected_magnitude)
             apart, error = abs(there - here) / size, error * transform.derivative(float(centre[position])) / size
-        if apart > max(_MIN_DISTANCE_STD * error, _MIN_DISTANCE):
+        # Distinct: five standard errors away, and 0.05 on the search scale.
+        if apart > max(5.0 * error, 0.05):
             found.append(layout.names[number])
     return found
 
 
 def find_common_sampling_step(times: Sequence[Array]) -> float:
-    """Return the step of which all gaps between the times of each record are multiples; NaN where there is none.
-
-    Examples
-    --------
-    >>> find_common_sampling_step([np.array([0.0, 0.5, 1.5]), np.array([7.1, 8.1])]), find_common_sampling_step([np.array([0.0, 1.0, 2.3])])
-    (0.5, nan)
-    """
+    """Return the step of which all gaps between the times of each record are multiples; NaN if there is none."""
     gaps = time_gaps(times)
     if not len(gaps):
         return math.nan
     step = float(gaps.min())
     turns = gaps / step
-    return step if bool(np.all(np.abs(turns - np.rint(turns)) < _STEP_TOLERANCE)) else math.nan
+    return step if bool(np.all(np.abs(turns - np.rint(turns)) < 1e-4)) else math.nan
 
 
 def _alias_points(objective: Objective, optimum: Optimum, step: float) -> Iterator[Array]:
@@ -403,7 +327,8 @@ def _alias_points(objective: Objective, optimum: Optimum, step: float) -> Iterat
     for number, root in enumerate(roots):
         # The same value after each step: a turn more, or the mirror image, of which conjugates are roots as well.
         other = abs(turn - root.imag)
-        if not root.imag > 0.0 or min(other, root.imag) < turn / _MIN_SAMPLES_PER_PERIOD:
+        # With three samples per period or more, an alias would be implausibly fast.
+        if not root.imag > 0.0 or min(other, root.imag) < turn / 3.0:
             continue
         wanted = np.array([*roots[:number], complex(root.real, other), *roots[number + 1 :]])
         found = parameters_from_poles(prior, factors, layout, wanted, generator, initial_theta=theta)

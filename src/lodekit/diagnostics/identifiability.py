@@ -1,11 +1,9 @@
-"""Whether the motion that was measured can tell parameters apart: curves may solve the equations for other values, too.
+"""Identifiability of parameters: structural identifiability, excitation, and profile likelihood.
 
-``m x'' + c x' + k x = F`` holds for a damped sine with many m, c and k: x, x' and x'' depend on each other then.
-The evidence prefers one of them all the same, for the prior finds some forces simpler than others; so its curvature
-says nothing about that. What the data say is in the curves: a direction v of the parameters is open where
-``(dA/dv) c - df/dv``, with the posterior of the curves c put in, cannot be told from zero.
-
-Which parameters the data tell: by exact algebra, by the motion that was measured, by profiles of the evidence.
+A direction v of the parameters is not excited if ``(dA/dv) c - df/dv``, with the posterior of the curves c inserted,
+cannot be distinguished from zero: the same curves solve the equations for other values. ``m x'' + c x' + k x = F``, for
+example, holds for a damped sine with many m, c and k. The prior still prefers one of them, so the curvature of the
+evidence does not show this.
 """
 
 from __future__ import annotations
@@ -52,8 +50,6 @@ from lodekit.uncertainty.estimates import (
 )
 
 Array = NDArray[np.float64]
-#: How many times are looked at; they follow each other like multiples of the golden ratio, which miss no rhythm.
-_N_TIMES, _GOLDEN_RATIO = 24, 0.6180339887498949
 #: A direction is open where the square of what it changes is less than so many times its variance.
 _MIN_SIGNAL_TO_NOISE = 12.0
 
@@ -79,7 +75,8 @@ class FittedCurves:
     def times(self) -> Array:
         """Some times, in the user's units."""
         start, stop = self.window
-        return np.asarray(start + (stop - start) * np.sort((0.5 + _GOLDEN_RATIO * np.arange(_N_TIMES)) % 1.0))
+        # Multiples of the golden ratio avoid resonance with periodic curves.
+        return np.asarray(start + (stop - start) * np.sort((0.5 + 0.6180339887498949 * np.arange(24)) % 1.0))
 
     def evaluate_all(self, times: Array) -> Array:
         """Return all curves that the prior knows at some times, in the user's units, (n, o); once for the same times.
@@ -171,20 +168,9 @@ def _equation_moments(
     return signal, noise
 
 
-#: Entries of open directions below this, in units of the sizes of the parameters, do not count.
-_MIN_DIRECTION_ENTRY = 0.1
-#: A standard error beyond this on the scale of the search, or in units of the size, makes the shape of the evidence
-#: matter: its profile gives the interval, or says that there is none.
-_MIN_PROFILED_STD = 0.15
-#: Beyond this the curvature does not even say how far to look, and the profile looks far.
-_UNIDENTIFIED_STD = 3.0
 #: An interval of 95 % that reaches farther than that of so large an error to one side leaves a parameter open; so does
 #: one that is as wide on the whole, where it holds rivals.
 _MAX_IDENTIFIED_STD = 2.0
-#: At which shares of the way to an end of 95 % intervals of other levels are kept: about 50, 90, 95, 99 and 99.9 %.
-_RUNG_FRACTIONS = (0.34, 0.84, 1.0, 1.32, 1.7)
-#: The exponential of more is no number.
-_MAX_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
@@ -216,22 +202,12 @@ class IdentifiabilityResult:
         def ends(low: float | None, high: float | None) -> tuple[float, float]:
             return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
-        edges = state["interval"]
+        interval = None if state["interval"] is None else ends(*state["interval"])
         ladder = tuple((float(deviate), *ends(low, high)) for deviate, low, high in state.get("ladder", ()))
-        words = str(state["note"]), str(state["reason"])
-        return cls(bool(state["identified"]), *words, None if edges is None else ends(*edges), ladder)
+        return cls(bool(state["identified"]), str(state["note"]), str(state["reason"]), interval, ladder)
 
     def interval_at(self, value: float, confidence: float, quantile: float | None = None) -> tuple[float, float] | None:
-        """Return the interval of some level around a value, where it is known; between rungs it is interpolated.
-
-        Examples
-        --------
-        >>> IdentifiabilityResult(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.95)
-        (1.0, 16.0)
-        >>> low, high = IdentifiabilityResult(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.5)
-        >>> round(low, 2), round(high, 2)
-        (2.48, 6.45)
-        """
+        """Return the interval at a confidence level around a value, if known, interpolated between levels."""
         if self.interval is None or confidence == 0.95 or (not self.identified and not self.ladder):
             return self.interval
         rungs = ((0.0, value, value), *(self.ladder or ((NORMAL_QUANTILE_95, *self.interval),)))
@@ -245,7 +221,8 @@ def _interpolate_interval(fraction: float, inner: Sequence[float], outer: Sequen
     """Return both ends of an interval between two others, or beyond them: on a logarithmic scale where it is one."""
     if min(*inner, *outer) > 0.0 and math.isfinite(outer[1]):
         ends = ((1.0 - fraction) * math.log(a) + fraction * math.log(b) for a, b in zip(inner, outer, strict=True))
-        low, high = (math.exp(end) if end < _MAX_EXPONENT else math.inf for end in ends)
+        # exp(700) is near the largest float.
+        low, high = (math.exp(end) if end < 700.0 else math.inf for end in ends)
     else:
         low, high = (b if math.isinf(b) else a + fraction * (b - a) for a, b in zip(inner, outer, strict=True))
     return low, high
@@ -258,16 +235,17 @@ def apply_identifiability(
     confidence: float = 0.95,
     quantiles: Mapping[str, float] | None = None,
 ) -> dict[str, Estimate]:
-    """Return estimates from the curvature, corrected by what is known better."""
+    """Return estimates with standard errors and intervals corrected by the identifiability results."""
     found = dict(estimates)
     for name, verdict in results.items():
         reach = (quantiles or {}).get(name) if verdict.reason in ("profile", "side") and verdict.ladder else None
         old, interval = estimates[name], verdict.interval_at(estimates[name].value, confidence, reach)
-        if verdict.reason in ("bound", "rival") and interval is not None and verdict.interval is not None:
+        low_95, high_95 = verdict.interval or (math.nan, math.nan)
+        error = (high_95 - low_95) / (2.0 * NORMAL_QUANTILE_95)
+        if verdict.reason in ("bound", "rival") and interval is not None:
             if old.identified:
                 low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
-                error = max(old.std_error, (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_QUANTILE_95))
-                found[name] = replace(old, std_error=error, interval=(low, high))
+                found[name] = replace(old, std_error=max(old.std_error, error), interval=(low, high))
             continue
         if old.note == AT_BOUND_MESSAGE and verdict.reason not in ("structure", "size"):
             continue
@@ -276,25 +254,15 @@ def apply_identifiability(
             found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)
         elif verdict.reason == "profile" and interval is not None and old.identified:
             found[name] = replace(old, interval=interval)
-        elif (
-            interval is not None
-            and verdict.interval is not None
-            and old.note == NOT_IDENTIFIED_MESSAGE
-            and has_enough_rows
-        ):
-            error = (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_QUANTILE_95)
+        elif interval is not None and old.note == NOT_IDENTIFIED_MESSAGE and has_enough_rows:
             found[name] = replace(old, std_error=error, interval=interval, identified=True, note="")
     return found
 
 
 def assess_structure(structure: StructuralIdentifiability) -> dict[str, IdentifiabilityResult]:
-    """Return what no data of this kind can tell, by name."""
-    found = {
-        name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "structure") for name in structure.unidentifiable
-    }
-    return found | {
-        name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "size") for name in structure.scale_confounded
-    }
+    """Return the structurally unidentifiable parameters, by name."""
+    reasons = ("structure", structure.unidentifiable), ("size", structure.scale_confounded)
+    return {name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, why) for why, names in reasons for name in names}
 
 
 def assess_identifiability(
@@ -305,21 +273,17 @@ def assess_identifiability(
     information: Array,
     inflation: float = 1.0,
 ) -> dict[str, IdentifiabilityResult]:
-    """Return what is to be said about parameters other than what the curvature says, by name.
+    """Return the identifiability of parameters beyond what the curvature shows, by name.
 
     Shapes: information (n, n).
     """
-    layout = objective.layout
-    found = assess_structure(structure)
-    free = [
-        n
-        for n in layout.free_parameters
-        if layout.names[n] not in found and objective.parameters[layout.names[n]].prior is None
-    ]
+    layout, found = objective.layout, assess_structure(structure)
+    named = ((n, layout.names[n]) for n in layout.free_parameters)
+    free = [n for n, name in named if name not in found and objective.parameters[name].prior is None]
     sizes = np.array([max(abs(float(curves[0].theta[n])), layout.transforms[n].expected_magnitude) for n in free])
     for way in find_unexcited_directions(curves, free, sizes):
         for number, share in zip(free, way, strict=True):
-            if abs(share) > _MIN_DIRECTION_ENTRY:
+            if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
     profiled, paths = _assess_profiles(objective, optimum, information, found, inflation)
     found |= profiled
@@ -397,9 +361,8 @@ def _assess_profiles(
     """
     layout, found, paths = objective.layout, dict[str, IdentifiabilityResult](), list[ProfilePath]()
     errors = relative_standard_errors(objective, optimum, information)
-    doubtful = {
-        name: error for name, error in errors.items() if name not in known and not 0.0 < error < _MIN_PROFILED_STD
-    }
+    # Larger standard errors make the shape of the likelihood matter.
+    doubtful = {name: error for name, error in errors.items() if name not in known and not 0.0 < error < 0.15}
     if not doubtful:
         return {}, []
     covariance = invert_information(information, ~optimum.at_bound)
@@ -407,18 +370,18 @@ def _assess_profiles(
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, relative in doubtful.items():
         position = layout.index_of(name)
-        if 0.0 < relative < _UNIDENTIFIED_STD:
+        if 0.0 < relative < 3.0:
             reach = inflated_quantile(0.95, float(freedom[position]), inflation)
             found[name] = _assess_profile_interval(objective, optimum, information, position, (relative, reach, left))
             continue
-        seen = profile_likelihood(objective, optimum, information, position)
-        paths += () if seen.falls_below and seen.falls_above else seen.paths
-        if seen.is_flat:
+        interval, falls, new_paths = profile_likelihood(objective, optimum, information, position)
+        paths += () if all(falls) else new_paths
+        if not any(falls):
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
-        elif not seen.falls_below or not seen.falls_above:
-            found[name] = _one_sided_result(seen.low, seen.high, is_above=seen.falls_above)
+        elif not all(falls):
+            found[name] = _one_sided_result(*interval, is_above=falls[1])
         else:
-            found[name] = IdentifiabilityResult(True, "", "profile", (seen.low, seen.high))
+            found[name] = IdentifiabilityResult(True, "", "profile", interval)
     return found, paths
 
 
@@ -440,7 +403,8 @@ def _assess_profile_interval(
     low, high = below.endpoint(reach / left), above.endpoint(reach / left)
     if below.is_unbounded and above.is_unbounded:
         return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
-    levels = [share * reach for share in _RUNG_FRACTIONS]
+    # Fractions of the 95 % quantile: intervals of about 50, 90, 95, 99 and 99.9 %.
+    levels = [share * reach for share in (0.34, 0.84, 1.0, 1.32, 1.7)]
     ladder = tuple((level, below.endpoint(level / left), above.endpoint(level / left)) for level in levels)
     if below.is_unbounded or above.is_unbounded:
         return _one_sided_result(low, high, is_above=below.is_unbounded, ladder=ladder)

@@ -1,11 +1,4 @@
-"""Warnings about data that tell little: a single value to learn noise from, constants, inputs that are still.
-
-Warnings about channels that jump: no smooth prior follows them.
-
-What is to be read before a fit is believed, in sentences, and hyperparameters by name.
-
-What residuals say about a fit, for people and programs: one sentence for each channel, and the numbers below it.
-"""
+"""User-facing sentences about a fit: warnings about data, identifiability and residuals, and what to try next."""
 
 from __future__ import annotations
 
@@ -25,26 +18,23 @@ from lodekit.data.preview import looks_like_input
 from lodekit.data.records import Measurements, ObservableStatistics, list_measurements
 from lodekit.diagnostics.diagnosis import Diagnosis, to_json_values
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
-from lodekit.diagnostics.residual_tests import ResidualCheck, warn_residuals
+from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
 from lodekit.errors import AlgebraError
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.prior import Hyperparameters, Prior
-from lodekit.support.text import as_sentence, format_probability, join_list
+from lodekit.support.text import as_sentence, format_probability, format_quantity, join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND_MESSAGE, NOT_IDENTIFIED_MESSAGE, Estimate
 
-#: Holes in an input matter that last this share of the record, and so many times as long as the typical step.
-_MIN_GAP_FRACTION, _MIN_GAP_STEPS = 0.1, 5.0
-
 #: What to do about inputs that are not there.
 _GAP_ADVICE = "give its values there, or leave that part of the record out"
-#: What is said of the noise of an observable that is zero throughout.
+#: The note on the noise of an observable that is zero throughout.
 _ZERO_NOISE_NOTE = (
-    f"; its noise, of which zeros say nothing, is taken to be at least {MIN_NOISE_RATIO_OF_ZEROS:.0%} of what the equations "
-    "make of the rest: give noise_std where it is known"
+    f"; its noise, of which zeros say nothing, is taken to be at least {MIN_NOISE_RATIO_OF_ZEROS:.0%} of what the "
+    "equations make of the rest: give noise_std where it is known"
 )
 
 
@@ -52,14 +42,11 @@ def warn_uninformative_data(summaries: Sequence[ObservableStatistics], noise: No
     """Return a warning for each level of noise that one value has to tell, and for each observable that is constant."""
     found = []
     for group in sorted(set(noise.level_indices)) if noise.n_levels else ():
-        own = [
-            item
-            for item, level in zip(summaries, noise.level_indices, strict=True)
-            if level == group and item.n_unknown_noise
-        ]
-        if sum(item.n_unknown_noise for item in own) == 1:
+        items = [item for item, level in zip(summaries, noise.level_indices, strict=True) if level == group]
+        counts = {item.observable: item.n_unknown_noise for item in items if item.n_unknown_noise}
+        if sum(counts.values()) == 1:
             found.append(
-                f"the noise of {own[0].observable} is learned from a single value, which cannot tell it; give "
+                f"the noise of {next(iter(counts))} is learned from a single value, which cannot tell it; give "
                 "noise_std, or [noise] in a system file"
             )
     silent = [item.observable for item in summaries if item.is_zero and item.n_unknown_noise and not noise.shared]
@@ -118,7 +105,7 @@ def _warn_missing_start(name: str, signal: InputSignal, start_time: float, unit:
 def _warn_long_gap(
     name: str, signal: InputSignal, window: tuple[float, float], unit: str, *, is_whole: bool
 ) -> list[str]:
-    """Return what is to be said of a long hole in one record; whole inputs have all samples that have a value."""
+    """Return a warning of a long gap in one record; whole inputs have all samples that have a value."""
     first, last = window
     inside = signal.times[(signal.times >= first) & (signal.times <= last)]
     # A held input may be written where it changes only: most rows are without a value, and nothing is missing.
@@ -126,7 +113,8 @@ def _warn_long_gap(
         return []
     steps = np.diff(inside)
     place = int(np.argmax(steps))
-    if not steps[place] > max(_MIN_GAP_FRACTION * (last - first), _MIN_GAP_STEPS * float(np.median(steps))):
+    # Report gaps of a tenth of the record and five typical steps.
+    if not steps[place] > max(0.1 * (last - first), 5.0 * float(np.median(steps))):
         return []
     ends = f"t = {inside[place]:.6g} and {_format_time(inside[place + 1], unit)}"
     what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
@@ -136,11 +124,8 @@ def _warn_long_gap(
 
 def _warn_change_in_gap(name: str, signal: InputSignal, part: Measurements, unit: str) -> list[str]:
     """Return a warning where an input has another value after a gap of its log than before."""
-    moved = (
-        part.stored_rows.input_statistics[name].gap
-        if part.stored_rows and name in part.stored_rows.input_statistics
-        else None
-    )
+    stored = part.stored_rows.input_statistics if part.stored_rows else {}
+    moved = stored[name].gap if name in stored else None
     if not part.has_only_statistics:
         measured = np.unique(np.concatenate([item.times for item in part.series]))
         if is_logged_every_row(len(measured), int(np.isin(measured, signal.times).sum())):
@@ -172,25 +157,21 @@ def warn_stepped_channels(
         order = np.argsort(item.times, kind="stable")
         if item.observable not in channels or not looks_like_input(item.values[order]):
             continue
-        text = f"{item.observable} is stepped, and a smooth prior cannot follow a jump: its curve rings near jumps"
-        level = noise.get(item.observable)
-        if level is not None:
-            text += f", its learned noise ({level:.3g}) includes rounded corners and what the equations do not explain"
+        name, level = item.observable, noise.get(item.observable)
+        learned = "" if level is None else f", its learned noise ({level:.3g}) includes rounded corners and what the "
+        learned += "equations do not explain" * bool(learned)
         half = 0.5 * float(np.median(np.diff(np.unique(item.times))))
-        text += f", and times can be off by about half a sampling step ({half:.3g}); "
-        name = item.observable
-        text += f'where somebody set it, say inputs={{"{name}": "hold"}}, or --input {name}=hold on the command line, '
-        text += f'or {name} = "hold" under [inputs] in the system file'
-        found.append(text)
+        found.append(
+            f"{name} is stepped, and a smooth prior cannot follow a jump: its curve rings near jumps"
+            f"{learned}, and times can be off by about half a sampling step ({half:.3g}); where "
+            f'somebody set it, say inputs={{"{name}": "hold"}}, or --input {name}=hold on the command line, or '
+            f'{name} = "hold" under [inputs] in the system file'
+        )
     return found
 
 
 #: What deviations of modes are called, before their number.
 MODE_STD_LABEL = "deviation of mode"
-#: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
-_DEGENERACY_TOLERANCE = 1e-2
-#: Of so many sets of values that give the same behaviour all are told.
-_MAX_LISTED_ALTERNATIVES = 2
 
 
 def warn_near_degenerate(system: System, theta: NDArray[np.float64]) -> list[str]:
@@ -212,16 +193,15 @@ def warn_near_degenerate(system: System, theta: NDArray[np.float64]) -> list[str
         text = ring.format(element)
         if not values.any():  # all terms vanish, as c alone does where it is fixed at zero: no sum of sizes tells
             found.append(f"{what} at {text} = 0, which holds here; write the values that make it so into the equations")
-        elif abs(values.sum()) < _DEGENERACY_TOLERANCE * np.abs(values).sum():
+        elif abs(values.sum()) < 1e-2 * np.abs(values).sum():
             found.append(f"{what} at {text} = 0, and the estimate is close to that")
     return found
 
 
 def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Sequence[str]) -> dict[str, float]:
     """Return lengthscales and deviations by name, in the user's units."""
-    names = (
-        [f"free function {i}" for i in range(1, prior.n_processes + 1)] if prior.channels is None else list(channels)
-    )
+    names = [f"free function {i}" for i in range(1, prior.n_processes + 1)]
+    names = names if prior.channels is None else list(channels)
     found = {}
     for name, ell, sigma in zip(names, hyper.lengthscales, hyper.amplitudes, strict=True):
         found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(ell))
@@ -238,65 +218,51 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
     return found
 
 
+#: Why the data do not identify parameters, and what to try, by the reason of an `IdentifiabilityResult`.
+_NOT_IDENTIFIED_REASONS = {
+    "structure": "other values, with all else changed to match, give the same solutions in all that was measured"
+    "{combinations}; {measure} a value that is known",
+    "size": "with disturbances of another size to match, all that was measured is the same; {fix}",
+    "motion": "the same curves solve the equations for other values, too; what was measured moves too simply to tell: "
+    "add data from another input or another start, or fix a value that is known",
+    "flat": "moved far in either direction, with all else learned anew, the evidence hardly falls; measure where it "
+    "matters, or fix a value that is known",
+    "unresolved": "these leave nothing to noise, and are farther apart than they tell what happens between them, so "
+    "that derivatives are anyone's guess; measure more often",
+    "alias": "at times that are multiples of one step, with fewer than three of them in each period, a faster or "
+    "slower oscillation looks the same; measure more often or at uneven times, or give bounds",
+}
+
+
 def _warn_unidentified(
     system: System, measured: Sequence[str], diagnosis: Diagnosis, estimates: Mapping[str, Estimate]
 ) -> list[str]:
-    """Return what the data do not tell, in sentences that say what to try."""
-    found, told = [], set()
+    """Return one sentence for each reason why the data do not identify parameters, with what to try."""
     by_reason: dict[str, list[str]] = {}
-    for name, verdict in diagnosis.identifiability.items():
-        if not verdict.identified and estimates[name].note == verdict.note:
-            by_reason.setdefault(verdict.reason, []).append(name)
-    hidden = [name for name in system.channels if name not in measured]
+    for name, result in diagnosis.identifiability.items():
+        if not result.identified and estimates[name].note == result.note:
+            by_reason.setdefault(result.reason, []).append(name)
+    hidden, sure = [name for name in system.channels if name not in measured], diagnosis.identifiable_combinations
+    found = []
     for reason, names in by_reason.items():
-        told |= set(names)
-        who = f"parameter{'s' * (len(names) > 1)} {join_list(names)} {'are' if len(names) > 1 else 'is'}"
-        if reason == "structure":
-            sure = diagnosis.identifiable_combinations
-            only = f"; only {join_list(sure)} {'are' if len(sure) > 1 else 'is'} determined" if sure else ""
-            more = f"measure {join_list(hidden)}, or fix" if hidden else "fix"
-            found.append(
-                f"{who} {NOT_IDENTIFIED_MESSAGE}: other values, with all else changed to match, give the same solutions in all "
-                f"that was measured{only}; {more} a value that is known"
+        if reason == "side":
+            results = ((name, diagnosis.identifiability[name]) for name in names)
+            found += [f"parameter {name} is only bounded by these data: {result.note}" for name, result in results]
+        elif reason in _NOT_IDENTIFIED_REASONS:
+            who = f"parameter{'s' * (len(names) > 1)} {join_list(names)} {'are' if len(names) > 1 else 'is'}"
+            why = _NOT_IDENTIFIED_REASONS[reason].format(
+                combinations=f"; only {join_list(sure)} {'are' if len(sure) > 1 else 'is'} determined" if sure else "",
+                measure=f"measure {join_list(hidden)}, or fix" if hidden else "fix",
+                fix="fix it, at 1 for example" if len(names) == 1 else "fix one that is known",
             )
-        elif reason == "size":
-            cure = "fix it, at 1 for example" if len(names) == 1 else "fix one that is known"
-            found.append(
-                f"{who} {NOT_IDENTIFIED_MESSAGE}: with disturbances of another size to match, all that was measured is the "
-                f"same; {cure}"
-            )
-        elif reason == "motion":
-            found.append(
-                f"{who} {NOT_IDENTIFIED_MESSAGE}: the same curves solve the equations for other values, too; what was measured "
-                "moves too simply to tell: add data from another input or another start, or fix a value that is known"
-            )
-        elif reason == "flat":
-            found.append(
-                f"{who} {NOT_IDENTIFIED_MESSAGE}: moved far in either direction, with all else learned anew, the evidence "
-                "hardly falls; measure where it matters, or fix a value that is known"
-            )
-        elif reason == "unresolved":
-            found.append(
-                f"{who} {NOT_IDENTIFIED_MESSAGE}: these leave nothing to noise, and are farther apart than they tell what "
-                "happens between them, so that derivatives are anyone's guess; measure more often"
-            )
-        elif reason == "alias":
-            found.append(
-                f"{who} {NOT_IDENTIFIED_MESSAGE}: at times that are multiples of one step, with fewer than three of them in "
-                "each period, a faster or slower oscillation looks the same; measure more often or at uneven times, "
-                "or give bounds"
-            )
-        elif reason == "side":
-            found += [
-                f"parameter {name} is only bounded by these data: {diagnosis.identifiability[name].note}"
-                for name in names
-            ]
-    rest = {n: each for n, each in estimates.items() if not each.identified and n not in told}
-    tries = {
+            found.append(f"{who} {NOT_IDENTIFIED_MESSAGE}: {why}")
+    reported = {name for names in by_reason.values() for name in names}
+    others = {name: each for name, each in estimates.items() if not each.identified and name not in reported}
+    advice = {
         AT_BOUND_MESSAGE: "; widen its bounds where it may go farther, or check the equations",
         NOT_IDENTIFIED_MESSAGE: ": there is too little of them; measure more, or fix a value that is known",
     }
-    return found + [f"parameter {name} is {each.note}{tries.get(each.note, '')}" for name, each in rest.items()]
+    return found + [f"parameter {name} is {each.note}{advice.get(each.note, '')}" for name, each in others.items()]
 
 
 def _describe_equivalent_parameters(
@@ -305,27 +271,23 @@ def _describe_equivalent_parameters(
     alternatives: Sequence[AlternativeOptimum],
     estimates: Mapping[str, Estimate],
 ) -> list[str]:
-    """Return which other values give the same behaviour of all that was measured, in one sentence for all of them."""
+    """Return which other values give the same behaviour of all measured signals, in one sentence; two are listed."""
     if not alternatives:
         return []
-    names = [name for name in estimates if any(name in twin.values for twin in alternatives)]
-    told = [
-        join_list([f"{twin.values.get(name, estimates[name].value):.3g}" for name in names])
-        for twin in alternatives[:_MAX_LISTED_ALTERNATIVES]
+    names = [name for name in estimates if any(name in each.values for each in alternatives)]
+    listed = [
+        join_list([f"{each.values.get(name, estimates[name].value):.3g}" for name in names])
+        for each in alternatives[:2]
     ]
-    more = (
-        f", or {len(alternatives) - _MAX_LISTED_ALTERNATIVES} more"
-        if len(alternatives) > _MAX_LISTED_ALTERNATIVES
-        else ""
-    )
-    unlikely = min(twin.below for twin in alternatives)
+    more = f", or {len(alternatives) - 2} more" if len(alternatives) > 2 else ""
+    unlikely = min(each.below for each in alternatives)
     likely = f", though less likely by {unlikely:.1f} nats" if unlikely > 0.05 else ""
     hidden = [name for name in system.plain_channels if name not in measured]
     cure = f"measure {join_list(hidden)}, bound or fix" if hidden else "bound or fix"
     same = f"{join_list(measured)} {'are' if len(measured) > 1 else 'is'}" if len(measured) < 4 else "all measured is"
     which = "with either" if len(alternatives) == 1 else "with all of them"
     return [
-        f"{join_list(names)} could as well be {' or '.join(told)}{more}{likely}: {same} exactly the same {which}; "
+        f"{join_list(names)} could as well be {' or '.join(listed)}{more}{likely}: {same} exactly the same {which}; "
         f"{cure} one of them, or give a prior"
     ]
 
@@ -342,9 +304,8 @@ def collect_warnings(
 ) -> list[str]:
     """Return sentences that users should read before they believe a fit; none where nothing is wrong."""
     found = [*diagnosis.failures, *_warn_unidentified(system, measured, diagnosis, estimates)]
-    found += _describe_equivalent_parameters(
-        system, measured, [rival for rival in diagnosis.alternatives if rival.is_twin], estimates
-    )
+    equivalent = [each for each in diagnosis.alternatives if each.is_twin]
+    found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
     for rival in (each for each in diagnosis.alternatives if not each.is_twin):
         values = join_list([f"{name} = {value:.4g}" for name, value in rival.values.items()])
         likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "as likely"
@@ -360,21 +321,161 @@ def collect_warnings(
     return found + warn_near_degenerate(system, layout.unpack(optimum.x).theta) + posterior.warnings()
 
 
+def warn_outliers(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], time_unit: str = "") -> list[str]:
+    """Return one sentence per observable with outliers: which values, how far off, and what to do."""
+    found = []
+    for title, outliers in outliers_by_title.items():
+        if outliers:
+            times = ", ".join(f"{time:.6g}" for time in sorted(time for time, _ in outliers[:3]))
+            more = f" and {len(outliers) - 3} more times" if len(outliers) > 3 else ""
+            them, slips = ("them", "they are slips") if len(outliers) > 1 else ("it", "it is a slip")
+            ends = (float(f"{each:.2g}") for each in (outliers[-1][1], outliers[0][1]))
+            how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
+            found.append(
+                f"{title} at t = {f'{times} {time_unit}'.rstrip()}{more} lies {how_far} deviations of the others from "
+                f"the curve, which normal noise does not do: leave {them} out (NaN) where {slips}, or give {them} a "
+                "larger noise_std"
+            )
+    return found
+
+
+def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = math.nan) -> str:
+    """Return the verdict on the residuals of one observable in one sentence."""
+    found = check.whiteness
+    if not check.looked:
+        return f"residuals of {check.title} were not looked at: measurements were summed, or have no noise"
+    if found is None:
+        return f"residuals of {check.title} are too few to tell whether they are independent"
+    text = f"{'innovations' if found.innovations else 'residuals'} of {check.title}"
+    if check.is_below_noise:
+        text += f" are far smaller than the noise that was said ({check.size:.1g} of it)"
+    elif not check.is_correlated:
+        text += f" look like independent noise (lag 1: {check.memory:.2f})"
+    elif check.is_autocorrelated:
+        cause = f"the equations miss something {describe_time_scale(check, time_unit)}, or errors are not independent"
+        if check.copied:
+            cause = "rows stand there twice, with the same time and value; leave the copies out"
+        text += f" are correlated ({describe_lag(check)}): {cause}; {_describe_effect(check, widening)}"
+        if check.suggests_coloured_noise:
+            text += (
+                f"; try {describe_coloured_noise(check)}, or another lag, and keep the fit with the larger log "
+                "evidence, which compares as long as the outputs are the same"
+            )
+    else:
+        text += (
+            f" swing from one side to the other ({describe_lag(check)}): the measurements are not independent, or the "
+            "curve follows their noise; where the noise is known, give noise_std"
+        )
+    but = "; they go" if check.is_correlated else ", but they go"
+    for name in found.correlated_inputs:
+        lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * found.links[name].restless
+        text += (
+            f"{but} {describe_input_correlation(check, name, time_unit)}; "
+            f"try a dead time, delay({name}, T), {'' if lines else 'or '}another lag{lines}"
+        )
+    return text
+
+
+def describe_input_correlation(check: ResidualCheck, name: str, time_unit: str = "") -> str:
+    """Return how residuals correlate with a known input."""
+    found = None if check.whiteness is None else check.whiteness.links.get(name)
+    if found is None:
+        return ""
+    later = f", {format_quantity(found.delay, time_unit)} later" if found.delay else ""
+    return f"with {name} ({found.correlation:.2f}{later}): it acts in another way than the equations say"
+
+
+def describe_coloured_noise(check: ResidualCheck) -> str:
+    """Return the suggestion to model white-noise disturbances as coloured; empty if nothing suggests it."""
+    white = join_list(check.white, "or")
+    return f'{white} as "matern-1/2", which lasts a while, instead of "white"' * check.suggests_coloured_noise
+
+
+def describe_lag(check: ResidualCheck) -> str:
+    """Return the strongest autocorrelation and its lag."""
+    lag, value = check.strongest_lag
+    return f"lag {lag}: {value:.2f}" if abs(value) < 0.995 else f"lag {lag}: {value:.4f}"
+
+
+def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
+    """Return how slow or fast the missing dynamics are."""
+    found = check.whiteness
+    if found is None or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
+        return "that lasts longer than a step"
+    if found.excursion < 0 and check.suggests_coloured_noise:
+        # White noise in place of something slow has too much power at high frequencies.
+        return "that lasts longer than a step"
+    return f"{'slower' if found.excursion > 0 else 'faster'} than {format_quantity(found.period, time_unit)}"
+
+
+def _describe_effect(check: ResidualCheck, widening: float) -> str:
+    """Return what correlated residuals do to intervals; factors below 1.05 are not worth a word."""
+    if widening >= 1.05:
+        return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
+    if check.whiteness is not None and check.whiteness.innovations and check.std_error_inflation < 1.05:
+        # The effect on standard errors is known without free functions only.
+        return "intervals of parameters may be too narrow"
+    if widening >= 1.0:
+        return "that does not touch the intervals of parameters"
+    return f"intervals are too narrow, as a rule of thumb by a factor of up to {check.std_error_inflation:.1f}"
+
+
+def warn_residuals(
+    checks: Sequence[ResidualCheck], *, is_shared: bool, time_unit: str = "", widening: float = math.nan
+) -> list[str]:
+    """Return what the residuals suggest against a fit, with what to try; empty if they look like noise."""
+    found = warn_outliers({check.title: check.outliers for check in checks}, time_unit)
+    found += [
+        describe_check(check, time_unit, widening)
+        + "; look at the residuals for what is missing"
+        * (check.is_autocorrelated and not check.copied and not check.suggests_coloured_noise)
+        for check in checks
+        if check.is_suspicious
+    ]
+    loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
+    if loud and is_shared and len({check.name for check in checks}) > 1:
+        found.append(
+            f"residuals are larger than the shared noise in {join_list(loud)}: "
+            'noise="channel" learns one level for each'
+        )
+    elif loud:
+        found.append(
+            f"residuals are larger than the noise in {join_list(loud)}: it is set too small, or the equations miss "
+            "something; leave noise_std out to learn it"
+        )
+    low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.explains_little]
+    if low:
+        found.append(
+            f"the curves explain little of the variance of the data, {join_list(low)}; the rest counts as noise: "
+            "where it is none, try start values, or other equations"
+        )
+    return found
+
+
+def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
+    """Return a warning if the residuals of some observables are a curve and not noise."""
+    if not unexplained_std:
+        return []
+    sizes = ", ".join(f"{deviation:.2g}" for deviation in unexplained_std.values())
+    names = join_list(list(unexplained_std))
+    text = f"what is left of {names} is a curve and no noise; bands hold it as well, about {sizes}"
+    advice = (
+        ": where the equations miss nothing, free functions find the motion unlikely, such as ringing under a slow "
+        'input; try prior="channels"'
+    )
+    return [text if is_conditioned else text + advice]
+
+
 def describe_inputs(measurements: Measurements, hold_preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
     found: dict[str, dict[str, Any]] = {}
+    parts = list_measurements(measurements)
     for name, signal in measurements.inputs.items():
-        every = [part.inputs[name] for part in list_measurements(measurements)]
         # On disk some samples may not be kept, as they change nothing.
-        told = [
-            each
-            for part in list_measurements(measurements)
-            for each in part.input_statistics
-            if each.observable == name
-        ]
-        samples, missing = sum(each.count for each in told), sum(each.missing for each in every)
+        samples = sum(each.count for part in parts for each in part.input_statistics if each.observable == name)
+        missing = sum(part.inputs[name].missing for part in parts)
         found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
-        if not any(part.inputs[name].changes(*part.window) for part in list_measurements(measurements)):
+        if not any(part.inputs[name].changes(*part.window) for part in parts):
             found[name]["changes"] = False
         if name in hold_preference:
             found[name]["advantage"] = float(hold_preference[name])
@@ -440,7 +541,7 @@ class Findings:
     def sentences(self) -> tuple[str, ...]:
         """The verdict on each observable, in its order."""
         largest = max(self.widening.values(), default=math.nan)
-        return tuple(check.message(self.time_unit, largest) for check in self.checks)
+        return tuple(describe_check(check, self.time_unit, largest) for check in self.checks)
 
     @property
     def is_independent(self) -> bool:
@@ -451,10 +552,8 @@ class Findings:
         """Return plain values, ready for JSON; what is not finite is None."""
         residuals = {}
         for check, verdict in zip(self.checks, self.sentences, strict=True):
-            own: dict[str, Any] = {"verdict": verdict, "correlated": check.is_correlated, "rms": check.size}
-            own["count"] = check.count
-            own |= {} if check.whiteness is None else asdict(check.whiteness)
-            residuals[check.title] = own
+            own = {"verdict": verdict, "correlated": check.is_correlated, "rms": check.size, "count": check.count}
+            residuals[check.title] = own | ({} if check.whiteness is None else asdict(check.whiteness))
         found: dict[str, Any] = to_json_values({"residuals": residuals, "widening": dict(self.widening)})
         return found
 
@@ -465,15 +564,15 @@ class Findings:
             found = check.whiteness
             if found is None:
                 continue
-            lines.append(f"  lags       {' '.join(f'{each:.2f}' for each in found.lags)}, step {found.step:.3g}")
-            lines.append(
-                f"  Ljung-Box  {found.ljung_box:.1f} over {len(found.lags)} lags, {format_probability(found.p_value)}"
-            )
-            lines.append(f"  cumulated periodogram  {found.excursion:.3f} from a line, 95 % band {found.band:.3f}")
+            chance = format_probability
             lines += [
-                f"  with {name}  {link.correlation:.2f} at a delay of {link.delay:.3g}, {format_probability(link.p_value)}"
-                for name, link in found.links.items()
+                f"  lags       {' '.join(f'{each:.2f}' for each in found.lags)}, step {found.step:.3g}",
+                f"  Ljung-Box  {found.ljung_box:.1f} over {len(found.lags)} lags, {chance(found.p_value)}",
+                f"  cumulated periodogram  {found.excursion:.3f} from a line, 95 % band {found.band:.3f}",
             ]
+            for name, link in found.links.items():
+                delay = f"at a delay of {link.delay:.3g}, {chance(link.p_value)}"
+                lines.append(f"  with {name}  {link.correlation:.2f} {delay}")
         if self.widening:
             listed = ", ".join(f"{name} {factor:.2f}" for name, factor in self.widening.items())
             lines.append(f"Standard errors are widened: {listed}.")

@@ -1,14 +1,12 @@
-"""A yardstick for a fit: the log evidence of smooth curves that obey no equation, one for each observable.
+"""Null model of a fit: the log evidence of smooth Gaussian processes that obey no equation, one per observable.
 
-Right equations beat it or tie: they know more. A fit that is clearly below has ended in a poor place, or its equations
-do not describe the data. The same noise is assumed, shared or not, known or learned. A grid over lengthscales,
-deviations and levels is enough for a yardstick, and has no poor places.
+Correct equations are at least as likely. The noise model is the same as in the fit. A grid over lengthscales,
+amplitudes and noise levels replaces a search, so the null model has no local optima.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,26 +18,10 @@ from lodekit.data.records import Measurements
 Array = NDArray[np.float64]
 #: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
 _N_SEGMENTS, _SEGMENT_ROWS = 3, 20
-#: How many lengthscales there are, from this share of the sampling step to so many spans.
-_N_LENGTHSCALES, _MIN_LENGTHSCALE_STEPS, _MAX_LENGTHSCALE_SPANS = 12, 0.7, 3.0
 #: Levels of noise in spreads of the data. Deviations go on by the same step, so that there are few ratios of the two:
 #: those at these places, from about a tenth to thirty spreads.
 _NOISE_GRID = np.geomspace(1e-6, 1.5, 29)
 _NOISE_GRID_RATIO, _AMPLITUDE_INDEX = _NOISE_GRID[1] / _NOISE_GRID[0], np.arange(23, 35)
-
-
-@dataclass(frozen=True)
-class NullModel:
-    """What smooth curves that obey no equation make of the data.
-
-    log_evidence: Of all observables, in the user's units.
-    noise_std: The root mean square of the noise of each observable, in the user's units.
-    n_rows: How many measurements were looked at.
-    """
-
-    log_evidence: float
-    noise_std: dict[str, float]
-    n_rows: int
 
 
 def subsample_segments(measurements: Measurements) -> Measurements:
@@ -54,8 +36,10 @@ def subsample_segments(measurements: Measurements) -> Measurements:
     return Measurements(found)
 
 
-def fit_null_model(series: Sequence[TimeSeries], noise: NoiseModel, span: float) -> NullModel | None:
-    """Return what smooth curves make of the data; None where some noise is zero, or partly known and partly learned."""
+def fit_null_model(
+    series: Sequence[TimeSeries], noise: NoiseModel, span: float
+) -> tuple[float, dict[str, float]] | None:
+    """Return log evidence and noise std (rms) by observable; None if noise is zero, or partly known, partly learned."""
     if any(item.is_exact.any() or (item.has_known_noise.any() and item.has_unknown_noise.any()) for item in series):
         return None
     units = noise.level_scales
@@ -82,17 +66,17 @@ def fit_null_model(series: Sequence[TimeSeries], noise: NoiseModel, span: float)
         for item, group in zip(series, noise.level_indices, strict=True)
     }
     value = sum(float(table[best[group]]) for table, group in zip(tables, noise.level_indices, strict=True))
-    return NullModel(value, found, sum(len(item.times) for item in series))
+    return value, found
 
 
 def _eigendecompose_covariances(times: Array, weights: Array) -> tuple[Array, Array]:
     """Return eigenvalues, (l, n), and eigenvectors, (l, n, n), of weighted covariances with several lengthscales."""
     lag = times[:, None] - times[None, :]
     step = float(np.median(np.diff(np.unique(times)))) if np.ptp(times) > 0 else 1.0
-    lengths = np.geomspace(min(max(_MIN_LENGTHSCALE_STEPS * step, 1e-9), 1.0), _MAX_LENGTHSCALE_SPANS, _N_LENGTHSCALES)
-    eigenvalues, vectors = np.linalg.eigh(
-        np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2) * np.outer(weights, weights)
-    )
+    # Lengthscales from 0.7 sampling steps to three time spans.
+    lengths = np.geomspace(min(max(0.7 * step, 1e-9), 1.0), 3.0, 12)
+    correlations = np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2)
+    eigenvalues, vectors = np.linalg.eigh(correlations * np.outer(weights, weights))
     return np.maximum(eigenvalues, 0.0), vectors
 
 

@@ -1,14 +1,14 @@
-"""The log evidence around its optimum: profiles of parameters, and surfaces over two of them.
+"""Profile likelihood of parameters, and objective surfaces over two of them.
 
-Whether the data tell a parameter: it is moved far, all else is learned anew, and the evidence falls, or does not.
-
-What a parameter at its bound, or near it, leaves open of others: it may be inside as well, and they follow it.
+One parameter is moved and all others are re-optimised (L-BFGS-B); a 95 % interval ends where the log evidence has
+fallen by half the chi-squared quantile (Wilks' theorem). Parameters at a bound are moved inside, because others may
+follow them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,6 @@ from lodekit.fitting.parameter_vector import ParameterTransform
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
-#: Below this nothing of the evidence is shown; a larger fall between two points than this asks for more of them.
-_MIN_SHOWN_VALUE, _MAX_STEP_DROP = -7.0, 3.0
 
 
 class ObjectiveSurface:
@@ -52,9 +50,8 @@ class ObjectiveSurface:
         self.covariance_root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
         if others != "fixed":
             # Where the quadratic approximation has its optimum, given these parameters.
-            self.directions[self.other_index] = -self.covariance_root @ (
-                self.covariance_root.T @ H[self.other_index][:, moving]
-            )
+            root = self.covariance_root
+            self.directions[self.other_index] = -root @ (root.T @ H[self.other_index][:, moving])
         self.max_value = self.objective.value(self.optimum_point)
 
     def relative_value(self, x: Array) -> float:
@@ -94,9 +91,8 @@ class ObjectiveSurface:
         Shapes: moves (m, places).
         """
         with np.errstate(all="ignore"):
-            return np.array(
-                [self.relative_value(self.reoptimize(self.optimum_point + self.directions @ move)) for move in moves]
-            )
+            points = (self.reoptimize(self.optimum_point + self.directions @ move) for move in moves)
+            return np.array([self.relative_value(point) for point in points])
 
     def profile_curve(self, reach: float, points: int) -> tuple[Array, Array]:
         """Return moves of one parameter to either side, ascending, and the heights there.
@@ -108,12 +104,12 @@ class ObjectiveSurface:
         with np.errstate(all="ignore"):
             for sign in (-1.0, 1.0):
                 x, at, height, step = self.optimum_point, 0.0, 0.0, longest
-                while at < reach * (1.0 - 1e-9) and height > _MIN_SHOWN_VALUE:
+                while at < reach * (1.0 - 1e-9) and height > -7.0:
                     step = min(step, reach - at)
                     trial = self.reoptimize(x + sign * step * self.directions[:, 0])
                     new = self.relative_value(trial)
                     # A cliff is approached in small steps, so that the figure shows where it is.
-                    if height - new > _MAX_STEP_DROP and step > longest / 12:
+                    if height - new > 3.0 and step > longest / 12:
                         step /= 2.0
                         continue
                     x, at, height, step = trial, at + step, new, min(2.0 * step, longest)
@@ -132,42 +128,15 @@ CHI2_95_HALF = 1.9207
 _MAX_DISTANCE, _STEP_SIZE, _LONG_STEP_SIZE = 3.0, 0.75, 1.5
 #: All others so many times their own size, step by step.
 _UNBOUNDED_STEP_SIZES = (0.3, 1.0, 3.0, 10.0)
-#: The place where the evidence falls is found to this factor; nearer than the second to the estimate, nobody asks.
-_EDGE_RATIO, _MIN_STEP = 2.0, 1e-10
-#: By what factors a move that makes it fall is made shorter at most, and where nothing finite can be said of it.
-_MIN_SHRINK_FACTOR, _INFINITE_SHRINK_FACTOR = 1e-4, 0.1
-#: An interval's end is aimed at a little beyond; so much beyond is too far; and it is found to this share of the move.
-_OVERSHOOT, _MAX_OVERSHOOT, _EDGE_TOLERANCE = 1.05, 1.3, 0.05
-#: How often a parameter is moved on one side at most, before the nearest place where the evidence has fallen counts.
-_MAX_STEPS = 16
 
 
-@dataclass(frozen=True)
-class LikelihoodProfile:
-    """How far a parameter can move before the evidence falls.
+def profile_likelihood(
+    objective: Objective, optimum: Optimum, information: Array, position: int
+) -> tuple[tuple[float, float], tuple[bool, bool], tuple[ProfilePath, ProfilePath]]:
+    """Return the 95 % interval of one parameter, whether the evidence falls on each side, and the profiles there.
 
-    low, high: Where it has fallen, in the user's units; infinite, or the parameter's own limit, where it has not.
-    falls_below, falls_above: Whether it has fallen on that side.
-    paths: On each side, points of the search, and by how much the evidence is higher there, from the estimate on.
-    """
-
-    low: float
-    high: float
-    falls_below: bool
-    falls_above: bool
-    paths: tuple[ProfilePath, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the evidence falls on neither side."""
-        return not self.falls_below and not self.falls_above
-
-
-def profile_likelihood(objective: Objective, optimum: Optimum, information: Array, position: int) -> LikelihoodProfile:
-    """Return how far one parameter can move, with all else learned anew at each step.
-
-    Where the evidence falls on both sides already at the first step, the place is looked for below the estimate alone,
-    and taken to be as far above it.
+    If the evidence falls on both sides at the first step, the end is located below the estimate only and mirrored. An
+    end is the parameter's own limit if the evidence does not fall.
 
     Shapes: information (n, n).
     """
@@ -177,25 +146,20 @@ def profile_likelihood(objective: Objective, optimum: Optimum, information: Arra
     centre = float(optimum.x[position])
     with np.errstate(all="ignore"):
         paths: tuple[ProfilePath, ProfilePath] = ([(land.optimum_point, 0.0)], [(land.optimum_point, 0.0)])
-        falls = [
-            _bracket_edge(land, transform, position, sign, path) for sign, path in zip((-1, 1), paths, strict=True)
-        ]
+        falls = [_bracket_edge(land, transform, position, sign, paths[sign > 0]) for sign in (-1, 1)]
         edges: list[float | None] = []
+        falls_at_once = all(fall is not None and fall[0] is land.optimum_point for fall in falls)
         for fall, path in zip(falls, paths, strict=True):
             if fall is None:
                 edges.append(None)
-            elif (
-                edges
-                and edges[0] is not None
-                and all(each is not None and each[0] is land.optimum_point for each in falls)
-            ):
+            elif edges and edges[0] is not None and falls_at_once:
                 edges.append(2.0 * centre - edges[0])
             else:
                 edges.append(_locate_edge(land, position, *fall, guess, path))
             path.sort(key=lambda point: abs(float(point[0][position]) - centre))
     low = transform.low if edges[0] is None else transform.forward(edges[0])
     high = transform.high if edges[1] is None else transform.forward(edges[1])
-    return LikelihoodProfile(low, high, edges[0] is not None, edges[1] is not None, paths)
+    return (low, high), (edges[0] is not None, edges[1] is not None), paths
 
 
 @dataclass(frozen=True)
@@ -255,9 +219,8 @@ def profile_interval(
         far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
         with np.errstate(all="ignore"):
             points = _trace_profile(land, position, at, std_error, target_root, far)
-        return ProfileSide(
-            tuple(points), std_error, lambda move: transform.forward(at(move)), points[-1][0] < target_root, limit
-        )
+        is_unbounded = points[-1][0] < target_root
+        return ProfileSide(tuple(points), std_error, lambda move: transform.forward(at(move)), is_unbounded, limit)
 
     return side(-1, transform.low), side(1, transform.high)
 
@@ -276,23 +239,23 @@ def _trace_profile(
     """
     found, x = [(0.0, 0.0)], surface.optimum_point
     outside: float | None = None
-    for _ in range(_MAX_STEPS):
+    for _ in range(16):
         reached, moved = found[-1]
         if reached >= target_root or moved >= max_move:
             break
         step = min(
-            std_error * max(_OVERSHOOT * target_root - reached, 0.2 * target_root),
+            std_error * max(1.05 * target_root - reached, 0.2 * target_root),
             _STEP_SIZE if moved < _MAX_DISTANCE else _LONG_STEP_SIZE,
             max_move - moved,
         )
         if outside is not None:
-            if outside - moved < _EDGE_TOLERANCE * outside:
+            if outside - moved < 0.05 * outside:
                 break
             step = min(step, 0.7 * (outside - moved))
         point = _profile_point(surface, x, position, at(moved + step), retry=False)
         height = surface.relative_value(point)
         new = float(np.sqrt(2.0 * max(-height, 0.0)))
-        if new > _MAX_OVERSHOOT * target_root:
+        if new > 1.3 * target_root:
             outside = moved + step
             std_error = max(step / (new - reached), 0.05 * step / target_root) if np.isfinite(new) else 0.2 * std_error
             continue
@@ -358,7 +321,7 @@ def _locate_edge(
     start, sign = float(x[position]), np.sign(step)
     inside, outside = 0.0, abs(step)
     middle = guess if x is surface.optimum_point else 0.5 * outside
-    while outside > _MIN_STEP:
+    while outside > 1e-10:
         if not inside < middle < outside:
             # By what order of magnitude the parameter can move is not known; then between two orders.
             middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
@@ -367,15 +330,12 @@ def _locate_edge(
         path.append((point, height))
         if height < -CHI2_95_HALF:
             # The evidence falls with the square of a move, or faster: so the edge is about there.
-            share = (
-                max(_MIN_SHRINK_FACTOR, float(np.sqrt(-CHI2_95_HALF / height)))
-                if np.isfinite(height)
-                else _INFINITE_SHRINK_FACTOR
-            )
+            share = max(1e-4, float(np.sqrt(-CHI2_95_HALF / height))) if np.isfinite(height) else 0.1
             outside, middle = middle, min(0.3, share) * middle
         else:
             inside, middle = middle, 3.0 * middle
-        if inside and outside / inside < _EDGE_RATIO:
+        # The endpoint is bracketed within a factor of 2.
+        if inside and outside / inside < 2.0:
             break
     return float(start + sign * outside)
 
@@ -383,17 +343,14 @@ def _locate_edge(
 def _profile_point(surface: ObjectiveSurface, x: Array, position: int, target: float, *, retry: bool = True) -> Array:
     """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
     length = target - float(x[position])
-    starts = []
-    for move in (
-        length * surface.directions[:, 0],
-        _predict_linearly(surface, position, length),
-        length * np.eye(len(x))[position],
-    ):
-        start = x + np.clip(move, -_MAX_DISTANCE, _MAX_DISTANCE)
+    along, alone = length * surface.directions[:, 0], length * np.eye(len(x))[position]
+    starts = [
+        x + np.clip(m, -_MAX_DISTANCE, _MAX_DISTANCE)
+        for m in (along, _predict_linearly(surface, position, length), alone)
+    ]
+    for start in starts:
         start[position] = target
-        starts.append((surface.relative_value(start), start))
-    best = max(starts, key=lambda item: item[0])[1]
-    found = surface.reoptimize(best)
+    found = surface.reoptimize(max(starts, key=surface.relative_value))
     if retry and -CHI2_95_HALF > surface.relative_value(found) > -50.0 * CHI2_95_HALF:
         # Near the edge a few more steps may find the valley again.
         found = surface.reoptimize(found)
@@ -408,9 +365,8 @@ def _predict_linearly(surface: ObjectiveSurface, position: int, length: float) -
         return found
     for k, transform in enumerate(transforms):
         if transform.low == 0.0 and np.isinf(transform.high):
-            found[k] = np.log(
-                max(1.0 + surface.directions[k, 0] * np.expm1(min(length, _MAX_DISTANCE)), np.exp(-_MAX_DISTANCE))
-            )
+            factor = 1.0 + surface.directions[k, 0] * np.expm1(min(length, _MAX_DISTANCE))
+            found[k] = np.log(max(factor, np.exp(-_MAX_DISTANCE)))
     return found
 
 
@@ -420,8 +376,6 @@ IntervalRung = tuple[float, float, float]
 _NORMAL_QUANTILES = (0.6744897501960817, 1.6448536269514722, NORMAL_QUANTILE_95, 2.5758293035489004, 3.2905267314919255)
 #: How far from its bound a parameter is taken, in the size to expect of it.
 _BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
-#: How often the place where the evidence has fallen by what makes 95 % is halved.
-_N_BISECTIONS = 3
 
 
 def profile_from_bounds(
@@ -437,11 +391,9 @@ def profile_from_bounds(
 
     Shapes: information (n, n).
     """
-    layout = objective.layout
-    stuck = [
-        k for k, n in enumerate(layout.free_parameters) if optimum.at_bound[k] and not layout.transforms[n].is_unbounded
-    ]
-    inner = [k for k in range(len(layout.free_parameters)) if not optimum.at_bound[k]]
+    layout, free = objective.layout, list(enumerate(objective.layout.free_parameters))
+    stuck = [k for k, n in free if optimum.at_bound[k] and not layout.transforms[n].is_unbounded]
+    inner = [k for k, _ in free if not optimum.at_bound[k]]
     covariance = invert_information(information, ~optimum.at_bound)
     errors = np.sqrt(np.maximum(np.diag(covariance)[inner], 0.0))
     if not (stuck or extra_paths) or not inner:
@@ -484,9 +436,8 @@ def _points_above_drop(path: ProfilePath, drop: float) -> Iterator[tuple[Array, 
 def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
     """Return points, and heights, with one parameter farther and farther from its bound, until the evidence falls."""
     transform = surface.objective.layout.transforms[surface.objective.layout.free_parameters[position]]
-    is_low = (
-        abs(transform.forward(float(surface.optimum_point[position])) - transform.low) < transform.expected_magnitude
-    )
+    start = transform.forward(float(surface.optimum_point[position]))
+    is_low = abs(start - transform.low) < transform.expected_magnitude
     room = 0.5 * (transform.high - transform.low)
 
     def moved(x: Array, share: float) -> tuple[Array, float]:
@@ -501,7 +452,7 @@ def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
 
     def between(first: float, last: float, x: Array) -> Iterator[tuple[float, Array, float]]:
         """Yield points around the place where an interval of 95 % ends."""
-        for _ in range(_N_BISECTIONS):
+        for _ in range(3):
             middle = 0.5 * (first + last)
             point, height = moved(x, middle)
             yield middle, point, height

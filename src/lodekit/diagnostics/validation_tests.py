@@ -1,7 +1,7 @@
-"""What errors on a record that was not used say against a model.
+"""Tests of prediction errors on a validation record: coverage, autocorrelation, correlation with inputs.
 
-A fit that misses something takes it for noise, so its band is wide and holds every record. What tells a wrong model is
-that its errors depend on each other, or on a known input, by more than what is unknown of the parameters does to them.
+A fit that misses something treats it as noise, so its band is wide and covers every record. A wrong model shows in
+errors that depend on each other, or on a known input, by more than the parameter uncertainty explains.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
+from lodekit.diagnostics.messages import (
+    describe_coloured_noise,
+    describe_input_correlation,
+    describe_lag,
+    describe_time_scale,
+)
 from lodekit.diagnostics.residual_tests import (
+    MIN_CORRELATION,
     SIGNIFICANCE_LEVEL,
     ResidualCheck,
     assess_whiteness,
     autocorrelation_at_lags,
-    median_step,
+    chance_correlation,
+    correlate,
 )
 from lodekit.support.text import format_below, format_quantity, join_list
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+from lodekit.uncertainty.prediction_bands import median_step
 
 Array = NDArray[np.float64]
 #: What a 95 % band should hold, and by how much it may miss that in any case.
-_NOMINAL_COVERAGE, _COVERAGE_TOLERANCE = 0.95, 0.05
-#: The density of a standard normal number at the edge of that band.
-_NORMAL_DENSITY_95 = 0.05844507
-#: Correlations below this do not matter; those with changes of inputs count above so many deviations.
-_MIN_CORRELATION, _MIN_Z_SCORE = 0.1, 3.5
-#: Over how many times such changes are tried, each twice the last; and the largest lag of correlations.
-_N_WINDOWS, _MAX_LAG = 10, 200
-#: By how many deviations of a share by chance it may miss.
-_N_STD = 3.0
+_NOMINAL_COVERAGE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,9 @@ class ValidationErrors:
         variance = _NOMINAL_COVERAGE * (1.0 - _NOMINAL_COVERAGE) / self.effective_sample_size
         if self.n_fitted_rows:
             # A deviation that is told by n values is off by one over the root of 2 n, and moves the edges of the band.
-            variance += (2.0 * NORMAL_QUANTILE_95 * _NORMAL_DENSITY_95) ** 2 / (2.0 * self.n_fitted_rows)
-        return _NOMINAL_COVERAGE - max(_COVERAGE_TOLERANCE, _N_STD * math.sqrt(variance))
+            # 0.058 is the standard normal density at the 97.5 % quantile.
+            variance += (2.0 * NORMAL_QUANTILE_95 * 0.05844507) ** 2 / (2.0 * self.n_fitted_rows)
+        return _NOMINAL_COVERAGE - max(0.05, 3.0 * math.sqrt(variance))
 
 
 def concatenate_errors(parts: Sequence[ValidationErrors]) -> ValidationErrors:
@@ -105,13 +107,13 @@ def find_validation_failures(
     level = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1))
     found = {}
     for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
-        whiteness = assess_whiteness(
-            own.times, left, innovations=own.are_innovations, inputs=inputs, significance=level
+        kind = own.are_innovations
+        whiteness = assess_whiteness(own.times, left, innovations=kind, inputs=inputs, significance=level)
+        sizes, white = (
+            (len(left), len(left), 1.0, 0.0 if whiteness is None else whiteness.lags[0]),
+            tuple(white_disturbances),
         )
-        memory = 0.0 if whiteness is None else whiteness.lags[0]
-        check = ResidualCheck(
-            own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness, white=tuple(white_disturbances)
-        )
+        check = ResidualCheck(own.name, *sizes, 0.0, whiteness=whiteness, white=white)
         linked = _find_correlated_inputs(check, inputs, own.times, left, time_unit)
         found[own.name] = (
             *_check_coverage(own),
@@ -155,9 +157,10 @@ def _check_autocorrelation(check: ResidualCheck, time_unit: str, is_linked: bool
     if not check.is_correlated:
         return []
     kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
-    text = f"errors{kind} are correlated ({check.lag_text}): the equations miss something {check.describe_time_scale(time_unit)}"
+    scale = describe_time_scale(check, time_unit)
+    text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss something {scale}"
     # Where an input is to blame, that is said after this.
-    cure = f"try {check.coloured_noise_hint or 'a disturbance'}, or another lag"
+    cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or another lag"
     return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
 
 
@@ -167,10 +170,10 @@ def _find_correlated_inputs(
     """Return the inputs that errors go with, and how, in words."""
     if check.whiteness is None:
         return {}
-    found = {name: check.describe_input_correlation(name, time_unit) for name in check.whiteness.correlated_inputs}
+    found = {name: describe_input_correlation(check, name, time_unit) for name in check.whiteness.correlated_inputs}
     for name, signal in inputs.items() if check.is_correlated else ():
         change, window = _correlate_with_changes(times, residuals, signal)
-        if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else _MIN_CORRELATION):
+        if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else MIN_CORRELATION):
             how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
             found[name] = f"with {how}: it acts in another way than the equations say"
     return found
@@ -183,19 +186,13 @@ def _correlate_with_changes(times: Array, residuals: Array, signal: InputSignal)
     goes with the input itself.
     """
     step, best = median_step(times), (0.0, 0.0)
-    own, windows = residuals - residuals.mean(), step * 2.0 ** np.arange(_N_WINDOWS)
+    own, windows = residuals - residuals.mean(), step * 2.0 ** np.arange(10)
     for window in windows[4.0 * windows <= times[-1] - times[0]].tolist():
         moves = signal.at(times) - signal.at(times - window)
-        moves = moves - moves.mean()
-        size = float(np.linalg.norm(moves) * np.linalg.norm(own))
-        if not size > 0:
-            continue
-        found = float(moves @ own) / size
-        count = max(1, min(len(times) // 4, int(2 * window / step), _MAX_LAG))
-        both = [autocorrelation_at_lags(times, each, count)[0] for each in (own, moves)]
-        # Where both are slow, they resemble each other by chance.
-        variance = max(1.0, 1.0 + 2.0 * float(both[0] @ both[1])) / len(times)
-        if abs(found) > max(abs(best[0]), _MIN_Z_SCORE * math.sqrt(variance)):
+        found = correlate(own, moves)
+        count = max(1, min(len(times) // 4, int(2 * window / step), 200))
+        first, second = (autocorrelation_at_lags(times, each - each.mean(), count)[0] for each in (own, moves))
+        if abs(found) > max(abs(best[0]), 3.5 * chance_correlation(first, second, len(times))):
             best = found, window
     return best
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
-from lodekit.diagnostics.residual_tests import MIN_RESIDUALS, N_SEGMENTS, SEGMENT_ROWS, ResidualCheck, warn_residuals
+from lodekit.diagnostics.messages import warn_residuals
+from lodekit.diagnostics.residual_tests import MIN_RESIDUALS, N_SEGMENTS, SEGMENT_ROWS, ResidualCheck
 from lodekit.errors import LodekitError
 from lodekit.report.panels import (
     MAX_PLOT_POINTS,

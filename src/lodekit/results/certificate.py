@@ -1,6 +1,6 @@
-"""Which equations values can be put into where white noise drives some: combinations in which it does not occur.
+"""Certificate of a fit: identities proved by exact algebra, and equation residuals measured on the returned curves.
 
-The certificate of a fit: what the algebra proved, and what was measured on the curves that users get.
+White noise has no values; equations with it are replaced by combinations in which it does not occur.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lodekit.system.system import System
 
 
 def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
-    """Return the equations as they are written; in the place of those that hold white noise, what they imply without."""
+    """Return the written equations; those with white noise are replaced by what they imply without it."""
     names = fit.setup.channels_without_values
     if not names:
         return fit.system.written
@@ -51,12 +51,8 @@ def _eliminate_channels(system: System, rows: Sequence[int], names: Sequence[str
     operator, sides = eliminate_channels(part, [system.forcing[i] for i in rows], hidden)
     texts = []
     for i, side in enumerate(sides):
-        terms = [
-            term
-            for j, channel in enumerate(system.channels)
-            for term in list_operator_terms(operator.coefficients(i, j), channel)
-        ]
-        if terms:
+        parts = (list_operator_terms(operator.coefficients(i, j), name) for j, name in enumerate(system.channels))
+        if terms := [term for part in parts for term in part]:
             texts.append(f"{format_sum(terms)} = {side}")
     return parse_equations(texts) if texts else []
 
@@ -95,9 +91,7 @@ def describe_solution_sense(fit: Fit) -> str:
 Array = NDArray[np.float64]
 #: A relative residual above this is more than rounding.
 STRICT_TOLERANCE = 1e-6
-_N_TIMES, _MAX_TIMES = 201, 2000
-#: A rough prior draws at all times at once.
-_N_ROUGH_TIMES = 20
+_MAX_TIMES = 2000
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,9 +222,8 @@ def compute_certificate(
     # The same functions are asked for several times.
     seed = random_state if isinstance(random_state, int) else int(np.random.default_rng(random_state).integers(2**62))
     if len(fit.record_fits) > 1 and record is None:
-        return join_certificates(
-            [compute_certificate(part, t, samples=samples, random_state=seed) for part in fit.record_fits]
-        )
+        parts = [compute_certificate(part, t, samples=samples, random_state=seed) for part in fit.record_fits]
+        return join_certificates(parts)
     fit = fit.for_record(record)
     mean = compute_mean_residuals(fit, t)
     identities, sense = list_proved_identities(fit), describe_solution_sense(fit)
@@ -258,7 +251,7 @@ def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResidua
 
     Shapes: t (n,).
     """
-    times = np.linspace(*fit.measurements.available_window, _N_TIMES) if t is None else fit.parse_times(t)
+    times = np.linspace(*fit.measurements.available_window, 201) if t is None else fit.parse_times(t)
     if not len(times):
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MAX_TIMES:
@@ -266,10 +259,8 @@ def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResidua
     written = _make_evaluator(fit)
     if not written.equations:
         return CurveResiduals(times, np.zeros((len(times), 0)), np.zeros((len(times), 0)), fit.prior.units.time_scale)
-    names = list(written.channels)
-    return compute_curve_residuals(
-        written, lambda at: predict(fit, at, names), times, fit.prior.units.time_scale, _nonsmooth_times(fit)
-    )
+    names, length, breaks = list(written.channels), fit.prior.units.time_scale, _nonsmooth_times(fit)
+    return compute_curve_residuals(written, lambda at: predict(fit, at, names), times, length, breaks)
 
 
 def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: int) -> CurveResiduals:
@@ -294,7 +285,7 @@ def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: i
 
 def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int) -> CurveResiduals:
     """Return what drawn functions leave of the equations where values do not tell derivatives: these are drawn, too."""
-    times = times[np.linspace(0, len(times) - 1, min(len(times), _N_ROUGH_TIMES) + 2).round().astype(int)][1:-1]
+    times = times[np.linspace(0, len(times) - 1, min(len(times), 20) + 2).round().astype(int)][1:-1]
     written = _make_evaluator(fit)
     texts = [[f"{name}{mark}" for name in written.channels] for mark in ("'" * k for k in range(written.order + 1))]
     known = {text: _is_function_of_time(fit, text) for row in texts for text in row}

@@ -1,14 +1,9 @@
-"""The equations as they are written, evaluated on curves: from the text itself, past the algebra and its tables.
+"""Residuals of the written equations on curves: independent evaluation of the text, and Chebyshev differentiation.
 
-Every expression becomes a jet, its value with its derivatives in time, made from the derivatives of the channels. So
-nothing here can hide a fault of the operator matrix, of compiled coefficients or of signals.
-
-Derivatives of curves that are only known by their values: Chebyshev polynomials on pieces of the time axis.
-
-Every derivative is taken twice, from two sets of nodes that have no time in common. What the two disagree about shows
-what was cut off and what rounding did, so each length of pieces tells how far it can be trusted.
-
-How well curves satisfy the equations, seen from outside: from the values that users get, and from nothing else.
+Every expression becomes a jet, its value with its time derivatives, evaluated from the text itself, so nothing here can
+hide a fault of the operator algebra or of compiled coefficients. Curves that are known by their values only are
+differentiated by Chebyshev polynomials on pieces of the time axis, twice, on two sets of nodes without a common time;
+the difference bounds the truncation and rounding errors.
 """
 
 from __future__ import annotations
@@ -86,14 +81,10 @@ class Jet:
         if not np.any(self.values[1:]):
             return Jet.constant(float(getattr(np, function)(self.constant_value())), len(self.values))
         argument, slope = self.values[0], self.values[1]
-        parts = []
-        for order in range(len(self.values)):
-            if function == "exp":
-                parts.append(np.exp(argument) * slope**order)
-            else:
-                turn = 0.5 * math.pi * (order + (function == "cos"))
-                parts.append(np.sin(argument + turn) * slope**order)
-        return Jet.from_values(np.stack(parts))
+        if function == "exp":
+            return Jet.from_values(np.stack([np.exp(argument) * slope**k for k in range(len(self.values))]))
+        turns = (0.5 * math.pi * (k + (function == "cos")) for k in range(len(self.values)))
+        return Jet.from_values(np.stack([np.sin(argument + turn) * slope**k for k, turn in enumerate(turns)]))
 
     def constant_value(self) -> float:
         """Return the value of a constant."""
@@ -104,9 +95,8 @@ class Jet:
 
 def _leibniz(first: Array, second: Array) -> Array:
     count = min(len(first), len(second))
-    return np.stack(
-        [sum(math.comb(k, i) * first[i] * second[k - i] for i in range(k + 1)) * np.ones(1) for k in range(count)]
-    )
+    terms = [[math.comb(k, i) * first[i] * second[k - i] for i in range(k + 1)] for k in range(count)]
+    return np.stack([sum(each) * np.ones(1) for each in terms])
 
 
 @dataclass(frozen=True)
@@ -125,30 +115,25 @@ class EquationEvaluator:
     @property
     def order(self) -> int:
         """The largest number of derivatives that one expression can ask for."""
-        return max(
-            (self._max_derivative_order(side) for equation in self.equations for side in equation.sides), default=0
-        )
+        sides = (side for equation in self.equations for side in equation.sides)
+        return max(map(self._max_derivative_order, sides), default=0)
 
     def evaluate(self, times: Array, curves: Array) -> tuple[Array, Array]:
         """Return left minus right of every equation, and the sum of the sizes of its terms, both (e, s, n).
 
         Shapes: times (n,), curves (order + 1, s, n, channels).
         """
-        found = []
-        for equation in self.equations:
+        values, sizes = np.empty((2, len(self.equations), *curves.shape[1:3]))
+        for i, equation in enumerate(self.equations):
             jet = self._jet(equation.left, times, curves)
             if equation.right is not None:
                 jet = jet + -self._jet(equation.right, times, curves)
-            found.append(jet)
-        shape = curves.shape[1:3]
-        values = np.stack([np.broadcast_to(jet.values[0], shape) for jet in found])
-        return values, np.stack([np.broadcast_to(jet.term_sizes[0], shape) for jet in found])
+            values[i], sizes[i] = jet.values[0], jet.term_sizes[0]
+        return values, sizes
 
     def _max_derivative_order(self, node: Expression) -> int:
         """Return how many derivatives an expression asks of the channels in it, at most."""
-        return self._derivative_order(node) + max(
-            (self._max_derivative_order(child) for child in children(node)), default=0
-        )
+        return self._derivative_order(node) + max(map(self._max_derivative_order, children(node)), default=0)
 
     def _derivative_order(self, node: Expression) -> int:
         match node:
@@ -202,11 +187,9 @@ class EquationEvaluator:
         if node.function == "delay":
             return self._delayed(node.arguments[1], times, curves)._jet(node.arguments[0], times, curves)
         inner = self._jet(node.arguments[0], times, curves)
-        return (
-            inner.derivative(self._derivative_order(node))
-            if node.function in ("D", "diff")
-            else inner.apply(node.function)
-        )
+        if node.function in ("D", "diff"):
+            return inner.derivative(self._derivative_order(node))
+        return inner.apply(node.function)
 
     def _delayed(self, time: Expression, times: Array, curves: Array) -> EquationEvaluator:
         """Return the same equations where the names of channels mean these channels at an earlier time."""
@@ -251,7 +234,6 @@ def _integer_order(node: Expression) -> float:
 
 #: Of the two polynomials on a piece.
 CHEBYSHEV_DEGREES = (20, 31)
-_N_PROBES = 5
 
 
 @dataclass(frozen=True)
@@ -278,21 +260,16 @@ class ChebyshevPieces:
 
         Shapes: values (nodes, channels).
         """
-        parts = np.split(values, [len(self.low) * (CHEBYSHEV_DEGREES[0] + 1)])
-        return [
-            own.reshape(len(self.low), n + 1, values.shape[-1]) for own, n in zip(parts, CHEBYSHEV_DEGREES, strict=True)
-        ]
+        count, channels = len(self.low), values.shape[-1]
+        parts = zip(np.split(values, [count * (CHEBYSHEV_DEGREES[0] + 1)]), CHEBYSHEV_DEGREES, strict=True)
+        return [part.reshape(count, degree + 1, channels) for part, degree in parts]
 
     def with_probes(self) -> ChebyshevPieces:
         """Return the same pieces with a few more times in each, behind all others."""
-        parts = np.linspace(0.25, 0.75, _N_PROBES)
-        probes = self.low[:, None] + (self.high - self.low)[:, None] * parts
-        owner = np.repeat(np.arange(len(self.low)), _N_PROBES)
-        return replace(
-            self,
-            times=np.concatenate([self.times, probes.ravel()]),
-            piece_index=np.concatenate([self.piece_index, owner]),
-        )
+        probes = self.low[:, None] + (self.high - self.low)[:, None] * np.linspace(0.25, 0.75, 5)
+        owner = np.repeat(np.arange(len(self.low)), probes.shape[1])
+        times, index = np.append(self.times, probes.ravel()), np.append(self.piece_index, owner)
+        return replace(self, times=times, piece_index=index)
 
     def _nodes(self, degree: int) -> Array:
         points = np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
@@ -304,12 +281,9 @@ class ChebyshevPieces:
 
         Shapes: values (s, nodes, channels).
         """
-        found, start = [], 0
-        for degree in CHEBYSHEV_DEGREES:
-            stop = start + len(self.low) * (degree + 1)
-            found.append(self._differentiate(values[:, start:stop], degree, order))
-            start = stop
-        return found[0], found[1]
+        low, high = CHEBYSHEV_DEGREES
+        first, second = np.split(values, [len(self.low) * (low + 1)], axis=1)
+        return self._differentiate(first, low, order), self._differentiate(second, high, order)
 
     def _differentiate(self, values: Array, degree: int, order: int) -> Array:
         size, channels, count = len(values), values.shape[-1], len(self.low)
@@ -349,23 +323,9 @@ def split_time_axis(times: Array, length: float, breaks: Sequence[float] | Array
     parts = np.maximum(np.ceil((edges[gap + 1] - edges[gap]) / length), 1.0)
     share = (edges[gap + 1] - edges[gap]) / parts
     index = np.minimum(np.floor((times - edges[gap]) / share), parts - 1.0)
-    (low, high), owner = _unique_pairs(edges[gap] + index * share, edges[gap] + (index + 1) * share)
-    return ChebyshevPieces(times, owner, low, high)
-
-
-def _unique_pairs(low: Array, high: Array) -> tuple[Array, NDArray[np.int64]]:
-    pairs, owner = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
-    return pairs, owner.ravel()
-
-
-#: How often the length of pieces is halved at most.
-_MAX_HALVINGS = 14
-#: A length whose result is uncertain by so many times the best one ends the search.
-_STOP_RATIO = 1e3
-#: The smallest distance of nodes on a piece, in units of its length; floats must show it clearly.
-_MIN_NODE_DISTANCE = 1e-3
-#: So that no question to a model is absurdly long.
-_MAX_NODES = 200_000
+    ends = np.stack([edges[gap] + index * share, edges[gap] + (index + 1) * share])
+    (low, high), owner = np.unique(ends, axis=1, return_inverse=True)
+    return ChebyshevPieces(times, owner.ravel(), low, high)
 
 
 @dataclass(frozen=True)
@@ -423,18 +383,18 @@ def compute_curve_residuals(
     """
     best: CurveResiduals | None = None
     problem: LodekitError | None = None
-    known: _NodeValues | None = None
+    known: tuple[ChebyshevPieces, Array] | None = None
     for pieces, length in _halve_pieces(times, max_length, breaks):
         try:
-            known = _NodeValues.evaluate(pieces, curve, known)
-            found = _compute_piece_residuals([evaluator], pieces, known.values[None], length)
+            known = pieces, _evaluate_at_nodes(pieces, curve, known)
+            found = _compute_piece_residuals([evaluator], pieces, known[1][None], length)
         except LodekitError as raised:
             # A long piece reaches far beyond the times; there the curve may not be finite.
             problem = raised
             continue
         if best is None or found.uncertainty < best.uncertainty:
             best = found
-        elif found.uncertainty > _STOP_RATIO * best.uncertainty:
+        elif found.uncertainty > 1e3 * best.uncertainty:
             break
     if best is None:
         raise problem or LodekitError(
@@ -443,30 +403,23 @@ def compute_curve_residuals(
     return best
 
 
-@dataclass(frozen=True)
-class _NodeValues:
-    """The values of a curve at the nodes of pieces, shape (nodes, channels)."""
-
-    pieces: ChebyshevPieces
-    values: Array
-
-    @classmethod
-    def evaluate(
-        cls, pieces: ChebyshevPieces, curve: Callable[[Array], Array], previous: _NodeValues | None
-    ) -> _NodeValues:
-        """Return values on pieces; those that were there before, as where breaks are close, are not asked for again."""
-        if previous is None:
-            return cls(pieces, curve(pieces.nodes))
-        place = np.minimum(np.searchsorted(previous.pieces.low, pieces.low), len(previous.pieces.low) - 1)
-        is_new = (previous.pieces.low[place] != pieces.low) | (previous.pieces.high[place] != pieces.high)
-        new = replace(pieces, low=pieces.low[is_new], high=pieces.high[is_new])
-        asked = curve(new.nodes) if is_new.any() else previous.values[:0]
-        found = []
-        for own, old in zip(new.split(asked), previous.pieces.split(previous.values), strict=True):
-            part = old[place]
-            part[is_new] = own
-            found.append(part.reshape(-1, part.shape[-1]))
-        return cls(pieces, np.concatenate(found))
+def _evaluate_at_nodes(
+    pieces: ChebyshevPieces, curve: Callable[[Array], Array], previous: tuple[ChebyshevPieces, Array] | None
+) -> Array:
+    """Return the curve at the nodes of pieces, (nodes, channels); values of unchanged pieces are reused."""
+    if previous is None:
+        return curve(pieces.nodes)
+    old_pieces, old_values = previous
+    place = np.minimum(np.searchsorted(old_pieces.low, pieces.low), len(old_pieces.low) - 1)
+    is_new = (old_pieces.low[place] != pieces.low) | (old_pieces.high[place] != pieces.high)
+    new = replace(pieces, low=pieces.low[is_new], high=pieces.high[is_new])
+    new_values = curve(new.nodes) if is_new.any() else old_values[:0]
+    found = []
+    for own, old in zip(new.split(new_values), old_pieces.split(old_values), strict=True):
+        part = old[place]
+        part[is_new] = own
+        found.append(part.reshape(-1, part.shape[-1]))
+    return np.concatenate(found)
 
 
 def compute_sample_residuals(
@@ -504,11 +457,11 @@ def compute_derivative_residuals(
 
 
 def _halve_pieces(times: Array, max_length: float, breaks: Array) -> Iterator[tuple[ChebyshevPieces, float]]:
-    for number in range(_MAX_HALVINGS + 1):
+    for number in range(14 + 1):
         length = max_length / 2.0**number
         pieces = split_time_axis(times, length, breaks)
-        crowded = _MIN_NODE_DISTANCE * length < np.finfo(float).eps * np.abs(pieces.high).max()
-        if crowded or (number and len(pieces.nodes) > _MAX_NODES):
+        crowded = 1e-3 * length < np.finfo(float).eps * np.abs(pieces.high).max()
+        if crowded or (number and len(pieces.nodes) > 200_000):
             return
         yield pieces, length
 

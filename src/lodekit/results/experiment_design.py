@@ -1,7 +1,4 @@
-"""A planned experiment: how well parameters will be known, how long it has to last, and which sensors it needs.
-
-Plans of experiments: from what is assumed, or was learned, to the errors that parameters will have.
-"""
+"""Optimal experiment design: expected standard errors of planned experiments, from the expected Fisher information."""
 
 from __future__ import annotations
 
@@ -41,8 +38,6 @@ from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate, estimate_parameters
 
 Array = NDArray[np.float64]
-#: With more sensors than this, only single ones, pairs and all of them together are looked at.
-_MAX_ALL_SUBSETS = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,9 +84,8 @@ class Experiment:
     @property
     def relative(self) -> dict[str, float]:
         """The standard errors over the values of the parameters: 0.01 stands for one percent."""
-        return {
-            name: each.std_error / abs(each.value) if each.value else math.inf for name, each in self.estimates.items()
-        }
+        items = self.estimates.items()
+        return {name: each.std_error / abs(each.value) if each.value else math.inf for name, each in items}
 
     def duration(self, target: float, parameters: Iterable[str] | None = None) -> float:
         """Return how long the same experiment has to last until parameters are known well enough.
@@ -125,9 +119,8 @@ class Experiment:
             return math.inf
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (
-                (low, middle) if self._worst_relative_error(times[middle - 1], asked) <= target else (middle, high)
-            )
+            is_enough = self._worst_relative_error(times[middle - 1], asked) <= target
+            low, high = (low, middle) if is_enough else (middle, high)
         return float(times[high - 1] - times[0])
 
     def sensors(self) -> dict[tuple[str, ...], dict[str, float]]:
@@ -146,7 +139,7 @@ class Experiment:
         [('b',), ('a', 'b')]
         """
         every = self.observables
-        sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= _MAX_ALL_SUBSETS else (1, 2, len(every))
+        sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= 4 else (1, 2, len(every))
         return {own: self._model.evaluate(own).relative for size in sizes for own in combinations(every, size)}
 
     def records(self, target: float, parameters: Iterable[str] | None = None) -> float:
@@ -195,11 +188,8 @@ class Experiment:
 
     def _repr_html_(self) -> str:
         head = ["parameter", "value", "std error", "relative", "note"]
-        return notebook_card(
-            "Planned experiment",
-            self._title(),
-            [html_table(head, self._table_rows(), text_columns=(4,)), *map(html_paragraph, self.notes)],
-        )
+        table = html_table(head, self._table_rows(), text_columns=(4,))
+        return notebook_card("Planned experiment", self._title(), [table, *map(html_paragraph, self.notes)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,12 +249,8 @@ def _estimate_errors(setup: FitSetup, x: Array, information_matrices: Sequence[A
     layout, structure, held = setup.layout, setup.structural_identifiability, np.zeros(len(x), dtype=bool)
     # Of what no data of this kind can tell, one parameter for each way is held: it says nothing of all others.
     for way in structure.unidentifiable_directions:
-        own = [
-            layout.free_parameters.index(k)
-            for k, name in enumerate(layout.names)
-            if name in way and k in layout.free_parameters
-        ]
-        held[[place for place in own if not held[place]][:1]] = True
+        own = [place for place, k in enumerate(layout.free_parameters) if layout.names[k] in way and not held[place]]
+        held[own[:1]] = True
     whole = estimate_parameters(layout, x, np.mean(information_matrices, axis=0), held)
     each = [estimate_parameters(layout, x, own, held) for own in information_matrices]
     found = {name: _combine_estimates(known, [own[name] for own in each]) for name, known in whole.items()}
@@ -382,10 +368,9 @@ def _assume_hyperparameters(
     observables = reader.compile(list(noise), units)
     theta = np.array([resolve_parameter_value(reader.system, name, values) for name in observables.compiled.parameters])
     length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
+    kernels = arguments.parse_kernels(reader.undriven_system)
     with np.errstate(all="ignore"):
-        hyper = unit_variance_hyperparameters(
-            observables, arguments.parse_kernels(reader.undriven_system), theta, length / span
-        )
+        hyper = unit_variance_hyperparameters(observables, kernels, theta, length / span)
     size = check_positive("amplitude", amplitude)
     return units, replace(hyper, amplitudes=size * hyper.amplitudes, mode_amplitudes=size * hyper.mode_amplitudes)
 
@@ -429,9 +414,8 @@ def plan_next_experiment(
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     reader, times, known = _parse_design(fit.system, t, known, inputs, kinds, fit.parse_times)
     units = replace(fit.prior.units.unscaled(len(known)), start=min(float(own.min()) for own in times.values()))
-    return _design_experiment(
-        reader, fit.settings, fit.hyperparameters, units, known, times, start, draws, random_state
-    )
+    hyper = fit.hyperparameters
+    return _design_experiment(reader, fit.settings, hyper, units, known, times, start, draws, random_state)
 
 
 def _parse_design(
@@ -457,10 +441,9 @@ def _parse_design(
     if inputs is not None and not isinstance(inputs, Mapping):
         raise LodekitError(f"expected inputs as a dict of channels to values, got {type(inputs).__name__}")
     at = None if isinstance(t, Mapping) else parse_times_with(t)
-    signals = {
-        name: parse_input(name, given, (kinds or {}).get(name, "hold"), at, parse_times_with)
-        for name, given in (inputs or {}).items()
-    }
+    holds: Mapping[str, HoldType] = kinds or {}
+    items = (inputs or {}).items()
+    signals = {name: parse_input(name, own, holds.get(name, "hold"), at, parse_times_with) for name, own in items}
     FitSettings(inputs={name: own.kind for name, own in signals.items()} or None).parse_inputs(system)
     return ObservableCompiler(system, signals), times, levels
 
@@ -494,9 +477,8 @@ def _design_experiment(
             drawn = sample_prior(observables, latents, hyper, every, draws, generator)
         drawn = drawn + generator.standard_normal(drawn.shape) * np.array(list(noise.values()))
     check_finite(drawn.transpose(1, 0, 2), every)
-    curves = [
-        {name: own[np.searchsorted(every, times[name]), place] for place, name in enumerate(noise)} for own in drawn
-    ]
+    rows = {name: np.searchsorted(every, times[name]) for name in noise}
+    curves = [{name: own[rows[name], place] for place, name in enumerate(noise)} for own in drawn]
     hidden = _describe_unmeasured_inputs(reader, noise)
     assumed = AssumedModel(reader.system, arguments, reader.inputs, hyper, units, noise, times, curves, hidden)
     return assumed.evaluate(list(noise))
@@ -531,9 +513,8 @@ def _simulate_deterministic(
     """Return what observables do from rest, or from values at the start, shape (n, o)."""
     if not reader.inputs and not start:
         raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
-    motion = DeterministicResponse.from_texts(
-        reader, names, times, {} if start is None else parse_initial_values(start), units
-    )
+    values = {} if start is None else parse_initial_values(start)
+    motion = DeterministicResponse.from_texts(reader, names, times, values, units)
     # Deviations of modes that nobody would see are huge, and say nothing of where a system starts.
     alike = replace(hyper, mode_amplitudes=np.ones_like(hyper.mode_amplitudes))
     with np.errstate(all="ignore"):

@@ -1,11 +1,4 @@
-"""Checks of what is asked of a figure: times, observables, units, true values, parameters.
-
-Figures over time, of modes and of spectra: values of a fit, drawn by `lodekit.plotting`.
-
-Figures of what a fit leaves over, and of how channels respond to inputs.
-
-Figures of the log evidence around the estimate: along one parameter, and over two.
-"""
+"""Figures of a fit, drawn by `lodekit.plotting`: curves, residuals, modes, spectra, responses, profile likelihood."""
 
 from __future__ import annotations
 
@@ -39,8 +32,6 @@ from lodekit.support.interval_means import observable_unit
 
 Array = NDArray[np.float64]
 _N_TIMES = 400
-#: Up to so many records stand beside each other, and so many are drawn where nobody says which.
-_MAX_COLUMNS, _MAX_RECORDS = 3, 12
 
 
 def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
@@ -85,7 +76,7 @@ def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
 
 def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
     """Return the fit as each record sees it that is drawn."""
-    return fit.record_fits[:_MAX_RECORDS] if record is None else (fit.for_record(record),)
+    return fit.record_fits[:12] if record is None else (fit.for_record(record),)
 
 
 def make_record_panels(
@@ -97,7 +88,7 @@ def make_record_panels(
         figure, panels, new = plotting.read_axes(axes, names, columns=1 if count <= 8 else 2, **layout)
         return figure, [panels], new
     titles = [f"{name} of record {part.record_names[0]}" for part in records for name in names]
-    beside = len(records) if axes is None and len(records) <= _MAX_COLUMNS else 1
+    beside = len(records) if axes is None and len(records) <= 3 else 1
     width = {"width": plotting.WIDTH * (1.0 if beside == 1 else 0.7 * beside)}
     # Times of different records mean nothing to each other.
     share = False if beside == 1 else "col"
@@ -128,9 +119,7 @@ def parse_true_curves(
         unknown = [name for name in truth if name not in names]
         if unknown:
             raise LodekitError(f"truth names {unknown[0]!r}, which is not shown; expected some of {', '.join(names)}")
-        return [
-            parse_true_curves(fit, truth[name], times, order, [name])[0] if name in truth else None for name in names
-        ]
+        return [parse_true_curves(fit, truth.get(name), times, order, [name])[0] for name in names]
     if not callable(truth) and order is None:
         raise LodekitError("expected times t beside an array of true values; or give truth as a function of times")
     try:
@@ -147,15 +136,9 @@ def parse_true_curves(
     return [columns.get(name) for name in names]
 
 
-def parse_parameter_names(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
-    """Return the names of the parameters to show."""
-    return list(fit.estimates) if names is None else _check_parameter_names(fit, parse_texts(names, "parameters"))
-
-
 def _check_parameter_names(fit: Fit, names: Sequence[str]) -> list[str]:
-    """Return names of parameters; raise where the system has none called so."""
-    known = list(fit.estimates)
-    check_parameters(known, names)
+    """Return names of parameters; raise if the system has none of that name."""
+    check_parameters(list(fit.estimates), names)
     return list(names)
 
 
@@ -474,9 +457,18 @@ def plot_residuals(
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = parse_units(fit, units)
     time = plotting.name_with_unit("t", known.get("t", ""))
-    rate = _frequency_label(known.get("t", ""))
+    # A panel is a third of the figure wide, so long labels stand alone.
+    rate = (
+        plotting.name_with_unit("frequency", f"cycles per {known['t']}")
+        if known.get("t")
+        else "cycles per unit of time"
+    )
     parts = select_records(fit, record)
-    rows = [(part, item, _row_title(part, item, parts)) for part in parts for item in part.measurements.series]
+    rows = [
+        (part, item, item.observable + (f" of record {part.record_names[0]}" if len(parts) > 1 else ""))
+        for part in parts
+        for item in part.measurements.series
+    ]
     kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
     figure, panels, new = plotting.read_axes(axes, kinds, columns=3, height_each=1.7, share=False)
     for number, (part, item, title) in enumerate(rows):
@@ -500,16 +492,6 @@ def plot_residuals(
         own[2].set_title("cumulated periodogram", fontsize=9.0)
     plotting.add_legend(figure, panels, outside=new)
     return figure
-
-
-def _frequency_label(unit: str) -> str:
-    """Return the label of frequencies; a panel is a third of the figure wide, so that long words stand alone."""
-    return plotting.name_with_unit("frequency", f"cycles per {unit}") if unit else "cycles per unit of time"
-
-
-def _row_title(part: Fit, item: TimeSeries, parts: Sequence[Fit]) -> str:
-    """Return an observable with its record where there are several."""
-    return item.observable if len(parts) == 1 else f"{item.observable} of record {part.record_names[0]}"
 
 
 def plot_bode(
@@ -635,9 +617,8 @@ def plot_step(
         gain = space.gain(name, entry)
         leads = bool(np.isfinite(gain.value)) and all(complex(pole.value).real < 0 for pole in space.poles)
         label = plotting.name_with_unit(name, known.get(name, ""))
-        plotting.draw_step(
-            panel, times, values, errors, gain=float(np.real(gain.value)) if leads else None, label=label
-        )
+        final = float(np.real(gain.value)) if leads else None
+        plotting.draw_step(panel, times, values, errors, gain=final, label=label)
     unit = f" {known[entry]}" if entry in known else ""
     since = plotting.name_with_unit(f"time since {entry} stepped from 0 to 1{unit}", known.get("t", ""))
     plotting.label_bottom(panels, since)
@@ -714,12 +695,12 @@ def plot_parameters(
     >>> len(gp.plot_parameters("k", others="following", points=5).axes)
     1
     """
-    known, true, shown = parse_units(fit, units), parse_true_values(fit, truth), parse_parameter_names(fit, names)
+    known, true, shown = parse_units(fit, units), parse_true_values(fit, truth), list(fit.estimates)
+    if names is not None:
+        shown = _check_parameter_names(fit, parse_texts(names, "parameters"))
     _check_search(others, points)
-    many = len(shown) > 3
-    figure, panels, new = plotting.read_axes(
-        axes, shown or ["the system"], columns=2 if many else 1, height_each=1.75, share=False
-    )
+    columns, titles = 2 if len(shown) > 3 else 1, shown or ["the system"]
+    figure, panels, new = plotting.read_axes(axes, titles, columns=columns, height_each=1.75, share=False)
     if not shown:
         plotting.draw_note(panels[0], "the system has no parameters")
     for name, panel in zip(shown, panels, strict=False):
@@ -794,13 +775,11 @@ def plot_evidence(
     moves = _sheared_grid(fit, pair, points)
     with fit.setup.limit_threads():
         heights = _objective_surface(fit, pair, others).evaluate_moves(moves)
-    grid = [
-        _parameter_values(fit, name, column).reshape(points, points) for name, column in zip(pair, moves.T, strict=True)
-    ]
+    first_values, second_values = (_parameter_values(fit, n, column) for n, column in zip(pair, moves.T, strict=True))
     plotting.draw_evidence(
         panels[0],
-        grid[0],
-        grid[1],
+        first_values.reshape(points, points),
+        second_values.reshape(points, points),
         heights.reshape(points, points),
         estimate=[fit.estimates[name].value for name in pair],
         truth=[true[name] for name in pair] if set(pair) <= set(true) else None,

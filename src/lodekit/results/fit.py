@@ -30,10 +30,12 @@ from lodekit.diagnostics.messages import (
     describe_inputs,
     warn_constant_inputs,
     warn_input_gaps,
+    warn_outliers,
     warn_stepped_channels,
+    warn_unexplained,
     warn_uninformative_data,
 )
-from lodekit.diagnostics.residual_tests import warn_outliers
+from lodekit.diagnostics.residual_tests import estimate_unexplained_std, inflate_all
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import options
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
@@ -54,13 +56,7 @@ from lodekit.support.progress import track_progress
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
 from lodekit.uncertainty.laplace import LaplaceApproximation
-from lodekit.uncertainty.sandwich import (
-    ResidualSensitivity,
-    estimate_unexplained_std,
-    inflate_all,
-    sandwich_factors,
-    warn_unexplained,
-)
+from lodekit.uncertainty.sandwich import ResidualSensitivity, sandwich_factors
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
 Array = NDArray[np.float64]
@@ -246,7 +242,8 @@ class Fit:
     def parameter_uncertainty(self) -> LaplaceApproximation:
         """What everything learned could be as well, and what that does to predictions."""
         state = (self.joint_fit or self).setup.objective, self.optimum, self.corrected_information, self.setup.posterior
-        return LaplaceApproximation(*state, self.diagnosis.alternatives, is_single_record=self.joint_fit is not None)
+        alternatives = [(each.point, each.below) for each in self.diagnosis.alternatives]
+        return LaplaceApproximation(*state, alternatives, is_single_record=self.joint_fit is not None)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:

@@ -1,7 +1,4 @@
-"""How large errors of predictions ahead were in the record of a fit, and what follows for those to come.
-
-Predictions of a fitted record some rows or some time ahead, from what was measured before.
-"""
+"""Predictions some rows or time ahead from the measurements before (k-step prediction), with calibrated bands."""
 
 from __future__ import annotations
 
@@ -40,10 +37,11 @@ from lodekit.uncertainty.prediction_bands import (
 )
 
 Array = NDArray[np.float64]
-#: So many rows tell the initial state; before that nothing can be predicted.
+#: So many rows determine the initial state; before that nothing can be predicted.
 BURN_IN_ROWS = 10
-#: So many measurements tell parameters so well that what is unknown of them does nothing to fitted errors.
-_MAX_UNCERTAINTY_ROWS = 20_000
+#: From hyperparameters to innovations; None if rounding hides what single measurements add.
+_FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
+_Segment = tuple[list[str], InnovationSequence, _FilterFunction, LaplaceApproximation | None]
 
 
 @dataclass(frozen=True)
@@ -76,42 +74,36 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
     runs = [run for part in fit.record_fits for run in _filter_segments(part)]
     found: dict[str, list[ForecastBand]] = {}
     for name in names:
-        own = [(run, run.observables.index(name)) for run in runs if name in run.observables]
-        times = [run.times(number) for run, number in own]
-        unsteadiness = fit_garch(times, [_clip_innovations(run.innovations, number) for run, number in own])
-        taken = [run.standardized_errors(number, horizons, fit.residual_dof_fraction) for run, number in own]
+        own = [(order.index(name), turns, again, laplace) for order, turns, again, laplace in runs if name in order]
+        times = [_measured_times(turns, number) for number, turns, *_ in own]
+        garch = fit_garch(times, [_clip_innovations(turns, number) for number, turns, *_ in own])
+        taken = [
+            _standardized_errors(turns, again, laplace, number, horizons, fit.residual_dof_fraction)
+            for number, turns, again, laplace in own
+        ]
         found[name] = []
         for place, lead in enumerate(horizons):
-            sizes = [_variance_ratios(unsteadiness, lead, run.innovations, number) for run, number in own]
+            ratios = [_variance_ratios(garch, lead, turns, number) for number, turns, *_ in own]
             errors, moved = ([each[place][part] for each in taken] for part in (0, 1))
-            spread = calibrate_error_scale(
-                errors, sizes, moved, max((_median_rows_ahead(lead, each) for each in times), default=1)
-            )
-            found[name].append(ForecastBand(lead, unsteadiness, spread))
+            rows = max((_median_rows_ahead(lead, each) for each in times), default=1)
+            found[name].append(ForecastBand(lead, garch, calibrate_error_scale(errors, ratios, moved, rows)))
     return found
 
 
 def forecast_with_bands(
     laplace: LaplaceApproximation | None,
     innovations: InnovationSequence,
-    filter_at: Callable[[Hyperparameters], InnovationSequence | None],
+    filter_at: _FilterFunction,
     requested: Sequence[tuple[int, ForecastBand]],
     dof_fraction: float = 1.0,
     n_given: int = 0,
 ) -> list[tuple[Array, Array]]:
     """Return measurements minus predictions ahead, and deviations of these, for observables and bands."""
-
-    def errors_of(own: InnovationSequence) -> list[tuple[Array, Array]]:
-        return [forecast_errors(own, number, band.horizon, n_given) for number, band in requested]
-
-    found = errors_of(innovations)
+    leads = [(number, band.horizon) for number, band in requested]
+    found = [forecast_errors(innovations, number, lead, n_given) for number, lead in leads]
     if laplace is None:
         return found
-
-    sizes = [len(errors) for errors, _ in found]
-    parts = _parameter_variances(
-        laplace, filter_at, [(number, band.horizon) for number, band in requested], sizes, n_given
-    )
+    parts = _parameter_variances(laplace, filter_at, leads, [len(errors) for errors, _ in found], n_given)
     return [
         (errors, band.forecast_std(innovations, number, deviations**2 / dof_fraction, moved))
         for (errors, deviations), (number, band), moved in zip(found, requested, parts, strict=True)
@@ -120,7 +112,7 @@ def forecast_with_bands(
 
 def _parameter_variances(
     laplace: LaplaceApproximation,
-    filter_at: Callable[[Hyperparameters], InnovationSequence | None],
+    filter_at: _FilterFunction,
     requested: Sequence[tuple[int, Horizon]],
     sizes: Sequence[int],
     n_given: int = 0,
@@ -137,64 +129,52 @@ def _parameter_variances(
     return np.split(moves, np.cumsum(sizes)[:-1]) if moves.ndim else [np.zeros(size) for size in sizes]
 
 
-@dataclass(frozen=True, eq=False)
-class _FilteredSegment:
-    """Measurements of a fitted record in their turn, or of a run of it.
+def _standardized_errors(
+    innovations: InnovationSequence,
+    filter_at: _FilterFunction,
+    laplace: LaplaceApproximation | None,
+    observable: int,
+    horizons: Sequence[Horizon],
+    dof_fraction: float,
+) -> list[tuple[Array, Array]]:
+    """Return standardised prediction errors for each horizon, NaN if too little was known before.
 
-    innovations: At the learned values.
-    observables: The names of observables.
-    filter_at: From other values to the same.
-    laplace: Of all that was learned, where it matters.
+    And the variances that parameter uncertainty adds to errors of another record, in the same unit.
     """
-
-    innovations: InnovationSequence
-    observables: list[str]
-    filter_at: Callable[[Hyperparameters], InnovationSequence | None]
-    laplace: LaplaceApproximation | None
-
-    def times(self, observable: int) -> Array:
-        """Return when an observable was measured, shape (n,)."""
-        return np.asarray(self.innovations.times[self.innovations.observables == observable])
-
-    def standardized_errors(
-        self, observable: int, horizons: Sequence[Horizon], dof_fraction: float
-    ) -> list[tuple[Array, Array]]:
-        """Return errors of predictions over their deviations, NaN where too little was known, for each lead.
-
-        And variances that what is unknown of the parameters adds to errors of another record, in the same unit.
-        """
-        times = self.times(observable)
-        parts = [np.zeros(len(times)) for _ in horizons]
-        if self.laplace is not None:
-            wanted = [(observable, lead) for lead in horizons]
-            parts = _parameter_variances(self.laplace, self.filter_at, wanted, [len(times)] * len(horizons))
-        found = []
-        for lead, moved in zip(horizons, parts, strict=True):
-            errors, deviations = forecast_errors(self.innovations, observable, lead)
-            told = (lead.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
-            # Variances are larger by what learning has used up of the measurements, here as elsewhere.
-            wide = np.where(told, deviations, 1.0) / np.sqrt(dof_fraction)
-            found.append((np.where(told, errors / wide, np.nan), moved / wide**2))
-        return found
+    times = _measured_times(innovations, observable)
+    parts = [np.zeros(len(times)) for _ in horizons]
+    if laplace is not None:
+        wanted = [(observable, lead) for lead in horizons]
+        parts = _parameter_variances(laplace, filter_at, wanted, [len(times)] * len(horizons))
+    found = []
+    for lead, moved in zip(horizons, parts, strict=True):
+        errors, deviations = forecast_errors(innovations, observable, lead)
+        told = (lead.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
+        # Variances are larger by the degrees of freedom that the fit has used.
+        wide = np.where(told, deviations, 1.0) / np.sqrt(dof_fraction)
+        found.append((np.where(told, errors / wide, np.nan), moved / wide**2))
+    return found
 
 
-def _filter_segments(fit: Fit) -> list[_FilteredSegment]:
-    """Return measurements of a record in their turn, or a few runs of them."""
+def _measured_times(innovations: InnovationSequence, observable: int) -> Array:
+    return np.asarray(innovations.times[innovations.observables == observable])
+
+
+def _filter_segments(fit: Fit) -> list[_Segment]:
+    """Return observables, innovations, the filter and the parameter uncertainty of a record, or of segments of it."""
     if fit.measurements.has_only_statistics:
         return []
     every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
     order = [item.observable for item in every]
     engine = fit.engine_choice.name
     # Rivals were not fitted to anything: they have taken nothing from errors.
-    uncertainty = (
-        replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= _MAX_UNCERTAINTY_ROWS else None
-    )
-    found = []
+    uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
+    found: list[_Segment] = []
     for run in [every] if uses_kalman_filter(engine, fit.prior) else split_into_segments(every):
         again = partial(compute_innovations, engine, fit.prior, run)
         turns = again(fit.hyperparameters)
         if turns is not None:
-            found.append(_FilteredSegment(turns, order, again, uncertainty))
+            found.append((order, turns, again, uncertainty))
     return found
 
 
@@ -217,14 +197,13 @@ def _variance_ratios(
     variance_model: GarchVariance, horizon: Horizon, innovations: InnovationSequence, observable: int
 ) -> Array:
     """Return mean squares of innovations when rows of an observable were predicted, shape (n,)."""
-    times = innovations.times[innovations.observables == observable]
+    times = _measured_times(innovations, observable)
     after = np.append(variance_model.filter_variance(times, _clip_innovations(innovations, observable)), 1.0)
     return after[horizon.count_known(times, times) - 1]
 
 
 #: So many measurements are taken as a whole; of more, pieces of so many, each with as many before it.
 _MAX_UNSPLIT_ROWS, _CHUNK_ROWS = 1000, 500
-_MAX_ROWS = 20_000
 _TIME_PATTERN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(?P<unit>\D.*?)?\s*")
 
 
@@ -273,14 +252,12 @@ def forecast(
 def forecast_observables(
     fit: Fit, texts: Sequence[str], horizon: Horizon, *, include_uncertainty: bool = True
 ) -> tuple[Array, Array, Array]:
-    """Return the times at which all observables were measured, (n,), predictions there, (n, o), and deviations, (n, o)."""
+    """Return the times at which all observables were measured, (n,), predictions and standard deviations, (n, o)."""
     if fit.measurements.has_only_statistics:
         raise LodekitError("the measurements were summed and not kept; expected fewer rows for predictions ahead")
     whole = uses_kalman_filter(fit.engine_choice.name, fit.prior)
-    if fit.measurements.size > _MAX_ROWS and not whole:
-        raise LodekitError(
-            f"expected at most {_MAX_ROWS} measurements for predictions ahead, got {fit.measurements.size}"
-        )
+    if fit.measurements.size > 20_000 and not whole:
+        raise LodekitError(f"expected at most 20000 measurements for predictions ahead, got {fit.measurements.size}")
     every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
     order = [item.observable for item in every]
     for name in texts:
@@ -295,12 +272,9 @@ def forecast_observables(
         turns = again(fit.hyperparameters)
         if turns is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
-        wanted = [
-            (order.index(name), bands[name][0] if include_uncertainty else ForecastBand(horizon)) for name in asked
-        ]
-        parts = forecast_with_bands(
-            fit.parameter_uncertainty if include_uncertainty else None, turns, again, wanted, fit.residual_dof_fraction
-        )
+        wanted = [(order.index(name), bands[name][0] if bands else ForecastBand(horizon)) for name in asked]
+        laplace = fit.parameter_uncertainty if include_uncertainty else None
+        parts = forecast_with_bands(laplace, turns, again, wanted, fit.residual_dof_fraction)
         for name, (number, _), (errors, deviations) in zip(asked, wanted, parts, strict=True):
             item = piece[number]
             noise = item.noise_std_for_level(fit.typical_noise(name))

@@ -1,4 +1,4 @@
-"""Answers of a fit: predictions, samples, the log evidence and scores."""
+"""Predictions and posterior samples of a fit, the log evidence, and the log predictive density of new data."""
 
 from __future__ import annotations
 
@@ -84,9 +84,8 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = parse_observables(fit, fit.measurements.names if observable is None else observable)
-        return forecast(
-            fit, texts, ahead, includes_parameter_uncertainty(parameters), single=single, return_std=return_std
-        )
+        uncertain = includes_parameter_uncertainty(parameters)
+        return forecast(fit, texts, ahead, uncertain, single=single, return_std=return_std)
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     return _predict_record(fit, t, observable, return_std, return_cov, includes_parameter_uncertainty(parameters))
@@ -199,11 +198,8 @@ def sample(
     """
     fit = fit.for_record(record)
     texts, single = parse_observables(fit, observable)
-    times, observables, uncertain = (
-        fit.parse_times(t),
-        fit.observables(texts),
-        includes_parameter_uncertainty(parameters),
-    )
+    times, observables = fit.parse_times(t), fit.observables(texts)
+    uncertain = includes_parameter_uncertainty(parameters)
     check_count("size", size)
     check_seed(random_state)
     check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
@@ -232,11 +228,10 @@ def _sample_functions(
         return drawn, np.tile(fit.hyperparameters.theta, (size, 1))
     fit.require_full_record("functions at other parameters (use parameters='fixed')")
     theta, parts = [], []
-    # Every function has a generator of its own, so that it does not depend on the times of the others.
+    # Every function has its own generator, so that it does not depend on the times of the others.
     others = generator.spawn(size)
-    for (point, posterior), own in zip(
-        fit.parameter_uncertainty.sample_posteriors(size, generator), others, strict=True
-    ):
+    points = fit.parameter_uncertainty.sample_posteriors(size, generator)
+    for (point, posterior), own in zip(points, others, strict=True):
         theta.append(fit.layout.unpack(point).theta)
         mean = posterior.mean(observables, times)
         parts.append(mean + (posterior.sample(observables, times, 1, own) - mean) / np.sqrt(fit.residual_dof_fraction))

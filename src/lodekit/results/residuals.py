@@ -1,4 +1,4 @@
-"""What is left over: of the equations in closed form, and of the measurements; and what the latter tells."""
+"""Residuals: of the equations in closed form, and of the measurements, with their diagnosis."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Motions that nobody has measured: inputs and starts as users write them, and what a system does then.
-
-Random solutions of a system, drawn from its prior, to try things on.
-
-What if: the learned system under inputs that were never applied, from rest or from where the record was.
-"""
+"""Simulation: random solutions of a system from its prior, and responses of a fitted system to new inputs."""
 
 from __future__ import annotations
 
@@ -38,14 +33,9 @@ from lodekit.support.arguments import (
 )
 from lodekit.system.system import System
 
-__all__ = ["DeterministicResponse", "parse_initial_values", "parse_input", "simulate", "simulate_response"]
-
+__all__ = ["parse_initial_values", "parse_input", "simulate", "simulate_response"]
 
 Array = NDArray[np.float64]
-#: Relative to the largest, what given values say about modes below this is rounding.
-_PINV_TOLERANCE = 1e-12
-#: Relative to its size, a value at the start that is missed by more is contradicted.
-_CONSISTENCY_TOLERANCE = 1e-6
 #: Singular values of rows of length one below this are rounding.
 _RANK_TOLERANCE = 1e-9
 
@@ -85,12 +75,8 @@ def parse_input(
         return InputSignal([start_time], [float(given)], kind)
     count = 0 if requested_times is None else len(requested_times)
     # Two numbers would be a time and a value, where two values may be meant.
-    if (
-        requested_times is not None
-        and isinstance(given, np.ndarray | list)
-        and np.ndim(given) == 1
-        and len(given) == count > 2
-    ):
+    is_column = isinstance(given, np.ndarray | list) and np.ndim(given) == 1
+    if requested_times is not None and is_column and len(given) == count > 2:
         order = np.argsort(requested_times, kind="stable")
         return InputSignal(requested_times[order], np.asarray(given)[order], kind)
     if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
@@ -214,15 +200,14 @@ class DeterministicResponse:
         """Return the weights of the modes that bring the given values about, and which values they miss."""
         at, roots = np.array([initial_observables.units.start]), hyper.mode_amplitudes[mode_group_index(self.groups)]
         values = np.array(list(self.initial_values.values()))
-        known = np.concatenate(
-            initial_observables.means(initial_observables.evaluate(hyper.theta), at, with_jacobian=False)[0]
-        )
+        coefficients = initial_observables.evaluate(hyper.theta)
+        known = np.concatenate(initial_observables.means(coefficients, at, with_jacobian=False)[0])
         design = self._mode_matrix(initial_observables, hyper) * roots
         wanted = values - known
         # The smallest modes, in units of their deviations, that bring the values about.
-        weights = np.linalg.pinv(design, rcond=_PINV_TOLERANCE) @ wanted
+        weights = np.linalg.pinv(design, rcond=1e-12) @ wanted
         size = np.abs(values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
-        missed = np.abs(design @ weights - wanted) > _CONSISTENCY_TOLERANCE * size
+        missed = np.abs(design @ weights - wanted) > 1e-6 * size
         free = _null_space(_normalize_rows(design))
         for level in self.rest_observables:
             # At rest no mode moves anything: what the values leave open is told by that, one level after the other.
@@ -311,11 +296,6 @@ def simulate(
     return drawn
 
 
-_INITIAL_CONDITIONS = ("rest", "begin", "end")
-#: Means are differenced between points so many standard deviations to either side of the estimate.
-_DIFFERENCE_STEP = 0.1
-
-
 def simulate_response(
     fit: Fit,
     t: ArrayLike,
@@ -374,9 +354,14 @@ def simulate_response(
     fit = fit.record_fits[0] if _is_new_start(start) and record is None else fit.for_record(record)
     texts, single = parse_observables(fit, observable)
     times, uncertain = fit.parse_times(t), includes_parameter_uncertainty(parameters)
-    mean, variance = _simulate_moments(
-        fit, texts, times, _parse_inputs(fit, inputs, times), start, include_uncertainty=uncertain
+    signals, follow = (
+        _parse_inputs(fit, inputs, times),
+        _start_from_values if _is_new_start(start) else _continue_record,
     )
+    mean, variance = np.zeros((2, 0, len(texts)))
+    if len(times):
+        with np.errstate(all="ignore"):
+            mean, variance = follow(fit, texts, times, signals, start, uncertain)
     return format_prediction([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
 
 
@@ -384,26 +369,9 @@ def _is_new_start(start: object) -> bool:
     """Return whether the system starts from rest or from values, and not where the record was; or raise."""
     if isinstance(start, Mapping):
         return True
-    if not isinstance(start, str) or start not in _INITIAL_CONDITIONS:
+    if not isinstance(start, str) or start not in ("rest", "begin", "end"):
         raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
     return start == "rest"
-
-
-def _simulate_moments(
-    fit: Fit,
-    texts: Sequence[str],
-    times: Array,
-    new_inputs: Mapping[str, InputSignal],
-    start: Any,
-    *,
-    include_uncertainty: bool,
-) -> tuple[Array, Array]:
-    """Return means and variances, (n, o), from wherever the system starts."""
-    if not len(times):
-        return np.zeros((0, len(texts))), np.zeros((0, len(texts)))
-    with np.errstate(all="ignore"):
-        follow = _start_from_values if _is_new_start(start) else _continue_record
-        return follow(fit, texts, times, new_inputs, start, include_uncertainty=include_uncertainty)
 
 
 def _continue_record(
@@ -411,21 +379,17 @@ def _continue_record(
     texts: Sequence[str],
     times: Array,
     new_inputs: Mapping[str, InputSignal],
-    start: str,
-    *,
+    start: Any,
     include_uncertainty: bool,
 ) -> tuple[Array, Array]:
     """Return means and variances, (n, o), of a system that starts as the record began, or ended."""
-    signals = {
-        name: _splice_input(fit, name, signal, new_inputs.get(name), start)
-        for name, signal in fit.measurements.inputs.items()
-    }
+    old = fit.measurements.inputs.items()
+    signals = {name: _splice_input(fit, name, signal, new_inputs.get(name), start) for name, signal in old}
     observables = replace(fit.setup.observable_compiler, inputs=signals).compile_unscaled(texts, fit.prior.units)
     mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
     if include_uncertainty:
-        variance = variance / fit.residual_dof_fraction + np.sum(
-            fit.parameter_uncertainty.mean_shifts(observables, times) ** 2, axis=0
-        )
+        shifts = fit.parameter_uncertainty.mean_shifts(observables, times)
+        variance = variance / fit.residual_dof_fraction + np.sum(shifts**2, axis=0)
     return mean, variance
 
 
@@ -435,22 +399,18 @@ def _start_from_values(
     times: Array,
     new_inputs: Mapping[str, InputSignal],
     start: Any,
-    *,
     include_uncertainty: bool,
 ) -> tuple[Array, Array]:
     """Return means and variances, (n, o), of a system that starts from rest, or from values."""
     missing = [name for name in fit.measurements.inputs if name not in new_inputs]
     if missing:
         raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
-    # A constant has one sample, of all times.
-    first = min(
-        float(times.min()), *(float(signal.times[0]) for signal in new_inputs.values() if len(signal.times) > 1), np.inf
-    )
-    units = replace(fit.prior.units, start=first)
+    # A constant has one sample, at any time.
+    starts = [float(signal.times[0]) for signal in new_inputs.values() if len(signal.times) > 1]
+    units = replace(fit.prior.units, start=min([float(times.min()), *starts]))
     reader = replace(fit.setup.observable_compiler, inputs=new_inputs)
-    motion = DeterministicResponse.from_texts(
-        reader, texts, times, {} if start == "rest" else parse_initial_values(start), units
-    )
+    values = {} if start == "rest" else parse_initial_values(start)
+    motion = DeterministicResponse.from_texts(reader, texts, times, values, units)
     motion.check_initial_values(fit.hyperparameters)
     mean = motion.mean(fit.hyperparameters)
     variance = _parameter_variance(fit, motion) if include_uncertainty else np.zeros_like(mean)
@@ -501,11 +461,10 @@ def _parameter_variance(fit: Fit, response: DeterministicResponse) -> Array:
     uncertainty = fit.parameter_uncertainty
     total = np.zeros((len(response.times), response.observables.count))
     for column in uncertainty.inflated_covariance_root(fit.diagnosis.widening).T:
-        for step in (_DIFFERENCE_STEP, 0.1 * _DIFFERENCE_STEP):
-            above, below = (
-                response.mean(fit.layout.unpack(uncertainty.shifted_point(sign * step * column)))
-                for sign in (1.0, -1.0)
-            )
+        # Central differences over 0.1 standard deviations, or 0.01 if nothing finite is known there.
+        for step in (0.1, 0.1 * 0.1):
+            points = (uncertainty.shifted_point(sign * step * column) for sign in (1.0, -1.0))
+            above, below = (response.mean(fit.layout.unpack(point)) for point in points)
             slope = (above - below) / (2.0 * step)
             if np.isfinite(slope).all():
                 total += slope**2

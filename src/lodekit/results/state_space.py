@@ -1,12 +1,7 @@
-"""Numbers that follow from estimated parameters, with standard errors to first order (the delta method).
+"""Fitted state space and transfer functions with standard errors by the delta method.
 
-Poles and zeros as roots of matrix pencils, with derivatives in the parameters.
-
-Transfer functions of a fitted state space: poles, zeros, static gain, time constants and dead time with errors.
-
-The state space of a fitted system in numbers, with derivatives in the parameters and what follows from them.
-
-Times and frequencies at which responses of a fitted plant are worth looking at.
+Poles and transmission zeros are generalised eigenvalues (the zeros of Rosenbrock's system matrix) with derivatives in
+the parameters; dead times are approximated by Padé where a rational function is needed.
 """
 
 from __future__ import annotations
@@ -86,12 +81,6 @@ def delta_method_std(jacobian: NDArray[Any], covariance: Array) -> tuple[Array, 
 
 
 Complex = NDArray[np.complex128]
-#: A pole and a zero this close to each other, relative to the poles, cancel.
-_CANCELLATION_TOLERANCE = 1e-7
-#: Below this, left and right eigenvectors are orthogonal: a repeated root, which has no derivative.
-_REPEATED_ROOT_TOLERANCE = 1e-7
-#: Roots this many times as large as the entries of the matrix are infinite, but for rounding.
-_INFINITE_ROOT_RATIO = 1e10
 #: An imaginary part below this, relative to the root, is rounding.
 _IMAGINARY_TOLERANCE = 1e-12
 
@@ -104,19 +93,16 @@ def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[C
     if not len(M):
         return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
     values, left, right = eig(M, E, left=True, right=True)
-    size = max(float(np.abs(M).max()), 1.0)
-    finite = np.isfinite(values) & (np.abs(values) < _INFINITE_ROOT_RATIO * size)
-    roots, slopes = [], []
-    for k in np.flatnonzero(finite):
+    # Larger eigenvalues are infinite but for rounding.
+    finite = np.flatnonzero(np.isfinite(values) & (np.abs(values) < 1e10 * max(float(np.abs(M).max()), 1.0)))
+    slopes = np.full((len(dM), len(finite)), np.nan + 0j)
+    for place, k in enumerate(finite):
         y, x = left[:, k].conj(), right[:, k]
         below = complex(y @ E @ x)
-        above = np.einsum("i,pij,j->p", y, dM - values[k] * dE, x)
-        sound = abs(below) > _REPEATED_ROOT_TOLERANCE * float(np.linalg.norm(y) * np.linalg.norm(E @ x))
-        roots.append(values[k])
-        slopes.append(above / below if sound else np.full(len(dM), np.nan + 0j))
-    if not roots:
-        return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
-    return np.array(roots), np.stack(slopes, axis=1)
+        # Repeated roots have no derivative.
+        if abs(below) > 1e-7 * float(np.linalg.norm(y) * np.linalg.norm(E @ x)):
+            slopes[:, place] = np.einsum("i,pij,j->p", y, dM - values[k] * dE, x) / below
+    return np.asarray(values[finite], dtype=complex), slopes
 
 
 def transmission_zeros(matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]) -> tuple[Complex, Complex]:
@@ -141,7 +127,7 @@ def cancel_poles_and_zeros(zeros: Complex, poles: Complex) -> tuple[list[int], l
     size = float(np.abs(poles).max(initial=0.0))
     for k, zero in enumerate(zeros):
         near = min(left, key=lambda j: abs(poles[j] - zero), default=-1)
-        if near >= 0 and abs(poles[near] - zero) <= _CANCELLATION_TOLERANCE * max(size, abs(zero)):
+        if near >= 0 and abs(poles[near] - zero) <= 1e-7 * max(size, abs(zero)):
             left.remove(near)
         else:
             kept.append(k)
@@ -238,8 +224,7 @@ class TransferFunction:
         order : int, optional
             Of the approximation of the dead time by Pade; needed where there is one, because SciPy knows none.
         """
-        numerator, denominator = self._rational(order)
-        return import_scipy_signal().TransferFunction(numerator, denominator)
+        return import_scipy_signal().TransferFunction(*self._rational(order))
 
     def to_control(self, *, order: int | None = None) -> Any:
         """Return a ``control.TransferFunction`` of python-control, which must be installed.
@@ -249,8 +234,7 @@ class TransferFunction:
         order : int, optional
             As in `to_scipy`.
         """
-        numerator, denominator = self._rational(order)
-        return import_control().TransferFunction(numerator, denominator)
+        return import_control().TransferFunction(*self._rational(order))
 
     def _rational(self, order: int | None) -> tuple[Array, Array]:
         delay = float(np.real(self.delay.value))
@@ -312,11 +296,8 @@ def pade_approximation(delay: float, order: int) -> tuple[Array, Array]:
     """
     if isinstance(order, bool) or not isinstance(order, int) or not 0 <= order <= 20:
         raise LodekitError(f"expected order as a whole number from 0 to 20, got {order!r}")
-    powers = [
-        math.comb(order, k) * math.factorial(2 * order - k) / math.factorial(2 * order) * delay**k
-        for k in range(order + 1)
-    ]
-    bottom = np.array(powers[::-1])
+    comb, factorial, n = math.comb, math.factorial, 2 * order
+    bottom = np.array([comb(order, k) * factorial(n - k) / factorial(n) * delay**k for k in range(order, -1, -1)])
     return bottom * (-1.0) ** np.arange(order, -1, -1), bottom
 
 
@@ -333,10 +314,6 @@ def import_control() -> Any:
         return import_module("control")
     except ImportError:
         raise LodekitError("python-control is not installed; try: pip install control, or use to_scipy()") from None
-
-
-#: Beyond this condition a matrix is singular: something integrates.
-_MAX_CONDITION = 1e14
 
 
 @dataclass(frozen=True, eq=False)
@@ -519,20 +496,13 @@ class FittedStateSpace:
         if self.D1[row, columns].any():
             raise LodekitError(f"{output} responds to the slope of {input}, which is infinite at a step")
         asked = as_times(times)
-        matrices = StateMatrices(
-            self.F,
-            self.G[:, columns],
-            self.H[row : row + 1],
-            self.D[row : row + 1][:, columns],
-            self.D1[row : row + 1][:, columns],
-        )
-        changes = StateMatrices(
-            self.slopes("F"),
-            self.slopes("G")[:, :, columns],
-            self.slopes("H")[:, row : row + 1],
-            self.slopes("D")[:, row : row + 1][:, :, columns],
-            self.slopes("D1")[:, row : row + 1][:, :, columns],
-        )
+
+        def select(F: Array, G: Array, H: Array, D: Array, D1: Array) -> StateMatrices:
+            H, D, D1 = (each[..., row : row + 1, :] for each in (H, D, D1))
+            return StateMatrices(F, G[..., columns], H, D[..., columns], D1[..., columns])
+
+        matrices = select(self.F, self.G, self.H, self.D, self.D1)
+        changes = select(*map(self.slopes, ("F", "G", "H", "D", "D1")))
         step = InputSignal(np.array([-1.0, 0.0]), np.array([0.0, 1.0]), "hold")
         order = np.argsort(asked, kind="stable")
         plan = ResponsePlan([step] * len(columns), asked[order], min(-1.0, float(asked.min(initial=0.0))))
@@ -561,9 +531,8 @@ class FittedStateSpace:
         G, D, D1 = (getattr(self, name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
         dG, dD, dD1 = (self.slopes(name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
         H, dH = self.H[row], self.slopes("H")[:, row]
-        zeros, d_zeros = transmission_zeros(
-            (self.F, G, H, D[row], D1[row]), (self.slopes("F"), dG, dH, dD[:, row], dD1[:, row])
-        )
+        changes = self.slopes("F"), dG, dH, dD[:, row], dD1[:, row]
+        zeros, d_zeros = transmission_zeros((self.F, G, H, D[row], D1[row]), changes)
         poles, d_poles = self._eigenvalues
         kept_zeros, kept_poles = cancel_poles_and_zeros(zeros, poles)
         zeros, d_zeros = zeros[kept_zeros], d_zeros[:, kept_zeros]
@@ -609,7 +578,7 @@ class FittedStateSpace:
         G, D = self.G[:, columns].sum(1), float(self.D[row, columns].sum())
         dG, dD = self.slopes("G")[:, :, columns].sum(2), self.slopes("D")[:, row, columns].sum(1)
         try:
-            if len(self.F) and np.linalg.cond(self.F) > _MAX_CONDITION:
+            if len(self.F) and np.linalg.cond(self.F) > 1e14:
                 raise np.linalg.LinAlgError
             right, left = np.linalg.solve(self.F, G), np.linalg.solve(self.F.T, self.H[row])
         except np.linalg.LinAlgError:

@@ -1,9 +1,7 @@
-"""The end of a record that is larger than memory, with what all rows before it say: all that a saved model keeps of it.
+"""Storage of fits as JSON and arrays in one archive, without pickle, written completely or not at all.
 
-Predictions from there on, and streams, need nothing else. They do need what was learned to be as it is: so much is kept
-for this, and for the points beside it that tell how predictions move with what was learned.
-
-Fits in files: JSON and arrays in one archive, never pickle; written whole or not at all.
+Of a record larger than memory the last rows are saved, with filter checkpoints that summarise all rows before, at the
+estimate and at the neighbouring points that determine how predictions depend on the estimates.
 """
 
 from __future__ import annotations
@@ -38,8 +36,6 @@ from lodekit.system.system import System
 from lodekit.version import __version__
 
 Array = NDArray[np.float64]
-#: Rows that are kept at least, where there are as many.
-_MIN_TAIL_ROWS = 2000
 _CHECKPOINT_FIELDS = ("point", "mean", "root", "response")
 
 
@@ -50,10 +46,9 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
         raise StorageError("expected a fit whose rows are on disk; fit again with the file")
     engine = OutOfCoreEngine(fit.prior, spooled.store, left_out=spooled.truncated)
     spool, last = engine.spool, len(engine.batch_starts) - 1
-    first = last - 1 if last and spool.n_rows - last * engine.rows_in_memory < _MIN_TAIL_ROWS else last
-    arrays: dict[str, Any] = dict(sums.arrays()) | {
-        "tail_rows": spool.read_array(first * engine.rows_in_memory, spool.n_rows)
-    }
+    first = last - 1 if last and spool.n_rows - last * engine.rows_in_memory < 2000 else last
+    rows = spool.read_array(first * engine.rows_in_memory, spool.n_rows)
+    arrays: dict[str, Any] = {**sums.arrays(), "tail_rows": rows}
     arrays["tail_times"], arrays["tail_counts"] = subsample_times(fit.measurements)
     heads, whole = [], first == 0 and spooled.truncated is None
     for number, own in enumerate(() if whole else _posterior_and_neighbours(fit, posterior)):
@@ -90,9 +85,8 @@ def _posterior_and_neighbours(fit: Fit, posterior: OutOfCorePosterior) -> Iterat
 
 def _count_values(spool: RowStore, first: int, last: int) -> int:
     step = 100_000
-    return sum(
-        len(item.values) for row in range(first, last, step) for item in spool.read_series(row, min(row + step, last))
-    )
+    parts = (spool.read_series(row, min(row + step, last)) for row in range(first, last, step))
+    return sum(len(item.values) for part in parts for item in part)
 
 
 def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
@@ -106,17 +100,13 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
     block = ParsedBlock(rows[:, 0], {name: values[name] for name in names}, noise, NumberFormat())
     kept = tuple(name for name in noisy if name in names)
     spool = RowStore.write(names, [block], tail["noise"], kept)
-    heads = tuple(
-        FilterCheckpoint(
-            arrays[f"head_{number}_point"],
-            float(value),
-            float(error),
-            *(arrays[f"head_{number}_{name}"] for name in _CHECKPOINT_FIELDS[1:]),
-        )
-        for number, (value, error) in enumerate(tail["heads"])
-    )
-    left_out = TruncatedHistory(int(tail["size"]), arrays["tail_times"], arrays["tail_counts"], heads)
+    heads = []
+    for number, (value, error) in enumerate(tail["heads"]):
+        point, *state_arrays = (arrays[f"head_{number}_{name}"] for name in _CHECKPOINT_FIELDS)
+        heads.append(FilterCheckpoint(point, float(value), float(error), *state_arrays))
+    left_out = TruncatedHistory(int(tail["size"]), arrays["tail_times"], arrays["tail_counts"], tuple(heads))
     first, last = map(float, tail["window"])
+    gaps = tail.get("moved", {})
     spooled = OutOfCoreRows(
         tuple(names),
         tail["noise"],
@@ -125,9 +115,7 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
         partial(iter, [block]),
         existing_store=spool,
         window=(first, last),
-        input_statistics={
-            name: _unpack_input_summary(own, tail.get("moved", {}).get(name)) for name, own in tail["samples"].items()
-        },
+        input_statistics={n: _unpack_input_summary(own, gaps.get(n)) for n, own in tail["samples"].items()},
         truncated=None if tail["whole"] else left_out,
     )
     inputs = inputs_from_arrays(state["inputs"], arrays)
@@ -150,12 +138,8 @@ FORMAT_VERSION = 7
 #: modes that are left open, and is written where there are none; format 6 held all rows, or none, and is written where
 #: they are not on disk.
 _READABLE_FORMATS = (2, 3, 4, 5, 6, FORMAT_VERSION)
-_FORMAT_WITHOUT_DIFFUSE_MODES, _FORMAT_WITH_ALL_ROWS = 5, 6
-_FORMATS_WITHOUT_CHECKSUM = (2, 3)
+_FORMAT_WITHOUT_DIFFUSE_MODES = 5
 _FILE_KIND = "lodekit-model"
-#: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
-#: round otherwise, and near-singular matrices make more of that; any other number in the file moves it further.
-_OBJECTIVE_TOLERANCE = 1e-3
 
 
 def save_fit(fit: Fit, path: str | Path) -> None:
@@ -190,21 +174,12 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         "sizes": {fit.layout.names[number]: each.expected_magnitude for number, each in fit.layout.transforms.items()},
         "diagnosis": fit.diagnosis.to_dict(),
         "preference": {name: float(value) for name, value in fit.hold_preference.items()},
-        **(
-            {"needs": {name: float(value) for name, value in fit.disturbance_gains.items()}}
-            if fit.disturbance_gains
-            else {}
-        ),
+        **({"needs": {n: float(v) for n, v in fit.disturbance_gains.items()}} if fit.disturbance_gains else {}),
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.n_evaluations],
     }
-    number = (
-        FORMAT_VERSION
-        if fit.is_on_disk
-        else _FORMAT_WITHOUT_DIFFUSE_MODES
-        if fit.layout.diffuse_modes is None
-        else _FORMAT_WITH_ALL_ROWS
-    )
-    write_archive(path, {"kind": _FILE_KIND, "format": number, "version": __version__, **state, **data}, arrays)
+    version = _FORMAT_WITHOUT_DIFFUSE_MODES if fit.layout.diffuse_modes is None else 6
+    version = FORMAT_VERSION if fit.is_on_disk else version
+    write_archive(path, {"kind": _FILE_KIND, "format": version, "version": __version__, **state, **data}, arrays)
 
 
 def load_fit(path: str | Path) -> Fit:
@@ -219,12 +194,8 @@ def load_fit(path: str | Path) -> Fit:
         system = System.from_definition(state["system"])
         time, scales = Scaling(start, span, np.zeros(0)), state["scales"]
         sizes = _read_parameter_scales(state, system, measurements)
-        kept: dict[str, Any] = {
-            "time_units": time,
-            "scales": scales,
-            "parameter_magnitudes": sizes,
-            "record_starts": starts,
-        }
+        kept: dict[str, Any] = {"time_units": time, "scales": scales, "parameter_magnitudes": sizes}
+        kept["record_starts"] = starts
         setup = build_setup(system, arguments, measurements, **kept)
         if state["format"] <= _FORMAT_WITHOUT_DIFFUSE_MODES and setup.layout.diffuse_modes is not None:
             setup = build_setup(system, replace(arguments, mode_deviation="learned"), measurements, **kept)
@@ -265,7 +236,7 @@ def _verify_objective(
         found = float(setup.objective.value(x))
     if stored is None:
         return found
-    if not abs(found - stored) <= _OBJECTIVE_TOLERANCE * max(1.0, abs(stored), setup.engine.size):
+    if not abs(found - stored) <= 1e-3 * max(1.0, abs(stored), setup.engine.size):
         writer = state.get("version", "an earlier version")
         raise StorageError(
             f"{path} says that the optimum has {stored:.6g}, computed again it has {found:.6g}: it was changed, or "
@@ -282,10 +253,10 @@ def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if state.get("format") not in _READABLE_FORMATS:
         known = ", ".join(map(str, _READABLE_FORMATS[:-1]))
         raise StorageError(
-            f"{path} has format {state.get('format')}, and this version of lodekit reads formats {known} and {FORMAT_VERSION}; "
-            "load it with the version that wrote it"
+            f"{path} has format {state.get('format')}, and this version of lodekit reads formats {known} and "
+            f"{FORMAT_VERSION}; load it with the version that wrote it"
         )
-    if state["format"] not in _FORMATS_WITHOUT_CHECKSUM and not is_checked:
+    if state["format"] not in (2, 3) and not is_checked:
         raise StorageError(f"{path} was changed after it was saved: its checksum is missing")
     return state, arrays
 
@@ -346,9 +317,8 @@ def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     if "tail" in state:
         return unpack_final_state(state, arrays)
     if "sums" in state:
-        return Measurements(
-            sufficient_statistics=Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
-        )
+        sums = Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
+        return Measurements(sufficient_statistics=sums)
     data = Observations()
     for i, name in enumerate(state["observables"]):
         data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])

@@ -1,7 +1,4 @@
-"""The result of a fit as a table in the style of statistics packages.
-
-The result of a fit as a table, in one line, as plain values, and under the names that statistics packages use.
-"""
+"""Summary of a fit: table (text and HTML), one line, plain values, and the names that statsmodels uses."""
 
 from __future__ import annotations
 
@@ -22,9 +19,6 @@ from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.display import equations_to_mathml
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import UNOBSERVED_MESSAGE, Disturbance
-
-#: A column has room for so many digits; so many are shown in any case.
-_MAX_DIGITS, _MIN_DIGITS = 10, 5
 
 
 def format_summary(
@@ -50,9 +44,7 @@ def format_summary(
                 lines.append(f"{name:<18}{estimate.value:>12.5g}   {estimate.note}")
             else:
                 numbers = (estimate.value, *estimate.interval)
-                kept = (
-                    min(significant_digits(number, estimate.std_error, _MIN_DIGITS), _MAX_DIGITS) for number in numbers
-                )
+                kept = (min(significant_digits(number, estimate.std_error, 5), 10) for number in numbers)
                 value, low, high = (f"{number:.{places}g}" for number, places in zip(numbers, kept, strict=True))
                 lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
         lines.append(line)
@@ -64,8 +56,6 @@ def format_summary(
 
 
 Array = NDArray[np.float64]
-#: So many parameters stand in one line; more are counted.
-_MAX_LISTED_PARAMETERS = 6
 
 
 class Summary(str):
@@ -108,22 +98,18 @@ def summary(fit: Fit) -> Summary:
     >>> print(gp.summary().splitlines()[0].strip())
     LODE-GP Results
     """
+    n_records = len(fit.record_names)
+    records, least = (f" ({n_records} records)", " (least)") if n_records > 1 else ("", "")
     title = [
         ("Channels", str(len(fit.system.plain_channels))),
-        (
-            "Observations",
-            f"{fit.setup.engine.size}{f' ({len(fit.record_names)} records)' if len(fit.record_names) > 1 else ''}",
-        ),
+        ("Observations", f"{fit.setup.engine.size}{records}"),
         ("Free functions", str(fit.setup.reduced_system.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
         ("Converged", "yes" if fit.converged else "no"),
         ("Engine", fit.engine_choice.name),
     ]
-    fixed = "" if fit.layout.estimates_mode_std else " (fixed)"
-    others = {
-        f"{name}{fixed * name.startswith(MODE_STD_LABEL)}": value
-        for name, value in displayed_hyperparameters(fit).items()
-    }
+    fixed, shown = "" if fit.layout.estimates_mode_std else " (fixed)", displayed_hyperparameters(fit).items()
+    others = {f"{name}{fixed * name.startswith(MODE_STD_LABEL)}": value for name, value in shown}
     # What is best at zero is left at a limit of the search, whose number says nothing.
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
@@ -131,7 +117,6 @@ def summary(fit: Fit) -> Summary:
     units = {f"deviation of {each.name}": _intensity_unit(fit, each) for each in fit.disturbances.values()}
     others = {f"{name}{units.get(name, '')}": value for name, value in others.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
-    least = " (least)" if len(fit.record_names) > 1 else ""
     shares = fit.diagnosis.explained_variance
     others |= {f"explained of {name}{least}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
     others |= {
@@ -168,16 +153,12 @@ def _format_summary_html(
     """Return the same as HTML, for notebooks."""
     lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
     parts = [
-        _format_warnings_html(fit),
+        html_list(fit.warnings, "warning"),
         _format_parameters_html(fit),
         html_table(["also learned, or to be known", "value"], lines),
         html_list(notes, "soft"),
     ]
     return notebook_card("LODE-GP results", "; ".join(f"{name.lower()} {value}" for name, value in title), parts)
-
-
-def _format_warnings_html(fit: Fit) -> str:
-    return html_list(fit.warnings, "warning")
 
 
 def _format_parameters_html(fit: Fit) -> str:
@@ -200,8 +181,8 @@ def format_one_line(fit: Fit) -> str:
         f"{name} = {format_uncertain(each.value, each.std_error)}" if each.has_interval else f"{name} = {each}"
         for name, each in fit.estimates.items()
     ]
-    more = [f"and {len(shown) - _MAX_LISTED_PARAMETERS} more"] if len(shown) > _MAX_LISTED_PARAMETERS else []
-    text += f": {', '.join(shown[:_MAX_LISTED_PARAMETERS] + more)}" if shown else ""
+    more = [f"and {len(shown) - 6} more"] if len(shown) > 6 else []
+    text += f": {', '.join(shown[:6] + more)}" if shown else ""
     return text if fit.converged else f"{text}; the fit failed, see warnings_"
 
 
@@ -212,13 +193,8 @@ def format_fit_html(fit: Fit) -> str:
     noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
     told = "; ".join([*([explained] if found else []), *([f"noise of {noise}"] if noise else [])])
     lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
-    parts = [
-        *equations_to_mathml(fit.system),
-        _format_warnings_html(fit),
-        _format_parameters_html(fit),
-        html_paragraph(told),
-    ]
-    return notebook_card("LODEGP", lead, parts)
+    warnings, parameters = html_list(fit.warnings, "warning"), _format_parameters_html(fit)
+    return notebook_card("LODEGP", lead, [*equations_to_mathml(fit.system), warnings, parameters, html_paragraph(told)])
 
 
 def summary_dict(fit: Fit) -> dict[str, Any]:

@@ -1,11 +1,7 @@
-"""How well a record was predicted: free run, coverage, predictions some rows ahead.
-
-Validation on a record that was not used: a free run from the inputs alone, and predictions some steps ahead.
-"""
+"""Validation on a record that the fit did not use: free run (simulation), k-step prediction, NRMSE fit and coverage."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,6 +16,8 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, RecordSet
 from lodekit.data.sources import load_data
+from lodekit.diagnostics.diagnosis import to_json_values
+from lodekit.diagnostics.messages import Findings
 from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_errors, find_validation_failures
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitting.setup import FitSetup, build_setup
@@ -165,10 +163,7 @@ class Validation:
     @property
     def sentences(self) -> tuple[str, ...]:
         """A verdict on each observable: whether it was predicted, and what the model misses; and doubts of the fit."""
-        return (
-            *(_validation_message(item) for item in self.channels),
-            *(f"the fit itself said: {text}" for text in self.doubts),
-        )
+        return (*map(_validation_message, self.channels), *(f"the fit itself said: {text}" for text in self.doubts))
 
     def __getitem__(self, name: str) -> ChannelValidation:
         for item in self.channels:
@@ -178,27 +173,20 @@ class Validation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is no number, such as the fit percentage of a constant, is None."""
-        return {
-            "verdict": list(self.sentences),
-            "holds": self.holds,
-            "start": self.start,
-            "given": list(self.given),
-            "channels": {
-                item.name: {
-                    "count": len(item.times),
-                    "fit_percent": _finite_or_none(item.fit_percent),
-                    "rmse": _finite_or_none(item.rmse),
-                    "coverage": item.coverage,
-                    "log_density": _finite_or_none(item.log_density),
-                    "misses": list(item.misses),
-                    "ahead": {
-                        str(step): {key: _finite_or_none(value) for key, value in each.to_dict().items()}
-                        for step, each in item.ahead.items()
-                    },
-                }
-                for item in self.channels
-            },
+        channels = {
+            item.name: {
+                "count": len(item.times),
+                "fit_percent": item.fit_percent,
+                "rmse": item.rmse,
+                "coverage": item.coverage,
+                "log_density": item.log_density,
+                "misses": item.misses,
+                "ahead": {str(step): each.to_dict() for step, each in item.ahead.items()},
+            }
+            for item in self.channels
         }
+        found = {"verdict": self.sentences, "holds": self.holds, "start": self.start, "given": self.given}
+        return dict(to_json_values(found | {"channels": channels}))
 
     def __repr__(self) -> str:
         known = f" from {join_list(self.given)}" if self.given else ""
@@ -255,16 +243,10 @@ class Validation:
         if conversion is None:
             return ""
         try:
-            date = datetime.fromisoformat(self.origin) + timedelta(
-                seconds=time * conversion.factor / conversion.divisor
-            )
+            seconds = timedelta(seconds=time * conversion.factor / conversion.divisor)
+            return f" since {(datetime.fromisoformat(self.origin) + seconds).isoformat(' ', 'seconds')}"
         except OverflowError:
             return ""
-        return f" since {date.isoformat(' ', 'seconds')}"
-
-
-def _finite_or_none(number: float) -> float | None:
-    return number if np.isfinite(number) else None
 
 
 def _validation_message(item: ChannelValidation) -> str:
@@ -296,12 +278,7 @@ def nrmse_fit_percent(errors: Array, values: Array) -> float:
     return 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")
 
 
-#: From all that was learned to measurements in their turn; None where rounding hides what these add.
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
-#: The prior of an initial state is so many times as wide as what is to be explained.
-_INITIAL_STD_FACTOR = 10.0
-#: Modes with a smaller share than this of the largest power in the data are not seen in them.
-_MIN_MODE_POWER = 1e-12
 
 
 def validate(
@@ -384,16 +361,15 @@ def _find_failures(
     counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
     errors = [replace(own, n_fitted_rows=counts.get(own.name, 0)) for own in errors]
     delayed = {name.channel for name in fit.system.delayed_channels}
-    return find_validation_failures(
-        errors, inputs, delayed, fit.labels.units.get("t", ""), fit.diagnostic_data.white_disturbances
-    )
+    white = fit.diagnostic_data.white_disturbances
+    return find_validation_failures(errors, inputs, delayed, fit.labels.units.get("t", ""), white)
 
 
 def _fit_warnings(fit: Fit) -> tuple[str, ...]:
     """Return what the fit said of its own residuals, where that was no good news."""
-    diagnosis, unit = (fit.joint_fit or fit).diagnosis, fit.labels.units.get("t", "")
-    widening = max(diagnosis.widening.values(), default=math.nan)
-    return tuple(check.message(unit, widening) for check in diagnosis.checks if check.is_suspicious)
+    findings = Findings.of((fit.joint_fit or fit).diagnosis, fit.labels.units.get("t", ""))
+    both = zip(findings.checks, findings.sentences, strict=True)
+    return tuple(text for check, text in both if check.is_suspicious)
 
 
 def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
@@ -436,11 +412,8 @@ def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | No
         return found
     if is_driven:
         return ()
-    fitting = [
-        each
-        for each in combinations([name for name in names if name in fit.system.channels], fit.system.free_functions)
-        if _determines_all(fit, each)
-    ]
+    channels = [name for name in names if name in fit.system.channels]
+    fitting = [each for each in combinations(channels, fit.system.free_functions) if _determines_all(fit, each)]
     if not fitting:
         raise LodekitError(f"expected given=, the channels that are known; the record holds {', '.join(names)}")
     if len(fitting) > 1:
@@ -508,9 +481,9 @@ class _ValidationRun:
         found *= self.fit.layout.diffuse_modes is None
         coefficients = prior.observables.evaluate(self.fit.hyperparameters.theta)
         target, power = setup.engine.mean_squares(coefficients)
-        size = _INITIAL_STD_FACTOR * float(np.sqrt(target.max(initial=0.0)))
+        size = 10.0 * float(np.sqrt(target.max(initial=0.0)))
         for number, part in enumerate(np.split(power, np.cumsum([group.size for group in prior.groups])[:-1])):
-            usable = part[part > _MIN_MODE_POWER * power.max(initial=0.0)]
+            usable = part[part > 1e-12 * power.max(initial=0.0)]
             if len(usable):
                 found[number] = max(found[number], size / float(np.sqrt(usable.min())))
         return found
@@ -576,9 +549,7 @@ class _ValidationRun:
                 rows &= np.cumsum(rows) > BURN_IN_ROWS
                 wide = turns.std[rows] / np.sqrt(self.fit.residual_dof_fraction)
                 values = (turns.standardized * turns.std)[rows]
-                own.append(
-                    ValidationErrors(name, turns.times[rows], values, wide, moves[:, rows], are_innovations=True)
-                )
+                own.append(ValidationErrors(name, turns.times[rows], values, wide, moves[:, rows], True))
         return [concatenate_errors(own) for own in parts.values() if own]
 
     def forecast_scores(self, horizons: Iterable[int | str]) -> dict[str, dict[int | str, Ahead]]:
@@ -596,9 +567,8 @@ class _ValidationRun:
             if turns is None:
                 return {}
             count = int(np.isin(turns.observables, first).sum())
-            both = forecast_with_bands(
-                self.fit.parameter_uncertainty, turns, again, wanted, self.fit.residual_dof_fraction, count
-            )
+            laplace, dof_fraction = self.fit.parameter_uncertainty, self.fit.residual_dof_fraction
+            both = forecast_with_bands(laplace, turns, again, wanted, dof_fraction, count)
             for (item, step), (number, band), own in zip(product(self.targets, leads), wanted, both, strict=True):
                 # Where nothing is known of the initial state, nothing can be predicted.
                 told = band.horizon.count_known(run[number].times, run[number].times) > BURN_IN_ROWS

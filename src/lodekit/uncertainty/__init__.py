@@ -1,1 +1,8 @@
-"""uncertainty."""
+"""Uncertainty of estimates and predictions.
+
+- ``estimates``: standard errors and intervals of parameters.
+- ``laplace``: Laplace approximation of everything that was estimated.
+- ``sandwich``: sandwich estimator under autocorrelated residuals.
+- ``variance_tests``: tests of disturbance variances.
+- ``prediction_bands``: bands that follow errors of time-varying variance.
+"""

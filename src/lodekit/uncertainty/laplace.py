@@ -1,4 +1,8 @@
-"""What it does to predictions that everything was estimated: how means move with the estimates, and draws of these."""
+"""Laplace approximation of the estimates: a normal distribution at the optimum, and its effect on predictions.
+
+Standard errors of derived quantities follow by the delta method, with central differences along the columns of the
+covariance root; other optima add a mixture term.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.errors import LodekitError
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
@@ -20,19 +24,11 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 #: What the data say nothing about is taken to be known to so many units of the scale of the search: a factor of 20.
 UNIDENTIFIED_STD = 3.0
-#: The same for parameters that may have either sign, in units of their own size.
-_UNIDENTIFIED_RELATIVE_STD = 10.0
 #: Relative to the largest one, a curvature below this is rounding.
 _EIGENVALUE_TOLERANCE = 1e-9
-#: Means are differenced between points so many standard deviations to either side of the estimate; the nearer ones
-#: where nothing is known at the others.
-_DIFFERENCE_STEPS = 0.1, 0.01
-#: A drawn point may be this much less likely than the normal distribution has it; how often it is taken half as far.
-_MAX_LOG_DENSITY_DEFICIT, _MAX_HALVINGS = 3.0, 8
-#: Posteriors at neighbouring points are kept as long as their matrices have fewer numbers than this.
-_MAX_CACHED_ENTRIES = 1e8
 
 
 def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
@@ -43,24 +39,15 @@ def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
         if transform.is_unbounded:
             # Near zero the scale of the search is arbitrarily fine.
             size = max(abs(transform.forward(point)), transform.expected_magnitude)
-            found[position] = _UNIDENTIFIED_RELATIVE_STD * size / transform.derivative(point)
+            found[position] = 10.0 * size / transform.derivative(point)
     return found
 
 
 def regularized_covariance_root(information: Array, free: NDArray[np.bool_], prior_stds: Array) -> Array:
-    """Return a root L of the covariance of what was learned, ``L L^T = (H + diag(reaches)^-2)^-1``, shape (n, k).
+    """Return a root L of the regularised covariance, ``L L^T = (H + diag(prior_stds)^-2)^-1``, shape (n, k).
 
-    The second term is what one knows without any data. It changes nothing where the data speak, and keeps finite what
-    they say nothing about; a direction in which the evidence grows is taken to be flat.
-
-    Shapes: information (n, n), free (n,), prior_stds (n,).
-
-    Examples
-    --------
-    >>> root = regularized_covariance_root(np.diag([4.0, 0.0]), np.array([True, True]), np.array([1e6, 3.0]))
-    >>> (root @ root.T).round(6)
-    array([[0.25, 0.  ],
-           [0.  , 9.  ]])
+    The prior keeps directions finite that the data do not identify; a direction in which the evidence grows counts as
+    flat. Shapes: information (n, n), free (n,), prior_stds (n,).
     """
     inner = np.flatnonzero(free & np.isfinite(information).all(axis=0) & np.isfinite(prior_stds))
     total = np.zeros((len(information), len(inner)))
@@ -76,6 +63,13 @@ def regularized_covariance_root(information: Array, free: NDArray[np.bool_], pri
     return total
 
 
+def _mixture_shifts(centre: Array, values: Sequence[tuple[float, Array]]) -> list[Array]:
+    """Return how other optima, each with its drop of the log evidence, shift a value, by the root of their weights."""
+    weights = [math.exp(-drop) for drop, _ in values]
+    total = 1.0 + sum(weights)
+    return [math.sqrt(weight / total) * (value - centre) for weight, (_, value) in zip(weights, values, strict=True)]
+
+
 @dataclass(frozen=True, eq=False)
 class LaplaceApproximation:
     """Everything that was learned as a normal distribution around the optimum, and what follows for predictions.
@@ -86,7 +80,7 @@ class LaplaceApproximation:
     optimum: The centre.
     information: Minus the Hessian of the objective there; (n, n).
     posterior_at: From hyperparameters to the posterior there.
-    alternatives: Other values that fit about as well.
+    alternatives: Other optima that fit about as well: points and their drops of the log evidence.
     is_single_record: Whether that is the posterior of one record among several, and the objective that of all.
     """
 
@@ -94,7 +88,7 @@ class LaplaceApproximation:
     optimum: Optimum
     information: Array
     posterior_at: Callable[[Hyperparameters], Posterior]
-    alternatives: Sequence[AlternativeOptimum] = ()
+    alternatives: Sequence[tuple[Sequence[float], float]] = ()
     is_single_record: bool = False
 
     @cached_property
@@ -110,19 +104,25 @@ class LaplaceApproximation:
 
     def inflated_covariance_root(self, inflation: Mapping[str, float]) -> Array:
         """Return a root of the covariance, shape (n, k), with parameters as uncertain as their standard errors say."""
-        layout, factors = self.objective.layout, np.ones(len(self.optimum.x))
-        factors[: len(layout.free_parameters)] = [inflation.get(layout.names[k], 1.0) for k in layout.free_parameters]
+        factors = np.ones(len(self.optimum.x))
+        factors[self.objective.layout.slices.theta] = self._inflation_factors(inflation)
         return np.asarray(self.covariance_root * factors[:, None])
+
+    def _inflation_factors(self, inflation: Mapping[str, float]) -> Array:
+        layout = self.objective.layout
+        return np.array([inflation.get(layout.names[k], 1.0) for k in layout.free_parameters])
 
     def parameter_covariance(self, inflation: Mapping[str, float]) -> Array:
         """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed."""
-        layout, x = self.objective.layout, self.optimum.x
-        found, own = np.zeros((len(layout.names),) * 2), slice(len(layout.free_parameters))
-        steps = [layout.transforms[k].derivative(float(x[i])) for i, k in enumerate(layout.free_parameters)]
-        scale = np.array(steps) * np.array([inflation.get(layout.names[k], 1.0) for k in layout.free_parameters])
-        found[np.ix_(layout.free_parameters, layout.free_parameters)] = self.covariance[own, own] * np.outer(
-            scale, scale
+        layout, free, own = (
+            self.objective.layout,
+            self.objective.layout.free_parameters,
+            self.objective.layout.slices.theta,
         )
+        found = np.zeros((len(layout.names),) * 2)
+        steps = [layout.transforms[k].derivative(float(self.optimum.x[i])) for i, k in enumerate(free)]
+        scale = np.array(steps) * self._inflation_factors(inflation)
+        found[np.ix_(free, free)] = self.covariance[own, own] * np.outer(scale, scale)
         return found
 
     def shifted_point(self, shift: Array) -> Array:
@@ -161,22 +161,16 @@ class LaplaceApproximation:
         Shapes: times (n,).
         """
         found = self.mean_jacobian(observables, times)
-        others = [
-            (math.exp(-rival.below), self._posterior_or_none(np.array(rival.point))) for rival in self.alternatives
-        ]
-        usable = [(weight, posterior) for weight, posterior in others if posterior is not None]
-        if not usable:
+        others = [(drop, self._posterior_or_none(np.array(point))) for point, drop in self.alternatives]
+        means = [(drop, posterior.mean(observables, times)) for drop, posterior in others if posterior is not None]
+        if not means:
             return found
-        mean, total = (
-            self._posterior_at_point(self.optimum.x).mean(observables, times),
-            1.0 + sum(weight for weight, _ in usable),
-        )
-        apart = [math.sqrt(weight / total) * (each.mean(observables, times) - mean) for weight, each in usable]
-        return np.concatenate([found, np.stack(apart)])
+        centre = self._posterior_at_point(self.optimum.x).mean(observables, times)
+        return np.concatenate([found, np.stack(_mixture_shifts(centre, means))])
 
     def shifts_of(self, function: Callable[[Hyperparameters], Array | None]) -> Array:
         """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does."""
-        layout, found = self.objective.layout, list[Array]()
+        layout = self.objective.layout
 
         def at(point: Array) -> Array | None:
             try:
@@ -186,18 +180,13 @@ class LaplaceApproximation:
                 return None
             return value if value is not None and np.isfinite(value).all() else None
 
-        for column in self.covariance_root.T:
-            for step in _DIFFERENCE_STEPS:
-                above, below = (at(self.shifted_point(sign * step * column)) for sign in (1.0, -1.0))
-                if above is not None and below is not None:
-                    found.append((above - below) / (2.0 * step))
-                    break
+        found = [(above - below) / (2.0 * step) for step, above, below in self._difference_pairs(at)]
         centre = at(self.optimum.x)
-        others = [(math.exp(-rival.below), at(np.array(rival.point))) for rival in self.alternatives]
-        usable = [] if centre is None else [(weight, each - centre) for weight, each in others if each is not None]
-        total = 1.0 + sum(weight for weight, _ in usable)
-        found += [math.sqrt(weight / total) * apart for weight, apart in usable]
-        return np.stack(found) if found else np.zeros((0,) + (() if centre is None else centre.shape))
+        if centre is None:
+            return np.stack(found) if found else np.zeros(0)
+        others = [(drop, at(np.array(point))) for point, drop in self.alternatives]
+        found += _mixture_shifts(centre, [(drop, value) for drop, value in others if value is not None])
+        return np.stack(found) if found else np.zeros((0, *centre.shape))
 
     def sample_posteriors(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.
@@ -206,16 +195,13 @@ class LaplaceApproximation:
         optimum.
         """
         for z in generator.standard_normal((size, self.covariance_root.shape[1])):
-            for number in range(_MAX_HALVINGS):
+            for number in range(8):
                 step = z / 2.0**number
                 point = self.shifted_point(self.covariance_root @ step)
                 posterior = self._posterior_or_none(point)
                 if posterior is None:
                     continue
-                if (
-                    self._objective_value(point, posterior)
-                    >= self._max_value - 0.5 * float(step @ step) - _MAX_LOG_DENSITY_DEFICIT
-                ):
+                if self._objective_value(point, posterior) >= self._max_value - 0.5 * float(step @ step) - 3.0:
                     yield point, posterior
                     break
             else:
@@ -240,19 +226,24 @@ class LaplaceApproximation:
         """
         engine = self.objective.engine
         numbers = 2.0 * self.covariance_root.shape[1] * engine.size**2 if engine.benefits_from_threads else 0.0
-        return iter(self._cached_pairs) if numbers < _MAX_CACHED_ENTRIES else self._compute_pairs()
+        # Cache posteriors up to 0.8 GB.
+        return iter(self._cached_pairs) if numbers < 1e8 else self._compute_pairs()
 
     @cached_property
     def _cached_pairs(self) -> list[tuple[float, Posterior, Posterior]]:
         return list(self._compute_pairs())
 
     def _compute_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
-        """Yield `pairs`, computed anew."""
+        return self._difference_pairs(self._posterior_or_none)
+
+    def _difference_pairs(self, evaluate: Callable[[Array], T | None]) -> Iterator[tuple[float, T, T]]:
+        """Yield a step, and values that many standard deviations above and below the optimum, for each column.
+
+        The smaller step is used if nothing is known at the larger one.
+        """
         for column in self.covariance_root.T:
-            for step in _DIFFERENCE_STEPS:
-                above, below = (
-                    self._posterior_or_none(self.shifted_point(sign * step * column)) for sign in (1.0, -1.0)
-                )
+            for step in (0.1, 0.01):
+                above, below = (evaluate(self.shifted_point(sign * step * column)) for sign in (1.0, -1.0))
                 if above is not None and below is not None:
                     yield step, above, below
                     break

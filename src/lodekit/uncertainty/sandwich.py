@@ -1,55 +1,36 @@
-"""What correlated residuals do to standard errors: an autoregression of the residuals, and a sandwich.
+"""Sandwich estimator of standard errors under autocorrelated residuals, with an AR(p) model of the errors.
 
-A curve that was fitted as if errors were independent still ends near the truth where they are not; how near, they
-tell themselves. With g the slopes of the curve along directions in which the estimates have unit variance, that is
-``g^T R g`` where R are the correlations of the errors, and the identity for independent ones.
-
-What correlated residuals do: factors by which errors of parameters are larger, and what bands must hold besides.
+With g the Jacobian of the curve along directions in which the estimates have unit variance, the covariance is
+``g^T R g``, where R are the correlations of the errors (the identity for independent ones). The autoregression is
+fitted by the Yule-Walker equations, its order selected by AIC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import matmul_toeplitz, solve_toeplitz
 
-from lodekit.diagnostics.residual_tests import ResidualCheck
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.observables import Observables
-from lodekit.support.text import join_list
 from lodekit.uncertainty.laplace import LaplaceApproximation
 
 Array = NDArray[np.float64]
-#: The highest order of an autoregression, chosen by Akaike's criterion, and how many residuals each order takes.
-_MAX_AR_ORDER, _MIN_ROWS_PER_ORDER = 8, 10
-#: How often the correlations of errors are corrected for what the fit has taken from them.
-_N_BIAS_CORRECTIONS = 3
-#: Of its last step, the variance that an autoregression leaves at least.
-_MIN_INNOVATION_VARIANCE = 1e-4
-#: The share of errors that residuals hold at least: where it is less, nothing is known.
-_MIN_RESIDUAL_FRACTION = 0.2
-#: Correlations at longer lags are left out.
-_MAX_LAG = 100_000
 
 
 def fit_autoregression(correlations: Array, n_rows: int) -> Array:
-    """Return the coefficients of an autoregression, by Yule and Walker, its order by Akaike; shape (order,).
+    """Return AR coefficients from the Yule-Walker equations, with the order selected by AIC; shape (order,).
 
     Shapes: correlations (m + 1,).
-
-    Examples
-    --------
-    >>> fit_autoregression(0.8 ** np.arange(4), 200).round(6).tolist()
-    [0.8]
     """
     best, found = 0.0, np.zeros(0)
     for order in range(1, len(correlations)):
         coefficients = solve_toeplitz(correlations[:order], correlations[1 : order + 1])
         left = 1.0 - float(coefficients @ correlations[1 : order + 1])
-        if not _MIN_INNOVATION_VARIANCE < left <= 1.0:
+        if not 1e-4 < left <= 1.0:
             break
         criterion = n_rows * np.log(left) + 2.0 * order
         # A higher order has to be better by more than rounding.
@@ -59,14 +40,9 @@ def fit_autoregression(correlations: Array, n_rows: int) -> Array:
 
 
 def ar_autocorrelation(coefficients: Array, count: int) -> Array:
-    """Return the correlations of an autoregression at the lags zero to ``count - 1``.
+    """Return the autocorrelation of an AR process at the lags 0 to ``count - 1``.
 
     Shapes: coefficients (order,).
-
-    Examples
-    --------
-    >>> ar_autocorrelation(np.array([0.5]), 4).tolist()
-    [1.0, 0.5, 0.25, 0.125]
     """
     order = len(coefficients)
     if not order:
@@ -79,7 +55,7 @@ def ar_autocorrelation(coefficients: Array, count: int) -> Array:
     found = np.zeros(count)
     head = min(order + 1, count)
     found[:head] = (start / start[0])[:head]
-    for lag in range(order + 1, min(count, _MAX_LAG)):
+    for lag in range(order + 1, min(count, 100_000)):
         found[lag] = found[lag - order : lag][::-1] @ coefficients
         if np.abs(found[lag - order + 1 : lag + 1]).max() < 1e-12:
             break
@@ -105,7 +81,8 @@ def sandwich_covariance(jacobians: Sequence[Array], residuals: Sequence[Array]) 
 
 def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float]:
     """Return the correlations of errors at all lags, and their variance against that of independent ones."""
-    size, lags = len(residuals), max(1, min(_MAX_AR_ORDER, len(residuals) // _MIN_ROWS_PER_ORDER))
+    # At most order 8, with ten residuals per order.
+    size, lags = len(residuals), max(1, min(8, len(residuals) // 10))
     if size <= lags:
         # One residual resembles nothing.
         return np.eye(1, size)[0], 1.0
@@ -114,10 +91,10 @@ def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float
     basis = left[:, sizes > 1e-6 * sizes.max(initial=0.0)]
     sums, scale, correlations = observed, 1.0, np.eye(1, size)[0]
     counts = size - np.arange(lags + 1)
-    for _ in range(_N_BIAS_CORRECTIONS):
+    for _ in range(3):
         correlations = ar_autocorrelation(fit_autoregression(sums / sums[0], size), size)
         expected = _expected_residual_products(basis, correlations, lags)
-        scale = float(observed[0] / max(expected[0], _MIN_RESIDUAL_FRACTION * size))
+        scale = float(observed[0] / max(expected[0], 0.2 * size))
         sums = observed + scale * (counts * correlations[: lags + 1] - expected)
     # That a fit takes its share of independent errors, too, is known already.
     return correlations, scale * (size - basis.shape[1]) / size
@@ -176,49 +153,3 @@ def sandwich_factors(
         if before > 0.0 and np.isfinite(after):
             found[layout.names[number]] = max(1.0, float(np.sqrt(after / before)))
     return found
-
-
-def inflate_all(layout: ParameterLayout, checks: Sequence[ResidualCheck]) -> dict[str, float]:
-    """Return factors of standard errors for all learned parameters by name, in a fit with free functions.
-
-    How much of what is left these would take up is not known. So the factor is that of the mean of as many errors
-    which resemble their neighbours as much: a rule of thumb, and the largest of all observables.
-    """
-    largest = max((check.std_error_inflation for check in checks if check.is_autocorrelated), default=1.0)
-    return {layout.names[number]: largest for number in layout.free_parameters} if largest > 1.0 else {}
-
-
-def estimate_unexplained_std(
-    checks: Sequence[ResidualCheck], total_std: Callable[[str], float], noise_std: Mapping[str, float]
-) -> dict[str, float]:
-    """Return the deviation of what is left of observables beside noise, by name.
-
-    Where the prior finds a motion so unlikely that it counts as noise, what is left is a curve: its innovations are
-    correlated, and neighbours differ by less than the level of the noise. Bands must hold it as well.
-    """
-    found: dict[str, float] = {}
-    for check in checks:
-        whole = total_std(check.name) if check.is_autocorrelated else 0.0
-        rest = whole**2 - min(noise_std.get(check.name, np.sqrt(max(1.0 - check.memory, 0.0)) * whole), whole) ** 2
-        if rest > 0.0:
-            found[check.name] = max(found.get(check.name, 0.0), float(np.sqrt(rest)))
-    return found
-
-
-def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
-    """Return a warning where the fit leaves curves over; none where it does not.
-
-    Examples
-    --------
-    >>> warn_unexplained({"x": 0.2}, is_conditioned=True)
-    ['what is left of x is a curve and no noise; bands hold it as well, about 0.2']
-    """
-    if not unexplained_std:
-        return []
-    sizes = ", ".join(f"{deviation:.2g}" for deviation in unexplained_std.values())
-    text = f"what is left of {join_list(list(unexplained_std))} is a curve and no noise; bands hold it as well, about {sizes}"
-    advice = (
-        ": where the equations miss nothing, free functions find the motion unlikely, such as ringing under a slow "
-        'input; try prior="channels"'
-    )
-    return [text if is_conditioned else text + advice]

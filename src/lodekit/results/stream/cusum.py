@@ -1,19 +1,13 @@
-"""Alarms at a stated rate: cumulative sums of standard scores, and the threshold that their run length asks for.
+"""CUSUM alarms at a stated false-alarm rate.
 
 With independent standard normal scores z, ``S = max(0, S + z - k)`` crosses a threshold h after ``L`` rows on average,
-where ``L(s) = 1 + L(0) Phi(k - s) + int_0^h L(x) phi(x + k - s) dx`` and s is where it begins. The integral equation is
-solved on the nodes of a Gauss rule. A sum in each direction, begun again after each alarm, gives twice as many alarms.
+where ``L(s) = 1 + L(0) Phi(k - s) + int_0^h L(x) phi(x + k - s) dx`` for the start s (Page 1954); the integral equation
+is solved by Gauss-Legendre quadrature. Two sums, one per direction, give twice as many alarms.
 
-What learning errs by, as alarms see it: how much larger sums of scores may be than those of the truth.
-
-Where sums of scores vary more than they should, a threshold is crossed more often, and steeply so: a tenth more
-variance makes half as many alarms again. Errors of what was learned do that, in both directions, and the mean of all is
-above what the truth would give. So the threshold is one whose rate is right on average over all that data leave open.
-
-A sum crosses a threshold h with the reference k within some h/k scores or less, so the variance of sums of that many
-is what counts: scores of a filter that is slightly wrong have a memory. How it changes is read off the record itself,
-taken in by filters one standard deviation beside the one that was learned: their scores are to this one's as those of
-the stream are to the truth's.
+Errors of the estimates make the variance of sums of scores larger or smaller, and the alarm rate is convex in it: a
+tenth more variance makes half as many alarms again. So the threshold has the right rate on average over the posterior
+of the parameters. A sum crosses h within about h/k scores; how the variance of sums of that length changes is estimated
+on the fitted record, with filters one standard deviation from the estimate.
 """
 
 from __future__ import annotations
@@ -38,25 +32,11 @@ from lodekit.results.fit import Fit
 Array = NDArray[np.float64]
 
 HIGH, LOW = "high", "low"
-#: The rates and the shifts that make sense: rarer alarms than these can be had by not looking.
-_MIN_ALARM_RATE, _MAX_ALARM_RATE = 1e-9, 0.1
-_MIN_SHIFT, _MAX_SHIFT = 0.1, 6.0
-#: Nodes of the Gauss rule: the kernel is a normal density, and thresholds stay below some tens.
-_N_QUADRATURE_NODES = 96
-#: The share of h/k scores in which a sum goes up to its threshold, where it does so by chance.
-_EXCURSION_FRACTION = 0.75
-#: Variances at which rates are computed, for a polynomial through their logarithms.
-_N_CHEBYSHEV_NODES = 7
-#: How far a threshold is looked for at a time, and how closely: a thousandth of it is a thousandth of the rate.
-_BRACKET_STEP, _THRESHOLD_TOLERANCE = 0.5, 1e-4
 
 
 def check_alarm_options(false_alarms: object, shift: object) -> None:
     """Raise where alarms cannot be had at such a rate, or for such a shift."""
-    bounds = {
-        "false_alarms": (false_alarms, _MIN_ALARM_RATE, _MAX_ALARM_RATE),
-        "shift": (shift, _MIN_SHIFT, _MAX_SHIFT),
-    }
+    bounds = {"false_alarms": (false_alarms, 1e-9, 0.1), "shift": (shift, 0.1, 6.0)}
     for name, (value, low, high) in bounds.items():
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
             raise LodekitError(f"expected {name} as a number between {low:g} and {high:g}, got {value!r}")
@@ -64,7 +44,7 @@ def check_alarm_options(false_alarms: object, shift: object) -> None:
 
 @lru_cache(maxsize=1)
 def _gauss_legendre_rule() -> tuple[Array, Array]:
-    return np.polynomial.legendre.leggauss(_N_QUADRATURE_NODES)
+    return np.polynomial.legendre.leggauss(96)
 
 
 def average_run_length(threshold: float, reference: float) -> float:
@@ -99,7 +79,7 @@ def cusum_threshold(rate: float, reference: float) -> float:
 
 def excursion_length(threshold: float, reference: float) -> int:
     """Return about how many scores a sum has gone up for when it crosses a threshold by chance."""
-    return max(1, round(_EXCURSION_FRACTION * threshold / reference))
+    return max(1, round(0.75 * threshold / reference))
 
 
 def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array) -> float:
@@ -116,21 +96,22 @@ def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array
         return plain
     low, high = float(log_variances.min()), max(float(log_variances.max()), float(log_variances.min()) + 1e-6)
     middle, half = 0.5 * (high + low), 0.5 * (high - low)
-    some = np.polynomial.chebyshev.chebpts1(_N_CHEBYSHEV_NODES)
+    # Rates are interpolated by a polynomial in the logarithm of the variance.
+    some = np.polynomial.chebyshev.chebpts1(7)
     scales = np.exp(0.5 * (middle + half * some))
 
     def excess(threshold: float) -> float:
         told = [math.log(average_run_length(threshold / scale, reference / scale)) for scale in scales]
-        series = np.polynomial.chebyshev.chebfit(some, told, _N_CHEBYSHEV_NODES - 1)
+        series = np.polynomial.chebyshev.chebfit(some, told, len(some) - 1)
         rates = np.exp(-np.polynomial.chebyshev.chebval((log_variances - middle) / half, series))
         return math.log(2.0 * float(rates.mean()) / rate)
 
     below, above = plain, plain
     while excess(above) > 0:
-        above += _BRACKET_STEP
+        above += 0.5
     while below > 0 and excess(below) < 0:
-        below = max(0.0, below - _BRACKET_STEP)
-    return float(brentq(excess, below, above, xtol=_THRESHOLD_TOLERANCE)) if below < above else plain
+        below = max(0.0, below - 0.5)
+    return float(brentq(excess, below, above, xtol=1e-4)) if below < above else plain
 
 
 def update_cusum(
@@ -147,27 +128,19 @@ def update_cusum(
 
 #: Rows of the record, its last ones, that are taken in again.
 MAX_CALIBRATION_ROWS = 20_000
-#: Draws of what was learned.
-_N_DRAWS = 1024
-#: Sums shorter than this share of a record tell their variance.
-_MIN_WINDOWS = 8
-#: A logarithm of a variance is taken to be no further from zero: the data leave more open than a threshold can mend.
-_MAX_LOG_VARIANCE = 1.0
-_NO_VARIANCES = np.zeros((0, 0))
 #: What was found about fits, by the length of sums.
 _VARIANCE_CACHE: WeakKeyDictionary[Fit, dict[int, Array]] = WeakKeyDictionary()
 
 
 def calibrate_threshold(fit: Fit, series: Sequence[TimeSeries], false_alarms: float, shift: float) -> float:
-    """Return the threshold of cumulative sums that makes alarms at a rate, on average over what may have been learned."""
+    """Return the CUSUM threshold with a given false-alarm rate, averaged over the uncertainty of the estimates."""
     # All observables share the rate.
     rate, reference = false_alarms / len(fit.prior.noise.observables), 0.5 * shift
     length = excursion_length(cusum_threshold(rate, reference), reference)
     known = _VARIANCE_CACHE.setdefault(fit, {})
     if length not in known:
-        known[length] = (
-            sample_log_variances(fit, series, length) if any(len(item.times) for item in series) else _NO_VARIANCES
-        )
+        is_measured = any(len(item.times) for item in series)
+        known[length] = sample_log_variances(fit, series, length) if is_measured else np.zeros((0, 0))
     return averaged_cusum_threshold(rate, reference, known[length])
 
 
@@ -198,13 +171,14 @@ def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) ->
             up, down = (np.zeros(count) if side is None else _clip_log_variances(side - centre) for side in sides)
             tilts.append(0.5 * (up - down))
             bends.append(0.5 * (up + down))
-    drawn = np.random.default_rng(0).standard_normal((_N_DRAWS // 2, len(tilts)))
+    drawn = np.random.default_rng(0).standard_normal((1024 // 2, len(tilts)))
     drawn = np.concatenate([drawn, -drawn])
     return _clip_log_variances(drawn @ np.array(tilts) + drawn**2 @ np.array(bends))
 
 
 def _clip_log_variances(logs: Array) -> Array:
-    return np.clip(np.where(np.isfinite(logs), logs, 0.0), -_MAX_LOG_VARIANCE, _MAX_LOG_VARIANCE)
+    # A threshold cannot correct for larger changes.
+    return np.clip(np.where(np.isfinite(logs), logs, 0.0), -1.0, 1.0)
 
 
 def _last_rows(series: Sequence[TimeSeries]) -> list[TimeSeries]:
@@ -220,7 +194,7 @@ def _window_log_variances(innovations: InnovationSequence, count: int, length: i
     found = np.full(count, np.nan)
     for number in range(count):
         scores = innovations.standardized[innovations.observables == number]
-        own = min(length, len(scores) // _MIN_WINDOWS)
+        own = min(length, len(scores) // 8)
         if own:
             sums = np.cumsum(np.concatenate([[0.0], scores]))
             found[number] = np.log(np.mean((sums[own:] - sums[:-own]) ** 2) / own)

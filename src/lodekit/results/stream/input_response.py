@@ -1,9 +1,4 @@
-"""Things that belong to lengths of time, made once for all lengths that are the same to rounding.
-
-Known inputs while they come: the last samples of each, and the state of the response to them.
-
-Of an input that acts T later the samples of the last T are kept, of any other one the last sample.
-"""
+"""Response of a stream to known inputs (zero- and first-order hold), with the buffered samples that delays need."""
 
 from __future__ import annotations
 
@@ -21,21 +16,10 @@ from lodekit.prior.expm import HoldDiscretization
 from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, balance_states
 
 T = TypeVar("T")
-#: How many lengths are remembered: a stream that has more has no steps that come again.
-_MAX_CACHED_STEPS = 256
 
 
 class TimeStepCache(Generic[T]):
-    """What was made for lengths of time; the memory it takes is bounded.
-
-    make: Makes what belongs to a length.
-
-    Examples
-    --------
-    >>> squares = TimeStepCache(lambda length: length**2)
-    >>> squares.find(2.0, 1e-9), squares.find(2.0 + 1e-12, 1e-9)
-    ((2.0, 4.0), (2.0, 4.0))
-    """
+    """A bounded cache of values by length of time; lengths that are equal to rounding share a value."""
 
     def __init__(self, make: Callable[[float], T]) -> None:
         self._compute = make
@@ -52,7 +36,7 @@ class TimeStepCache(Generic[T]):
         near = [k for k in (place - 1, place) if 0 <= k < len(self._lengths)]
         best = min(near, key=lambda k: abs(self._lengths[k] - length), default=-1)
         if best < 0 or abs(self._lengths[best] - length) > resolution:
-            if len(self._lengths) >= _MAX_CACHED_STEPS:
+            if len(self._lengths) >= 256:
                 self._lengths.clear()
                 self._entries.clear()
                 place = 0
@@ -82,10 +66,6 @@ class InputBuffer:
     def __init__(self, kind: str, times: Sequence[float] = (), values: Sequence[float] = ()) -> None:
         self.kind = kind
         self.times, self.values = list(times), list(values)
-
-    def copy(self) -> InputBuffer:
-        """Return the same samples, to be changed without these."""
-        return InputBuffer(self.kind, self.times, self.values)
 
     def add(self, time: float, value: float) -> tuple[int, list[float], list[float]]:
         """Add a sample, in the place of all that stands at its time or later; return what `restore` needs."""
@@ -137,15 +117,13 @@ class StreamInputResponse:
         self.scales = balance_states(matrices.F)
         self._columns = list(zip(self.inputs, delays.tolist(), strict=True))
         self._is_undelayed = not delays.any()
-        self._max_delays = {
-            name: max((delay for own, delay in self._columns if own == name), default=0.0) for name in self.input_kinds
-        }
+        self._max_delays = dict.fromkeys(self.input_kinds, 0.0)
+        for name, delay in self._columns:
+            self._max_delays[name] = max(self._max_delays[name], delay)
         F, G = matrices.F * self.scales / self.scales[:, None], matrices.G / self.scales[:, None]
         self._hold_order = 2 if "linear" in self.input_kinds.values() else 1
-        self._hold_transitions = HoldDiscretization(F, G, self._hold_order)
-        self._transition_cache = TimeStepCache(
-            lambda length: self._hold_transitions.discretize(np.array([length]))[0][0]
-        )
+        hold = HoldDiscretization(F, G, self._hold_order)
+        self._transition_cache = TimeStepCache(lambda length: hold.discretize(np.array([length]))[0][0])
 
     @property
     def size(self) -> int:
@@ -219,8 +197,6 @@ class StreamInputResponse:
         """Return values and slopes of all inputs at a time, from the right, shapes (m,)."""
         # A jump that misses the time by rounding only lies on it.
         slack = 0.0 if self._is_undelayed else clock_resolution(time)
-        both = np.array(
-            [samples[name].value_and_slope(time - delay + (slack if delay else 0.0)) for name, delay in self._columns]
-        )
-        both = both.reshape(-1, 2)
-        return both[:, 0], both[:, 1]
+        times = ((name, time - delay + (slack if delay else 0.0)) for name, delay in self._columns)
+        values, slopes = np.array([samples[name].value_and_slope(at) for name, at in times]).reshape(-1, 2).T
+        return values, slopes

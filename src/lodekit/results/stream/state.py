@@ -1,7 +1,4 @@
-"""Where a stream is: all that changes while rows come, and what the last row said.
-
-The state of a stream in a file: JSON and arrays, never pickle; written whole or not at all.
-"""
+"""State of a stream, and its storage as JSON and arrays in one file, without pickle."""
 
 from __future__ import annotations
 
@@ -75,8 +72,6 @@ class StreamState:
 
 _FILE_KIND, _FORMAT_VERSION = "lodekit-stream", 1
 _DESCRIPTION = "the saved state of a lodekit stream"
-#: Arguments that say what the states are.
-_STATE_ARGUMENTS = ("latent", "prior", "inputs", "disturbances")
 
 
 def save_stream_state(fit: Fit, state: StreamState, path: str | Path, settings: Mapping[str, float]) -> None:
@@ -115,7 +110,8 @@ def load_stream_state(
         raise StorageError(f"{path} is not {_DESCRIPTION}{hint}")
     if values.get("format") != _FORMAT_VERSION:
         raise StorageError(
-            f"{path} has format {values.get('format')}, and this version of lodekit reads format {_FORMAT_VERSION} of streams"
+            f"{path} has format {values.get('format')}, and this version of lodekit reads format {_FORMAT_VERSION} of "
+            "streams"
         )
     if values.get("model") != _model_fingerprint(fit):
         raise StorageError(f"{path} belongs to a stream of another model; expected the one that it was saved with")
@@ -157,12 +153,11 @@ def _state_from_arrays(
 
 def _model_fingerprint(fit: Fit) -> str:
     """Return a number that tells models apart: equations, arguments, units and all that was learned."""
-    units = fit.prior.units
+    units, arguments = fit.prior.units, ("latent", "prior", "inputs", "disturbances")
     told = {
         "system": fit.system.definition(),
-        "arguments": {name: own for name, own in fit.settings.to_dict().items() if name in _STATE_ARGUMENTS},
+        "arguments": {name: own for name, own in fit.settings.to_dict().items() if name in arguments},
         "observables": list(fit.prior.noise.observables),
         "numbers": [number.hex() for number in (*fit.optimum.x.tolist(), units.time_scale, *units.scales.tolist())],
     }
-    text = json.dumps(told, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,8 +1,6 @@
-"""Observables as a stream sees them: rows for its states, and what is known beside these, in the user's units.
+"""Online filtering: a square-root Kalman filter at the estimated parameters, with CUSUM alarms, at constant cost.
 
-A fitted model that takes rows as they come: the state, what it predicts, and alarms; the same cost for every row.
-
-A stream begins: where the record of a fit ended, with a new record, or where another stream was saved.
+A stream starts at the end of the fitted record, with a new record, or from a saved state.
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ from lodekit.prior.compile import Coefficients, CompiledSignal
 from lodekit.prior.observables import Observables
 from lodekit.results.fit import Fit
 from lodekit.results.prediction import format_prediction, parse_observables
-from lodekit.results.stream import cusum
-from lodekit.results.stream.cusum import MAX_CALIBRATION_ROWS, calibrate_threshold, check_alarm_options
+from lodekit.results.stream.cusum import MAX_CALIBRATION_ROWS, calibrate_threshold, check_alarm_options, update_cusum
 from lodekit.results.stream.input_response import InputBuffer, StreamInputResponse, TimeStepCache, clock_resolution
 from lodekit.results.stream.state import Innovation, StreamState, load_stream_state, save_stream_state
 from lodekit.support.text import format_count
@@ -81,13 +78,10 @@ class StreamMeasurementModel:
 
     def check_measured(self, names: Sequence[str]) -> None:
         """Raise where a measurement depends on the slope of an input that only the next row will tell."""
-        if self.input_response is None:
-            return
-        for column, (name, delay) in enumerate(
-            zip(self.input_response.inputs, self.input_response.delays, strict=True)
-        ):
+        own = self.input_response
+        for column, (name, delay) in enumerate(zip(own.inputs, own.delays, strict=True) if own else ()):
             rows = np.flatnonzero(self.derivative_feedthrough[:, column])
-            if len(rows) and self.input_response.input_kinds[name] == "linear" and delay == 0:
+            if len(rows) and own and own.input_kinds[name] == "linear" and delay == 0:
                 raise LodekitError(
                     f"{names[rows[0]]} depends on the derivative of the linear input {name}, which is known one row "
                     "later only; expected inputs that are held, or another observable"
@@ -119,10 +113,6 @@ class StreamMeasurementModel:
     @cached_property
     def _has_derivative_feedthrough(self) -> bool:
         return bool(self.derivative_feedthrough.any())
-
-
-#: Observables that were asked for are kept compiled, so many of them.
-_MAX_COMPILED = 16
 
 
 class Stream:
@@ -157,12 +147,8 @@ class Stream:
         shift: float,
         threshold: float,
     ) -> None:
-        self.fit, self.state_space, self.input_response, self.filter_state = (
-            fit,
-            state_space,
-            input_response,
-            filter_state,
-        )
+        self.fit, self.filter_state = fit, filter_state
+        self.state_space, self.input_response = state_space, input_response
         self.false_alarms, self.shift, self.threshold = float(false_alarms), float(shift), threshold
         self.observables = fit.prior.noise.observables
         self._measurement_model = StreamMeasurementModel.from_texts(fit, state_space, input_response, self.observables)
@@ -238,8 +224,8 @@ class Stream:
         --------
         >>> import lodekit as lk
         >>> gp = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
-        >>> start_stream = gp.stream()
-        >>> found = start_stream.push(4.0, {"x": 0.02})
+        >>> stream = gp.stream()
+        >>> found = stream.push(4.0, {"x": 0.02})
         >>> abs(found["x"].predicted - 0.018) < 0.01
         True
         """
@@ -266,28 +252,22 @@ class Stream:
         """Return what a row says, and the moment after it."""
         leap, response, leads = self._propagate(before, time)
         view, numbers = self._measurement_model, [number for number, _ in values]
-        rows = (
-            view.observation_matrix
-            if len(numbers) == len(view.observation_matrix)
-            else view.observation_matrix[numbers]
-        )
-        own = [noise[number] for number in numbers]
-        taken = predict_and_update(leap, before.mean, before.covariance_root, rows, np.array(own))
+        is_complete = len(numbers) == len(view.observation_matrix)
+        rows = view.observation_matrix if is_complete else view.observation_matrix[numbers]
+        own = np.array([noise[number] for number in numbers])
+        taken = predict_and_update(leap, before.mean, before.covariance_root, rows, own)
         known = view.known_part(response, before.input_buffers, time)
         expected = rows @ taken.predicted_mean
         if known is not None:
-            expected += known if rows is view.observation_matrix else known[numbers]
+            expected += known if is_complete else known[numbers]
         measured = np.array([value for _, value in values])
-        errors = measured - expected
         spread = np.sqrt(np.square(taken.S_root).sum(axis=0))
         parts = (numbers, measured.tolist(), expected.tolist(), spread.tolist())
         found, sums, alarms = self._score_row(before, zip(*parts, strict=True))
         if not all(math.isfinite(item.score) for item in found.values()):
             raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
-        mean = taken.update_mean(errors)
-        return found, StreamState(
-            time, mean, taken.P_root, response, before.input_buffers, sums, leads, before.n_rows + 1, alarms, found
-        )
+        state = time, taken.update_mean(measured - expected), taken.P_root, response, before.input_buffers, sums
+        return found, StreamState(*state, leads, before.n_rows + 1, alarms, found)
 
     def _score_row(
         self, before: StreamState, row: Iterable[tuple[int, float, float, float]]
@@ -296,7 +276,7 @@ class Stream:
         found, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
         for number, measured, expected, deviation in row:
             score = (measured - expected) / deviation
-            high, low, alarm = cusum.update_cusum(sums[number], score, reference, self.threshold)
+            high, low, alarm = update_cusum(sums[number], score, reference, self.threshold)
             sums[number] = high, low
             alarms += bool(alarm)
             found[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
@@ -314,9 +294,8 @@ class Stream:
             length, leap = self._transitions.get(wanted, resolution)
             lead = length - wanted
         if self.input_response is not None:
-            response, own_lead = self.input_response.advance(
-                response, before.input_buffers, before.time, time, own_lead
-            )
+            buffers = before.input_buffers
+            response, own_lead = self.input_response.advance(response, buffers, before.time, time, own_lead)
         return leap, response, (lead, own_lead)
 
     def _parse_time(self, t: Any) -> float:
@@ -387,13 +366,10 @@ class Stream:
         for name, value in given.items():
             if name not in self._index:
                 raise self._unknown_name_error(name)
-            number = _parse_value(f"the noise of {name}", value)
-            if number is None:
-                continue
-            if number < 0:
+            number, place = _parse_value(f"the noise of {name}", value), self._index[name]
+            if number is not None and number < 0:
                 raise DataError(f"expected a standard deviation of zero or more for {name}, got {number:g}")
-            place = self._index[name]
-            found[place] = max(number, self._exact[place])
+            found[place] = found[place] if number is None else max(number, self._exact[place])
         return found
 
     def predict(
@@ -444,14 +420,12 @@ class Stream:
         return format_prediction([mean, std] if return_std else [mean], times, single=single)
 
     def _compile(self, texts: tuple[str, ...]) -> StreamMeasurementModel:
-        found = self._compiled.get(texts)
-        if found is None:
-            if len(self._compiled) >= _MAX_COMPILED:
+        if texts not in self._compiled:
+            if len(self._compiled) >= 16:
                 self._compiled.clear()
-            found = self._compiled[texts] = StreamMeasurementModel.from_texts(
-                self.fit, self.state_space, self.input_response, texts
-            )
-        return found
+            model = StreamMeasurementModel.from_texts(self.fit, self.state_space, self.input_response, texts)
+            self._compiled[texts] = model
+        return self._compiled[texts]
 
     def save(self, path: str | Path) -> None:
         """Write the state to a file: JSON and arrays, whole or not at all; ``gp.stream(resume=path)`` goes on from it.
@@ -523,9 +497,9 @@ def start_stream(
     >>> y = np.where(t < 10, 0.0, 1 - np.exp(-(t - 10) / 5)) + 0.01 * np.sin(7 * t)
     >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
     >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
-    >>> start_stream = gp.stream()
-    >>> found = start_stream.push(40.0, {"y": 1.0}, inputs={"u": 0.0})
-    >>> abs(found["y"].score) < 3, bool(abs(start_stream.predict(45.0, "y")[0] - np.exp(-1)) < 0.02)
+    >>> stream = gp.stream()
+    >>> found = stream.push(40.0, {"y": 1.0}, inputs={"u": 0.0})
+    >>> abs(found["y"].score) < 3, bool(abs(stream.predict(45.0, "y")[0] - np.exp(-1)) < 0.02)
     (True, True)
     """
     if resume is not None and (fresh or record is not None):
@@ -556,9 +530,8 @@ def _start_record(fit: Fit, resume: str | Path | None, alarm_options: Mapping[st
     check_alarm_options(**alarms)
     if not all(np.isfinite(part).all() for part in (moment.mean, moment.covariance_root, moment.input_state)):
         raise LodekitError("the states are not finite where the stream begins; expected modes that grow more slowly")
-    return Stream(
-        fit, space, plant, moment, **alarms, threshold=calibrate_threshold(fit, _measured_rows(fit), **alarms)
-    )
+    threshold = calibrate_threshold(fit, _measured_rows(fit), **alarms)
+    return Stream(fit, space, plant, moment, **alarms, threshold=threshold)
 
 
 def _measured_rows(fit: Fit) -> list[TimeSeries]:
@@ -568,15 +541,9 @@ def _measured_rows(fit: Fit) -> list[TimeSeries]:
         return list(with_empty_series(fit.measurements, names).series)
     if spooled is None:
         return []
-    spool = spooled.store
-    last = Measurements(
-        [
-            item
-            for item in spool.read_series(max(0, spool.n_rows - MAX_CALIBRATION_ROWS), spool.n_rows)
-            if len(item.times)
-        ]
-    )
-    return list(with_empty_series(last, names).series)
+    store = spooled.store
+    last = store.read_series(max(0, store.n_rows - MAX_CALIBRATION_ROWS), store.n_rows)
+    return list(with_empty_series(Measurements([item for item in last if len(item.times)]), names).series)
 
 
 def _make_input_response(fit: Fit) -> StreamInputResponse | None:
@@ -585,20 +552,15 @@ def _make_input_response(fit: Fit) -> StreamInputResponse | None:
     if driven is None or values.input_response_table is None:
         return None
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
-    matrices, delays = (
-        driven.compiled.matrices(values.input_response_table)[0],
-        driven.compiled.delays(values.input_response_table)[0],
-    )
-    return StreamInputResponse(matrices, delays, driven.compiled.inputs, kinds)
+    compiled, table = driven.compiled, values.input_response_table
+    return StreamInputResponse(compiled.matrices(table)[0], compiled.delays(table)[0], compiled.inputs, kinds)
 
 
 def _initial_state(fit: Fit, space: StateSpaceModel, input_response: StreamInputResponse | None) -> StreamState:
     """Return the beginning of a record: the prior, and rest."""
-    samples = (
-        {} if input_response is None else {name: InputBuffer(kind) for name, kind in input_response.input_kinds.items()}
-    )
-    response = np.zeros(0 if input_response is None else input_response.size)
-    return StreamState(None, np.zeros(space.size), space.prior_P_root(0.0), response, samples, _zero_cusum(fit))
+    kinds, size = ({}, 0) if input_response is None else (input_response.input_kinds, input_response.size)
+    samples, cusum = {name: InputBuffer(kind) for name, kind in kinds.items()}, _zero_cusum(fit)
+    return StreamState(None, np.zeros(space.size), space.prior_P_root(0.0), np.zeros(size), samples, cusum)
 
 
 def _final_state(fit: Fit, input_response: StreamInputResponse | None) -> StreamState:
