@@ -1,9 +1,7 @@
-"""The response to known inputs, from rest at the start of the record: a mean, with derivatives in the parameters.
+"""The response to known inputs, from rest at the start of the record: a prior mean, with derivatives.
 
-The response to known inputs in pieces of a record: each goes on with the states that those before it have left.
-
-Forward go the states, backward what the states at the start of a piece are worth to the log evidence, so that the
-gradient is that of the whole record.
+`InputResponse` covers one record. `ChunkedInputResponse` covers one chunk of a long record: states propagate forward
+through `ChunkStates`, adjoint states backward, so the gradient is that of the whole record.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar
 from lodekit.data.inputs import InputSignal
-from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.compile import ScalarFunctions, split_table
 from lodekit.prior.input_response.response import (
     ResponsePlan,
     StateMatrices,
@@ -74,16 +72,9 @@ class CompiledInputResponse:
         return len(self.inputs) - self.shapes["G"][1]
 
     def _split(self, table: Array) -> tuple[StateMatrices, Array, Array]:
-        leading, start, found = table.shape[:-1], 0, []
-        for shape in (
-            *(self.shapes[name] for name in (*_MATRIX_NAMES, "delays")),
-            self.channel_operator_shape,
-            self.input_operator_shape,
-        ):
-            stop = start + math.prod(shape)
-            found.append(table[..., start:stop].reshape(*leading, *shape))
-            start = stop
-        F, G, H, D, D1, _, on_channels, on_inputs = found
+        shapes = [self.shapes[name] for name in (*_MATRIX_NAMES, "delays")]
+        parts = split_table(np, table, [*shapes, self.channel_operator_shape, self.input_operator_shape])
+        F, G, H, D, D1, _, on_channels, on_inputs = parts
         G, D, D1 = (_append_zero_columns(part, self._n_extra_inputs) for part in (G, D, D1))
         return StateMatrices(F, G, H, D, D1), on_channels, on_inputs
 
