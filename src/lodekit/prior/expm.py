@@ -144,7 +144,7 @@ def exponential_moments(exponent: complex, window: float, order: int) -> Complex
     moments = [(end - 1.0) / z]
     for j in range(1, order + 1):
         moments.append((end - j * moments[-1]) / z)
-    return np.array(moments) * scales
+    return np.asarray(np.array(moments) * scales)
 
 
 def averaging_response(windows: Array, frequencies: Array) -> ComplexArray:

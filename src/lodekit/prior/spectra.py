@@ -127,7 +127,8 @@ class FourierFrequencies:
     @cached_property
     def weights(self) -> Array:
         """The share of the spectral density that each frequency stands for; those above zero stand for two."""
-        return np.where(self.values == 0, 1.0, 2.0) * np.repeat(self.steps, self.counts) / (2.0 * np.pi)
+        steps = np.repeat(np.array(self.steps), self.counts)
+        return np.asarray(np.where(self.values == 0, 1.0, 2.0) * steps / (2.0 * np.pi))
 
 
 @dataclass(frozen=True)

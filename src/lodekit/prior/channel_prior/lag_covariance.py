@@ -63,14 +63,15 @@ class TimeLags:
             density = ConditionedDensity(waves[0].frequencies, point)
             if waves[0].is_accurate(density, allowed):
                 return LagCovariance(self, density, waves)
-        share, needed = np.inf, allowed.share(np.ones(1))
-        while needed < 0.1 * share:
+        share, variances = np.inf, np.ones(1)
+        while (needed := allowed.share(variances)) < 0.1 * share:
             share = needed
             panels = build_frequency_panels(point, self.length + self.max_window, share)
             if panels is None:
                 return None
             density = ConditionedDensity(panels.frequencies, point)
-            needed = allowed.share(density.observable_density @ panels.weights)
+            variances = density.observable_density @ panels.weights
+        assert panels is not None  # noqa: S101  # the first share is finite
         size = chebyshev_order(float(panels.highs[-1]) * self.length)
         if size * max(size, len(panels.frequencies)) > 40_000_000:  # some 300 MB
             return None
