@@ -37,7 +37,7 @@ def chebyshev_basis(x: Array, size: int) -> Array:
 
     Shapes: x (n,).
     """
-    return np.polynomial.chebyshev.chebvander(x, size - 1).T
+    return np.asarray(np.polynomial.chebyshev.chebvander(x, size - 1).T, dtype=float)
 
 
 def chebyshev_transform(size: int) -> tuple[Array, Array]:
