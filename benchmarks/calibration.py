@@ -47,7 +47,7 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from lodekit.diagnostics.identifiability import relative_standard_errors
 from lodekit.fitting.lbfgs import maximize_lbfgs
-from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 from lodekit.results.fit import Fit
 from lodekit.results.simulation import simulate
 from random_plants import INPUTS, draw_values, run_plant
@@ -98,7 +98,7 @@ def open_parameters(example: lk.catalog.Example) -> list[str]:
     """Return parameters that can move, perhaps with others, without any change of what the solution leaves over."""
     if not example.values:
         return []
-    terms, t = build_equation_residuals(example.system), sympy.Symbol("t")
+    terms, t = EquationResiduals(example.system), sympy.Symbol("t")
     times = np.linspace(*WINDOWS.get(example.name, (1.0, 6.0)), 200)
     channels = example.system.channels
     columns = [

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 from lodekit.results.simulation import simulate
 
 Array = NDArray[np.float64]
@@ -115,7 +115,7 @@ def in_other_units(
 
 def told(example: lk.catalog.Example, values: dict[str, float], times: Array, table: Array, noise: float) -> set[str]:
     """Parameters that a solution on a fine grid determines well, from what they change in the equations."""
-    terms = build_equation_residuals(example.system)
+    terms = EquationResiduals(example.system)
     rows = slice(len(times) // 20, -(len(times) // 20))
     columns = []
     for j, k in terms.derivatives:

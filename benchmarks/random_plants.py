@@ -14,7 +14,7 @@ from scipy.linalg import solve_continuous_are
 
 import lodekit as lk
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
-from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 
 Array = NDArray[np.float64]
 #: What drives each system; all other channels follow.
@@ -56,7 +56,7 @@ class _StateSpace:
         self.channels = system.channels
         self.inputs = [self.channels.index(name) for name in INPUTS[example.name]]
         self.outputs = [j for j in range(len(self.channels)) if j not in self.inputs]
-        terms, ring = build_equation_residuals(system), system.operator.ring
+        terms, ring = EquationResiduals(system), system.operator.ring
         theta = np.array([values[name] for name in ring.parameters])
         numbers, _ = ScalarFunctions(ring, [value for *_, value in terms.terms]).evaluate(theta)
         self.signals, self.theta = SignalFunctions(ring, system.forcing), theta

@@ -22,7 +22,7 @@ from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.inference.kalman.irregular import BlockRows, build_frames
 from lodekit.inference.kalman.state_space import build_state_space_model
-from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 from lodekit.prior.prior import Hyperparameters, Prior
 from tests.agreement.kalman import matern
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, prior_of, series_of
@@ -288,7 +288,7 @@ def test_curves_solve_the_equations() -> None:
     """Means and samples with the derivatives that they come with: all terms cancel to rounding, at any time."""
     reader, data, _, hyper = make_case("two_room", count=12, latent="matern-7/2")
     posterior = KalmanEngine(KalmanData.from_series(data.prior, series_of(data))).posterior(hyper)
-    terms, times = build_equation_residuals(reader.system), np.linspace(0.0, 5.0, 30)
+    terms, times = EquationResiduals(reader.system), np.linspace(0.0, 5.0, 30)
     observables = reader.compile_unscaled(terms.observables, data.prior.units)
     drawn = posterior.sample(observables, times, 3, np.random.default_rng(0))
     for curves in (posterior.mean(observables, times)[None], drawn):

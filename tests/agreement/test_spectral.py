@@ -17,7 +17,7 @@ from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.prior.covariance import free_function_variance
-from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, prior_of, series_of, shifted, witness_of
 
@@ -128,7 +128,7 @@ def test_truncation_never_breaks_the_equations(name: str, channels: bool) -> Non
     assert own is not None
     assert abs(few.value(own) - many.value(own)) > 1e-3
     posterior, times = few.posterior(own), np.linspace(-3.0, 9.0, 60)
-    terms = build_equation_residuals(reader.system)
+    terms = EquationResiduals(reader.system)
     observables = reader.compile_unscaled(terms.observables, prior.units)
     drawn = posterior.sample(observables, times, 3, np.random.default_rng(0))
     for curves in (posterior.mean(observables, times)[None], drawn):

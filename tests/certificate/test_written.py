@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 from lodekit.results.equation_residuals import EquationEvaluator, compute_derivative_residuals
 from lodekit.system.grammar import parse_equations
 
@@ -44,7 +44,7 @@ def test_text_and_algebra_agree(text: str, order: int) -> None:
     assert written.order == order
     curves = waves(order, len(system.channels))
     left, sizes = written.evaluate(TIMES, curves)
-    terms = build_equation_residuals(system)
+    terms = EquationResiduals(system)
     features = np.stack([curves[k][..., j] for j, k in terms.derivatives], axis=-1)
     theta = np.array([values[name] for name in system.operator.ring.parameters])
     expected = terms.residual(theta, TIMES, features, relative=False)

@@ -17,7 +17,7 @@ from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.modes import list_mode_groups
-from lodekit.prior.observables import ObservableCompiler, build_equation_residuals
+from lodekit.prior.observables import EquationResiduals, ObservableCompiler
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import prior_of
 
@@ -48,7 +48,7 @@ def test_known_functions_have_their_exponents_in_scaled_time() -> None:
 
 def test_a_relative_residual_is_a_share_of_the_terms() -> None:
     """Of ``x' + 2 x = sin(t)``; nothing is left of nothing."""
-    terms = build_equation_residuals(lk.System("x' + 2*x = sin(t)"))
+    terms = EquationResiduals(lk.System("x' + 2*x = sin(t)"))
     times, small = np.array([0.0, 0.3]), 1e-3
     by_name = {"x": np.array([0.0, small]), "D(x, 1)": np.array([0.0, -small])}
     values = np.stack([by_name[name] for name in terms.observables], axis=-1)[None]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.paper.experiments import PaperExperiment
 from lodekit.paper.methods import TrainedModel, train, use_one_torch_thread
-from lodekit.prior.observables import build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
 from lodekit.system.system import System
 
@@ -216,7 +216,7 @@ def ode_error(experiment: PaperExperiment, mean: Callable[[Array], Array]) -> li
 
 def difference_residual(experiment: PaperExperiment, mean: Callable[[Array], Array]) -> Array:
     """Return what forward differences of a `mean` leave of an `experiment`'s equations, shape (n, equations)."""
-    equations = build_equation_residuals(experiment.system)
+    equations = EquationResiduals(experiment.system)
     order = max(k for _, k in equations.derivatives)
     # So many times in all, those that differences are taken to included.
     grid = np.linspace(*experiment.evaluation_interval, _N_EVALUATION_TIMES // (order + 1))

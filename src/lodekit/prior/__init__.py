@@ -1,13 +1,13 @@
-"""The Gaussian process, as closed formulas on arrays: section 4 of the paper, 3 of docs/method.md.
+"""The Gaussian process prior, as closed formulas on arrays: section 4 of the paper, section 3 of docs/method.md.
 
-Read `prior` first: all that engines ask for. Its parts: `observables` (texts become coefficients on free functions and
-modes, by `compile`, the one place where exact becomes float), `latents` and `families` (covariances of free functions),
-`covariance` (of any two observables), `modes` with `basis` and `flows`, `means` (known functions of time) and
-`hyperparameters`.
-
-Where inputs are known: `driven`, on `responses`, `relayed` for records in pieces, and `open_modes` for initial states.
-Where disturbances drive: `disturbed`. In frequency: `points`, `spectra`, and for the channel prior `conditioned`,
-`channel_spectrum`, `panels`, `gauss` and `lags`. Averages over intervals: `averages` and `windows`. `draws`,
-`densities` and `equations` are what is asked of a prior beside its covariance; `arrays` makes constants for any array
-library, and `chebyshev` holds the series by which steps of `responses` and covariances of `lags` are interpolated.
+- `prior`: hyperparameters, and the prior of the data; start here.
+- `observables`: observables from texts to coefficients, basis functions and means.
+- `compile`: exact coefficients become floats, with derivatives in the parameters.
+- `kernels`: covariances of the free functions, also averaged over intervals.
+- `covariance`: covariance of any two observables.
+- `modes`, `diffuse_modes`: basis functions of the modes; diffuse initial states with the REML correction.
+- `expm`, `linear_recurrence`: matrix exponential with its Frechet derivative; linear recurrences over many rows.
+- `input_response`, `disturbances`: known inputs as a prior mean; random inputs as a state space.
+- `spectra`, `channel_prior`: the prior in frequency; the prior on channels.
+- `draws`: samples from the prior.
 """

@@ -1,16 +1,17 @@
-"""Constants in the array library of the arrays that they meet.
+"""Conversion of exact coefficients to floats: coefficient arrays of observables, with derivatives in the parameters.
 
-Known functions of time: particular solutions, which are the mean of the prior.
-
-THE one place where exact becomes float: coefficient arrays of observables, with derivatives in the parameters.
+This is the only place where exact algebra becomes floating point. `ScalarFunctions` evaluates field elements,
+`CompiledSignal` known functions of time (particular solutions), and `CompiledObservables` the operators on free
+functions and modes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from math import comb
 from typing import Any
 
@@ -27,20 +28,22 @@ from lodekit.system.delays import find_required_inputs
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
 
+Array = NDArray[np.float64]
+
 
 def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
-    """Return a constant as an array of another array's library, kind and device.
-
-    Examples
-    --------
-    >>> match_array(np, np.ones(2), np.zeros(2)).tolist()
-    [1.0, 1.0]
-    """
-    # Thousands of small evaluations make a fit: NumPy's own arrays are taken as they are.
+    """Return a constant as an array of another array's library, dtype and device."""
+    # A fit makes thousands of small evaluations, so NumPy arrays are passed through.
     return value if xp is np else xp.asarray(value, dtype=like.dtype, device=like.device)
 
 
-Array = NDArray[np.float64]
+def split_table(xp: Any, table: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    """Return the consecutive arrays of given shapes in the last dimension of a table."""
+    edges = pairwise(accumulate(map(math.prod, shapes), initial=0))
+    return [
+        xp.reshape(table[..., start:stop], (*table.shape[:-1], *shape))
+        for shape, (start, stop) in zip(shapes, edges, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,29 @@ class CompiledSignal:
 
     powers: k, for each term.
     sines: Whether a term is a sine.
-    coefficients: Where c, r, w of all terms stand in the table, in this order.
+    coefficients: The slice of the table with c, r, w of all terms, in this order.
     """
 
     powers: tuple[int, ...]
     sines: tuple[bool, ...]
     coefficients: slice
 
+    @classmethod
+    def append(cls, signal: ExponentialPolynomial, scalars: list[Scalar]) -> CompiledSignal:
+        """Append the coefficients of a signal to a list, and return the compiled signal."""
+        start, waves = len(scalars), list(signal.terms)
+        for wave, value in signal.terms.items():
+            scalars.extend((value, wave.rate, wave.frequency))
+        powers, sines = tuple(wave.power for wave in waves), tuple(wave.sine for wave in waves)
+        return cls(powers, sines, slice(start, len(scalars)))
+
     def term_factors(self, xp: Any, times: Any, table: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Yield c, w, ``t^k exp(r t)`` and ``cos or sin(w t)`` of each term, shapes (..., 1) and (..., n).
 
         Shapes: times (..., n), table (..., s).
         """
-        own = table[..., self.coefficients]
         for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
-            c, r, w = (own[..., 3 * i + k, None] for k in range(3))
+            c, r, w = (table[..., self.coefficients.start + 3 * i + k, None] for k in range(3))
             yield c, w, times**power * xp.exp(r * times), (xp.sin if sine else xp.cos)(w * times)
 
     def values(self, xp: Any, times: Any, table: Any) -> Any:
@@ -82,18 +93,15 @@ class CompiledSignal:
 
         Shapes: times (n,), values, jacobian (s,) and (p, s).
         """
-        if not self.n_terms:
-            return np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
         slopes = jacobian[:, self.coefficients]
         if self._is_constant(values, slopes):
-            starts = slice(self.coefficients.start, self.coefficients.stop, 3)
-            total = np.full(len(times), values[starts].sum())
-            return total, np.repeat(jacobian[:, starts].sum(axis=1)[:, None], len(times), axis=1)
+            total = np.full(len(times), values[self.coefficients][::3].sum())
+            return total, np.repeat(slopes[:, ::3].sum(axis=1)[:, None], len(times), axis=1)
         total, gradient = np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
         for i, (c, w, envelope, wave) in enumerate(self.term_factors(np, times, values)):
             total += c * envelope * wave
             if slopes[:, 3 * i : 3 * i + 3].any():
-                dc, dr, dw = slopes[:, 3 * i], slopes[:, 3 * i + 1], slopes[:, 3 * i + 2]
+                dc, dr, dw = slopes[:, 3 * i : 3 * i + 3].T
                 slope = np.cos(w * times) if self.sines[i] else -np.sin(w * times)
                 gradient += np.outer(dc, envelope * wave) + np.outer(dr, c * times * envelope * wave)
                 gradient += np.outer(dw, c * times * envelope * slope)
@@ -107,56 +115,39 @@ class CompiledSignal:
 
         Shapes: times (n,).
         """
-        own, slopes = values[self.coefficients], jacobian[:, self.coefficients]
+        coefficients, slopes = values[self.coefficients], jacobian[:, self.coefficients]
         total, gradient = np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
         for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
-            c, rate = own[3 * i], complex(own[3 * i + 1], own[3 * i + 2])
+            c, rate = coefficients[3 * i], complex(*coefficients[3 * i + 1 : 3 * i + 3])
             means, wave = exponential_moments(rate, window, power + 1), np.exp(rate * times)
             value, slope = (
                 wave * sum(comb(k, j) * means[j] * times ** (k - j) for j in range(k + 1)) for k in (power, power + 1)
             )
             part, in_rate, in_turn = (v.imag if sine else v.real for v in (value, slope, 1j * slope))
             total += c * part
-            dc, dr, dw = (slopes[:, 3 * i + k] for k in range(3))
+            dc, dr, dw = slopes[:, 3 * i : 3 * i + 3].T
             gradient += np.outer(dc, part) + np.outer(c * dr, in_rate) + np.outer(c * dw, in_turn)
         return total, gradient
 
     def _is_constant(self, values: Array, jacobian: Array) -> bool:
-        """Return whether all terms are constants, and stay so when parameters move."""
-        own = values[self.coefficients].reshape(-1, 3)
-        moving = jacobian.reshape(len(jacobian), self.n_terms, 3)[:, :, 1:]
-        return not (any(self.powers) or any(self.sines) or own[:, 1:].any() or moving.any())
+        """Return whether all terms are constant in time for all values of the parameters."""
+        rates, d_rates = (part.reshape(-1, 3)[:, 1:] for part in (values[self.coefficients], jacobian))
+        return not (any(self.powers) or any(self.sines) or rates.any() or d_rates.any())
 
     def vjp(self, times: Array, values: Array, jacobian: Array, weights: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the signal, shape (p,).
 
         Shapes: weights (n,).
         """
-        if self._is_constant(values, jacobian[:, self.coefficients]):
-            starts = slice(self.coefficients.start, self.coefficients.stop, 3)
-            return np.asarray(jacobian[:, starts].sum(axis=1) * weights.sum())
+        slopes = jacobian[:, self.coefficients]
+        if self._is_constant(values, slopes):
+            return np.asarray(slopes[:, ::3].sum(axis=1) * weights.sum())
         return np.asarray(self.evaluate(times, values, jacobian)[1] @ weights)
 
     @property
     def n_terms(self) -> int:
         """Number of terms."""
         return len(self.powers)
-
-
-def append_signal_terms(signal: ExponentialPolynomial, scalars: list[Scalar]) -> CompiledSignal:
-    """Add the numbers of a signal to a list, and return where they stand."""
-    start = len(scalars)
-    for wave, value in signal.terms.items():
-        scalars.extend((value, wave.rate, wave.frequency))
-    waves = list(signal.terms)
-    return CompiledSignal(
-        tuple(wave.power for wave in waves), tuple(wave.sine for wave in waves), slice(start, len(scalars))
-    )
-
-
-#: Precision of the balls in which coefficients are summed before they become floats: far more than their 53 bits, so
-#: that what cancels among constants such as sqrt(2) costs none of these.
-BALL_PRECISION_BITS = 256
 
 
 class ScalarFunctions:
@@ -167,16 +158,16 @@ class ScalarFunctions:
 
     def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
         count = len(ring.constants)
-        with flint_context.workprec(BALL_PRECISION_BITS):
+        # Far more than the 53 bits of a float: cancellation among constants such as sqrt(2) costs none of these.
+        with flint_context.workprec(256):
             constants = [value.enclose() for value in ring.constants]
             rows = [_float_terms(ring, scalar, count, constants) for scalar in scalars]
         monomials = sorted({exponents for parts in rows for part in parts for exponents in part})
         index = {exponents: i for i, exponents in enumerate(monomials)}
         self._exponents = np.array(monomials, dtype=np.float64).reshape(len(monomials), len(ring.parameters))
-        self._numerator = np.zeros((len(rows), len(monomials)))
-        self._denominator = np.zeros((len(rows), len(monomials)))
-        for i, (top, bottom) in enumerate(rows):
-            for target, part in ((self._numerator, top), (self._denominator, bottom)):
+        self._numerator, self._denominator = np.zeros((2, len(rows), len(monomials)))
+        for i, parts in enumerate(rows):
+            for target, part in zip((self._numerator, self._denominator), parts, strict=True):
                 for exponents, value in part.items():
                     target[i, index[exponents]] = value
         self._is_constant = not self._exponents.any()
@@ -185,7 +176,7 @@ class ScalarFunctions:
 
     @property
     def nonzero_mask(self) -> Array:
-        """One for each element that is not zero for all values of the parameters, zero for others, shape (s,)."""
+        """One for each element that is not identically zero in the parameters, zero for others, shape (s,)."""
         return np.asarray(self._numerator.any(axis=1), dtype=float)
 
     @cached_property
@@ -213,7 +204,7 @@ class ScalarFunctions:
         return values, (slopes @ self._numerator.T - values[:, None] * (slopes @ self._denominator.T)) / bottom[:, None]
 
     def evaluate_values(self, xp: Any, theta: Any) -> Any:
-        """Return the values alone in any array library, shape (..., s); some differentiate them themselves.
+        """Return the values alone in any array library, shape (..., s), for automatic differentiation.
 
         Shapes: theta (..., p).
         """
@@ -251,11 +242,11 @@ def _collect_monomials(
 
 @dataclass(frozen=True)
 class CompiledFactor:
-    """A factor of an annihilator d_i: its own signal variance, its own basis functions.
+    """A factor of an annihilator d_i, with a signal variance and basis functions of its own.
 
-    column: Which mode column it belongs to.
-    coefficients: Where the coefficients of the factor stand in the table, lowest power first; monic.
-    roots: The exponents with imaginary part >= 0, where no parameter stands inside; in the user's time.
+    column: Index of the mode column that it belongs to.
+    coefficients: The slice of the table with the coefficients of the factor, lowest power first; monic.
+    roots: The exponents with imaginary part >= 0, in the user's time; None if they depend on parameters.
     """
 
     column: int
@@ -269,7 +260,7 @@ class SignalFunctions:
 
     def __init__(self, ring: ScalarRing, signals: Sequence[ExponentialPolynomial]) -> None:
         scalars: list[Scalar] = []
-        self._signals = [append_signal_terms(signal, scalars) for signal in signals]
+        self._signals = [CompiledSignal.append(signal, scalars) for signal in signals]
         self._scalars = ScalarFunctions(ring, scalars)
 
     def evaluate(self, theta: Array, times: Array) -> list[Array]:
@@ -284,7 +275,7 @@ class SignalFunctions:
 
 @dataclass(frozen=True)
 class CoefficientArrays:
-    """A table of values taken apart, in any array library; leading dimensions are those of the table.
+    """The parts of a table of values, in any array library; leading dimensions are those of the table.
 
     free: The observables on the free functions, lowest power of d first; (..., o, q, k).
     mode_columns: The same on each mode column; (..., o, k).
@@ -301,11 +292,11 @@ class Coefficients:
     """The coefficient arrays of observables at given parameter values, and their derivatives.
 
     jacobian: Derivatives in the parameters: one more dimension, the first.
-    table: What both were taken from, shapes (s,) and (p, s).
-    input_response_table: The numbers of the response to known inputs, and their derivatives, where there are inputs.
-    windows: The interval over which each observable is averaged, which ends at its times; zero where it is none. None
-        where no observable is averaged; (o,).
-    disturbance_table: The numbers of the response to disturbances, and their derivatives, where there are some.
+    table: The flat values behind both, shapes (s,) and (p, s).
+    input_response_table: The scalars of the response to known inputs and their derivatives; None without inputs.
+    windows: The interval over which each observable is averaged, ending at its times; zero for instantaneous values.
+        None if no observable is averaged; (o,).
+    disturbance_table: The scalars of the response to disturbances and their derivatives; None without any.
     """
 
     values: CoefficientArrays
@@ -317,13 +308,13 @@ class Coefficients:
 
     def select(self, rows: NDArray[np.intp]) -> Coefficients:
         """Return the coefficients of some observables, as if they were not averaged."""
-        values, slopes = (
-            CoefficientArrays(
-                part.free[..., rows, :, :], [own[..., rows, :] for own in part.mode_columns], part.factors
+        values, jacobian = (
+            replace(
+                part, free=part.free[..., rows, :, :], mode_columns=[own[..., rows, :] for own in part.mode_columns]
             )
             for part in (self.values, self.jacobian)
         )
-        return Coefficients(values, slopes, self.table)
+        return Coefficients(values, jacobian, self.table)
 
     @property
     def free(self) -> Array:
@@ -368,13 +359,7 @@ class CompiledObservables:
 
         Shapes: table (..., s).
         """
-        leading = tuple(table.shape[:-1])
-        start = math.prod(self.free_shape)
-        free, columns = xp.reshape(table[..., :start], (*leading, *self.free_shape)), []
-        for shape in self.column_shapes:
-            stop = start + math.prod(shape)
-            columns.append(xp.reshape(table[..., start:stop], (*leading, *shape)))
-            start = stop
+        free, *columns = split_table(xp, table, (self.free_shape, *self.column_shapes))
         return CoefficientArrays(free, columns, [table[..., factor.coefficients] for factor in self.factors])
 
     def evaluate(self, theta: Array) -> Coefficients:
@@ -399,11 +384,10 @@ def compile_observables(
 
     def append(matrix: OperatorMatrix) -> int:
         """Add all coefficients of a matrix, padded to one length; return the length."""
-        entries = matrix.entries()
-        length = max((len(entry) for row in entries for entry in row), default=0) or 1
-        for row in entries:
-            for entry in row:
-                scalars.extend([*entry, *([zero] * (length - len(entry)))])
+        entries = [entry for row in matrix.entries() for entry in row]
+        length = max(map(len, entries), default=0) or 1
+        for entry in entries:
+            scalars.extend([*entry, *([zero] * (length - len(entry)))])
         return length
 
     count = len(operators.rows)
@@ -423,7 +407,7 @@ def compile_observables(
         total = known_signals[i] if known_signals else ExponentialPolynomial(ring)
         for channel, signal in enumerate(system.particular_solution):
             total = total + signal.apply_operator(operators.coefficients(i, channel))
-        signals.append(append_signal_terms(total, scalars))
+        signals.append(CompiledSignal.append(total, scalars))
     return CompiledObservables(
         ring.parameters, ScalarFunctions(ring, scalars), free_shape, column_shapes, tuple(factors), tuple(signals)
     )

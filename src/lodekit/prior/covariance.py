@@ -93,9 +93,9 @@ def _averaged_covariance(
     """Return what `free_function_covariance` does, where observables are averages."""
     lag, weight = times1[:, None] - times2[None, :], pair_coefficients(np, first, second, lengthscale, amplitude)
     block = np.empty((len(first), len(times1), len(second), len(times2)))
-    own = [np.zeros(len(part)) if w is None else w for part, w in zip((first, second), windows, strict=True)]
-    for h1, rows in group_by_window(own[0]):
-        for h2, columns in group_by_window(own[1]):
+    spans = [np.zeros(len(part)) if w is None else w for part, w in zip((first, second), windows, strict=True)]
+    for h1, rows in group_by_window(spans[0]):
+        for h2, columns in group_by_window(spans[1]):
             stack = average_kernel_derivatives(kernel, lag, lengthscale, (h1, h2), weight.shape[-1] - 1)
             part = np.tensordot(weight[np.ix_(rows, columns)], stack, axes=1)
             block[rows[:, None], :, columns[None, :]] = part
@@ -156,13 +156,9 @@ def free_function_variance(
 
     Shapes: operators (i, a), windows (i,).
     """
-    weight = pair_coefficients(np, operators, operators, lengthscale, amplitude)
-    if windows is not None:
-        own_weight, total = np.einsum("iim->im", weight), np.zeros(len(operators))
-        for h, rows in group_by_window(windows):
-            stack = average_kernel_derivatives(kernel, np.zeros(1), lengthscale, (h, h), weight.shape[-1] - 1)[:, 0]
-            total[rows] = own_weight[rows][:, ::2] @ stack[::2]
-        return total
-    at_zero = np.array([part[0] for part in kernel.derivatives(np, np.zeros(1), weight.shape[-1] - 1)])
-    # Odd orders vanish at zero lag.
-    return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ at_zero[::2])
+    weight = np.einsum("iim->im", pair_coefficients(np, operators, operators, lengthscale, amplitude))
+    total = np.zeros(len(operators))
+    for h, rows in group_by_window(np.zeros(len(operators)) if windows is None else windows):
+        stack = average_kernel_derivatives(kernel, np.zeros(1), lengthscale, (h, h), weight.shape[-1] - 1)[:, 0]
+        total[rows] = weight[rows][:, ::2] @ stack[::2]  # odd orders vanish at zero lag
+    return total

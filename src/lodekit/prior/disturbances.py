@@ -1,13 +1,12 @@
-"""Disturbances: unknown functions that drive the equations, as states of a linear system, exactly.
+"""Disturbances: random processes that drive the equations, as an exact state space.
 
-From rest at the start of a record, ``x' = F x + G w``, and an observable is ``X x + W_0 w + W_1 w' + ...``. All of it
-is computed in the field of the parameters, so that a combination in which w cancels is known to have none of it: white
-noise has no values, and whatever holds it is refused.
+From rest at the start of a record, ``x' = F x + G w``, and an observable is ``X x + W_0 w + W_1 w' + ...``. The
+matrices are computed in the field of the parameters, so cancellation of w is detected exactly: white noise has no
+pointwise values, and observables that contain it are rejected.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar
 from lodekit.errors import EquationError, LodekitError
-from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.compile import ScalarFunctions, split_table
 from lodekit.prior.kernels import MAX_MATERN_ORDER, Kernel, parse_kernel
 from lodekit.system.system import System
 
@@ -32,7 +31,7 @@ _PLACEHOLDER_KERNEL = "matern-3/2"
 
 
 def require_disturbances(value: _Value | None) -> _Value:
-    """Return what is there wherever there are disturbances; raise where it is not."""
+    """Return a value that exists if there are disturbances; raise otherwise."""
     if value is None:
         raise LodekitError("expected a system with disturbances, got one without; this should not happen")
     return value
@@ -48,33 +47,32 @@ def parse_disturbance(name: str, kind: object) -> Kernel | None:
     >>> parse_disturbance("w", "white") is None
     True
     """
-    expected = (
-        f"expected 'white' or 'matern-p/2' with odd p up to {2 * MAX_MATERN_ORDER + 1} for the disturbance {name}"
-    )
     if kind == WHITE_NOISE:
         return None
+    limit = 2 * MAX_MATERN_ORDER + 1
+    expected = f"expected 'white' or 'matern-p/2' with odd p up to {limit} for the disturbance {name}"
     if kind == "se":
         raise LodekitError(
             f"{expected}, got 'se', which has no finite state; leave {name} out of the disturbances: a channel without "
             "a role has that smooth covariance already"
         )
     try:
-        found = parse_kernel(str(kind))
+        kernel = parse_kernel(str(kind))
     except LodekitError:
         raise LodekitError(f"{expected}, such as 'matern-3/2'; got {kind!r}") from None
-    if found.state_space(1.0) is None or found.smoothness > MAX_MATERN_ORDER:
+    if kernel.state_space(1.0) is None or kernel.smoothness > MAX_MATERN_ORDER:
         raise LodekitError(f"{expected}, got {kind!r}, which is too smooth to have a state of that size")
-    return found
+    return kernel
 
 
 @dataclass(frozen=True)
 class DisturbanceMatrices:
-    """Numbers of a system that disturbances drive, or their derivatives in the parameters, in the user's units.
+    """Matrices of a state space driven by disturbances, or their derivatives in the parameters, in the user's units.
 
-    F: How states move by themselves; (..., s, s).
-    G: How disturbances move them; (..., s, d).
-    observation_matrix: How observables follow from states; (..., o, s).
-    feedthrough: How they follow from disturbances and their derivatives, lowest order first; (..., k, o, d).
+    F: State matrix; (..., s, s).
+    G: Input matrix of the disturbances; (..., s, d).
+    observation_matrix: From states to observables; (..., o, s).
+    feedthrough: From disturbances and their derivatives, lowest order first, to observables; (..., k, o, d).
     """
 
     F: Array
@@ -100,12 +98,12 @@ class CompiledDisturbances:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each, as users write it."""
+        """The kind of each disturbance, as users write it."""
         return tuple(WHITE_NOISE if latent is None else latent.name for latent in self.kernels)
 
     @property
     def coloured_index(self) -> tuple[int, ...]:
-        """The numbers of those that have a lengthscale."""
+        """The indices of the disturbances with a lengthscale."""
         return tuple(number for number, latent in enumerate(self.kernels) if latent is not None)
 
     def split(self, table: Array) -> DisturbanceMatrices:
@@ -113,12 +111,7 @@ class CompiledDisturbances:
 
         Shapes: table (..., t).
         """
-        found, start = [], 0
-        for shape in self.shapes:
-            stop = start + math.prod(shape)
-            found.append(table[..., start:stop].reshape(*table.shape[:-1], *shape))
-            start = stop
-        return DisturbanceMatrices(*found)
+        return DisturbanceMatrices(*split_table(np, table, self.shapes))
 
 
 def compile_disturbances(
@@ -155,11 +148,11 @@ def compile_disturbances(
 
 def _multiply_row(row: Row, matrix: Sequence[Row], width: int, zero: Scalar) -> Row:
     """Return a row times a matrix with so many columns."""
-    found = [zero] * width
-    for value, own in zip(row, matrix, strict=True):
+    product = [zero] * width
+    for value, line in zip(row, matrix, strict=True):
         if value:
-            found = [total + value * entry if entry else total for total, entry in zip(found, own, strict=True)]
-    return found
+            product = [total + value * entry if entry else total for total, entry in zip(product, line, strict=True)]
+    return product
 
 
 def _observable_rows(
@@ -222,13 +215,13 @@ def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> li
     """
     latents = {name: parse_disturbance(name, kind) for name, kind in kinds.items()}
     highest = {name: -1 if latent is None else latent.smoothness for name, latent in latents.items()}
-    found = {name for name, order in highest.items() if order < 0}
+    valueless = {name for name, order in highest.items() if order < 0}
     space = system.state_space((), disturbances=dict.fromkeys(kinds, _PLACEHOLDER_KERNEL))
     for order, key in enumerate(("D", "D1")):
         for output, row in zip(space.outputs, space.exact[key], strict=True):
             if any(value and order > highest[name] for name, value in zip(space.inputs, row, strict=True)):
-                found.add(output)
-    return [name for name in system.channels if name in found]
+                valueless.add(output)
+    return [name for name in system.channels if name in valueless]
 
 
 def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str:
@@ -243,12 +236,9 @@ def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str
     >>> verify_disturbance_response(lk.System("x' = -a*x + w", parameters=["a"]), {"w": "white"})
     "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"
     """
-    found = compile_disturbances(
-        system, system.operator, [f"equation {i}" for i, _ in enumerate(system.equations)], kinds
-    )
-    _, _, rows, direct = found.shapes
-    occurring = found.table.nonzero_mask
-    # The table ends with these rows; what stands before them, F and G, may be anything.
-    if occurring[len(occurring) - math.prod(rows) - math.prod(direct) :].any():
+    names = [f"equation {i}" for i, _ in enumerate(system.equations)]
+    compiled = compile_disturbances(system, system.operator, names, kinds)
+    residual = compiled.split(compiled.table.nonzero_mask)
+    if residual.observation_matrix.any() or residual.feedthrough.any():
         raise LodekitError("the response to disturbances does not solve the equations; this should not happen")
     return "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"

@@ -1,4 +1,4 @@
-"""Draws from the prior: free functions with their derivatives, and whole solutions."""
+"""Samples from the prior: free functions with their derivatives (random Fourier sums), and whole solutions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 
 Array = NDArray[np.float64]
-#: More waves than this are refused: their matrices, over all times, take too much memory.
-MAX_SAMPLE_WAVES = 20_000
-#: What waves may leave out of a variance.
-TRUNCATED_VARIANCE_TOLERANCE = 1e-16
 
 
 def unit_variance_hyperparameters(
     observables: Observables, kernels: tuple[Kernel, ...], theta: Array, lengthscale: float
 ) -> Hyperparameters:
-    """Return hyperparameters at which observables vary by about one.
+    """Return hyperparameters with unit prior variance of the observables, on average.
 
     Shapes: theta (p,).
     """
@@ -35,10 +31,9 @@ def unit_variance_hyperparameters(
             deviations[number] = float(np.exp(-0.5 * np.log(variance[variance > 0]).mean()))
     groups = list_mode_groups(observables.compiled)
     basis, _ = observables.mode_basis(values, groups, np.linspace(0.0, 1.0, 50), with_jacobian=False)
-    sizes = [group.size for group in groups]
-    power = np.max([np.mean(part**2, axis=0) for part in basis], axis=0) if groups else np.zeros(0)
-    pieces = np.split(power, np.cumsum(sizes)[:-1]) if groups else []
-    modes = np.array([1.0 / np.sqrt(max(float(piece.sum()), 1e-300)) for piece in pieces])
+    power = np.max([np.mean(part**2, axis=0) for part in basis], axis=0)
+    starts = np.cumsum([0, *(group.size for group in groups)])[:-1]
+    modes = 1.0 / np.sqrt(np.maximum(np.add.reduceat(power, starts) if groups else np.zeros(0), 1e-300))
     return Hyperparameters(theta, np.full(len(kernels), lengthscale), deviations, modes, np.zeros(0))
 
 
@@ -64,15 +59,14 @@ def sample_prior(
     windows = group_observables_by_window(values)
     every = np.tile(scaled, len(windows)), np.repeat([window for window, _ in windows], len(scaled))
     for number, latent in enumerate(kernels):
-        own = values.free[:, number]
-        latent.check_order(2 * (own.shape[-1] - 1))
-        ell, deviation = hyper.lengthscales[number], hyper.amplitudes[number]
-        stack = sample_free_function(
-            latent, every[0], own.shape[-1], float(ell), float(deviation), size, generator, every[1]
-        )
-        parts = stack.reshape(own.shape[-1], len(windows), len(scaled), size)
-        for place, (_, which) in enumerate(windows):
-            total[:, which] += np.einsum("oa,ans->nos", own[which], parts[:, place])
+        operators = values.free[:, number]
+        order = operators.shape[-1]
+        latent.check_order(2 * (order - 1))
+        ell, amplitude = float(hyper.lengthscales[number]), float(hyper.amplitudes[number])
+        stack = sample_free_function(latent, every[0], order, ell, amplitude, size, generator, every[1])
+        parts = stack.reshape(order, len(windows), len(scaled), size)
+        for place, (_, rows) in enumerate(windows):
+            total[:, rows] += np.einsum("oa,ans->nos", operators[rows], parts[:, place])
     return np.asarray(total.transpose(2, 0, 1)) * observables.units.scales
 
 
@@ -93,8 +87,8 @@ def sample_free_function(
 ) -> Array:
     """Return draws of a free function and its derivatives, shape (order, n, size).
 
-    Where waves are enough of the spectrum: a sum of them by the trapezoidal rule in frequency, exact to rounding over
-    the span of the times. Else: a draw of the function and its derivatives at all times at once.
+    Band-limited kernels: a sum of waves by the trapezoidal rule in frequency, exact to rounding over the span of the
+    times. Others: a joint sample of the function and its derivatives at all times.
 
     Shapes: times (n,), windows (n,).
     """
@@ -136,14 +130,11 @@ def _sample_fourier(
     ell, deviation = hyper
     # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
     usual = kernel.max_frequency + 0.5 * order
-    band, reach = (
-        max(usual, extent(order - 1, TRUNCATED_VARIANCE_TOLERANCE))
-        for extent in (kernel.bandwidth, kernel.correlation_range)
-    )
+    band, reach = (max(usual, extent(order - 1, 1e-16)) for extent in (kernel.bandwidth, kernel.correlation_range))
     length = float(times.max() - (times - windows).min()) + reach * ell if len(times) else ell
     step = 2.0 * np.pi / length
     count = int(np.ceil(band / ell / step)) + 1
-    if count > MAX_SAMPLE_WAVES:
+    if count > 20_000:  # matrices over all times would take too much memory
         raise LodekitError(
             "samples over so many lengthscales need too many waves; expected times within a few thousand lengthscales "
             "of each other, and of the data where there are some"
@@ -151,8 +142,7 @@ def _sample_fourier(
     frequencies: Array = step * np.arange(count, dtype=float)
     density = kernel.density(frequencies, ell) / (2.0 * np.pi) * step
     amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
-    cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
-    sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+    cosines, sines = (generator.standard_normal((len(frequencies), size)) * amplitude[:, None] for _ in range(2))
     # The average of a wave is the wave in the middle of the interval, and smaller.
     angle = np.outer(times - 0.5 * windows - (times.mean() if len(times) else 0.0), frequencies)
     damped = np.sinc(np.outer(windows, frequencies) / (2.0 * np.pi)) if windows.any() else 1.0

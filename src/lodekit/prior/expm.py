@@ -1,18 +1,15 @@
-"""Exact steps of a state space: exponentials, and integrals against held and linear inputs, with derivatives.
+"""Matrix exponential with its Frechet derivative, and what is built on it.
 
-A step of length h with the input ``v + v' tau`` is ``x(h) = P x + P0 v + P1 v'``, where ``P = e^(F h)``,
-``P0 = h phi_1(F h) G`` and ``P1 = h^2 phi_2(F h) G``. All three come from the exponential of one matrix,
-``[[F h, G, 0], [0, 0, 1], [0, 0, 0]]``, whose size does not grow with h beyond that of F h.
+`expm_frechet` evaluates many exponentials by scaling and squaring of a Taylor series (Higham 2008, ch. 10).
+`HoldDiscretization` discretizes ``x' = F x + G v`` under a zero-order or first-order hold by Van Loan's augmented
+matrix (Van Loan 1978): with ``v + v' tau`` during a step h, ``x(h) = P x + P0 v + P1 v'`` where ``P = e^(F h)``,
+``P0 = h phi_1(F h) G`` and ``P1 = h^2 phi_2(F h) G``.
 
-What an average over the interval that ends at a time makes of exponentials: of waves, modes and known functions.
+`expm_action` evaluates rows ``w exp(M s)`` at many times from a table of rows at equal steps and Taylor sums between
+them; all large products are of rows with one small matrix.
 
-The mean of ``e^(l t)`` over ``[t - h, t]`` is ``e^(l (t - h))`` times the mean of ``e^(l v)`` over ``[0, h]``: times
-are counted from the beginning of the interval, so that nothing overflows however fast a mode decays within it.
-
-Rows ``w exp(M s)`` at many times, with derivatives: a table of rows at equal steps, and Taylor sums between them.
-
-The table is doubled until it is long enough, each time by one product with a power of the step; so all large products
-are of rows with one small matrix, and none is a matrix for each time.
+`expm_mean` and `exponential_moments` average exponentials over an interval ``[t - h, t]``. Time counts from the start
+of the interval, so nothing overflows however fast a mode decays within it.
 """
 
 from __future__ import annotations
@@ -25,15 +22,14 @@ from numpy.typing import NDArray
 from lodekit.prior.linear_recurrence import solve_constant_recurrence
 
 Array = NDArray[np.float64]
-#: Terms of the Taylor series of a matrix of norm 1/2 at most: the next one is 2e-17.
-N_EXPM_TAYLOR_TERMS = 14
+ComplexArray = NDArray[np.complex128]
 
 
 def expm_frechet(matrices: Array, directions: Array | None = None) -> tuple[Array, Array]:
     """Return ``e^X`` of many matrices, shape (k, d, d), and derivatives in given directions, (p, k, d, d).
 
-    Taylor's series of ``e^(X / 2^j) - 1``, then doubling by ``2 E + E^2``: the small entries that slow states have
-    beside fast ones are not lost under the one of the diagonal.
+    The Taylor series gives ``E = e^(X / 2^j) - 1``, and doubling uses ``2 E + E^2``: adding the identity only at the
+    end preserves the small entries of slow states beside fast ones.
 
     Shapes: matrices (k, d, d), directions (p, k, d, d).
     """
@@ -46,7 +42,7 @@ def expm_frechet(matrices: Array, directions: Array | None = None) -> tuple[Arra
     dX = np.zeros((0, *X.shape)) if directions is None else directions * shrink
     unit = np.eye(matrices.shape[-1])
     tail, d_tail = np.broadcast_to(unit, X.shape), np.zeros(dX.shape)
-    for order in range(N_EXPM_TAYLOR_TERMS, 1, -1):
+    for order in range(14, 1, -1):  # the norm is at most 1/2, so the first omitted term is 2e-17
         if len(dX):
             d_tail = (dX @ tail + X @ d_tail) / order
         tail = unit + X @ tail / order
@@ -62,10 +58,10 @@ def expm_frechet(matrices: Array, directions: Array | None = None) -> tuple[Arra
 
 
 class HoldDiscretization:
-    """Steps of a state space, of any lengths.
+    """Discretization of a state space for steps of any length, by Van Loan's method.
 
     F, G: Finite; (s, s) and (s, m).
-    hold_order: 1 for inputs that are all held, 2 where one is linear.
+    hold_order: 1 for zero-order hold of all inputs, 2 if one input is piecewise linear (first-order hold).
     """
 
     def __init__(self, F: Array, G: Array, hold_order: int) -> None:
@@ -77,11 +73,11 @@ class HoldDiscretization:
 
     @property
     def width(self) -> int:
-        """Numbers that a step acts on: states, inputs, and their slopes where one is linear."""
+        """Number of columns of a step matrix: states, inputs, and slopes of inputs for a first-order hold."""
         return self.n_states + self.hold_order * self.n_inputs
 
     def discretize(self, steps: Array, jacobians: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
-        """Return ``[P, P0, P1]`` of each length, shape (k, s, width), and derivatives in the parameters, (p, ...).
+        """Return ``[P, P0, P1]`` of each step, shape (k, s, width), and derivatives in the parameters, (p, ...).
 
         Shapes: steps (k,), jacobians (p, s, s) and (p, s, m).
         """
@@ -91,23 +87,23 @@ class HoldDiscretization:
             directions[:, :, : self.n_states, : self.n_states] = jacobians[0][:, None] * steps[:, None, None]
             columns = slice(self.n_states, self.n_states + self.n_inputs)
             directions[:, :, : self.n_states, columns] = (jacobians[1] / self._input_scales)[:, None]
-        found, changes = expm_frechet(self._van_loan_matrix(steps), directions)
+        values, jacobian = expm_frechet(self._van_loan_matrix(steps), directions)
         factors = self._column_factors(steps)
-        return found[:, : self.n_states] * factors, changes[:, :, : self.n_states] * factors
+        return values[:, : self.n_states] * factors, jacobian[:, :, : self.n_states] * factors
 
     def vjp(self, steps: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Return the derivatives of ``sum weights * at(lengths)`` in F and in G, shapes (s, s) and (s, m).
+        """Return the derivatives of ``sum cotangents * discretize(steps)`` in F, shape (s, s), and in G, (s, m).
 
         Shapes: steps (k,), cotangents (k, s, width).
         """
         directions = np.zeros((1, len(steps), self.width, self.width))
         directions[0, :, : self.n_states] = cotangents * self._column_factors(steps)
         # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
-        _, found = expm_frechet(self._van_loan_matrix(steps).swapaxes(-1, -2), directions)
-        top = found[0][:, : self.n_states]
-        columns = slice(self.n_states, self.n_states + self.n_inputs)
-        of_F = np.einsum("k,kij->ij", steps, top[..., : self.n_states])
-        return of_F, top[..., columns].sum(0) / self._input_scales
+        _, adjoint = expm_frechet(self._van_loan_matrix(steps).swapaxes(-1, -2), directions)
+        in_F, in_G, _ = np.split(
+            adjoint[0][:, : self.n_states], [self.n_states, self.n_states + self.n_inputs], axis=-1
+        )
+        return np.einsum("k,kij->ij", steps, in_F), in_G.sum(0) / self._input_scales
 
     def _van_loan_matrix(self, steps: Array) -> Array:
         s, m = self.n_states, self.n_inputs
@@ -119,17 +115,16 @@ class HoldDiscretization:
         return matrix
 
     def _column_factors(self, steps: Array) -> Array:
-        """Return what the blocks of the exponential are multiplied with, shape (k, 1, width)."""
+        """Return the factors of the columns of the exponential, shape (k, 1, width)."""
         blocks = [np.ones((len(steps), self.n_states))]
         blocks += [steps[:, None] ** order * self._input_scales for order in range(1, self.hold_order + 1)]
         return np.concatenate(blocks, axis=1)[:, None, :]
 
 
-ComplexArray = NDArray[np.complex128]
-#: Up to this exponent a rule of so many nodes integrates to rounding; beyond, a recurrence does.
-MAX_QUADRATURE_EXPONENT, N_MOMENT_NODES = 20.0, 40
-_MOMENT_NODES, _MOMENT_WEIGHTS = (part * 0.5 for part in np.polynomial.legendre.leggauss(N_MOMENT_NODES))
-_MOMENT_NODES = _MOMENT_NODES + 0.5
+#: Gauss-Legendre rule on [0, 1].
+_MOMENT_NODES, _MOMENT_WEIGHTS = (
+    0.5 * part + shift for part, shift in zip(np.polynomial.legendre.leggauss(40), (0.5, 0.0), strict=True)
+)
 
 
 def exponential_moments(exponent: complex, window: float, order: int) -> ComplexArray:
@@ -142,19 +137,18 @@ def exponential_moments(exponent: complex, window: float, order: int) -> Complex
     """
     z = complex(exponent) * window
     scales = float(window) ** np.arange(order + 1)
-    if abs(z) <= MAX_QUADRATURE_EXPONENT:
+    if abs(z) <= 20.0:  # 40 nodes integrate to rounding; beyond, the recurrence is stable
         powers = _MOMENT_NODES[:, None] ** np.arange(order + 1)
         return np.asarray((_MOMENT_WEIGHTS * np.exp(z * _MOMENT_NODES)) @ powers * scales)
-    found = np.empty(order + 1, dtype=complex)
     end = np.exp(z)
-    found[0] = (end - 1.0) / z
+    moments = [(end - 1.0) / z]
     for j in range(1, order + 1):
-        found[j] = (end - j * found[j - 1]) / z
-    return np.asarray(found * scales)
+        moments.append((end - j * moments[-1]) / z)
+    return np.asarray(np.array(moments) * scales)
 
 
 def averaging_response(windows: Array, frequencies: Array) -> ComplexArray:
-    """Return what averages make of waves ``e^(i w t)``: ``e^(-i w h/2) sin(w h/2) / (w h/2)``, shape (o, f).
+    """Return the frequency response of averages over windows h, ``e^(-i w h/2) sinc(w h/2)``, shape (o, f).
 
     Shapes: windows (o,), frequencies (f,).
     """
@@ -178,24 +172,21 @@ def expm_mean(matrix: Array, matrix_jacobian: Array, window: float) -> tuple[Arr
     size = len(matrix)
     if not np.isfinite(matrix * window).all():
         return np.full(matrix.shape, np.inf), np.full(matrix_jacobian.shape, np.inf)
-    whole, slopes = np.zeros((1, 2 * size, 2 * size)), np.zeros((len(matrix_jacobian), 1, 2 * size, 2 * size))
-    whole[0, :size, :size], whole[0, :size, size:] = matrix * window, np.eye(size)
-    slopes[:, 0, :size, :size] = matrix_jacobian * window
-    found, changes = expm_frechet(whole, slopes)
-    return found[0, :size, size:], changes[:, 0, :size, size:]
+    augmented, directions = np.zeros((1, 2 * size, 2 * size)), np.zeros((len(matrix_jacobian), 1, 2 * size, 2 * size))
+    augmented[0, :size, :size], augmented[0, :size, size:] = matrix * window, np.eye(size)
+    directions[:, 0, :size, :size] = matrix_jacobian * window
+    values, jacobian = expm_frechet(augmented, directions)
+    return values[0, :size, size:], jacobian[:, 0, :size, size:]
 
 
-#: A step of the table times the norm of the matrix, and the order of the Taylor sums: they leave out less than 2e-16.
-ACTION_STEP_NORM, ACTION_TAYLOR_ORDER = 1.0, 17
-ACTION_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(ACTION_TAYLOR_ORDER + 1)])
-#: A table may have so many rows, or so many for each time; with fast modes it would be longer.
-MIN_ACTION_ROWS, MAX_ACTION_ROWS_PER_TIME = 64, 16
+#: Taylor coefficients 1/k!; the norm of a step of the table is one, so the truncation error is below 2e-16.
+_TAYLOR: Array = np.array([1.0 / factorial(k) for k in range(18)])
 
 
 def expm_action(
     rows: Array, rows_jacobian: Array, matrix: Array, matrix_jacobian: Array, times: Array
 ) -> tuple[Array, Array] | None:
-    """Return ``w exp(M s)`` for rows w, shape (o, n, m), and derivatives, (p, o, n, m); None where it does not pay.
+    """Return ``w exp(M s)`` for rows w, shape (o, n, m), and derivatives, (p, o, n, m); None if the table is too long.
 
     Shapes: rows, rows_jacobian (o, m) and (p, o, m), matrix, matrix_jacobian (m, m) and (p, m, m), times (n,).
 
@@ -206,26 +197,24 @@ def expm_action(
     >>> bool(np.abs(found[0, :, 0] - np.cos(2.0 * times)).max() < 1e-14)
     True
     """
-    places = _locate_times(matrix, times)
-    if places is None:
+    located = _locate_times(matrix, times)
+    if located is None:
         return None
-    step, place, length, shares = places
+    step, place, length, shares = located
     powers, d_powers = _matrix_powers(step * matrix, step * matrix_jacobian)
     table, d_table = _tabulate_rows(rows, rows_jacobian, powers, d_powers, length)
-    # What is between a row of the table and a time, by Taylor sums for all times at once, in units of the step.
-    size, count = len(matrix), len(rows_jacobian)
-    rest = (shares @ powers.reshape(ACTION_TAYLOR_ORDER + 1, -1)).reshape(-1, size, size)
-    found = np.einsum("onm,nmk->onk", table[:, place], rest)
-    if not count:
-        return found, np.zeros((0, *found.shape))
-    d_rest = (shares @ d_powers.reshape(ACTION_TAYLOR_ORDER + 1, -1)).reshape(-1, count, size, size)
-    d_found = np.einsum("ponm,nmk->ponk", d_table[:, :, place], rest)
-    d_found += np.einsum("onm,npmk->ponk", table[:, place], d_rest)
-    return found, d_found
+    # From a row of the table to a time: Taylor sums for all times at once, in units of the step.
+    remainder = np.tensordot(shares, powers, axes=1)
+    values = np.einsum("onm,nmk->onk", table[:, place], remainder)
+    if not len(rows_jacobian):
+        return values, np.zeros((0, *values.shape))
+    jacobian = np.einsum("ponm,nmk->ponk", d_table[:, :, place], remainder)
+    jacobian += np.einsum("onm,npmk->ponk", table[:, place], np.tensordot(shares, d_powers, axes=1))
+    return values, jacobian
 
 
 def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array) -> tuple[Array, Array] | None:
-    """Return derivatives of ``sum slopes * (w exp(M s))`` in w, shape (o, m), and in M, (m, m); None as above.
+    """Return derivatives of ``sum cotangents * (w exp(M s))`` in w, shape (o, m), and in M, (m, m); None as above.
 
     Shapes: cotangents (o, n, m).
 
@@ -235,69 +224,61 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
     >>> [float(part[0, 0].round(6)) for part in found]  # of w e^(M / 2): e^-1 and e^-1 / 2
     [0.367879, 0.18394]
     """
-    places = _locate_times(matrix, times)
-    if places is None:
+    located = _locate_times(matrix, times)
+    if located is None:
         return None
-    step, place, length, shares = places
-    size, scaled = len(matrix), step * matrix
+    step, place, length, shares = located
+    scaled = step * matrix
     powers, d_powers = _matrix_powers(scaled, np.zeros((0, *matrix.shape)))
     table = _tabulate_rows(rows, np.zeros((0, *rows.shape)), powers, d_powers, length)[0][:, :length]
-    rest = (shares @ powers.reshape(ACTION_TAYLOR_ORDER + 1, -1)).reshape(-1, size, size)
-    in_powers = shares.T @ np.einsum("onm,onk->nmk", table[:, place], cotangents).reshape(len(times), -1)
-    in_powers = in_powers.reshape(ACTION_TAYLOR_ORDER + 1, size, size)
-    # What each row of the table is worth: by itself, and by the rows after it.
-    own = np.einsum("onk,nmk->mon", cotangents, rest)
-    counted = [[np.bincount(place, line, minlength=length) for line in lines] for lines in own]
-    worth = np.ascontiguousarray(np.array(counted).transpose(1, 2, 0))
-    power = np.tensordot(1.0 / ACTION_FACTORIALS, powers, axes=1)
-    solve_constant_recurrence(power.T, None, worth, np.zeros((len(rows), size)), worth, backwards=True)
-    in_power = np.einsum("oki,okj->ij", table[:, :-1], worth[:, 1:])
-    in_powers += in_power / ACTION_FACTORIALS[:, None, None]
+    remainder = np.tensordot(shares, powers, axes=1)
+    in_powers = np.tensordot(shares.T, np.einsum("onm,onk->nmk", table[:, place], cotangents), axes=1)
+    # The adjoint of each row of the table: its direct effect, and that of the rows after it.
+    direct = np.einsum("onk,nmk->mon", cotangents, remainder)
+    sums = [[np.bincount(place, line, minlength=length) for line in lines] for lines in direct]
+    adjoint = np.ascontiguousarray(np.array(sums).transpose(1, 2, 0))
+    transition = np.tensordot(_TAYLOR, powers, axes=1)
+    solve_constant_recurrence(transition.T, None, adjoint, np.zeros(rows.shape), adjoint, backwards=True)
+    in_powers += np.einsum("oki,okj->ij", table[:, :-1], adjoint[:, 1:]) * _TAYLOR[:, None, None]
     in_matrix = np.zeros_like(matrix)
-    for order in range(ACTION_TAYLOR_ORDER, 0, -1):
+    for order in range(len(_TAYLOR) - 1, 0, -1):
         in_matrix += powers[order - 1].T @ in_powers[order]
         in_powers[order - 1] += in_powers[order] @ scaled.T
-    return worth[:, 0], step * in_matrix
+    return adjoint[:, 0], step * in_matrix
 
 
 def _locate_times(matrix: Array, times: Array) -> tuple[float, NDArray[np.intp], int, Array] | None:
-    """Return the step of the table, the row before each time, how many there are, and Taylor's shares from row to time.
+    """Return the step of the table, the row before each time, the number of rows, and Taylor weights from row to time.
 
-    None where times are negative, something is not finite, or the table would be too long.
+    None if times are negative, an entry is not finite, or fast modes need a table of more than 16 rows for each time.
     """
     norm = float(np.max(np.sum(np.abs(matrix), axis=0)))
-    longest = float(times.max(initial=0.0))
-    if not np.isfinite(norm * longest) or (len(times) and times.min() < 0.0):
+    needed = norm * float(times.max(initial=0.0))
+    if not needed <= max(64, 16 * len(times)) or times.min(initial=0.0) < 0.0:
         return None
-    needed = norm * longest / ACTION_STEP_NORM
-    if needed > max(MIN_ACTION_ROWS, MAX_ACTION_ROWS_PER_TIME * len(times)):
-        return None
-    step = ACTION_STEP_NORM / max(norm, 1e-300)
+    step = 1.0 / max(norm, 1e-300)
     place = np.minimum((times / step).astype(np.intp), int(needed))
-    shares = np.empty((len(times), ACTION_TAYLOR_ORDER + 1))
+    shares = np.empty((len(times), len(_TAYLOR)))
     shares[:, 0], between = 1.0, times / step - place
-    for order in range(1, ACTION_TAYLOR_ORDER + 1):
+    for order in range(1, len(_TAYLOR)):
         np.multiply(shares[:, order - 1], between / order, out=shares[:, order])
     return step, place, int(needed) + 1, shares
 
 
 def _matrix_powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
     """Return the powers of a matrix up to the order of Taylor sums, (k, m, m), and derivatives, (k, p, m, m)."""
-    powers, slopes = [np.eye(len(matrix))], [np.zeros_like(d_matrix)]
-    for _ in range(ACTION_TAYLOR_ORDER):
-        slopes.append(slopes[-1] @ matrix + powers[-1] @ d_matrix if len(d_matrix) else d_matrix)
+    powers, d_powers = [np.eye(len(matrix))], [np.zeros_like(d_matrix)]
+    for _ in _TAYLOR[1:]:
+        d_powers.append(d_powers[-1] @ matrix + powers[-1] @ d_matrix if len(d_matrix) else d_matrix)
         powers.append(powers[-1] @ matrix)
-    return np.stack(powers), np.stack(slopes)
+    return np.stack(powers), np.stack(d_powers)
 
 
 def _tabulate_rows(
     weights: Array, d_weights: Array, powers: Array, d_powers: Array, length: int
 ) -> tuple[Array, Array]:
-    """Return rows at equal steps, (o, length or more, m), and derivatives, from what `_matrix_powers` returns for a
-    step.
-    """
-    power = np.tensordot(1.0 / ACTION_FACTORIALS, powers, axes=1)
-    d_power = np.tensordot(1.0 / ACTION_FACTORIALS, d_powers, axes=1)
+    """Return rows at equal steps, (o, length or more, m), and derivatives, by doubling the table."""
+    power, d_power = np.tensordot(_TAYLOR, powers, axes=1), np.tensordot(_TAYLOR, d_powers, axes=1)
     table, d_table = weights[:, None], d_weights[:, :, None]
     while table.shape[1] < length:
         if len(d_table):

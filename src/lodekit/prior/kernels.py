@@ -1,19 +1,15 @@
-"""Covariances of the free functions, as stacks of derivatives in scaled lag.
+"""Kernels of the free functions (squared exponential, Matern), as stacks of derivatives in scaled lag.
 
 With ``u = tau/ell`` a stationary covariance is ``k(tau) = sigma^2 h_0(u)``, and its m-th derivative in tau is
 ``sigma^2 ell^-m h_m(u)``. The stack h_0 ... h_m depends on u alone; lengthscale and signal variance enter as small
 coefficients. Stacks follow the array API: they work on NumPy arrays and on PyTorch tensors alike.
 
-A new covariance is a class that keeps the protocol `Kernel`, and a family in `families.py`. Those with a band serve the
-spectral engine, too.
+A new kernel is a class that follows the protocol `Kernel` and an entry of `KERNEL_FAMILIES`. Band-limited kernels also
+work with the spectral engine, kernels with a state space (Hartikainen and Sarkka 2010) as disturbances.
 
-Covariances by the names that users write; `KERNEL_FAMILIES` is the only list of them.
-
-Covariances of averages: stacks of derivatives of a covariance, averaged over the intervals of two observables.
-
-The covariance of two averages is an average of the covariance over lags. Intervals that are long against the
-lengthscale are done in closed form, by differences of antiderivatives; in short ones these would cancel, and a rule of
-Gauss and Legendre is exact to rounding, broken where the covariance has a kink.
+The covariance of two averages is an average of the covariance over lags: in closed form by differences of
+antiderivatives for windows that are long compared with the lengthscale, and by Gauss-Legendre quadrature, split at
+kinks of the kernel, for short ones, where these differences would cancel.
 """
 
 from __future__ import annotations
@@ -35,14 +31,14 @@ from lodekit.errors import LodekitError
 from lodekit.support.text import format_count
 
 Array = NDArray[np.float64]
-#: How many derivatives a process may have whose states are computed with: those of smoother ones cannot be told apart
-#: over short steps.
+#: The smoothest process with a state space: states of smoother ones are numerically dependent over short steps.
 MAX_MATERN_ORDER = 10
-#: Shares of a variance below this one are taken for it: what is asked of the tails of a Gaussian must not underflow.
-MIN_VARIANCE_SHARE = 1e-280
-#: Scaled lags among which the reach of a squared exponential is looked for: beyond the last one it is zero in floats
-#: also times the polynomials of its derivatives.
-CORRELATION_LAG_GRID = np.linspace(0.0, 45.0, 9001)
+#: The largest p of ``matern-p/2``: smoother ones cannot be distinguished from the squared exponential.
+MAX_MATERN_NUMERATOR = 131
+#: Windows up to this many lengthscales are averaged by Gauss-Legendre quadrature, longer ones in closed form.
+MAX_QUADRATURE_WINDOW = 2.0
+#: Gauss-Legendre rules for windows up to half a lengthscale, and for longer ones.
+_SHORT_RULE, _LONG_RULE = (np.polynomial.legendre.leggauss(count) for count in (7, 12))
 
 
 @dataclass(frozen=True)
@@ -117,16 +113,18 @@ class Kernel(Protocol):
 
 @lru_cache(maxsize=512)
 def _gaussian_bandwidth(order: int, eps: float) -> float:
-    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, MIN_VARIANCE_SHARE))))
+    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))  # the limit prevents underflow
 
 
 @lru_cache(maxsize=512)
 def _gaussian_correlation_range(order: int, eps: float) -> float:
-    u, largest = CORRELATION_LAG_GRID, np.zeros_like(CORRELATION_LAG_GRID)
+    # Beyond the last lag the kernel is zero in floats, even times the polynomials of its derivatives.
+    u = np.linspace(0.0, 45.0, 9001)
+    largest = np.zeros_like(u)
     for m in range(order + 1):
         size = float(factorial2(2 * m - 1)) if m else 1.0
         largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
-    above = np.flatnonzero(largest > max(eps, MIN_VARIANCE_SHARE))
+    above = np.flatnonzero(largest > max(eps, 1e-280))
     return float(u[min(above[-1] + 1, len(u) - 1)])
 
 
@@ -134,7 +132,7 @@ def _gaussian_correlation_range(order: int, eps: float) -> float:
 class SquaredExponential:
     """``exp(-u^2/2)``: infinitely differentiable.
 
-    name, extra, needs_lag, has_band, smoothness, highest: As in `Kernel`; no others make sense.
+    Fields are constants: see `Kernel`.
     """
 
     name: str = "se"
@@ -201,7 +199,7 @@ CHANNEL_KERNEL = SquaredExponential()
 class Matern:
     """Half-integer Matern covariance of smoothness p + 1/2: p times mean-square differentiable.
 
-    extra, needs_lag, has_band: As in `Kernel`; no others make sense.
+    All fields but p are constants: see `Kernel`.
     """
 
     p: int
@@ -239,17 +237,17 @@ class Matern:
         polynomials = [first]
         for _ in range(order):
             last = polynomials[-1]
-            slope = [(k + 1) * last[k + 1] for k in range(len(last) - 1)] + [0.0]
-            polynomials.append([a - b for a, b in zip(slope, last, strict=True)])
+            polynomials.append([k * a - b for k, (a, b) in enumerate(zip([*last[1:], 0.0], last, strict=True), 1)])
         return polynomials
 
     def check_order(self, order: int) -> None:
         """Raise where the covariance has no derivative of this order."""
         if order > 2 * self.p:
             needed = (order + 1) // 2
+            derivatives = format_count(needed, "derivative")
             raise LodekitError(
-                f"{self.name} is too rough: the observables need {format_count(needed, 'derivative')} of a free function, so "
-                f"use matern-{2 * needed + 1}/2 or smoother, or latent='se'"
+                f"{self.name} is too rough: the observables need {derivatives} of a free function, so use "
+                f"matern-{2 * needed + 1}/2 or smoother, or latent='se'"
             )
 
     def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
@@ -267,13 +265,12 @@ class Matern:
     def antiderivatives(self, u: Array) -> tuple[Array, Array]:
         """Return h_(-2) and h_(-1) at `u`, both zero at zero: ``q_(m-1) = -(q_m + q_m' + q_m'' + ...)`` leads down."""
         kappa, polynomial = self._kappa, np.polynomial.Polynomial(self._polynomials(0)[0])
-        downward = []
-        for _ in range(2):
-            sums = sum((polynomial.deriv(k) for k in range(1, polynomial.degree() + 1)), polynomial)
-            polynomial = -sums
-            downward.append(polynomial)
+        once, twice = (
+            polynomial := -sum((polynomial.deriv(k) for k in range(1, polynomial.degree() + 1)), polynomial)
+            for _ in range(2)
+        )
         r = kappa * np.abs(u)
-        decay, (once, twice) = np.exp(-r), downward
+        decay = np.exp(-r)
         first = np.sign(u) * (once(r) * decay - once(0.0)) / kappa
         return (twice(r) * decay - twice(0.0) - once(0.0) * r) / kappa**2, first
 
@@ -327,15 +324,10 @@ class KernelFamily:
     parse: Callable[[str], Kernel | None]
 
 
-#: The largest p of ``matern-p/2``: smoother ones cannot be told from the squared exponential.
-MAX_MATERN_NUMERATOR = 131
-
-
 def _parse_matern(name: str) -> Kernel | None:
-    found = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
-    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > MAX_MATERN_NUMERATOR:
-        return None
-    return Matern((int(found.group(1)) - 1) // 2)
+    match = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
+    numerator = int(match[1]) if match else 0
+    return Matern((numerator - 1) // 2) if numerator % 2 and numerator <= MAX_MATERN_NUMERATOR else None
 
 
 #: All covariances that ``latent=`` may name.
@@ -383,16 +375,6 @@ def parse_kernel(name: str) -> Kernel:
     raise LodekitError(f"expected latent={expected}, got {name!r}{f', which is {other!r} here' if other else ''}")
 
 
-#: Intervals up to so many lengthscales are short, and how many nodes a piece of one needs; of very short ones, fewer.
-MAX_QUADRATURE_WINDOW, N_WINDOW_NODES = 2.0, 12
-SHORT_WINDOW, N_SHORT_WINDOW_NODES = 0.5, 7
-#: So many lags are looked at together.
-LAG_CHUNK_SIZE = 20_000
-_GAUSS_LEGENDRE_RULES = {
-    count: np.polynomial.legendre.leggauss(count) for count in (N_WINDOW_NODES, N_SHORT_WINDOW_NODES)
-}
-
-
 @runtime_checkable
 class IntegrableKernel(Protocol):
     """A covariance whose antiderivatives are known."""
@@ -430,8 +412,8 @@ def average_kernel_with_lag(
     is_long = [length > MAX_QUADRATURE_WINDOW for length in (first, second)]
     if any(is_long) and not isinstance(kernel, IntegrableKernel):
         raise LodekitError(
-            f"the covariance {kernel.name} has no antiderivative, so averages over more than {MAX_QUADRATURE_WINDOW:g} lengthscales "
-            "are out of reach; use latent='se' or a Matern covariance"
+            f"the covariance {kernel.name} has no antiderivative, so averages over more than "
+            f"{MAX_QUADRATURE_WINDOW:g} lengthscales are out of reach; use latent='se' or a Matern covariance"
         )
     breaks = bool(np.isfinite(kernel.smoothness))
 
@@ -477,9 +459,7 @@ def _average_by_quadrature(
         return function(u)
     # The density of b - a is a trapezium.
     corners = sorted([-first, min(0.0, second - first), max(0.0, second - first), second])
-    points, weights = _GAUSS_LEGENDRE_RULES[
-        N_SHORT_WINDOW_NODES if max(first, second) <= SHORT_WINDOW else N_WINDOW_NODES
-    ]
+    points, weights = _SHORT_RULE if max(first, second) <= 0.5 else _LONG_RULE
     edges: list[Array] = [np.full(u.shape, corner) for corner in corners]
     if has_kink:
         edges = list(np.sort(np.stack([*edges, np.clip(-u, -first, second)]), axis=0))
@@ -493,10 +473,7 @@ def _average_by_quadrature(
             height = 1.0 if not first or not second else np.minimum(s + first, second - s) / min(first, second)
             shares.append(0.5 * weight * width * np.minimum(1.0, height) / max(first, second))
             places.append(u + s)
-    # Many nodes at once where arrays are small.
-    several, total = max(1, LAG_CHUNK_SIZE // max(u.size, 1)), None
-    for start in range(0, len(places), several):
-        part = slice(start, start + several)
-        found = np.sum(function(np.stack(places[part])) * np.stack(shares[part]), axis=2)
-        total = found if total is None else total + found
-    return np.asarray(total)
+    # Chunks of about 20,000 lags: many nodes at once for small arrays.
+    chunk = max(1, 20_000 // max(u.size, 1))
+    parts = [slice(start, start + chunk) for start in range(0, len(places), chunk)]
+    return np.asarray(sum(np.sum(function(np.stack(places[p])) * np.stack(shares[p]), axis=2) for p in parts))

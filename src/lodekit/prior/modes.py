@@ -1,11 +1,11 @@
-"""Basis functions of the modes: solutions of d_i p = 0, seen through observables.
+"""Basis functions of the modes (solutions of ``d_i p = 0``), seen through observables, with derivatives.
 
-Where no parameter stands inside the roots: ``s^k e^(l s)``, real and imaginary parts, as in the paper's table of base
-covariances, with s counted from the start of the data for decaying modes and from the end for growing ones. Where
-parameters do: the fundamental system of the companion matrix at the start, analytic in the parameters also where roots
-collide or turn from complex to real.
+If no parameter occurs in the roots: ``s^k e^(l s)``, real and imaginary parts, as in the paper's table of base
+covariances, with s counted from the start of the data for decaying modes and from the end for growing ones. Otherwise:
+the fundamental system of the companion matrix at the start, which is analytic in the parameters even if roots collide
+or turn from complex to real.
 
-Values are for any array library, with leading dimensions for batches; derivatives in the parameters are NumPy's.
+Values support any array library, with leading batch dimensions; derivatives in the parameters need NumPy.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from lodekit.prior.compile import CompiledObservables, match_array
 from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet, expm_mean, exponential_moments
 
 Array = NDArray[np.float64]
-#: The order of Taylor sums for matrices of norm one at most: they leave out less than 1e-17.
-TAYLOR_ORDER = 18
-TAYLOR_EXPONENTS: Array = np.arange(TAYLOR_ORDER + 1, dtype=float)
-TAYLOR_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(TAYLOR_ORDER + 1)])
+#: The balanced companion matrix, shape (m, m), and its derivatives in the parameters, (p, m, m).
+Companion = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
 class ModeGroup:
     """Basis functions that share a signal variance: a primary factor of the autonomous part.
 
-    factor: Which compiled factor.
-    root: In the user's time; None where parameters stand inside.
+    factor: Index of the compiled factor.
+    root: In the user's time; None if it depends on parameters.
     size: Number of basis functions.
     """
 
@@ -72,15 +70,13 @@ def exponential_basis(
     """
     s = times - (0.0 if root.real <= 0 else 1.0)
     wave = xp.exp(xp.asarray(root, dtype=xp.complex128, device=times.device) * s)[..., None, :]
-    length = operators.shape[-1]
-    powers = root ** np.arange(length)
     at_root = []
     for q in range(multiplicity):
-        falling = np.array([factorial(k) / factorial(k - q) if k >= q else 0.0 for k in range(length)])
-        shifted = np.concatenate([np.zeros(min(q, length)), powers[: max(length - q, 0)]])
-        of_root = xp.asarray(shifted, dtype=xp.complex128, device=times.device)
-        terms = operators * match_array(xp, falling, operators) * of_root
-        at_root.append(xp.sum(terms, -1)[..., None])
+        monomials = [
+            factorial(k) / factorial(k - q) * root ** (k - q) if k >= q else 0.0 for k in range(operators.shape[-1])
+        ]
+        derivative = xp.asarray(np.array(monomials), dtype=xp.complex128, device=times.device)
+        at_root.append(xp.sum(operators * derivative, -1)[..., None])
     if window:
         means = exponential_moments(root, window, multiplicity - 1)
         at_root = [sum(comb(q, j) * means[j] * at_root[q - j] for j in range(q + 1)) for q in range(multiplicity)]
@@ -104,8 +100,8 @@ def _multiply_polynomials(xp: Any, first: Any, second: Any) -> Any:
 def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
     """Return the companion matrix of a monic factor to its multiplicity, shape (..., m, m).
 
-    It is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters, about the size of the roots where they
-    are fast against the window: so p and p'/omega have the same prior variance.
+    It is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters and about the size of roots that are fast
+    compared with the window, so p and p'/omega have the same prior variance.
 
     Shapes: factor (..., e + 1).
     """
@@ -119,20 +115,8 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
     return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2)
 
 
-@dataclass(frozen=True)
-class CompanionMatrix:
-    """The balanced companion matrix of a factor to its multiplicity, with derivatives.
-
-    matrix: shape (m, m)
-    jacobian: shape (p, m, m)
-    """
-
-    matrix: Array
-    jacobian: Array
-
-
-def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) -> CompanionMatrix:
-    """Return the companion matrix of a monic factor to its multiplicity, in scaled time, with derivatives.
+def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) -> Companion:
+    """Return the balanced companion matrix of a monic factor to its multiplicity, in scaled time, with derivatives.
 
     Shapes: factor, factor_jacobian (e + 1,) and (p, e + 1).
     """
@@ -149,35 +133,23 @@ def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) 
     d_matrix = np.zeros((len(factor_jacobian), size, size))
     d_matrix[:, :-1] = d_omega[:, None, None] * np.eye(size - 1, size, 1)
     d_matrix[:, -1] = -(d_full[:, :size] * scales + full[:size] * d_scales)
-    return CompanionMatrix(companion_matrix(np, factor, multiplicity), d_matrix)
+    return companion_matrix(np, factor, multiplicity), d_matrix
 
 
 def expm_at_times(xp: Any, matrix: Any, times: Any) -> Any:
-    """Return ``exp(M s)`` for many s, shape (..., n, m, m): one Taylor sum, then repeated squaring for all at once.
+    """Return ``exp(M s)`` for many s, shape (..., n, m, m); infinite if an exponent is not finite.
 
     Shapes: matrix (..., m, m), times (..., n).
     """
-    size, count = matrix.shape[-1], times.shape[-1]
-    longest = xp.max(xp.abs(times)).item() if count else 0.0
-    norm = longest * xp.max(xp.sum(xp.abs(matrix), -2)).item()
-    if not np.isfinite(norm):
-        shape = np.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(times.shape[:-1]))
-        return xp.full((*shape, count, size, size), np.inf, dtype=matrix.dtype, device=matrix.device)
-    if size == 1:
-        return xp.exp(matrix[..., None, :, :] * times[..., :, None, None])
-    squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
-    powers = [xp.broadcast_to(match_array(xp, np.eye(size), matrix), matrix.shape)]
-    for _ in range(TAYLOR_ORDER):
-        powers.append(powers[-1] @ matrix)
-    scaled = times / 2.0**squarings
-    weights = scaled[..., None] ** match_array(xp, TAYLOR_EXPONENTS, matrix) / match_array(
-        xp, TAYLOR_FACTORIALS, matrix
-    )
-    flat = weights @ xp.reshape(xp.stack(powers, -3), (*matrix.shape[:-2], TAYLOR_ORDER + 1, size * size))
-    total = xp.reshape(flat, (*flat.shape[:-1], size, size))
-    for _ in range(squarings):
-        total = total @ total
-    return total
+    with np.errstate(all="ignore"):
+        scaled = matrix[..., None, :, :] * times[..., :, None, None]
+    if not xp.isfinite(scaled).all():
+        return xp.full_like(scaled, np.inf)
+    if matrix.shape[-1] == 1:
+        return xp.exp(scaled)
+    if xp is np:
+        return expm_frechet(scaled.reshape(-1, *scaled.shape[-2:]))[0].reshape(scaled.shape)
+    return xp.linalg.matrix_exp(scaled)
 
 
 def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:
@@ -191,13 +163,8 @@ def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:
 
 
 def _output_rows(operators: Any, rows: Sequence[Any]) -> Any:
-    """Return operators of the first state as weights of all states, shape (..., o, m)."""
+    """Return operators on the first state as rows on all states, shape (..., o, m)."""
     return sum(operators[..., k, None] * row[..., None, :] for k, row in enumerate(rows))
-
-
-def _apply_rows(xp: Any, weights: Any, flow: Any) -> Any:
-    """Return ``weights exp(M s)``, shape (..., o, n, m)."""
-    return xp.einsum("...or,...nrm->...onm", weights, flow)
 
 
 def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: float = 0.0) -> Any:
@@ -209,29 +176,28 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: 
     if window:
         weights = weights @ expm_mean(matrix, np.zeros((0, *matrix.shape)), window)[0]
     if xp is np and matrix.ndim == 2 and times.ndim == 1 and len(matrix) > 1:
-        none = np.zeros((0, *weights.shape)), np.zeros((0, *matrix.shape))
-        fast = expm_action(weights, none[0], matrix, none[1], times)
+        fast = expm_action(weights, np.zeros((0, *weights.shape)), matrix, np.zeros((0, *matrix.shape)), times)
         if fast is not None:
             return fast[0]
-    return _apply_rows(xp, weights, expm_at_times(xp, matrix, times))
+    return xp.einsum("...or,...nrm->...onm", weights, expm_at_times(xp, matrix, times))
 
 
 def _output_rows_with_jacobian(
-    operators: Array, d_operators: Array, system: CompanionMatrix, window: float
+    operators: Array, d_operators: Array, companion: Companion, window: float
 ) -> tuple[Array, Array]:
-    """Return operators of the first state as weights of all states, (o, m), and their derivatives, (p, o, m)."""
-    size, count = len(system.matrix), len(system.jacobian)
-    rows = _krylov_rows(np, system.matrix, operators.shape[-1])
-    d_rows = [np.zeros((count, size))]
+    """Return operators on the first state as rows on all states, (o, m), and their derivatives, (p, o, m)."""
+    matrix, d_matrix = companion
+    rows = _krylov_rows(np, matrix, operators.shape[-1])
+    d_rows = [np.zeros(d_matrix.shape[:2])]
     for row in rows[:-1]:
-        d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.jacobian))
+        d_rows.append(d_rows[-1] @ matrix + row @ d_matrix)
     weights, d_weights = (
         _output_rows(operators, rows),
         _output_rows(d_operators, rows) + _output_rows(operators, d_rows),
     )
     if not window:
         return weights, d_weights
-    average, d_average = expm_mean(system.matrix, system.jacobian, window)
+    average, d_average = expm_mean(matrix, d_matrix, window)
     return weights @ average, d_weights @ average + weights @ d_average
 
 
@@ -239,76 +205,51 @@ def fundamental_basis_vjp(
     times: Array,
     operators: Array,
     operators_jacobian: Array,
-    companion: CompanionMatrix,
+    companion: Companion,
     cotangents: Array,
     window: float = 0.0,
 ) -> Array:
     """Return derivatives in the parameters of a weighted sum of the fundamental system, shape (p,).
 
-    One derivative of each exponential is enough for all parameters: that in the direction of its own weights.
+    One Frechet derivative of each exponential suffices for all parameters: that in the direction of its cotangent.
 
     Shapes: cotangents (o, n, m).
     """
+    matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
-    fast = expm_action_vjp(weights, companion.matrix, times, cotangents) if len(companion.matrix) > 1 else None
+    fast = expm_action_vjp(weights, matrix, times, cotangents) if len(matrix) > 1 else None
     if fast is not None:
-        return np.asarray(np.tensordot(d_weights, fast[0], 2) + np.tensordot(companion.jacobian, fast[1], 2))
-    scaled = companion.matrix.T * times[:, None, None]
-    if not np.isfinite(scaled).all():
-        return np.full(len(companion.jacobian), np.nan)
-    in_flow = np.einsum("or,onm->nrm", weights, cotangents)
-    # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
-    flow, changes = expm_frechet(scaled, in_flow[None])
-    in_weights = np.einsum("nmr,onm->or", flow, cotangents)
-    in_matrix = np.einsum("n,nij->ij", times, changes[0])
-    return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(companion.jacobian, in_matrix, 2))
+        in_weights, in_matrix = fast
+    else:
+        scaled = matrix.T * times[:, None, None]
+        if not np.isfinite(scaled).all():
+            return np.full(len(d_matrix), np.nan)
+        # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
+        flow, adjoint = expm_frechet(scaled, np.einsum("or,onm->nrm", weights, cotangents)[None])
+        in_weights, in_matrix = np.einsum("nmr,onm->or", flow, cotangents), np.einsum("n,nij->ij", times, adjoint[0])
+    return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(d_matrix, in_matrix, 2))
 
 
 def fundamental_basis_with_jacobian(
-    times: Array, operators: Array, operators_jacobian: Array, companion: CompanionMatrix, window: float = 0.0
+    times: Array, operators: Array, operators_jacobian: Array, companion: Companion, window: float = 0.0
 ) -> tuple[Array, Array]:
     """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
 
     Shapes: times (n,), operators, operators_jacobian (o, k) and (p, o, k).
     """
-    size = len(companion.matrix)
+    matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
-    fast = expm_action(weights, d_weights, companion.matrix, companion.jacobian, times) if size > 1 else None
+    fast = expm_action(weights, d_weights, matrix, d_matrix, times) if len(matrix) > 1 else None
     if fast is not None:
         return fast
-    flow = expm_at_times(np, companion.matrix, times)
-    found, slopes = _apply_rows(np, weights, flow), _apply_rows(np, d_weights, flow)
-    if size == 1:
-        slopes += (times[:, None] * found) * companion.jacobian[:, None]
-        return found, slopes
-    moving = np.flatnonzero(companion.jacobian.any(axis=(1, 2)))
-    slopes[moving] += _apply_rows(
-        np, weights, _expm_at_times_frechet(companion.matrix, companion.jacobian[moving], times)
-    )
-    return found, slopes
-
-
-def _expm_at_times_frechet(matrix: Array, d_matrix: Array, times: Array) -> Array:
-    """Return derivatives of ``exp(M s)`` along some directions of M, shape (p, n, m, m).
-
-    Taylor sum and squarings are differentiated as they stand: ``d(E E) = dE E + E dE``.
-    """
-    count, size = d_matrix.shape[:2]
-    norm = float(np.max(np.abs(times), initial=0.0)) * float(np.max(np.sum(np.abs(matrix), axis=0)))
-    if not np.isfinite(norm):
-        return np.full((count, len(times), size, size), np.inf)
-    # Derivatives are linear in the directions, whose units are the user's: at the size of one they cost no digits.
-    units = np.max(np.abs(d_matrix), axis=(1, 2))[:, None, None, None]
-    directions = d_matrix / units[:, 0]
-    squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
-    powers, slopes = [np.eye(size)], [np.zeros_like(directions)]
-    for _ in range(TAYLOR_ORDER):
-        slopes.append(slopes[-1] @ matrix + powers[-1] @ directions)
-        powers.append(powers[-1] @ matrix)
-    weights = (times / 2.0**squarings)[:, None] ** TAYLOR_EXPONENTS / TAYLOR_FACTORIALS
-    flow = (weights @ np.stack(powers).reshape(TAYLOR_ORDER + 1, -1)).reshape(-1, size, size)
-    found = (weights @ np.stack(slopes, axis=1).reshape(count, TAYLOR_ORDER + 1, -1)).reshape(count, -1, size, size)
-    for _ in range(squarings):
-        found = found @ flow + flow @ found
-        flow = flow @ flow
-    return np.asarray(units * found)
+    flow = expm_at_times(np, matrix, times)
+    values, jacobian = (np.einsum("...or,nrm->...onm", part, flow) for part in (weights, d_weights))
+    if len(matrix) == 1:
+        return values, jacobian + (times[:, None] * values) * d_matrix[:, None]
+    moving = np.flatnonzero(d_matrix.any(axis=(1, 2)))
+    scaled = matrix * times[:, None, None]
+    if not np.isfinite(scaled).all():
+        return values, np.full(jacobian.shape, np.inf)
+    d_flow = expm_frechet(scaled, d_matrix[moving, None] * times[:, None, None])[1]
+    jacobian[moving] += np.einsum("or,pnrm->ponm", weights, d_flow)
+    return values, jacobian

@@ -1,12 +1,12 @@
-"""Everything that is learned, as one value.
+"""The prior of the data: measured observables, free functions, modes and noise, in scaled units.
 
-The prior of the data: what was measured, the free functions, the modes and the noise, in scaled units.
+`Hyperparameters` holds every learned number; `build_prior` makes a `Prior` from measurements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Everything that is learned, as it is (a search may use logarithms); or derivatives, in the same places.
+    """All learned numbers (not logarithms), or derivatives in them.
 
     theta: Parameters of the system, in the user's units; (p,).
     lengthscales, amplitudes: Of the free functions, or of the channels where the prior stands on these; lengthscales
@@ -46,15 +46,7 @@ class Hyperparameters:
     @property
     def arrays(self) -> tuple[Array, ...]:
         """All arrays, in the order in which they are listed above."""
-        return (
-            self.theta,
-            self.lengthscales,
-            self.amplitudes,
-            self.mode_amplitudes,
-            self.noise_std,
-            self.disturbance_lengthscales,
-            self.disturbance_amplitudes,
-        )
+        return tuple(getattr(self, each.name) for each in fields(self))
 
     def map(self, function: Callable[[Array], Array]) -> Hyperparameters:
         """Return the same with a function applied to each array."""
@@ -63,11 +55,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class Prior:
-    """The prior of the data: what was observed, the free functions, the modes, and which noise belongs to what.
+    """The prior of the data: observables, kernels of the free functions, modes and noise levels.
 
-    observables: What was measured.
+    observables: The measured observables.
     kernels: One for each free function.
-    channels: All channels, where the prior stands on these and not on the free functions.
+    channels: All channels, for the channel prior; None for a prior on the free functions.
     """
 
     observables: Observables
@@ -132,17 +124,16 @@ def build_prior(
     """Return the prior of the measured observables, in scaled units."""
     units = Scaling.from_measurements(measurements, time=time, scales=scales)
     observables = compiler.compile(measurements.names, units)
-    channels = (
-        compiler.compile_unscaled(compiler.undriven_system.channels, units) if channel_prior and latents else None
-    )
-    own = NoiseModel.from_statistics(measurements.observable_statistics, units.scales, shared=noise == "shared")
-    prior = Prior(observables, latents, list_mode_groups(observables.compiled), own, channels)
+    names = compiler.undriven_system.channels
+    channels = compiler.compile_unscaled(names, units) if channel_prior and latents else None
+    model = NoiseModel.from_statistics(measurements.observable_statistics, units.scales, shared=noise == "shared")
+    prior = Prior(observables, latents, list_mode_groups(observables.compiled), model, channels)
     _check_determined_observables(prior, measurements.observable_statistics)
     return prior
 
 
 def _check_determined_observables(prior: Prior, summaries: Sequence[ObservableStatistics]) -> None:
-    """Raise where the equations determine an observable completely and the data say otherwise."""
+    """Raise if the equations force an observable to be zero and the data contradict this."""
     compiled = prior.observables.compiled
     # Exactly, and not at some values of the parameters: others might be the exception.
     values = compiled.split(np, compiled.table.nonzero_mask)

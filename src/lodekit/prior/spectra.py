@@ -1,13 +1,11 @@
-"""What a prior in frequency depends on at one point of a search, and derivatives in it.
+"""The prior of the free functions in frequency: sums of waves, each an exact solution of the equations.
 
-The prior of the free functions in frequency: sums of waves, each an exact solution of the equations.
+By the trapezoidal rule in frequency a smooth stationary process is a sum of independent waves (its spectral
+representation), exact to any tolerance if the period is long and the band wide enough. On a wave a differential
+operator is a number, ``W(d) e^(iwt) = W(iw) e^(iwt)``, so a truncated sum still solves the equations.
 
-By the trapezoidal rule in frequency a smooth stationary process is a sum of independent waves, exact to any tolerance
-when the period is long and the band is wide enough. On a wave a differential operator is a number,
-``W(d) e^(iwt) = W(iw) e^(iwt)``; so whatever is cut off, what remains solves the equations.
-
-A spectrum turns operators into the coefficients of *whitened* waves, those of standard normal amplitudes, and pulls
-derivatives in these coefficients back to derivatives in everything that is learned.
+A spectrum turns operators into the coefficients of *whitened* waves, those with standard normal amplitudes, and maps
+derivatives in these coefficients back to derivatives in the hyperparameters.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +29,7 @@ ComplexArray = NDArray[np.complex128]
 
 @dataclass(frozen=True)
 class SpectrumGradient:
-    """Derivatives of a number in all that a spectrum depends on.
+    """Derivatives of a scalar in operators and hyperparameters of a spectrum.
 
     free, channels: In the coefficients of the observables, and in those of the channels; (o, q, k) and (c, q, k).
     log_lengthscales, log_amplitudes: In the logarithms of the hyperparameters; (q,).
@@ -45,12 +43,12 @@ class SpectrumGradient:
 
 @dataclass(frozen=True)
 class SpectralPoint:
-    """Operators and hyperparameters: all that a spectrum depends on.
+    """Operators and hyperparameters that determine a spectrum.
 
     free: Coefficients of the observables on the free functions; (o, q, k).
-    channels: The same for all channels, where the prior stands on these; empty otherwise; (c, q, k).
+    channels: The same for all channels with the channel prior; empty otherwise; (c, q, k).
     lengthscales, deviations: Of the free functions, or of the channels.
-    windows: The intervals over which the observables are averaged; None where none is; (o,).
+    windows: The intervals over which the observables are averaged; None if none is; (o,).
     """
 
     free: Array
@@ -65,12 +63,12 @@ class SpectralPoint:
     def from_hyperparameters(
         cls, coefficients: Coefficients, channels: Coefficients | None, hyper: Hyperparameters
     ) -> SpectralPoint:
-        """Return what a spectrum depends on, for some observables."""
-        own = np.zeros((0, 0, 0)) if channels is None else channels.free
-        return cls(coefficients.free, own, hyper.lengthscales, hyper.amplitudes, coefficients.windows)
+        """Return the operators and hyperparameters for some observables."""
+        on_channels = np.zeros((0, 0, 0)) if channels is None else channels.free
+        return cls(coefficients.free, on_channels, hyper.lengthscales, hyper.amplitudes, coefficients.windows)
 
     def averaging_response(self, frequencies: Array) -> ComplexArray | float:
-        """Return what the averages of the observables make of waves at some frequencies, shape (o, f); or one."""
+        """Return the frequency response of the averages, shape (o, f), or one without averages."""
         return 1.0 if self.windows is None else averaging_response(self.windows, frequencies)
 
 
@@ -90,9 +88,7 @@ def frequency_powers(frequencies: Array, count: int) -> ComplexArray:
     return found
 
 
-#: Lengthscales, periods and bands are rounded to powers of this, so that most evaluations share their waves.
-GRID_ROUNDING_RATIO = 2.0**0.25
-#: No more waves than this in all; beyond, a window is too long for its lengthscales.
+#: The largest number of waves; beyond, the window is too long for its lengthscales.
 MAX_FOURIER_WAVES = 2000
 
 
@@ -102,9 +98,9 @@ class FourierFrequencies:
 
     steps: The distance of frequencies, for each process; 2 pi / step is its period.
     counts: How many frequencies each process has, zero included.
-    correlation_range: The lag beyond which a process knows nothing of itself, to the tolerance.
-    truncation_error: What covariances over the window miss, in units of the noise; zero where that is below the
-        tolerance by a rule.
+    correlation_range: The lag beyond which a process is uncorrelated, to the tolerance.
+    truncation_error: Error of covariances over the window, in units of the noise; zero if it is below the tolerance
+        by construction.
     """
 
     steps: tuple[float, ...]
@@ -114,14 +110,14 @@ class FourierFrequencies:
 
     @property
     def cache_key(self) -> Hashable:
-        """Something that is the same for the same frequencies."""
+        """A key that is equal for equal frequencies."""
         return self.steps, self.counts
 
     @cached_property
     def values(self) -> Array:
         """All frequencies, in scaled time."""
         parts = [step * np.arange(count) for step, count in zip(self.steps, self.counts, strict=True)]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        return np.concatenate([np.zeros(0), *parts])
 
     @cached_property
     def process_index(self) -> NDArray[np.intp]:
@@ -131,31 +127,8 @@ class FourierFrequencies:
     @cached_property
     def weights(self) -> Array:
         """The share of the spectral density that each frequency stands for; those above zero stand for two."""
-        parts = [
-            np.where(np.arange(count) == 0, 1.0, 2.0) * step / (2.0 * np.pi)
-            for step, count in zip(self.steps, self.counts, strict=True)
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-
-class PriorSpectrum(Protocol):
-    """A prior over the free functions in frequency."""
-
-    def bandwidth(self, order: int, eps: float) -> float:
-        """Return R with all but eps of the variance of a derivative at frequencies below R / ell, for all processes."""
-
-    def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
-        """Return the coefficients of the observables on the whitened waves, shape (o, f)."""
-
-    def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
-        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``.
-
-        Shapes: cotangent (o, f).
-        """
-
-
-def _round_down_to_grid(value: float) -> float:
-    return float(GRID_ROUNDING_RATIO ** np.floor(np.log(value) / np.log(GRID_ROUNDING_RATIO)))
+        steps = np.repeat(np.array(self.steps), self.counts)
+        return np.asarray(np.where(self.values == 0, 1.0, 2.0) * steps / (2.0 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -180,8 +153,10 @@ class FreeFunctionSpectrum:
         steps, counts, reaches = [], [], []
         for latent, lengthscale in zip(self.kernels, point.lengthscales, strict=True):
             band, reach = latent.bandwidth(order, eps), latent.correlation_range(order, eps)
-            low = _round_down_to_grid(float(lengthscale))
-            steps.append(2.0 * np.pi / (length + reach * low * GRID_ROUNDING_RATIO))
+            # Rounded down to a power of 2^(1/4), so that most evaluations share their waves.
+            ratio = 2.0**0.25
+            low = float(ratio ** np.floor(np.log(float(lengthscale)) / np.log(ratio)))
+            steps.append(2.0 * np.pi / (length + reach * low * ratio))
             counts.append(int(np.ceil(band / low / steps[-1])) + 1)
             reaches.append(reach * float(lengthscale))
         return FourierFrequencies(tuple(steps), tuple(counts), tuple(reaches))
@@ -197,15 +172,11 @@ class FreeFunctionSpectrum:
     def _density_roots(self, frequencies: FourierFrequencies, point: SpectralPoint) -> Array:
         key = frequencies.cache_key
         if key not in point.density_roots:
-            point.density_roots[key] = self._compute_density_roots(frequencies, point)
-        found: Array = point.density_roots[key]
-        return found
-
-    def _compute_density_roots(self, frequencies: FourierFrequencies, point: SpectralPoint) -> Array:
-        parts = [latent.log_density(w, ell) for latent, w, ell in self._processes(frequencies, point)]
-        log_density = np.concatenate([np.zeros(0), *parts])
-        deviations = point.deviations[frequencies.process_index]
-        return np.asarray(np.sqrt(frequencies.weights) * deviations * np.exp(0.5 * log_density))
+            parts = [latent.log_density(w, ell) for latent, w, ell in self._processes(frequencies, point)]
+            log_density = np.concatenate([np.zeros(0), *parts])
+            deviations = point.deviations[frequencies.process_index]
+            point.density_roots[key] = np.sqrt(frequencies.weights) * deviations * np.exp(0.5 * log_density)
+        return np.asarray(point.density_roots[key])
 
     def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
         """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
@@ -221,10 +192,9 @@ class FreeFunctionSpectrum:
         powers = frequency_powers(w, free.shape[-1])
         rooted = np.conj(cotangent) * self._density_roots(frequencies, point) * point.averaging_response(w)
         terms = (rooted[:, :, None] * powers.T).real
-        own = np.zeros_like(free)
-        edges = np.concatenate([[0], np.cumsum(frequencies.counts)]).astype(int)
-        for number in range(count):
-            own[:, number] = terms[:, edges[number] : edges[number + 1]].sum(axis=1)
+        in_free = np.zeros_like(free)
+        for number, part in enumerate(np.split(terms, np.cumsum(frequencies.counts)[:-1], axis=1)[:count]):
+            in_free[:, number] = part.sum(axis=1)
         on_waves = np.einsum("ofk,kf->of", free[:, process], powers)
         # Half, because the root of the density enters; d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
@@ -234,7 +204,7 @@ class FreeFunctionSpectrum:
         ]
         tilt = np.concatenate([np.zeros(0), *parts])
         return SpectrumGradient(
-            own,
+            in_free,
             np.zeros_like(point.channels),
             np.bincount(process, in_log_density * tilt, minlength=count).astype(float),
             np.bincount(process, 2.0 * in_log_density, minlength=count).astype(float),

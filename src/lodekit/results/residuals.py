@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.diagnostics.messages import Findings
 from lodekit.errors import EquationError, LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
-from lodekit.prior.observables import EquationResiduals, build_equation_residuals
+from lodekit.prior.observables import EquationResiduals
 from lodekit.results.fit import Fit
 from lodekit.results.prediction import predict, sample
 
@@ -63,7 +63,7 @@ def equation_residual(
             "values are residuals(), in the plural, and diagnose() says what they tell"
         )
     fit = fit.for_record(record)
-    equations, times = build_equation_residuals(fit.system), fit.parse_times(t)
+    equations, times = EquationResiduals(fit.system), fit.parse_times(t)
     if WHITE_NOISE in fit.prior.disturbances.values():
         return _residual_with_white_noise(fit, equations, times, samples, random_state, relative=relative)
     if not samples:

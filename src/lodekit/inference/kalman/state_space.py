@@ -531,7 +531,7 @@ def _build_mode_matrix(observables: Observables, coefficients: Coefficients, gro
     factor = observables.compiled.factors[group.factor]
     if group.root is None:
         none = coefficients.jacobian.factors[group.factor][:0]
-        return balance_companion(coefficients.factors[group.factor], none, factor.multiplicity).matrix
+        return balance_companion(coefficients.factors[group.factor], none, factor.multiplicity)[0]
     root = group.root * observables.units.time_scale
     own = np.array([[root.real, root.imag], [-root.imag, root.real]]) if root.imag else np.array([[root.real]])
     shift = np.diag(np.arange(1.0, factor.multiplicity), 1)
@@ -542,4 +542,4 @@ def _companion_jacobian(observables: Observables, coefficients: Coefficients, gr
     """Return derivatives of the companion matrix of a group in the parameters, shape (p, r, r)."""
     factor = observables.compiled.factors[group.factor]
     own = coefficients.factors[group.factor], coefficients.jacobian.factors[group.factor]
-    return balance_companion(*own, factor.multiplicity).jacobian
+    return balance_companion(*own, factor.multiplicity)[1]

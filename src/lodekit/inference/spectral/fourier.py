@@ -22,13 +22,7 @@ from lodekit.inference.spectral.nodes import ChebyshevData, NodeFactor, NodeStat
 from lodekit.prior.channel_prior.channel_spectrum import ChannelSpectrum
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Prior
-from lodekit.prior.spectra import (
-    MAX_FOURIER_WAVES,
-    FourierFrequencies,
-    FreeFunctionSpectrum,
-    PriorSpectrum,
-    SpectralPoint,
-)
+from lodekit.prior.spectra import MAX_FOURIER_WAVES, FourierFrequencies, FreeFunctionSpectrum, SpectralPoint
 
 Array = NDArray[np.float64]
 
@@ -182,7 +176,7 @@ class SpectralWorkspace:
         return {**self.__dict__, "_grams": OrderedDict(), "_kept": {}}
 
     @property
-    def spectrum(self) -> PriorSpectrum:
+    def spectrum(self) -> FreeFunctionSpectrum | ChannelSpectrum:
         """The prior in frequency."""
         if self.prior.channels is None:
             return FreeFunctionSpectrum(self.prior.kernels)
@@ -215,7 +209,6 @@ class SpectralWorkspace:
         spectrum = self.spectrum
         if isinstance(spectrum, ChannelSpectrum):
             return spectrum.frequencies(point, noise_variance, length)
-        assert isinstance(spectrum, FreeFunctionSpectrum)  # noqa: S101
         ratio = float(np.min(noise_variance / np.maximum(variances, 1e-300), initial=1.0))
         exact = self.tolerance * max(ratio, 1e-30)
         # In even powers of ten, so that neighbours in a search share their waves.

@@ -1,11 +1,10 @@
-"""The channel prior in frequency: equidistant waves where these are few and right, and else those of a Gauss rule.
+"""The channel prior in frequency: equidistant waves if these are few and accurate, otherwise those of a Gauss rule.
 
-A fine rule of panels knows the density to the tolerance, peaks included. Equidistant waves, which serve many points of
-a search, are held against it at some lags; where they would miss more than the noise hides, or would have to be many
-because the system remembers long, the fine rule is condensed to the few waves of a Gauss rule. So every answer says
-what it misses.
+Gauss-Legendre panels resolve the density to the tolerance, including peaks. Equidistant waves, which serve many points
+of a search, are compared with them at some lags; if their error exceeds the noise, or if the memory of the system would
+require many of them, the panels are condensed to the few waves of a Gauss rule. Every result reports its error.
 
-The spectral density of observables under the prior.
+`prior_spectral_density` evaluates the spectral density of observables under either prior.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from scipy.fft import next_fast_len, rfft
 
 from lodekit.prior.channel_prior.quadrature import (
     FrequencyPanels,
-    GaussRule,
     QuadratureTolerance,
     build_frequency_panels,
     build_gauss_rule,
@@ -40,17 +38,13 @@ from lodekit.prior.spectra import (
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
-#: Equidistant waves have some more than needed, so that they serve the neighbourhood, too.
-GRID_OVERSAMPLING = 2.0**0.25
-#: Errors of sums of waves, relative to the variance; covariances below the second one are taken for rounding.
+#: Errors of sums of waves, relative to the variance; correlations below the second one are rounding.
 COVARIANCE_ROUNDING_TOLERANCE, MIN_CORRELATION = 1e-15, 1e-14
-#: Equidistant waves may miss so many times the tolerance, and be so many, by themselves or against those of a rule.
-GRID_ERROR_FACTOR, MIN_GRID_WAVE_LIMIT, MAX_GRID_TO_GAUSS_RATIO = 50.0, 128, 2.0
-#: A rule of more waves would take longer than anyone waits.
+#: The error of equidistant waves may be this many times the tolerance.
+GRID_ERROR_FACTOR = 50.0
+#: The largest Gauss rule; a larger one would take too long.
 MAX_GAUSS_WAVES = 1200
-#: After so many points that needed a rule, equidistant waves are tried again; always where it would have more waves.
-GRID_RETRY_INTERVAL, EXPENSIVE_GAUSS_WAVES = 10, 100.0
-#: Lags at which waves are held against the fine rule, relative to the window: both ends, and some in no order.
+#: Lags, relative to the window, at which waves are compared with the panels: both ends, and a low-discrepancy set.
 CHECK_LAGS = np.concatenate([[0.0, 1.0], np.modf(np.arange(1, 25) * (0.5 * (np.sqrt(5.0) - 1.0)))[0]])
 
 
@@ -95,13 +89,9 @@ class FineDensity:
         Shapes: waves (o + c, q, f), phase_factors (f, lags), noise_variance (o,).
         """
         sizes = np.concatenate([np.sqrt(noise_variance), self.std[len(noise_variance) :]])
-        apart = (
-            np.abs(self.covariances - _covariance_at_lags(waves, phase_factors)).max(axis=-1) / sizes[:, None] / sizes
-        )
-        return float(
-            apart.max()
-            + (COVARIANCE_ROUNDING_TOLERANCE + self.panels.unresolved_share) * np.max(self.variances / noise_variance)
-        )
+        errors = np.abs(self.covariances - _covariance_at_lags(waves, phase_factors)).max(axis=-1)
+        share = COVARIANCE_ROUNDING_TOLERANCE + self.panels.unresolved_share
+        return float((errors / sizes[:, None] / sizes).max() + share * np.max(self.variances / noise_variance))
 
 
 def _stack_coefficients(own: ConditionedDensity) -> ComplexArray:
@@ -118,36 +108,39 @@ def _covariance_at_lags(waves: ComplexArray, turned: ComplexArray) -> Array:
 class GaussFrequencies(FourierFrequencies):
     """The frequencies of a Gauss rule, and amplitudes of the free functions in place of weights.
 
-    steps, counts, reach, missed: As in `FourierFrequencies`; one process, whose waves have no common distance.
+    `steps` and `counts` have one process, whose waves have no common distance.
+
+    rule_frequencies: shape (m,)
+    rotation: From amplitudes at the frequencies of the panels to those of the waves; (q, f, m).
     amplitudes: Of the free functions in each wave; (q, m).
-    fine: What the rule was made of.
-    noise_variance: The variances that it was made for; (o,).
+    fine: The density on the panels that the rule was built from.
+    noise_variance: The variances that it was built for; (o,).
     """
 
-    rule: GaussRule = field(kw_only=True, repr=False)
+    rule_frequencies: Array = field(kw_only=True, repr=False)
+    rotation: ComplexArray = field(kw_only=True, repr=False)
     amplitudes: ComplexArray = field(kw_only=True, repr=False)
     fine: FineDensity = field(kw_only=True, repr=False)
     noise_variance: Array = field(kw_only=True, repr=False)
 
     @property
     def cache_key(self) -> Hashable:
-        """Something that is the same for the same frequencies."""
-        return self.rule.frequencies.tobytes()
+        """A key that is equal for equal frequencies."""
+        return self.rule_frequencies.tobytes()
 
     @cached_property
     def values(self) -> Array:
         """All frequencies, in scaled time."""
-        return self.rule.frequencies
+        return self.rule_frequencies
 
     def was_built_for(self, point: SpectralPoint, noise_variance: Array) -> bool:
         """Return whether the rule was made for a point and some variances of the noise.
 
         Shapes: noise_variance (o,).
         """
-        own = self.fine.density.point
         names = ("free", "channels", "lengthscales", "deviations", "windows")
-        same = all(np.array_equal(getattr(own, name), getattr(point, name)) for name in names)
-        return same and np.array_equal(self.noise_variance, noise_variance)
+        pairs = [(getattr(self.fine.density.point, name), getattr(point, name)) for name in names]
+        return all(np.array_equal(a, b) for a, b in [*pairs, (self.noise_variance, noise_variance)])
 
 
 @dataclass(frozen=True)
@@ -181,16 +174,15 @@ class ChannelSpectrum:
         last = self.cache.get(("waves", *key))
         if isinstance(last, GaussFrequencies) and last.was_built_for(point, noise_variance):
             return last
-        tries = self.cache.get(("tries", *key), 0)
-        is_dear = _estimate_gauss_waves(fine, length) > EXPENSIVE_GAUSS_WAVES
-        if isinstance(last, GaussFrequencies) and tries % GRID_RETRY_INTERVAL and not is_dear:
-            found = None
-        else:
-            found = self._equidistant_frequencies(fine, last, point, noise_variance, length)
-        self.cache["tries", *key] = 0 if found is not None else tries + 1
-        found = self._gauss_frequencies(fine, point, noise_variance, length) if found is None else found
-        self.cache["waves", *key] = found
-        return found
+        # After a Gauss rule, equidistant waves are tried at every tenth point, and always if the rule is expensive.
+        tries, waves = self.cache.get(("tries", *key), 0), None
+        is_expensive = _estimate_gauss_waves(fine, length) > 100.0
+        if not isinstance(last, GaussFrequencies) or not tries % 10 or is_expensive:
+            waves = self._equidistant_frequencies(fine, last, point, noise_variance, length)
+        self.cache["tries", *key] = 0 if waves is not None else tries + 1
+        waves = self._gauss_frequencies(fine, point, noise_variance, length) if waves is None else waves
+        self.cache["waves", *key] = waves
+        return waves
 
     def _fine_density(
         self, key: tuple[Any, ...], point: SpectralPoint, noise: Array, length: float
@@ -224,47 +216,48 @@ class ChannelSpectrum:
         rule = build_gauss_rule(fine.density, fine.panels.weights, length, shares, MAX_FOURIER_WAVES)
         if rule is None:
             return _TOO_MANY_WAVES
+        frequencies, rotation, errors = rule
         channels = fine.density.channel_coefficients * np.sqrt(fine.panels.weights)
         sizes = np.sqrt(np.sum(np.abs(channels) ** 2, axis=(1, 2)))
-        amplitudes = solve_amplitudes(point.channels, rule.frequencies, rule.project(channels), sizes)
-        missed = float(np.max((rule.truncation_error + fine.panels.unresolved_share) * variances / noise))
-        count, reach = len(rule.frequencies), np.inf
-        if fine.decorrelates(max(float(shares.min()), MIN_CORRELATION)):
-            reach = 0.5 * length
+        projected = np.tensordot(channels, rotation, axes=2)
+        amplitudes = solve_amplitudes(point.channels, frequencies, projected, sizes)
+        error = float(np.max((errors + fine.panels.unresolved_share) * variances / noise))
+        reach = 0.5 * length if fine.decorrelates(max(float(shares.min()), MIN_CORRELATION)) else np.inf
         return GaussFrequencies(
-            (0.0,), (count,), (reach,), missed, rule=rule, amplitudes=amplitudes, fine=fine, noise_variance=noise
+            (0.0,),
+            (len(frequencies),),
+            (reach,),
+            error,
+            rule_frequencies=frequencies,
+            rotation=rotation,
+            amplitudes=amplitudes,
+            fine=fine,
+            noise_variance=noise,
         )
 
     def _equidistant_frequencies(
         self, fine: FineDensity, last: FourierFrequencies | None, point: SpectralPoint, noise: Array, length: float
     ) -> FourierFrequencies | None:
         """Return equidistant waves, the last ones where they serve; None where they are wrong, or too many."""
-        count = point.free.shape[1]
-        band = float(fine.panels.highs[-1])
-        most = int(max(MIN_GRID_WAVE_LIMIT, MAX_GRID_TO_GAUSS_RATIO * _estimate_gauss_waves(fine, length)) / count)
+        # At most 128 waves, or twice those of a Gauss rule.
+        most = int(max(128, 2.0 * _estimate_gauss_waves(fine, length)) / point.free.shape[1])
         share = min(self.tolerance / float(np.max(fine.variances / noise, initial=1.0)), 1e-2)
         if share < COVARIANCE_ROUNDING_TOLERANCE / GRID_ERROR_FACTOR:
             return None
-        if last is not None and not isinstance(last, GaussFrequencies) and last.truncation_error < np.inf:
-            highest = last.steps[0] * last.counts[0]
-            if last.counts[0] <= most and highest <= 2.5 * band:
-                missed = self._equidistant_error(fine, last, point, noise, length)
-                if missed <= GRID_ERROR_FACTOR * self.tolerance:
-                    return replace(last, truncation_error=missed)
-        found = self._search_equidistant(point, share, length, most)
-        if found.counts[0] > most:
-            return None
-        missed = self._equidistant_error(fine, found, point, noise, length)
-        return replace(found, truncation_error=missed) if missed <= GRID_ERROR_FACTOR * self.tolerance else None
-
-    def _equidistant_error(
-        self, fine: FineDensity, frequencies: FourierFrequencies, point: SpectralPoint, noise: Array, length: float
-    ) -> float:
-        """Return what equidistant waves miss."""
-        own = self._conditioned_density(frequencies, point)
-        count = frequencies.counts[0]
-        turned = np.exp(1j * np.outer(frequencies.values[:count], length * CHECK_LAGS))
-        return fine.covariance_error(_stack_coefficients(own) * np.sqrt(frequencies.weights[:count]), turned, noise)
+        band = float(fine.panels.highs[-1])
+        is_grid = last is not None and not isinstance(last, GaussFrequencies) and last.truncation_error < np.inf
+        is_reusable = is_grid and last is not None and last.steps[0] * last.counts[0] <= 2.5 * band
+        for candidate in (last, None) if is_reusable else (None,):
+            frequencies = candidate or self._search_equidistant(point, share, length, most)
+            count = frequencies.counts[0]
+            if count > most:
+                continue
+            waves = _stack_coefficients(self._conditioned_density(frequencies, point))
+            phase_factors = np.exp(1j * np.outer(frequencies.values[:count], length * CHECK_LAGS))
+            error = fine.covariance_error(waves * np.sqrt(frequencies.weights[:count]), phase_factors, noise)
+            if error <= GRID_ERROR_FACTOR * self.tolerance:
+                return replace(frequencies, truncation_error=error)
+        return None
 
     def _search_equidistant(self, point: SpectralPoint, eps: float, length: float, most: int) -> FourierFrequencies:
         """Return equidistant waves with a period that exceeds window and memory, as far as a grid can tell."""
@@ -282,8 +275,8 @@ class ChannelSpectrum:
             if reach < 0.45 * period or int(band / step) > 4 * most - 2:
                 break
             period *= 2.0
-        # No more than needed where they are many.
-        for spare in (GRID_OVERSAMPLING, 1.01):
+        # With a margin for neighbouring points, unless there are many.
+        for spare in (2.0**0.25, 1.01):
             final = 2.0 * np.pi / (length + spare**2 * reach)
             number = int(np.ceil(spare * band / final)) + 1
             if number <= most:
@@ -293,12 +286,11 @@ class ChannelSpectrum:
     @staticmethod
     def _conditioned_density(frequencies: FourierFrequencies, point: SpectralPoint) -> ConditionedDensity:
         """Return the density of the channels, at the frequencies that all processes share."""
-        if frequencies.cache_key not in point.density_roots:
-            point.density_roots[frequencies.cache_key] = ConditionedDensity(
-                frequencies.values[: frequencies.counts[0]], point
-            )
-        found: ConditionedDensity = point.density_roots[frequencies.cache_key]
-        return found
+        key = frequencies.cache_key
+        if key not in point.density_roots:
+            point.density_roots[key] = ConditionedDensity(frequencies.values[: frequencies.counts[0]], point)
+        density: ConditionedDensity = point.density_roots[key]
+        return density
 
     def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
         """Return ``W(i w) R`` at `frequencies` w and a `point`."""
@@ -313,7 +305,8 @@ class ChannelSpectrum:
         """Return derivatives at a `point` and `frequencies` by `cotangent`."""
         if isinstance(frequencies, GaussFrequencies):
             fine = frequencies.fine
-            return fine.density.vjp(frequencies.rule.project_vjp(cotangent) * np.sqrt(fine.panels.weights))
+            on_panels = np.tensordot(cotangent, np.conj(frequencies.rotation), axes=(1, 2))
+            return fine.density.vjp(on_panels * np.sqrt(fine.panels.weights))
         own = self._conditioned_density(frequencies, point)
         return own.vjp((cotangent * np.sqrt(frequencies.weights)).reshape(own.coefficients.shape))
 
@@ -348,26 +341,15 @@ def _bandwidth_and_correlation_range(
     return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
 
 
-#: The lowest angular frequency, times the longest lengthscale: below, all densities of free functions are flat. And how
-#: many frequencies there are.
-MIN_PLOT_FREQUENCY, N_PLOT_FREQUENCIES = 0.03, 800
-#: Frequencies at which all densities are below this share of their largest value are left out.
-MIN_PLOT_DENSITY = 1e-8
-
-
 def prior_spectral_density(prior: Prior, hyper: Hyperparameters, observables: Observables) -> tuple[Array, Array]:
     """Return frequencies in cycles, shape (n,), and one-sided spectral densities, shape (o, n), in the user's units."""
     span, values, size = prior.units.time_scale, observables.evaluate(hyper.theta), observables.count
     if not prior.kernels:
         return np.ones(1), np.zeros((size, 1))
-    highest = (
-        max(latent.max_frequency for latent in prior.kernels)
-        if prior.channels is None
-        else CHANNEL_KERNEL.max_frequency
-    )
-    w = np.geomspace(
-        MIN_PLOT_FREQUENCY / hyper.lengthscales.max(), highest / hyper.lengthscales.min(), N_PLOT_FREQUENCIES
-    )
+    kernels = prior.kernels if prior.channels is None else (CHANNEL_KERNEL,)
+    highest = max(kernel.max_frequency for kernel in kernels) / hyper.lengthscales.min()
+    # Below 0.03 over the longest lengthscale all densities of free functions are flat.
+    w = np.geomspace(0.03 / hyper.lengthscales.max(), highest, 800)
     channels = None if prior.channels is None else prior.channels.evaluate(hyper.theta)
     point = SpectralPoint.from_hyperparameters(values, channels, hyper)
     if channels is None:
@@ -378,5 +360,5 @@ def prior_spectral_density(prior: Prior, hyper: Hyperparameters, observables: Ob
         total *= np.abs(point.averaging_response(w)) ** 2
     else:
         total = ConditionedDensity(w, point).observable_density
-    seen = (total > MIN_PLOT_DENSITY * total.max(axis=1, keepdims=True)).any(axis=0)
+    seen = (total > 1e-8 * total.max(axis=1, keepdims=True)).any(axis=0)
     return w[seen] / (2.0 * np.pi * span), 2.0 * span * total[:, seen]

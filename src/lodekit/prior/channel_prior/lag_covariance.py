@@ -1,8 +1,8 @@
-"""The covariance of the channel prior over all pairs of some times, and derivatives through it.
+"""The covariance of the channel prior over all pairs of times, with derivatives, by Chebyshev interpolation.
 
-As a function of the lag it has a band, so it is a short Chebyshev series: it is summed from waves at a few dozen lags,
-and known at all pairs of times by one product of matrices, which depends on no hyperparameter. So an evaluation hardly
-notices how many waves there are.
+As a function of the lag it is band-limited, so it is a short Chebyshev series: waves are summed at a few dozen lags,
+and one matrix product, which depends on no hyperparameter, gives the covariance at all pairs of times. The cost hardly
+depends on the number of waves.
 """
 
 from __future__ import annotations
@@ -21,27 +21,12 @@ from lodekit.prior.input_response.hold import chebyshev_basis, chebyshev_order, 
 from lodekit.prior.spectra import SpectralPoint, SpectrumGradient
 
 Array = NDArray[np.float64]
-#: Numbers of waves at all points of a series at most, some 300 MB.
-MAX_WAVE_ENTRIES = 40_000_000
-#: A basis over all pairs of times is kept up to so many numbers; of larger ones, pieces are made when they are needed.
-#: A search comes across a dozen sizes of series: of all bases together so many numbers, 128 MB, are kept.
+#: A basis over all pairs of times is cached up to the first number of entries, larger ones are computed in pieces.
+#: All cached bases together have at most the second number of entries, 128 MB.
 MAX_CACHED_BASIS_ENTRIES, MAX_CACHE_ENTRIES = 8_000_000, 16_000_000
-#: What may be missed where waves serve again: a share of the noise; below a share of the variance all is rounding.
-REUSE_TOLERANCE, MIN_VARIANCE_TOLERANCE = 1e-7, 1e-14
-
-
-@dataclass(frozen=True)
-class _ChebyshevWaves:
-    """Waves of some panels at the lags where the covariance is summed, in the terms of its series."""
-
-    panels: FrequencyPanels
-    size: int
-    #: Cosines and sines at the points of the series above zero, times the weights of the rule, shape (size / 2, f).
-    cosines: Array
-    sines: Array
-    #: From values there to terms of even and of odd order, shape (size / 2, size / 2).
-    to_even: Array
-    to_odd: Array
+#: Panels, size of the series, cosines and sines at its points above zero times quadrature weights, (size / 2, f), and
+#: the matrices from values there to terms of even and of odd order, (size / 2, size / 2).
+_Waves = tuple[FrequencyPanels, int, Array, Array, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -55,7 +40,7 @@ class TimeLags:
     times: Array
     max_window: float = 0.0
     #: The waves of the last point; none before the first.
-    _last: list[_ChebyshevWaves] = field(default_factory=list, init=False, compare=False, repr=False)
+    _last: list[_Waves] = field(default_factory=list, init=False, compare=False, repr=False)
     #: Even and odd terms of series of some sizes; whatever was asked for last stands last.
     _bases: dict[int, tuple[Array, Array]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -72,30 +57,28 @@ class TimeLags:
 
         Shapes: noise_variance (o,).
         """
-        allowed = QuadratureTolerance(noise_variance, REUSE_TOLERANCE, MIN_VARIANCE_TOLERANCE)
+        # Reused waves may miss this share of the noise; below the second share of the variance all is rounding.
+        allowed = QuadratureTolerance(noise_variance, 1e-7, 1e-14)
         for waves in self._last:
-            own = ConditionedDensity(waves.panels.frequencies, point)
-            if waves.panels.is_accurate(own, allowed):
-                return LagCovariance(self, own, waves)
-        share = allowed.share(np.ones(1))
-        panels = build_frequency_panels(point, self.length + self.max_window, share)
-        if panels is None:
-            return None
-        own = ConditionedDensity(panels.frequencies, point)
-        needed = allowed.share(own.observable_density @ panels.weights)
-        if needed < 0.1 * share:
-            panels = build_frequency_panels(point, self.length + self.max_window, needed)
+            density = ConditionedDensity(waves[0].frequencies, point)
+            if waves[0].is_accurate(density, allowed):
+                return LagCovariance(self, density, waves)
+        share, variances = np.inf, np.ones(1)
+        while (needed := allowed.share(variances)) < 0.1 * share:
+            share = needed
+            panels = build_frequency_panels(point, self.length + self.max_window, share)
             if panels is None:
                 return None
-            own = ConditionedDensity(panels.frequencies, point)
+            density = ConditionedDensity(panels.frequencies, point)
+            variances = density.observable_density @ panels.weights
+        assert panels is not None  # noqa: S101  # the first share is finite
         size = chebyshev_order(float(panels.highs[-1]) * self.length)
-        if size * max(size, len(panels.frequencies)) > MAX_WAVE_ENTRIES:
-            # A window of very many lengthscales does not fit into memory so.
+        if size * max(size, len(panels.frequencies)) > 40_000_000:  # some 300 MB
             return None
         self._last[:] = [self._build_waves(panels, size)]
-        return LagCovariance(self, own, self._last[0])
+        return LagCovariance(self, density, self._last[0])
 
-    def _build_waves(self, panels: FrequencyPanels, size: int) -> _ChebyshevWaves:
+    def _build_waves(self, panels: FrequencyPanels, size: int) -> _Waves:
         points, matrix = chebyshev_transform(size)
         # Cosines are even and sines are odd, so the points above zero are enough.
         half = size // 2
@@ -103,7 +86,7 @@ class TimeLags:
         cosines, sines = np.cos(angle), np.sin(angle)
         cosines *= panels.weights
         sines *= panels.weights
-        return _ChebyshevWaves(panels, size, cosines, sines, 2.0 * matrix[0::2, :half], -2.0 * matrix[1::2, :half])
+        return panels, size, cosines, sines, 2.0 * matrix[0::2, :half], -2.0 * matrix[1::2, :half]
 
     def iterate_basis(self, size: int) -> Iterator[tuple[slice, Array, Array]]:
         """Yield pieces of all pairs of times, and the even and odd terms of a series there, shape (size / 2, pairs)."""
@@ -141,28 +124,28 @@ class LagCovariance:
 
     lags: TimeLags
     density: ConditionedDensity
-    waves: _ChebyshevWaves
+    waves: _Waves
 
     @property
     def unresolved_share(self) -> float:
         """The share of a variance that may lie in peaks too narrow to be resolved."""
-        return self.waves.panels.unresolved_share
+        return self.waves[0].unresolved_share
 
     def blocks(self) -> Array:
         """Return the covariance, one row for each pair of observables, shape (o o, n n)."""
-        X, waves, n = self.density.coefficients, self.waves, len(self.lags.times)
+        X, n = self.density.coefficients, len(self.lags.times)
+        _, size, cosines, sines, to_even, to_odd = self.waves
         first, second = _lower_triangle_index(len(X))
         P = np.sum(X[first] * np.conj(X[second]), axis=1)
-        even, odd = P.real @ waves.cosines.T @ waves.to_even.T, P.imag @ waves.sines.T @ waves.to_odd.T
+        even, odd = P.real @ cosines.T @ to_even.T, P.imag @ sines.T @ to_odd.T
         lower = np.empty((len(first), n * n))
-        for part, on_even, on_odd in self.lags.iterate_basis(waves.size):
+        for part, on_even, on_odd in self.lags.iterate_basis(size):
             lower[:, part] = even @ on_even + odd @ on_odd
         total = np.empty((len(X), len(X), n, n))
         for number, (i, j) in enumerate(zip(first, second, strict=True)):
-            block = lower[number].reshape(n, n)
-            total[i, j] = block
+            total[i, j] = lower[number].reshape(n, n)
             if i != j:
-                total[j, i] = block.T
+                total[j, i] = total[i, j].T
         return total.reshape(len(X) ** 2, n * n)
 
     def vjp(self, cotangents: Array) -> SpectrumGradient:
@@ -170,15 +153,16 @@ class LagCovariance:
 
         Shapes: cotangents (o o, n n).
         """
-        X, waves = self.density.coefficients, self.waves
+        X = self.density.coefficients
+        _, size, cosines, sines, to_even, to_odd = self.waves
         count, (first, second) = len(X), _lower_triangle_index(len(X))
         # Both orders of two observables count.
         lower = cotangents[first * count + second] * np.where(first == second, 1.0, 2.0)[:, None]
-        even, odd = (np.zeros((len(first), waves.size // 2)) for _ in range(2))
-        for part, on_even, on_odd in self.lags.iterate_basis(waves.size):
+        even, odd = np.zeros((2, len(first), size // 2))
+        for part, on_even, on_odd in self.lags.iterate_basis(size):
             even += lower[:, part] @ on_even.T
             odd += lower[:, part] @ on_odd.T
-        gamma = even @ waves.to_even @ waves.cosines + 1j * (odd @ waves.to_odd @ waves.sines)
+        gamma = even @ to_even @ cosines + 1j * (odd @ to_odd @ sines)
         slope = np.zeros_like(X)
         for number, (i, j) in enumerate(zip(first, second, strict=True)):
             slope[i] += gamma[number] * X[j]

@@ -1,24 +1,18 @@
-"""Frequencies for the channel prior: Gauss-Legendre panels, short ones around the peaks of the density.
+"""Gauss quadrature in frequency for the channel prior: Gauss-Legendre panels, and Gauss rules by block Lanczos.
 
-A covariance is ``k(tau) = int S(w) cos(w tau) dw / pi``. Equidistant frequencies are exact over a window once their
-period exceeds the window and the memory of the process, which is very long where a peak is narrow; panels that are
-halved around a peak need some ten frequencies more for each halving, whatever the memory. On each panel the density is
-looked at as a Legendre series: what its last terms say of the terms that the rule does not integrate tells whether to
-halve it. A peak between the nodes leaves no term; but the logarithm of the determinant of the density has a pole there,
-which no series of a few terms follows, and so tells where to look, however narrow the peak is and whatever lies under
-it. Panels that cannot be halved any more say what they may miss.
+A covariance is ``k(tau) = int S(w) cos(w tau) dw / pi``. Equidistant frequencies are exact over a window if their
+period exceeds the window and the memory of the process, which is very long for a narrow peak; panels that are halved
+around a peak need some ten frequencies more for each halving, whatever the memory. On each panel the last terms of a
+Legendre series of the density estimate the quadrature error and decide whether to halve it. A peak between the nodes
+leaves no term, but the logarithm of the determinant of the density has a pole there, which no short series follows, so
+it reveals even the narrowest peak. Panels that cannot be halved any more report an unresolved share.
 
-Gauss rules for a matrix of spectral densities: as few waves as a window can tell apart, whatever peaks there are.
-
-Over a window of a length T, waves are smooth functions of their frequency: polynomials of a degree of about T times
-half the band, and a few more. A rule of Gauss that has the density as its weight integrates these exactly, however
-narrow the peaks of the density are, for they are in the weight. Lanczos' process finds it: with the fine rule of panels
-as a sum over frequencies, the space of all polynomials times the root of the density is built step by step,
-orthonormal, until the waves at the end of the window lie in it. What they still lack there bounds the error of the
-covariance: the rule knows what it misses.
-
-For several free functions the weight is a matrix, a step adds as many dimensions, and each frequency of the rule has a
-vector in place of a weight.
+Over a window of length T, waves are smooth functions of frequency: polynomials of a degree of about T times half the
+band, and a few more. A Gauss rule with the density as its weight integrates these exactly, however narrow its peaks
+are. The block Lanczos process (Golub and Meurant 2010) finds the rule from the panels: it builds an orthonormal basis
+of the polynomials times the root of the density, until the basis contains the waves at the end of the window; the
+remaining residual bounds the error of the covariance. For several free functions the weight is a matrix, a step adds as
+many dimensions, and each frequency of the rule has a vector in place of a weight.
 """
 
 from __future__ import annotations
@@ -35,30 +29,29 @@ from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.spectra import SpectralPoint
 
 Array = NDArray[np.float64]
-#: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
-N_PANEL_NODES, MAX_PANEL_PHASE = 16, 4.0
-#: The share of the variance that a panel may miss when it is made, and when it serves again at another point.
-PANEL_BUILD_TOLERANCE, PANEL_REUSE_TOLERANCE = 1e-14, 1e-10
-#: Below the first share of the variance a panel at the end of the band is left out; below the second, nothing is looked
-#: at more closely.
-NEGLIGIBLE_PANEL_SHARE, MIN_REFINED_SHARE = 1e-17, 1e-28
-#: A panel whose largest value exceeds its median by more than this may hide a narrow peak; so may one where the last
-#: terms of the logarithm of the determinant exceed that. A pole in the panel, on the axis, makes at least the double.
-MAX_PEAK_RATIO, MAX_LOG_DET_CURVATURE = 20.0, 0.02
-#: Panels are halved so often at most: more than there are bits between the widest and the narrowest.
-MAX_HALVINGS = 60
-#: No panel is narrower than this, relative to its frequencies.
+ComplexArray = NDArray[np.complex128]
+#: Nodes of one panel.
+N_PANEL_NODES = 16
+#: The default share of the variance that a panel may miss if it is reused at another point.
+PANEL_REUSE_TOLERANCE = 1e-10
+#: Below this share of the variance no panel is refined.
+MIN_REFINED_SHARE = 1e-28
+#: The narrowest panel, relative to its frequencies.
 MIN_RELATIVE_PANEL_WIDTH = 1e-13
-#: Rounding of a density where waves cancel each other.
+#: Rounding error of a density if waves cancel each other.
 DENSITY_ROUNDING_TOLERANCE = 1e-15
-#: So many panels are too many; so are so many numbers of observables and channels on the free functions, at all
-#: frequencies: 32 MB, of which an evaluation has some thirty at the same time.
-MAX_PANELS, MAX_PANEL_ENTRIES = 5000, 2_000_000
-#: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
-MAX_FREQUENCY_LENGTH = 1e5
-#: Where the first panel ends at most, times the longest lengthscale: the density of a process that hardly changes in
-#: the window is a peak at zero, whose logarithm is a polynomial and shows nowhere else. And the longest one there is.
-MAX_FIRST_PANEL_END, MAX_RELATIVE_LENGTHSCALE = 16.0, 1e8
+#: Limit on the coefficients of observables and channels at all frequencies: 32 MB, of which an evaluation has about 30.
+MAX_PANEL_ENTRIES = 2_000_000
+#: The end of the first panel, times the longest lengthscale: the density of a nearly constant process is a peak at zero
+#: whose logarithm is a polynomial, so nothing else reveals it.
+MAX_FIRST_PANEL_END = 16.0
+#: Limit on the entries of the Lanczos basis, some 300 MB.
+MAX_LANCZOS_ENTRIES = 20_000_000
+#: Relative error of waves over the whole window, for gradients, and of channels over half the window. Covariances need
+#: waves over half the window, and their error is the square of that of these.
+GRADIENT_WAVE_TOLERANCE, CHANNEL_WAVE_TOLERANCE = 1e-6, 1e-6
+#: A direction below this norm is rounding.
+BREAKDOWN_TOLERANCE = 1e-14
 
 _LEGENDRE_NODES, _LEGENDRE_WEIGHTS = legendre.leggauss(N_PANEL_NODES)
 #: From values on the nodes to coefficients of a Legendre series, shape (order, order); of these the mean and the last
@@ -73,11 +66,11 @@ _DENSITY_TRANSFORM, _LOG_DET_TRANSFORM = _LEGENDRE_TRANSFORM[:, [0, -3, -2, -1]]
 
 @dataclass(frozen=True)
 class QuadratureTolerance:
-    """What a rule may miss at points where it serves again.
+    """Error tolerance of a quadrature rule that is reused at other points.
 
     noise_variance: Variances of the noise of the observables; (o,).
-    tolerance: A share of these.
-    min_share: A share of the variance below which nobody looks.
+    tolerance: Relative to these.
+    min_share: The smallest share of the variance that matters.
     """
 
     noise_variance: Array
@@ -94,8 +87,8 @@ class QuadratureTolerance:
 class FrequencyPanels:
     """Frequencies and weights of a rule over some panels.
 
-    lows, highs: Where each panel begins and ends; (p,).
-    unresolved_share: The share of a variance that may lie in panels which were too narrow to be halved again.
+    lows, highs: Start and end of each panel; (p,).
+    unresolved_share: The share of a variance that may lie in panels too narrow to be halved again.
     """
 
     lows: Array
@@ -119,76 +112,66 @@ class FrequencyPanels:
         return FrequencyPanels(edges[:-1].ravel(), edges[1:].ravel())
 
     @cached_property
-    def _half_widths(self) -> Array:
+    def half_widths(self) -> Array:
+        """Half the width of each panel, shape (p,)."""
         return 0.5 * (self.highs - self.lows)
 
     @cached_property
     def frequencies(self) -> Array:
         """All frequencies, shape (16 p,)."""
         middles = 0.5 * (self.lows + self.highs)
-        return (middles[:, None] + self._half_widths[:, None] * _LEGENDRE_NODES).ravel()
+        return (middles[:, None] + self.half_widths[:, None] * _LEGENDRE_NODES).ravel()
 
     @cached_property
     def weights(self) -> Array:
-        """The share of the density that each frequency stands for, shape (16 p,)."""
-        return (self._half_widths[:, None] * _LEGENDRE_WEIGHTS / np.pi).ravel()
-
-    def estimate_errors(self, density: ConditionedDensity) -> PanelErrors:
-        """Return what the density adds on each panel, and what is not seen of it."""
-        values = density.observable_density.reshape(len(density.observable_density), -1, N_PANEL_NODES)
-        series = np.abs(values @ _DENSITY_TRANSFORM) * (2.0 / np.pi * self._half_widths)[:, None]
-        energies = whole = series[..., 0]
-        if density.absolute_density is not density.observable_density:
-            # What is left where waves cancel each other is rounding; nothing smaller needs to be resolved.
-            whole = density.absolute_density.reshape(values.shape) @ _LEGENDRE_WEIGHTS * (self._half_widths / np.pi)
-            energies = energies + DENSITY_ROUNDING_TOLERANCE * whole
-        shares = density.channel_density_ratio.reshape(len(density.channel_density_ratio), -1, N_PANEL_NODES)
-        largest, middle = (
-            shares.max(axis=-1),
-            np.partition(shares, N_PANEL_NODES // 2, axis=-1)[..., N_PANEL_NODES // 2],
-        )
-        alone = np.exp(density.log_density[:, N_PANEL_NODES // 2 :: N_PANEL_NODES]) * self._half_widths
-        is_bent = (
-            np.abs(density.half_log_det.reshape(-1, N_PANEL_NODES) @ _LOG_DET_TRANSFORM).max(axis=-1)
-            > MAX_LOG_DET_CURVATURE
-        )
-        # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
-        bound = np.where((largest > MAX_PEAK_RATIO * middle) | is_bent, 0.1 * alone * np.sqrt(largest), 0.0)
-        tails = series[..., 1:].max(axis=-1)
-        # Below, terms are made of rounding, and halving would not end.
-        tails[tails < 20.0 * DENSITY_ROUNDING_TOLERANCE * whole] = 0.0
-        return PanelErrors(energies, tails, alone * (shares @ _LEGENDRE_WEIGHTS) / np.pi, bound)
+        """The quadrature weights, shape (16 p,)."""
+        return (self.half_widths[:, None] * _LEGENDRE_WEIGHTS / np.pi).ravel()
 
     def is_accurate(self, density: ConditionedDensity, tolerance: QuadratureTolerance) -> bool:
         """Return whether the rule is still accurate at another point, and not far wider than it needs to be there."""
         if self.highs[0] * float(np.max(density.point.lengthscales)) > 2.0 * MAX_FIRST_PANEL_END:
             return False
-        look = self.estimate_errors(density)
-        totals, _ = look.totals
+        errors = PanelErrors(self, density)
+        totals, _ = errors.totals
         share = tolerance.share(totals)
-        # What comes after the last panel is less than this.
-        beyond = density.observable_density[:, -1] * self._half_widths[-1]
+        # A bound of the variance after the last panel.
+        beyond = density.observable_density[:, -1] * self.half_widths[-1]
         if not np.isfinite(totals).all() or self.unresolved_share > share or (beyond > share * totals).any():
             return False
-        half = look.variances.shape[1] // 2
-        is_wide = (look.variances[:, half:] <= min(NEGLIGIBLE_PANEL_SHARE, share * share) * totals[:, None]).all()
-        return bool(not is_wide and not look.needs_refinement(look.totals, share).any())
+        upper = errors.variances[:, errors.variances.shape[1] // 2 :]
+        is_wide = (upper <= min(1e-17, share * share) * totals[:, None]).all()
+        return bool(not is_wide and not errors.needs_refinement(errors.totals, share).any())
 
 
-@dataclass(frozen=True)
 class PanelErrors:
-    """What a rule sees of densities on each panel.
+    """Variances and error estimates of a density on each panel.
 
-    variances: The variance that each panel adds to the observables; (o, p).
-    truncation_errors: The same for the last terms of a Legendre series; (o, p).
-    channel_variances: The variance that each panel adds to the channels, about; (c, p).
-    peak_bounds: The variance that a peak between the nodes of a panel might have, for each channel; (c, p).
+    `variances`: the variance that each panel adds to the observables; (o, p).
+    `truncation_errors`: the same for the last terms of a Legendre series; (o, p).
+    `channel_variances`: the approximate variance that each panel adds to the channels; (c, p).
+    `peak_bounds`: the variance of a possible peak between the nodes of a panel, for each channel; (c, p).
     """
 
-    variances: Array
-    truncation_errors: Array
-    channel_variances: Array
-    peak_bounds: Array
+    def __init__(self, panels: FrequencyPanels, density: ConditionedDensity) -> None:
+        half_widths, middle = panels.half_widths, N_PANEL_NODES // 2
+        values = density.observable_density.reshape(len(density.observable_density), -1, N_PANEL_NODES)
+        series = np.abs(values @ _DENSITY_TRANSFORM) * (2.0 / np.pi * half_widths)[:, None]
+        self.variances = absolute = series[..., 0]
+        if density.absolute_density is not density.observable_density:
+            # If waves cancel each other, the remainder is rounding; nothing smaller needs to be resolved.
+            absolute = density.absolute_density.reshape(values.shape) @ _LEGENDRE_WEIGHTS * (half_widths / np.pi)
+            self.variances = self.variances + DENSITY_ROUNDING_TOLERANCE * absolute
+        shares = density.channel_density_ratio.reshape(len(density.channel_density_ratio), -1, N_PANEL_NODES)
+        largest, median = shares.max(axis=-1), np.partition(shares, middle, axis=-1)[..., middle]
+        unconditioned = np.exp(density.log_density[:, middle::N_PANEL_NODES]) * half_widths
+        # A pole of the log determinant in the panel, on the axis, makes at least twice this curvature.
+        is_bent = np.abs(density.half_log_det.reshape(-1, N_PANEL_NODES) @ _LOG_DET_TRANSFORM).max(axis=-1) > 0.02
+        # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
+        self.peak_bounds = np.where((largest > 20.0 * median) | is_bent, 0.1 * unconditioned * np.sqrt(largest), 0.0)
+        self.channel_variances = unconditioned * (shares @ _LEGENDRE_WEIGHTS) / np.pi
+        self.truncation_errors = series[..., 1:].max(axis=-1)
+        # Smaller terms are rounding, and halving would not end.
+        self.truncation_errors[self.truncation_errors < 20.0 * DENSITY_ROUNDING_TOLERANCE * absolute] = 0.0
 
     @property
     def totals(self) -> tuple[Array, Array]:
@@ -221,19 +204,19 @@ def build_frequency_panels(
     point: SpectralPoint, length: float, share: float = PANEL_REUSE_TOLERANCE
 ) -> FrequencyPanels | None:
     """Return panels for all lags up to a length; None where the density is not finite, or takes too much memory."""
-    made, order = (
-        PANEL_BUILD_TOLERANCE / PANEL_REUSE_TOLERANCE * share,
-        max(point.free.shape[-1], point.channels.shape[-1]),
-    )
-    nothing, far = 1e-3 * made, min(MIN_REFINED_SHARE, made * made)
-    band = CHANNEL_KERNEL.bandwidth(order, nothing) / float(np.min(point.lengthscales))
+    # New panels are far more accurate than reused ones must be.
+    eps, order = 1e-4 * share, max(point.free.shape[-1], point.channels.shape[-1])
+    negligible, far = 1e-3 * eps, min(MIN_REFINED_SHARE, eps * eps)
+    band = CHANNEL_KERNEL.bandwidth(order, negligible) / float(np.min(point.lengthscales))
     longest = float(np.max(point.lengthscales))
-    if not np.isfinite(band) or band * length > MAX_FREQUENCY_LENGTH or not longest < MAX_RELATIVE_LENGTHSCALE * length:
+    # Beyond these limits there would be too many frequencies to compute.
+    if not np.isfinite(band) or band * length > 1e5 or not longest < 1e8 * length:
         return None
-    edges = np.linspace(0.0, band, int(np.ceil(band * length / (2.0 * MAX_PANEL_PHASE))) + 5)
+    # A wave turns by at most 4 from the middle of a panel to its end over the window.
+    edges = np.linspace(0.0, band, int(np.ceil(band * length / 8.0)) + 5)
     doublings = np.arange(max(np.ceil(np.log2(edges[1] * longest / MAX_FIRST_PANEL_END)), 0.0), 0.0, -1.0)
     edges = np.insert(edges, 1, edges[1] * 0.5**doublings)
-    # Far beyond the band of the data nothing is looked at more closely.
+    # Panels far beyond the band of the data are dropped.
     powers = ConditionedDensity(edges, point).observable_density
     if not np.isfinite(powers).all():
         return None
@@ -243,12 +226,12 @@ def build_frequency_panels(
     done: list[FrequencyPanels] = []
     room = MAX_PANEL_ENTRIES // (N_PANEL_NODES * (len(point.free) + len(point.channels)) * point.free.shape[1])
     settled, energies, missed = (np.zeros(len(powers)), np.zeros(len(point.channels))), [], 0.0
-    for _ in range(MAX_HALVINGS):
+    for _ in range(60):  # more halvings than there are bits between the widest and the narrowest panel
         if len(todo.lows) > room:
             return None
-        look = todo.estimate_errors(ConditionedDensity(todo.frequencies, point))
+        look = PanelErrors(todo, ConditionedDensity(todo.frequencies, point))
         totals = settled[0] + look.totals[0], settled[1] + look.totals[1]
-        coarse, peaks = look.needs_refinement(totals, made), look.may_hide_peak(totals, made)
+        coarse, peaks = look.needs_refinement(totals, eps), look.may_hide_peak(totals, eps)
         is_wide = todo.highs - todo.lows > MIN_RELATIVE_PANEL_WIDTH * todo.highs
         missed += look.unresolved_share(totals, coarse & ~is_wide)
         coarse &= is_wide
@@ -257,14 +240,13 @@ def build_frequency_panels(
         energies.append(look.variances[:, ~coarse])
         settled = settled[0] + energies[-1].sum(axis=1), settled[1] + look.channel_variances[:, ~coarse].sum(axis=1)
         # A peak between the nodes is far narrower than a half.
-        todo = FrequencyPanels.concatenate(
-            [todo.select(coarse & ~peaks).split(2), todo.select(coarse & peaks).split(4)]
-        )
+        halves, quarters = todo.select(coarse & ~peaks).split(2), todo.select(coarse & peaks).split(4)
+        todo = FrequencyPanels.concatenate([halves, quarters])
         if not len(todo.lows):
             break
-        if len(todo.lows) > MAX_PANELS:
+        if len(todo.lows) > 5000:
             return None
-    needed = (np.concatenate(energies, axis=1) > nothing * settled[0][:, None]).any(axis=0)
+    needed = (np.concatenate(energies, axis=1) > negligible * settled[0][:, None]).any(axis=0)
     if not np.isfinite(settled[0]).all() or not needed.any():
         return None
     highest = float(np.concatenate([part.highs for part in done])[needed].max())
@@ -272,48 +254,13 @@ def build_frequency_panels(
     return replace(found.select(found.highs <= highest), unresolved_share=missed)
 
 
-ComplexArray = NDArray[np.complex128]
-#: Numbers of all vectors at most, some 300 MB.
-MAX_LANCZOS_ENTRIES = 20_000_000
-#: What may be missed of waves of the whole window, which gradients ask for, and of channels over half the window:
-#: relative to their size. Covariances ask for waves of half the window, and miss the square of what these lack.
-GRADIENT_WAVE_TOLERANCE, CHANNEL_WAVE_TOLERANCE = 1e-6, 1e-6
-#: After so many steps what is left of the waves is looked at: so many at once cost little more than one.
-CHECK_INTERVAL = 4
-#: So many steps without gain are too many; gains count once less than the second share is left of all waves.
-MAX_STALLED_STEPS, CONVERGENCE_ONSET = 12, 0.05
-#: A direction of less than this is rounding.
-BREAKDOWN_TOLERANCE = 1e-14
-
-
-@dataclass(frozen=True)
-class GaussRule:
-    """Frequencies of a few waves that stand for many.
-
-    frequencies: shape (m,)
-    rotation: From the amplitudes at the frequencies of the fine rule to those of the few waves; columns are
-        orthonormal; (q, f, m).
-    truncation_error: For each observable the share of its variance that covariances over the window miss at most;
-        (o,).
-    """
-
-    frequencies: Array
-    rotation: Array | ComplexArray
-    truncation_error: Array
-
-    def project(self, fine: ComplexArray) -> ComplexArray:
-        """Return what observables see of the few waves, shape (o, m), from what they see of the many, (o, q, f)."""
-        return np.asarray(np.tensordot(fine, self.rotation, axes=2))
-
-    def project_vjp(self, cotangent: ComplexArray) -> ComplexArray:
-        """Return derivatives in what observables see of the many, shape (o, q, f), from those of the few, (o, m)."""
-        return np.asarray(np.tensordot(cotangent, np.conj(self.rotation), axes=(1, 2)))
-
-
 def build_gauss_rule(
     density: ConditionedDensity, weights: Array, length: float, tolerances: Array, max_nodes: int
-) -> GaussRule | None:
-    """Return a rule for all lags up to a length; None where it would take too many waves.
+) -> tuple[Array, ComplexArray, Array] | None:
+    """Return frequencies, rotation and errors of a Gauss rule for all lags up to a length; None if it is too large.
+
+    The frequencies have shape (m,). The rotation maps the amplitudes at the frequencies of the panels to those of the
+    few waves, with orthonormal columns; (q, f, m). The errors of covariances are shares of the variances; (o,).
 
     Shapes: weights (f,), tolerances (o,).
     """
@@ -325,12 +272,11 @@ def build_gauss_rule(
     rest, allowed = _target_vectors(density, roots, length, tolerances)
     if count == 1:
         rest = np.concatenate([rest.real, rest.imag], axis=1)
-    # What does not fit into memory is refused, as what needs too many waves is.
     max_nodes = min(max_nodes, MAX_LANCZOS_ENTRIES // len(w))
     store = np.empty((len(w), max_nodes + count), dtype=block.dtype, order="F")
     total, taken, worst, steps, gained = 0, 0, np.inf, 0, 0
-    # Where rounding keeps the basis from what it must hold, more steps do not help; what is missed tells.
-    while (worst > 1.0 and steps - gained < MAX_STALLED_STEPS) or steps < density.point.channels.shape[-1]:
+    # If rounding stops the convergence, more steps do not help; the residual reports the error.
+    while (worst > 1.0 and steps - gained < 12) or steps < density.point.channels.shape[-1]:
         found = _orthonormalize(block, store[:, :total])
         if found is None:
             break
@@ -339,26 +285,26 @@ def build_gauss_rule(
         store[:, total : total + found.shape[1]] = found
         total += found.shape[1]
         steps, block = steps + 1, w * found
-        if steps % CHECK_INTERVAL:
+        if steps % 4:  # projecting out four blocks at once costs little more than one
             continue
         rest, taken = _project_out(rest, store[:, taken:total]), total
         left = _residual_norms(rest, len(allowed))
         ratio = float(np.max(left / allowed))
-        # As long as waves turn more than polynomials of the degree can, nothing is gained yet.
-        if not ratio > 0.5 * worst or ratio <= 1.0 or left.max() > CONVERGENCE_ONSET:
+        # Convergence starts only when the degree of the polynomials suffices for the waves.
+        if not ratio > 0.5 * worst or ratio <= 1.0 or left.max() > 0.05:
             worst, gained = ratio, steps
     basis = store[:, :total]
     left = _residual_norms(_project_out(rest, store[:, taken:total]), len(allowed))
     if not total or not np.isfinite(left).all():
         return None
     values, vectors = np.linalg.eigh(_adjoint(basis) @ (w * basis))
-    return GaussRule(values, (basis @ vectors).reshape(count, -1, total), left[: len(tolerances)] ** 2)
+    return values, (basis @ vectors).reshape(count, -1, total), left[: len(tolerances)] ** 2
 
 
 def _target_vectors(
     density: ConditionedDensity, roots: Array, length: float, tolerances: Array
 ) -> tuple[ComplexArray, Array]:
-    """Return what the basis must hold, relative to its size, shape (q f, ...), and what may be missed of each."""
+    """Return the normalized waves that the basis must contain, shape (q f, ...), and the tolerance of each."""
     seen, channels = (np.conj(part) * roots for part in (density.coefficients, density.channel_coefficients))
     middle = 0.5 * (density.frequencies[0] + density.frequencies[-1])
     half = np.exp(1j * (density.frequencies - middle) * (0.5 * length))
@@ -380,9 +326,7 @@ def _residual_norms(residuals: ComplexArray, count: int) -> Array:
 
 
 def _column_norms(columns: ComplexArray) -> Array:
-    if np.isrealobj(columns):
-        return np.asarray(np.sqrt(np.einsum("ij,ij->j", columns, columns)))
-    return np.asarray(np.sqrt(np.sum(columns.real**2 + columns.imag**2, axis=0)))
+    return np.asarray(np.linalg.norm(columns, axis=0))
 
 
 def _adjoint(matrix: ComplexArray) -> ComplexArray:
@@ -391,7 +335,7 @@ def _adjoint(matrix: ComplexArray) -> ComplexArray:
 
 
 def _orthonormalize(block: ComplexArray, basis: ComplexArray) -> ComplexArray | None:
-    """Return what a block adds to a basis, orthonormal; None where that is nothing but rounding."""
+    """Return the orthonormal extension of a basis by a block; None if that is only rounding."""
     sizes = _column_norms(block)
     block = block / np.where(sizes > 0, sizes, 1.0)
     for _ in range(2):

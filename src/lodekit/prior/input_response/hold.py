@@ -1,8 +1,8 @@
-"""Chebyshev series: smooth functions on an interval, from values at a few points of it.
+"""Discretization of state spaces between samples and rows: steps under zero-order or first-order hold, and schedules.
 
-Steps of many lengths: equal ones are made once; where many are different, they are interpolated in the length.
-
-Where rows, samples and start meet: the steps from row to row, and what the inputs do on each.
+`UniqueSteps` groups equal steps, so each is discretized once; `StepTable` interpolates many different ones by Chebyshev
+series in the length of the step. `TimeDirection` merges rows, samples and start into an `InputSchedule`: the steps from
+row to row, and the inputs during each.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from lodekit.data.inputs import InputSignal
 from lodekit.prior.expm import HoldDiscretization
 
 Array = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
 
 
 def chebyshev_order(turns: float) -> int:
-    """Return how many terms a series needs for waves up to a frequency, an even number.
+    """Return the number of Chebyshev terms for waves up to a frequency, an even number.
 
     Sizes are rounded up to eighths of an octave, so that neighbours in a search share the matrices of one size.
     """
@@ -36,15 +37,7 @@ def chebyshev_basis(x: Array, size: int) -> Array:
 
     Shapes: x (n,).
     """
-    found = np.empty((size, len(x)))
-    found[0] = 1.0
-    if size > 1:
-        found[1] = x
-    twice = 2.0 * x
-    for k in range(2, size):
-        np.multiply(twice, found[k - 1], out=found[k])
-        found[k] -= found[k - 2]
-    return found
+    return np.asarray(np.polynomial.chebyshev.chebvander(x, size - 1).T, dtype=float)
 
 
 def chebyshev_transform(size: int) -> tuple[Array, Array]:
@@ -55,17 +48,14 @@ def chebyshev_transform(size: int) -> tuple[Array, Array]:
     return np.cos(angles), matrix
 
 
-IndexArray = NDArray[np.intp]
-#: Up to so many different lengths each has an exponential of its own.
+#: Up to this number of different steps, each has an exponential of its own.
 MAX_EXACT_STEPS = 48
-#: Nodes of Chebyshev's interpolation on one panel of lengths.
+#: Nodes of Chebyshev interpolation on one panel of steps.
 N_CHEBYSHEV_NODES = 24
-#: A length that occurs so often is not interpolated: errors of a step that is repeated add up.
-MIN_EXACT_REPEATS = 64
-#: The last two coefficients on a panel, against the largest value; the ones that are cut off are smaller still.
-INTERPOLATION_TOLERANCE = 2e-15
-#: So many coefficients are kept beyond those that can be told from rounding.
-N_GUARD_COEFFICIENTS = 3
+#: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
+MAX_EVENTS_PER_STEP = 4
+#: So does a step longer than a segment of a linear input by this factor: its slope would act long and be cancelled.
+MAX_STEP_TO_SEGMENT_RATIO = 1e3
 #: The nodes on [-1, 1], and the matrix from values there to coefficients.
 _CHEBYSHEV_NODES, _CHEBYSHEV_TRANSFORM = chebyshev_transform(N_CHEBYSHEV_NODES)
 
@@ -89,7 +79,7 @@ class UniqueSteps:
 
         Examples
         --------
-        >>> UniqueSteps.of(np.diff([0.0, 0.1, 0.2, 0.30000000000000004, 0.5]), 1e-15).which.tolist()
+        >>> UniqueSteps.from_steps(np.diff([0.0, 0.1, 0.2, 0.30000000000000004, 0.5]), 1e-15).index.tolist()
         [0, 0, 0, 1]
         """
         if not steps.size:
@@ -104,10 +94,9 @@ class UniqueSteps:
         widest = (ascending[ends - 1] - ascending[starts]).max()
         if 2 * len(starts) > len(steps) or widest > 8.0 * tolerance:  # hardly any twice, or a chain of neighbours
             return cls(steps, np.arange(len(steps)))
-        numbers = np.repeat(np.arange(len(starts)), ends - starts)
-        which = np.empty(len(steps), dtype=np.intp)
-        which[order] = numbers
-        return cls(np.add.reduceat(ascending, starts) / (ends - starts), which)
+        index = np.empty(len(steps), dtype=np.intp)
+        index[order] = np.repeat(np.arange(len(starts)), ends - starts)
+        return cls(np.add.reduceat(ascending, starts) / (ends - starts), index)
 
     @cached_property
     def counts(self) -> IndexArray:
@@ -133,13 +122,12 @@ class UniqueSteps:
             return np.asarray(vectors @ matrices[..., 0, :, :].swapaxes(-1, -2))
         if self.all_distinct:
             return np.asarray(np.einsum("...nij,nj->...ni", matrices, vectors))
-        found = np.empty((*matrices.shape[:-3], len(self.index), matrices.shape[-2]))
-        if len(self.distinct) <= MAX_EXACT_STEPS:
-            for number, members in enumerate(self._step_groups):
-                found[..., members, :] = vectors[members] @ matrices[..., number, :, :].swapaxes(-1, -2)
-            return found
-        np.einsum("...nij,nj->...ni", matrices[..., self.index, :, :], vectors, out=found)
-        return found
+        if len(self.distinct) > MAX_EXACT_STEPS:
+            return np.asarray(np.einsum("...nij,nj->...ni", matrices[..., self.index, :, :], vectors))
+        products = np.empty((*matrices.shape[:-3], len(self.index), matrices.shape[-2]))
+        for number, members in enumerate(self._step_groups):
+            products[..., members, :] = vectors[members] @ matrices[..., number, :, :].swapaxes(-1, -2)
+        return products
 
     def sum_outer_products(self, left: Array, right: Array) -> Array:
         """Return the sums of ``left right^T`` over the steps of each length, shape (u, a, b).
@@ -154,30 +142,20 @@ class UniqueSteps:
         return np.stack([left[members].T @ right[members] for members in self._step_groups])
 
 
-@dataclass(frozen=True, eq=False)
-class _InterpolationPanel:
-    """An interval of lengths on which steps are interpolated: which ones, their weights, and where its nodes stand."""
-
-    members: IndexArray | slice
-    weights: Array
-    nodes: slice
-
-
 class StepTable:
     """Steps of all lengths at one value of the parameters."""
 
     def __init__(self, hold: HoldDiscretization, unique_steps: UniqueSteps) -> None:
         self.hold, self.unique_steps = hold, unique_steps
         distinct = unique_steps.distinct
-        #: Lengths with an exponential of their own, and the panels of the others.
+        #: Steps with an exponential of their own; for panels of the others: members, weights, and places of the nodes.
         self._exact: IndexArray = np.arange(len(distinct))
-        self._panels: list[_InterpolationPanel] = []
+        self._panels: list[tuple[IndexArray | slice, Array, slice]] = []
         self._nodes = distinct
-        found = (
-            self._build_panels() if len(distinct) > MAX_EXACT_STEPS and hold.n_states else hold.discretize(distinct)[0]
-        )
+        is_interpolated = len(distinct) > MAX_EXACT_STEPS and hold.n_states
+        at_nodes = self._build_panels() if is_interpolated else hold.discretize(distinct)[0]
         #: Each step as a matrix, shape (u, s, width).
-        self.matrices = self._interpolate_steps(found[None])[0]
+        self.matrices = self._interpolate_steps(at_nodes[None])[0]
 
     def jacobian(self, d_F: Array, d_G: Array) -> Array:
         """Return the derivatives of all steps, shape (p, u, s, width).
@@ -193,12 +171,10 @@ class StepTable:
         """
         at_nodes = np.zeros((len(self._nodes), *cotangents.shape[1:]))
         at_nodes[: len(self._exact)] = cotangents[self._exact]
-        for panel in self._panels:
-            flat = cotangents[panel.members].transpose(1, 2, 0).reshape(-1, panel.weights.shape[1])
-            coefficients = _CHEBYSHEV_TRANSFORM[: len(panel.weights)]
-            at_nodes[panel.nodes] = (flat @ panel.weights.T @ coefficients).T.reshape(
-                N_CHEBYSHEV_NODES, *cotangents.shape[1:]
-            )
+        for members, weights, nodes in self._panels:
+            flat = cotangents[members].transpose(1, 2, 0).reshape(-1, weights.shape[1])
+            in_nodes = (flat @ weights.T @ _CHEBYSHEV_TRANSFORM[: len(weights)]).T
+            at_nodes[nodes] = in_nodes.reshape(N_CHEBYSHEV_NODES, *cotangents.shape[1:])
         return self.hold.vjp(self._nodes, at_nodes)
 
     def _interpolate_steps(self, at_nodes: Array) -> Array:
@@ -208,19 +184,19 @@ class StepTable:
         many, shape = len(at_nodes), at_nodes.shape[2:]
         found = np.empty((many, *shape, len(self.unique_steps.distinct)))
         found[..., self._exact] = np.moveaxis(at_nodes[:, : len(self._exact)], 1, -1)
-        for panel in self._panels:
-            flat = at_nodes[:, panel.nodes].reshape(many, N_CHEBYSHEV_NODES, -1)
-            coefficients = (_CHEBYSHEV_TRANSFORM[: len(panel.weights)] @ flat).swapaxes(1, 2)
-            values = coefficients @ panel.weights
-            found[..., panel.members] = values.reshape(many, *shape, -1)
+        for members, weights, nodes in self._panels:
+            flat = at_nodes[:, nodes].reshape(many, N_CHEBYSHEV_NODES, -1)
+            coefficients = (_CHEBYSHEV_TRANSFORM[: len(weights)] @ flat).swapaxes(1, 2)
+            found[..., members] = (coefficients @ weights).reshape(many, *shape, -1)
         return np.moveaxis(found, -1, 1)
 
     def _build_panels(self) -> Array:
         """Cut the lengths into panels until all are interpolated to rounding; return the steps at all nodes."""
         distinct = self.unique_steps.distinct
-        often = self.unique_steps.counts >= MIN_EXACT_REPEATS
-        exact, rest = [np.flatnonzero(often)], np.flatnonzero(~often)
-        pending = [(distinct[rest].min(), distinct[rest].max(), rest)] if rest.size else []
+        # Frequent steps are not interpolated: their errors would add up.
+        is_frequent = self.unique_steps.counts >= 64
+        exact, others = [np.flatnonzero(is_frequent)], np.flatnonzero(~is_frequent)
+        pending = [(distinct[others].min(), distinct[others].max(), others)] if others.size else []
         accepted: list[tuple[IndexArray, Array, Array, Array]] = []
         while pending:
             exact += [members for _, _, members in pending if len(members) <= N_CHEBYSHEV_NODES]
@@ -234,23 +210,20 @@ class StepTable:
                 needed = self._count_coefficients(values)
                 if needed or not low < middle < high:
                     points = np.clip((distinct[members] - middle) / max(0.5 * (high - low), 1e-300), -1.0, 1.0)
-                    accepted.append(
-                        (members, chebyshev_basis(points, needed or N_CHEBYSHEV_NODES), nodes[number], values)
-                    )
+                    basis = chebyshev_basis(points, needed or N_CHEBYSHEV_NODES)
+                    accepted.append((members, basis, nodes[number], values))
                 else:
                     below = distinct[members] <= middle
                     halves += [(low, middle, members[below]), (middle, high, members[~below])]
             pending = [panel for panel in halves if len(panel[2])]
         self._exact = np.concatenate(exact)
-        first = len(self._exact)
         for number, (members, weights, _, _) in enumerate(accepted):
-            start = first + number * N_CHEBYSHEV_NODES
+            start = len(self._exact) + number * N_CHEBYSHEV_NODES
             place = slice(None) if len(members) == len(distinct) else members
-            self._panels.append(_InterpolationPanel(place, weights, slice(start, start + N_CHEBYSHEV_NODES)))
-        self._nodes = np.concatenate([distinct[self._exact], *(nodes for _, _, nodes, _ in accepted)])
-        return np.concatenate(
-            [self.hold.discretize(distinct[self._exact])[0], *(values for _, _, _, values in accepted)]
-        )
+            self._panels.append((place, weights, slice(start, start + N_CHEBYSHEV_NODES)))
+        exact_steps = distinct[self._exact]
+        self._nodes = np.concatenate([exact_steps, *(nodes for _, _, nodes, _ in accepted)])
+        return np.concatenate([self.hold.discretize(exact_steps)[0], *(values for _, _, _, values in accepted)])
 
     def _count_coefficients(self, values: Array) -> int:
         """Return how many coefficients steps at nodes, (nodes, s, width), have above rounding; zero for too many."""
@@ -258,26 +231,16 @@ class StepTable:
         largest = np.abs(values).max(axis=(0, 1))
         s, m = self.hold.n_states, self.hold.n_inputs
         blocks = [slice(0, s), *(slice(s + k * m, s + (k + 1) * m) for k in range(self.hold.hold_order))]
-        limits = [INTERPOLATION_TOLERANCE * largest[block].max(initial=0.0) for block in blocks]
-        pairs = list(zip(blocks, limits, strict=True))
-        if any(sizes[-2:, block].max(initial=0.0) > limit for block, limit in pairs):
+        # Relative to the rounding of the largest value; coefficients beyond the last two are smaller still.
+        ratios = [
+            sizes[:, block].max(axis=1, initial=0.0) / max(2e-15 * largest[block].max(initial=0.0), 1e-300)
+            for block in blocks
+        ]
+        relative = np.max(ratios, axis=0)
+        if (relative[-2:] > 1.0).any():
             return 0
-        needed = [np.flatnonzero(sizes[:, block].max(axis=1, initial=0.0) > 0.1 * limit) for block, limit in pairs]
-        # Derivatives in the parameters fall a little later.
-        return min(
-            N_CHEBYSHEV_NODES,
-            max((int(each[-1]) for each in needed if len(each)), default=0) + 1 + N_GUARD_COEFFICIENTS,
-        )
-
-
-#: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
-MAX_EVENTS_PER_STEP = 4
-#: So does one longer than a piece of a linear input by such a factor: its slope would act for long, and be taken back.
-MAX_STEP_TO_SEGMENT_RATIO = 1e3
-#: So many kinds of events get columns of their own beside the inputs.
-MAX_EVENT_KINDS = 4
-#: Rows that are this near to equal steps, in shares of a step, are found by counting.
-UNIFORM_STEP_TOLERANCE = 0.25
+        # Three guard coefficients: derivatives in the parameters fall a little later.
+        return min(N_CHEBYSHEV_NODES, int(np.flatnonzero(relative > 0.1).max(initial=0)) + 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,7 +338,7 @@ class _ScheduleRows:
         """The step, where all are equal or nearly so; zero otherwise."""
         last = len(self.times) - 1
         pace = float(self.times[-1]) / last if last else 0.0
-        is_even = pace > 0 and np.abs(self.times - pace * np.arange(last + 1)).max() < UNIFORM_STEP_TOLERANCE * pace
+        is_even = pace > 0 and np.abs(self.times - pace * np.arange(last + 1)).max() < 0.25 * pace
         return pace if is_even else 0.0
 
     def search(self, points: Array) -> IndexArray:
@@ -420,13 +383,14 @@ class InputSchedule:
         The first columns are `drive`; each other one has the events of one length, which come beside, and of one input.
         """
         events, (count, width) = self.events, self.step_inputs.shape
-        if len(self.steps.distinct) != 1 or len(events.time_to_step_end.distinct) > MAX_EVENT_KINDS:
+        # More than four kinds of events would need too many columns beside the inputs.
+        if len(self.steps.distinct) != 1 or len(events.time_to_step_end.distinct) > 4:
             return None
         kinds = events.time_to_step_end.index * width + events.input_index
         lags, places = np.divmod(np.flatnonzero(np.bincount(kinds)), width)
         if not len(lags):
             return self.step_inputs, lags, places
-        if len(lags) > MAX_EVENT_KINDS:
+        if len(lags) > 4:
             return None
         found = np.zeros((count, width + len(lags)))
         found[:, :width] = self.step_inputs
@@ -456,11 +420,9 @@ class TimeDirection:
         self._pieces = [_PiecewiseInput.from_signal(signal, start, sign) for signal in signals]
         self._rows = _rows_at_times(self._requested, self._tolerance)
         longest = 1.001 * float(self._rows.steps.distinct.max(initial=0.0))
-        self._needs_no_break_rows = sum(
-            piece.max_breaks_within(longest) for piece in self._pieces
-        ) <= MAX_EVENTS_PER_STEP and not any(
-            MAX_STEP_TO_SEGMENT_RATIO * piece.shortest_segment.min(initial=np.inf) < longest for piece in self._pieces
-        )
+        shortest = min((piece.shortest_segment.min(initial=np.inf) for piece in self._pieces), default=np.inf)
+        n_events = sum(piece.max_breaks_within(longest) for piece in self._pieces)
+        self._has_few_breaks = n_events <= MAX_EVENTS_PER_STEP and MAX_STEP_TO_SEGMENT_RATIO * shortest >= longest
 
     def build_schedule(self, delays: Array, hold_order: int) -> InputSchedule:
         """Return the schedule with some delays.
@@ -470,15 +432,14 @@ class TimeDirection:
         tolerance = max(self._tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
         pairs = zip(self._pieces, delays.tolist(), strict=True)
         pieces = [replace(piece, breaks=piece.breaks + self.sign * delay) for piece, delay in pairs]
-        rows = (
-            self._rows
-            if self._needs_no_break_rows
-            else _insert_break_rows(self._rows, self._requested, pieces, tolerance)
-        )
+        rows = self._rows
+        if not self._has_few_breaks:
+            rows = _insert_break_rows(rows, self._requested, pieces, tolerance)
         count, m = len(rows.times) - 1, len(pieces)
         drive, feed = np.zeros((count, hold_order * m)), np.zeros((2, m, len(self._requested)))
         jumps: Array | None = None
-        found: list[tuple[IndexArray, Array, int, Array]] = []
+        none = np.zeros(0, dtype=np.intp)
+        parts: list[tuple[IndexArray, Array, IndexArray, Array]] = [(none, np.zeros(0), none, np.zeros(0))]
         for column, piece in enumerate(pieces):
             # The first row at or after each break; breaks that miss a row by rounding only lie on it.
             row = rows.search(piece.breaks - tolerance)
@@ -492,21 +453,14 @@ class TimeDirection:
             elif on.any():
                 jumps = np.zeros((count, m)) if jumps is None else jumps
                 jumps[:, column] = (value - earlier[0])[:-1]
-            place = column if piece.is_held else m + column
             seen = (value, slope) if self.sign > 0 else earlier
             feed[0, column], feed[1, column] = seen[0][rows.requested_index], self.sign * seen[1][rows.requested_index]
             inside = (piece.changes != 0) & (row > 0) & (row <= count) & ~on
-            if inside.any():
-                found.append((row[inside] - 1, ahead[inside], place, piece.changes[inside]))
-        return InputSchedule(
-            self.sign,
-            rows.requested_index,
-            rows.steps,
-            drive,
-            jumps,
-            _collect_events(found, hold_order * m, tolerance),
-            feed,
-        )
+            place = np.full(np.count_nonzero(inside), column if piece.is_held else m + column)
+            parts.append((row[inside] - 1, ahead[inside], place, piece.changes[inside]))
+        step, lags, places, sizes = (np.concatenate(part) for part in zip(*parts, strict=True))
+        events = InputEvents(step, UniqueSteps.from_steps(lags, tolerance), places, sizes, hold_order * m)
+        return InputSchedule(self.sign, rows.requested_index, rows.steps, drive, jumps, events, feed)
 
 
 def _rows_at_times(asked: Array, tolerance: float) -> _ScheduleRows:
@@ -548,12 +502,3 @@ def _insert_break_rows(
     ]
     rows = np.sort(np.concatenate([rows, extra]))
     return _ScheduleRows(rows, np.searchsorted(rows, asked), UniqueSteps.from_steps(np.diff(rows), tolerance))
-
-
-def _collect_events(found: list[tuple[IndexArray, Array, int, Array]], width: int, tolerance: float) -> InputEvents:
-    if not found:
-        none = np.zeros(0, dtype=np.intp)
-        return InputEvents(none, UniqueSteps.from_steps(np.zeros(0), tolerance), none, np.zeros(0), width)
-    place = np.repeat([place for _, _, place, _ in found], [len(step) for step, _, _, _ in found])
-    step, lags, sizes = (np.concatenate([item[k] for item in found]) for k in (0, 1, 3))
-    return InputEvents(step, UniqueSteps.from_steps(lags, tolerance), place.astype(np.intp), sizes, width)

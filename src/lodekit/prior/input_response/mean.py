@@ -1,9 +1,7 @@
-"""The response to known inputs, from rest at the start of the record: a mean, with derivatives in the parameters.
+"""The response to known inputs, from rest at the start of the record: a prior mean, with derivatives.
 
-The response to known inputs in pieces of a record: each goes on with the states that those before it have left.
-
-Forward go the states, backward what the states at the start of a piece are worth to the log evidence, so that the
-gradient is that of the whole record.
+`InputResponse` covers one record. `ChunkedInputResponse` covers one chunk of a long record: states propagate forward
+through `ChunkStates`, adjoint states backward, so the gradient is that of the whole record.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar
 from lodekit.data.inputs import InputSignal
-from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.compile import ScalarFunctions, split_table
 from lodekit.prior.input_response.response import (
     ResponsePlan,
     StateMatrices,
@@ -28,13 +26,12 @@ from lodekit.prior.input_response.response import (
     append_integrators,
     observable_state_space,
 )
+from lodekit.prior.kernels import group_by_window
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 _MATRIX_NAMES = ("F", "G", "H", "D", "D1")
-#: Plans of responses at so many sets of times are kept.
-MAX_CACHED_PLANS = 2
 
 
 @dataclass(frozen=True)
@@ -74,16 +71,9 @@ class CompiledInputResponse:
         return len(self.inputs) - self.shapes["G"][1]
 
     def _split(self, table: Array) -> tuple[StateMatrices, Array, Array]:
-        leading, start, found = table.shape[:-1], 0, []
-        for shape in (
-            *(self.shapes[name] for name in (*_MATRIX_NAMES, "delays")),
-            self.channel_operator_shape,
-            self.input_operator_shape,
-        ):
-            stop = start + math.prod(shape)
-            found.append(table[..., start:stop].reshape(*leading, *shape))
-            start = stop
-        F, G, H, D, D1, _, on_channels, on_inputs = found
+        shapes = [self.shapes[name] for name in (*_MATRIX_NAMES, "delays")]
+        parts = split_table(np, table, [*shapes, self.channel_operator_shape, self.input_operator_shape])
+        F, G, H, D, D1, _, on_channels, on_inputs = parts
         G, D, D1 = (_append_zero_columns(part, self._n_extra_inputs) for part in (G, D, D1))
         return StateMatrices(F, G, H, D, D1), on_channels, on_inputs
 
@@ -154,36 +144,31 @@ class InputResponse:
 
         Shapes: times (n,).
         """
-        found, places = self._response(table, self._requested_times(times))
-        values, count = found.values, len(table[1])
-        values = values if places is None else values[:, places]
-        if not with_jacobian or not count:
-            values = self._average(values, len(times))
-            return values, np.zeros((len(values), count, 1))
-        changes = found.jacobian(*self._jacobians(table)).swapaxes(0, 1)
-        changes = changes if places is None else changes[..., places]
-        return self._average(values, len(times)), self._average(changes, len(times))
+        response, places = self._response(table, self._requested_times(times))
+        parts = [response.values]
+        if with_jacobian and len(table[1]):
+            parts.append(response.jacobian(*self._jacobians(table)).swapaxes(0, 1))
+        values, *jacobian = (self._average(part if places is None else part[..., places], len(times)) for part in parts)
+        return values, jacobian[0] if jacobian else np.zeros((len(values), len(table[1]), 1))
 
     def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the response, shape (p,).
 
         Shapes: times (n,), cotangents (o, n).
         """
-        found, places = self._response(table, self._requested_times(times))
+        response, places = self._response(table, self._requested_times(times))
         cotangents = self._average_vjp(cotangents)
         if places is not None:
-            sums = np.zeros((len(cotangents), len(found.plan.times)))
+            sums = np.zeros((len(cotangents), len(response.plan.times)))
             np.add.at(sums.T, places, cotangents.T)
             cotangents = sums
-        return found.gradient(cotangents, *self._jacobians(table))
+        return response.gradient(cotangents, *self._jacobians(table))
 
     @cached_property
     def _averaging_groups(self) -> list[tuple[float, NDArray[np.intp]]]:
         """The different intervals, and which observables are averaged over each."""
-        if self.intervals is None:
-            return []
-        lengths = np.unique(self.intervals[self.intervals > 0])
-        return [(float(length), np.flatnonzero(self.intervals == length)) for length in lengths]
+        groups = [] if self.intervals is None else group_by_window(self.intervals)
+        return [(length, rows) for length, rows in groups if length > 0]
 
     def _requested_times(self, times: Array) -> Array:
         """Return the times, and after them when the intervals begin that end there; the last ones are kept."""
@@ -265,13 +250,13 @@ class InputResponse:
             ordered, places = np.unique(times, return_inverse=True)
         plan = ResponsePlan([self.signals[name] for name in self.compiled.inputs], ordered, self.start)
         self._plans.append((times, plan, places))
-        del self._plans[:-MAX_CACHED_PLANS]
+        del self._plans[:-2]
         return plan, places
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkStates:
-    """What goes from piece to piece of a record.
+    """States and adjoint states at the boundaries between chunks of a record.
 
     compiled: Observables of a state space.
     signals: What drives it, by channel, in the whole record.
@@ -284,73 +269,45 @@ class ChunkStates:
     signals: Mapping[str, InputSignal]
     starts: Sequence[float]
     initial_state: Callable[[Array], Array] | None = None
-    #: States at the start of pieces, and what they are worth, at the last values of the parameters.
-    _states: dict[int, Array] = field(default_factory=dict, repr=False)
-    _worths: dict[int, Array] = field(default_factory=dict, repr=False)
+    #: States and adjoint states at the start of chunks, at the last values of the parameters.
+    states: dict[int, Array] = field(default_factory=dict, repr=False)
+    adjoints: dict[int, Array] = field(default_factory=dict, repr=False)
     _last: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_states": {}, "_worths": {}, "_last": {}}
+        return {**self.__dict__, "states": {}, "adjoints": {}, "_last": {}}
 
     def chunk(self, number: int) -> ChunkedInputResponse:
         """Return the observables in one piece."""
-        return ChunkedInputResponse(
-            self.compiled, self.signals, float(self.starts[number]), chunk_states=self, chunk_index=number
-        )
-
-    def chunk_end(self, number: int) -> float | None:
-        """Return when the piece after one starts; None where there is none."""
-        return float(self.starts[number + 1]) if number + 1 < len(self.starts) else None
+        start = float(self.starts[number])
+        return ChunkedInputResponse(self.compiled, self.signals, start, chunk_states=self, chunk_index=number)
 
     def reset_if_changed(self, table: Array) -> None:
         """Forget what was known at other values of the parameters."""
         key = table.tobytes()
         if self._last.get("key") != key:
             self._last["key"] = key
-            self._states.clear()
-            self._worths.clear()
+            self.states.clear()
+            self.adjoints.clear()
 
     def state_at_start(self, number: int, table: tuple[Array, Array]) -> Array:
-        """Return the states at the start of a piece; where nobody has been there yet, through those before it."""
+        """Return the states at the start of a chunk, propagated through the chunks before it if necessary."""
         self.reset_if_changed(table[0])
-        nearest = max((known for known in self._states if known <= number), default=0)
-        state = self._states.get(nearest)
-        if state is None:
+        nearest = max((known for known in self.states if known <= number), default=0)
+        if nearest not in self.states:
             size = self.compiled.shapes["F"][0]
-            state = self._states[0] = np.zeros(size) if self.initial_state is None else self.initial_state(table[0])
+            self.states[0] = np.zeros(size) if self.initial_state is None else self.initial_state(table[0])
         for place in range(nearest, number):
-            before = self.chunk(place)
-            state = self._states[place + 1] = before.respond_from(table, np.zeros(0), state)[0].final_state
-        return state
-
-    def store_state(self, number: int, state: Array) -> None:
-        """Remember the states at the start of a piece.
-
-        Shapes: state (s,).
-        """
-        self._states[number] = state
-
-    def adjoint_at_start(self, number: int) -> Array | None:
-        """Return what the states at the start of a piece are worth; None beyond the last one."""
-        return self._worths[number] if number < len(self.starts) else None
-
-    def store_adjoint(self, number: int, adjoint: Array) -> None:
-        """Remember what the states at the start of a piece are worth.
-
-        Shapes: adjoint (s,).
-        """
-        self._worths[number] = adjoint
+            response, _ = self.chunk(place).respond_from(table, np.zeros(0), self.states[place])
+            self.states[place + 1] = response.final_state
+        return self.states[number]
 
 
 @dataclass(frozen=True)
 class ChunkedInputResponse(InputResponse):
-    """Observables in one piece of a record; those of `InputResponse` in all else.
+    """Observables in one chunk of a record, which starts at `start` and has no averages.
 
-    Gradients are asked for from the last piece to the first.
-
-    drive, signals, start, intervals: As in `InputResponse`; it starts where the piece does, and averages over no
-        intervals.
-    chunk_index: Of the piece.
+    Gradients must be computed from the last chunk to the first.
     """
 
     chunk_states: ChunkStates | None = field(default=None, compare=False, repr=False)
@@ -383,9 +340,10 @@ class ChunkedInputResponse(InputResponse):
         else:
             np.add.at(full.T, places, cotangents.T)
         slopes, d_delays = self._jacobians(table)
-        end = self._chunk_states.adjoint_at_start(self.chunk_index + 1)
+        starts, adjoints, following = self._chunk_states.starts, self._chunk_states.adjoints, self.chunk_index + 1
+        end = adjoints[following] if following < len(starts) else None
         of_matrices, of_delays, of_start = found.vjp(full, with_delays=d_delays is not None, final_adjoint=end)
-        self._chunk_states.store_adjoint(self.chunk_index, of_start)
+        adjoints[self.chunk_index] = of_start
         total = of_matrices.contract(slopes)
         return total if d_delays is None else total + d_delays @ of_delays
 
@@ -394,7 +352,7 @@ class ChunkedInputResponse(InputResponse):
         last = self._last.get("response")
         if last is None or last[0] is not table[0] or last[1] is not times:
             found, places = self.respond_from(table, times, self._chunk_states.state_at_start(self.chunk_index, table))
-            self._chunk_states.store_state(self.chunk_index + 1, found.final_state)
+            self._chunk_states.states[self.chunk_index + 1] = found.final_state
             last = self._last["response"] = (table[0], times, found, places)
         return last[2], last[3]
 
@@ -405,8 +363,8 @@ class ChunkedInputResponse(InputResponse):
 
         Shapes: initial_state (s,).
         """
-        until, places, delays = self._chunk_states.chunk_end(self.chunk_index), None, self.compiled.delays(table)[0]
-        asked = times if until is None else np.append(times, until)
+        places, delays = None, self.compiled.delays(table)[0]
+        asked = np.append(times, self._chunk_states.starts[self.chunk_index + 1 : self.chunk_index + 2])
         if not (np.diff(asked) > 0).all():
             asked, places = np.unique(asked, return_inverse=True)
             places = places[: len(times)]

@@ -1,19 +1,17 @@
-"""State spaces in numbers: ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and what observables make of them.
+"""Response of a state space ``x' = F x + G v``, ``g = H x + D v + D1 v'`` to known inputs, with derivatives.
 
-Responses to known inputs, from rest: values at any times, their derivatives, and products with them.
+States are zero at the start. Inputs act from the start on, whatever their value is then: a constant input is a step at
+the start. With a delay T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value before the first
+sample); a delay shifts the jumps of u, not the start. Before the start the same equations are solved backwards.
 
-The response is the solution of ``x' = F x + G v``, ``g = H x + D v + D1 v'`` with ``x = 0`` at the start. Inputs act
-from the start on, whatever their value is then: a constant input is a step at the start, not a rest that it has
-come to. With a delay T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value before the first
-sample), and the states are zero at the start still: a delay moves the jumps of u, it does not move the start.
-
-Before the start the same equations are solved backwards, so that they hold at all times.
+Between samples, zero-order and first-order holds make the discretization exact. Jacobians are forward sensitivities;
+gradients use the adjoint-state method.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -30,7 +28,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class StateMatrices:
-    """The matrices of a state space with s states, m inputs and q observables, or derivatives of all of them.
+    """The matrices of a state space with s states, m inputs and q observables, or their derivatives.
 
     F, G: ``x' = F x + G v``; (..., s, s) and (..., s, m).
     H, D, D1: ``g = H x + D v + D1 v'``. Derivatives in p parameters have p in front of all shapes; (..., q, s), (...,
@@ -48,20 +46,19 @@ class StateMatrices:
         cls, F: ArrayLike, G: ArrayLike, H: ArrayLike, D: ArrayLike | None = None, D1: ArrayLike | None = None
     ) -> Self:
         """Return matrices as floats; ``D`` and ``D1`` are zero where not given."""
-        first, second, third = (np.asarray(matrix, dtype=float) for matrix in (F, G, H))
-        empty = np.zeros((*third.shape[:-1], second.shape[-1]))
-        fourth, fifth = (empty if matrix is None else np.asarray(matrix, dtype=float) for matrix in (D, D1))
-        return cls(first, second, third, fourth, fifth)
+        zero = np.zeros((*np.shape(H)[:-1], np.shape(G)[-1]))
+        given = (F, G, H, zero if D is None else D, zero if D1 is None else D1)
+        return cls(*(np.asarray(matrix, dtype=float) for matrix in given))
 
     def contract(self, jacobians: StateMatrices) -> Array:
         """Return the sum over all entries of these times those of ``jacobians``, shape (p,)."""
-        pairs = [(getattr(self, field.name), getattr(jacobians, field.name)) for field in fields(self)]
-        return np.asarray(sum(np.tensordot(slope, matrix, axes=2) for matrix, slope in pairs))
+        pairs = zip(vars(self).values(), vars(jacobians).values(), strict=True)
+        return np.asarray(sum(np.tensordot(jacobian, matrix, axes=2) for matrix, jacobian in pairs))
 
     @property
     def is_finite(self) -> bool:
-        """Whether all entries are numbers."""
-        return all(bool(np.isfinite(getattr(self, field.name)).all()) for field in fields(self))
+        """Whether all entries are finite."""
+        return all(bool(np.isfinite(matrix).all()) for matrix in vars(self).values())
 
 
 @dataclass(frozen=True)
@@ -93,37 +90,28 @@ def observable_state_space(
 
     Examples
     --------
-    >>> lag = StateMatrices.of([[-2.0]], [[3.0]], [[1.0]])
-    >>> none = StateMatrices.of(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> lag = StateMatrices.from_arrays([[-2.0]], [[3.0]], [[1.0]])
+    >>> none = StateMatrices.from_arrays(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
     >>> velocity = np.array([[[0.0]], [[1.0]]])
     >>> found, _ = observable_state_space(lag, none, (velocity, np.zeros((0, 2, 1, 1))))
     >>> found.H.tolist(), found.D.tolist()
     ([[-2.0]], [[3.0]])
     """
-    F, G, H, D, D1 = (
-        _DualMatrix(getattr(matrices, name), getattr(jacobians, name)) for name in ("F", "G", "H", "D", "D1")
-    )
-    zero = np.zeros((weights[0].shape[1], G.value.shape[-1]))
-    none = np.zeros((len(G.jacobian), *zero.shape))
-    levels = [_DualMatrix(zero, none), _DualMatrix(zero, none)]
-    states = None
-    chain = H  # H F^k
-    before: list[_DualMatrix] = [D, D1]  # factors of v and v' in the k-th derivative of g
+    pairs = zip(vars(matrices).values(), vars(jacobians).values(), strict=True)
+    F, G, H, D, D1 = (_DualMatrix(*pair) for pair in pairs)
+    shapes = [(weights[0].shape[1], part.value.shape[-1]) for part in (F, G, G)]
+    # The observables on x, v and v', and the k-th derivatives of g: H F^k on x, and the factors of v and v'.
+    totals = [_DualMatrix(np.zeros(shape), np.zeros((len(F.jacobian), *shape))) for shape in shapes]
+    derivative = [H, D, D1]
     for order in range(len(weights[0])):
         W = _DualMatrix(weights[0][order], weights[1][:, order])
-        states = W @ chain if states is None else states + W @ chain
-        levels = [level + W @ part for level, part in zip(levels, before, strict=True)]
-        before = [chain @ G, before[0]]
-        chain = chain @ F
+        totals = [total + W @ part for total, part in zip(totals, derivative, strict=True)]
+        derivative = [derivative[0] @ F, derivative[0] @ G, derivative[1]]
     if feedthrough is not None:
         for order in range(min(2, len(feedthrough[0]))):
-            levels[order] += _DualMatrix(feedthrough[0][order], feedthrough[1][:, order])
-    if states is None:
-        states = _DualMatrix(np.zeros((len(zero), len(F.value))), np.zeros((len(none), len(zero), len(F.value))))
-    return (
-        StateMatrices(F.value, G.value, states.value, levels[0].value, levels[1].value),
-        StateMatrices(F.jacobian, G.jacobian, states.jacobian, levels[0].jacobian, levels[1].jacobian),
-    )
+            totals[order + 1] += _DualMatrix(feedthrough[0][order], feedthrough[1][:, order])
+    parts = (F, G, *totals)
+    return StateMatrices(*(part.value for part in parts)), StateMatrices(*(part.jacobian for part in parts))
 
 
 def append_integrators(
@@ -135,8 +123,8 @@ def append_integrators(
 
     Examples
     --------
-    >>> lag = StateMatrices.of([[-2.0]], [[3.0]], [[1.0]])
-    >>> none = StateMatrices.of(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> lag = StateMatrices.from_arrays([[-2.0]], [[3.0]], [[1.0]])
+    >>> none = StateMatrices.from_arrays(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
     >>> found, _ = append_integrators(lag, none, np.array([0]))
     >>> found.F.tolist(), found.H.tolist()
     ([[-2.0, 0.0], [1.0, 0.0]], [[0.0, 1.0]])
@@ -169,17 +157,17 @@ def balance_states(F: Array) -> Array:
 
 
 class ResponsePlan:
-    """All that does not depend on parameters: which inputs, from which start, seen at which times.
+    """The part of a response that does not depend on parameters: inputs, start and times.
 
-    signals: One for each column of G; the same signal may stand there twice, with different delays.
-    times: Where the response is wanted, ascending; times may repeat; (n,).
-    start: Where the states are zero.
+    signals: One for each column of G; the same signal may occur twice, with different delays.
+    times: Ascending; times may repeat; (n,).
+    start: Time at which the states are zero.
 
     Examples
     --------
     >>> step = InputSignal([0.0, 1.0], [0.0, 2.0], "hold")
     >>> plan = ResponsePlan([step], np.array([0.5, 1.0, 2.0]), 0.0)
-    >>> lag = StateMatrices.of([[-1.0]], [[1.0]], [[1.0]])
+    >>> lag = StateMatrices.from_arrays([[-1.0]], [[1.0]], [[1.0]])
     >>> plan.respond(lag).values.round(6).tolist()
     [[0.0, 0.0, 1.264241]]
     >>> plan.respond(lag, np.array([0.25])).values.round(6).tolist()
@@ -198,7 +186,7 @@ class ResponsePlan:
         self._directions = [
             (part, TimeDirection(self.signals, self.start, self.times[part], sign)) for part, sign in sides
         ]
-        self._cached_schedules: tuple[bytes, list[tuple[slice, InputSchedule]]] = (b"", [])
+        self._schedules: dict[bytes, list[tuple[slice, InputSchedule]]] = {}
 
     def schedules(self, delays: Array) -> list[tuple[slice, InputSchedule]]:
         """Return the times from the start on, and those before it, last first, where there are some, with schedules.
@@ -206,10 +194,10 @@ class ResponsePlan:
         Shapes: delays (m,).
         """
         key = delays.tobytes()
-        if self._cached_schedules[0] != key or not self._cached_schedules[1]:
-            laid = [(part, side.build_schedule(delays, self.hold_order)) for part, side in self._directions]
-            self._cached_schedules = (key, laid)
-        return self._cached_schedules[1]
+        if key not in self._schedules:
+            schedules = [(part, side.build_schedule(delays, self.hold_order)) for part, side in self._directions]
+            self._schedules = {key: schedules}
+        return self._schedules[key]
 
     def respond(
         self, matrices: StateMatrices, delays: ArrayLike | None = None, initial_state: Array | None = None
@@ -223,7 +211,7 @@ class ResponsePlan:
 
 
 class _StateTrajectory:
-    """The motion on one side of the start, in states of like size."""
+    """The states on one side of the start, in balanced units."""
 
     def __init__(self, schedule: InputSchedule, hold: HoldDiscretization, initial_state: Array | None = None) -> None:
         self.schedule, self.hold = schedule, hold
@@ -293,14 +281,12 @@ class _StateTrajectory:
         forcing = np.zeros((len(schedule.step_inputs), s))
         if schedule.jumps is not None:
             forcing += schedule.steps.apply(self.transitions, np.outer(schedule.jumps[:, column], gain))
-        kicks = events.time_to_step_end.apply(
-            self.event_table.matrices[:, :, :s], np.outer(events.changes[:, column], gain)
-        )
+        jumps = np.outer(events.changes[:, column], gain)
+        kicks = events.time_to_step_end.apply(self.event_table.matrices[:, :, :s], jumps)
         if self.hold.hold_order == 2:
-            own = slice(s + column, s + column + 1)
-            slopes = slice(m + column, m + column + 1)
-            forcing += schedule.steps.apply(self.step_table.matrices[:, :, own], schedule.step_inputs[:, slopes])
-            kicks += events.time_to_step_end.apply(self.event_table.matrices[:, :, own], events.changes[:, slopes])
+            value, slope = slice(s + column, s + column + 1), slice(m + column, m + column + 1)
+            forcing += schedule.steps.apply(self.step_table.matrices[:, :, value], schedule.step_inputs[:, slope])
+            kicks += events.time_to_step_end.apply(self.event_table.matrices[:, :, value], events.changes[:, slope])
         if len(events.step_index):
             self._add_events(forcing, kicks)
         return -schedule.sign * forcing
@@ -308,9 +294,9 @@ class _StateTrajectory:
     def vjp(
         self, cotangents: Array, H: Array, with_delays: bool, final_adjoint: Array | None = None
     ) -> tuple[Array, Array, Array, Array]:
-        """Return the derivatives of ``sum weights * (H states[at])`` in F, G, delays and the states at the start.
+        """Return the derivatives of ``sum cotangents * (H states[at])`` in F, G, delays and the initial state.
 
-        Those in the delays are zero where nobody asks; `final_adjoint` is what the states at the end are worth beside.
+        Those in the delays are zero without `with_delays`; `final_adjoint` is added to the adjoint of the final state.
         """
         schedule, s, m = self.schedule, self.hold.n_states, self.hold.n_inputs
         worth = self._adjoint_states(cotangents, H, final_adjoint)
@@ -319,9 +305,8 @@ class _StateTrajectory:
         events, of_lags, even = schedule.events, np.zeros(self.event_table.matrices.shape), schedule.uniform_inputs
         if even is not None:
             inputs, lags, places = even
-            both = worth.T @ inputs
-            width = self.hold.width - s
-            of_steps[0, :, s:], of_lags[lags, :, s + places] = both[:, :width], both[:, width:].T
+            of_inputs, of_events = np.split(worth.T @ inputs, [self.hold.width - s], axis=1)
+            of_steps[0, :, s:], of_lags[lags, :, s + places] = of_inputs, of_events.T
         else:
             of_steps[:, :, s:] = schedule.steps.sum_outer_products(worth, schedule.step_inputs)
             if len(events.step_index):
@@ -343,7 +328,7 @@ class _StateTrajectory:
         return of_F, of_G, -schedule.sign * of_delays, self._adjoint_initial_state(cotangents, H, worth, final_adjoint)
 
     def _adjoint_initial_state(self, weights: Array, H: Array, adjoint: Array, final_adjoint: Array | None) -> Array:
-        """Return what the states at the start are worth, shape (s,)."""
+        """Return the adjoint of the initial state, shape (s,)."""
         at = np.arange(len(self.states))[self.schedule.requested_index]
         found = np.asarray(weights[:, at == 0].sum(axis=1) @ H)
         if len(adjoint):
@@ -351,31 +336,26 @@ class _StateTrajectory:
         return found if final_adjoint is None else found + final_adjoint
 
     def _adjoint_states(self, weights: Array, H: Array, final_adjoint: Array | None = None) -> Array:
-        """Return what the state after each step is worth, shape (n, s), where ``H states[at]`` has weights, (q, n)."""
-        schedule, which = self.schedule, self.schedule.steps.index
-        if (
-            isinstance(schedule.requested_index, slice)
-            and len(schedule.steps.distinct) == 1
-            and len(weights) < len(H.T)
-        ):
-            own = np.ascontiguousarray(weights[:, 1 - (schedule.requested_index.start or 0) :].T)
-            worth = np.empty((len(which), len(H.T)))
-            worth[-1] = own[-1] @ H + (0.0 if final_adjoint is None else final_adjoint)
-            solve_constant_recurrence(
-                self.transitions[0], H, own[None, :-1], worth[-1:], worth[None, :-1], backwards=True
-            )
-            return worth
-        worth = np.zeros(self.states.shape)
-        if isinstance(schedule.requested_index, slice):
-            worth[schedule.requested_index] = weights.T @ H
+        """Return the adjoint of the state after each step, shape (n, s), for weights of ``H states[at]``, (q, n)."""
+        at, steps = self.schedule.requested_index, self.schedule.steps
+        final = np.zeros(len(H.T)) if final_adjoint is None else final_adjoint
+        if isinstance(at, slice) and len(steps.distinct) == 1 and len(weights) < len(H.T):
+            after = np.ascontiguousarray(weights[:, 1 - (at.start or 0) :].T)
+            adjoint = np.empty((len(steps.index), len(H.T)))
+            adjoint[-1] = after[-1] @ H + final
+            rows = adjoint[None, :-1]
+            solve_constant_recurrence(self.transitions[0], H, after[None, :-1], adjoint[-1:], rows, backwards=True)
+            return adjoint
+        adjoint = np.zeros(self.states.shape)
+        if isinstance(at, slice):  # far faster than add.at
+            adjoint[at] = weights.T @ H
         else:
-            np.add.at(worth, schedule.requested_index, weights.T @ H)
-        if final_adjoint is not None:
-            worth[-1] += final_adjoint
-        worth = worth[1:]
-        if len(which) > 1:
-            solve_recurrence(self.transitions, which[1:], worth[None, :-1], worth[-1:], backwards=True)
-        return worth
+            np.add.at(adjoint, at, weights.T @ H)
+        adjoint[-1] += final
+        adjoint = adjoint[1:]
+        if len(steps.index) > 1:
+            solve_recurrence(self.transitions, steps.index[1:], adjoint[None, :-1], adjoint[-1:], backwards=True)
+        return adjoint
 
 
 class StateSpaceResponse:
@@ -411,13 +391,11 @@ class StateSpaceResponse:
         found = np.full((len(H), len(self.plan.times)), np.nan)
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._trajectories:
-                feed = motion.schedule.feedthrough_inputs
-                own = (H * self._state_scales) @ motion.states[motion.schedule.requested_index].T
-                if D.any():
-                    own += D @ feed[0]
-                if D1.any():
-                    own += D1 @ feed[1]
-                found[:, part] = own
+                values = (H * self._state_scales) @ motion.states[motion.schedule.requested_index].T
+                for gain, feed in zip((D, D1), motion.schedule.feedthrough_inputs, strict=True):
+                    if gain.any():
+                        values += gain @ feed
+                found[:, part] = values
         return found
 
     @property
@@ -438,11 +416,8 @@ class StateSpaceResponse:
         found = np.full((many, len(H), len(self.plan.times)), np.nan)
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._trajectories:
-                sign, at, feed = (
-                    motion.schedule.sign,
-                    motion.schedule.requested_index,
-                    motion.schedule.feedthrough_inputs,
-                )
+                schedule = motion.schedule
+                sign, at, feed = schedule.sign, schedule.requested_index, schedule.feedthrough_inputs
                 d_F, d_G = self._balance(jacobians.F), jacobians.G / self._state_scales[:, None]
                 d_states = motion.jacobian(sign * d_F, sign * d_G, moved)[:, at]
                 change = H @ d_states.swapaxes(1, 2) + (jacobians.H * self._state_scales) @ motion.states[at].T
@@ -461,15 +436,14 @@ class StateSpaceResponse:
         of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
         of_delays, of_start = np.zeros(len(self.plan.signals)), np.zeros(len(self._state_scales))
         if not self._is_finite:
-            nan = (np.full(a.shape, np.nan) for a in (of_F, of_G, of_H, of_D, of_D1))
-            return StateMatrices(*nan), np.full(len(of_delays), np.nan), np.full(len(of_start), np.nan)
+            nan = [np.full(a.shape, np.nan) for a in (of_F, of_G, of_H, of_D, of_D1, of_delays, of_start)]
+            return StateMatrices(*nan[:5]), nan[5], nan[6]
         later = None if final_adjoint is None else final_adjoint * self._state_scales
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._trajectories:
                 own, feed, sign = cotangents[:, part], motion.schedule.feedthrough_inputs, motion.schedule.sign
-                d_F, d_G, d_delays, d_start = motion.vjp(
-                    own, matrices.H * self._state_scales, with_delays, later if sign > 0 else None
-                )
+                H, final = matrices.H * self._state_scales, later if sign > 0 else None
+                d_F, d_G, d_delays, d_start = motion.vjp(own, H, with_delays, final)
                 of_start += d_start / self._state_scales
                 of_F += sign * self._balance(d_F)
                 of_G += sign * d_G / self._state_scales[:, None]
