@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,20 @@ def test_parameters_are_set_or_refused(
     assert pipeline.with_parameter_values(file, {}, {}) is file
     changed = pipeline.with_parameter_values(file, {"Ta": 19.0}, {"tau": 7.0}).system.parameters
     assert (changed["Ta"].fixed, changed["tau"].start) == (19.0, 7.0)
+
+
+def test_import_paths_of_earlier_versions_still_work() -> None:
+    """Scripts that earlier versions of the studio exported use them."""
+    from lodekit.progress import listening
+    from lodekit.rereading import read_record
+    from lodekit.simulation import simulate
+
+    from lodekit.results import simulation
+    from lodekit.support import progress
+    from lodekit.workflow import compute_results, fit_file, new_data, read_record as lazy, write_results
+
+    assert (listening, simulate, lazy) == (progress.listening, simulation.simulate, new_data.read_record)
+    assert read_record is lazy
+    assert [name.__module__ for name in (compute_results, fit_file, write_results)] == [pipeline.__name__] * 3
+    with pytest.raises(ModuleNotFoundError):
+        import_module("lodekit.nothing")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.support.files import write_atomically
@@ -41,32 +42,27 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
+Names = list[str] | None
+JsonOption = Annotated[bool, Option("--json", help="Print plain values as JSON.")]
 ParamOption = Annotated[
-    list[str] | None, typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated.")
+    Names, Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated.")
 ]
 PositiveOption = Annotated[
-    list[str] | None, typer.Option("--positive", help="Names of parameters that are above zero; they need no --param.")
+    Names, Option("--positive", help="Names of parameters that are above zero; they need no --param.")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
-ChannelsOption = Annotated[
-    list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
-]
+ForceOption = Annotated[bool, Option("--force", help="Replace what is there already.")]
+ChannelsOption = Annotated[Names, Option("--channels", help="The order of the channels, separated by commas.")]
 BasisOption = Annotated[
-    list[str] | None,
-    typer.Option("--basis", help="What the free functions are: expressions in the channels, separated by commas."),
+    Names, Option("--basis", help="What the free functions are: expressions in the channels, separated by commas.")
 ]
-MapOption = Annotated[
-    list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
-]
+MapOption = Annotated[Names, Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")]
 HeaderOption = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise."),
+    bool | None, Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise.")
 ]
-FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
-LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
-ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
-OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
+FirstOption = Annotated[str | None, Option("--from", help="Rows before this time, or date, are left out.")]
+LastOption = Annotated[str | None, Option("--to", help="Rows after this time, or date, are left out.")]
+ModelArgument = Annotated[Path, Argument(help="A saved model, or the folder that lodekit fit has written.")]
+OutOption = Annotated[Path | None, Option("--out", "-o", help="The file to write; standard output otherwise.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -78,7 +74,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     BasisOption,
@@ -23,6 +24,7 @@ from lodekit.cli.app import (
     HeaderOption,
     JsonOption,
     LastOption,
+    Names,
     ParamOption,
     PositiveOption,
     is_system_file,
@@ -51,36 +53,31 @@ from lodekit.workflow.pipeline import (
 )
 
 SystemArgument = Annotated[
-    str, typer.Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
+    str, Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
 ]
 DataArgument = Annotated[
-    list[str], typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own.")
+    list[str], Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own.")
 ]
 EngineOption = Annotated[
-    str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
+    str, Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
 ]
-FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
+FolderOption = Annotated[Path | None, Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 NoisyMapOption = Annotated[
-    list[str] | None,
-    typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error."),
+    Names, Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error.")
 ]
 StepOption = Annotated[
-    float | None, typer.Option("--dt", help="The time between two rows, where the file has no column of times.")
+    float | None, Option("--dt", help="The time between two rows, where the file has no column of times.")
 ]
-RecordsOption = Annotated[
-    str | None, typer.Option("--records", help="The column that says which record a line belongs to.")
-]
-NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
+RecordsOption = Annotated[str | None, Option("--records", help="The column that says which record a line belongs to.")]
+NoiseOption = Annotated[str | None, Option("--noise", help="One level for all (shared), or for each (channel).")]
 InputOption = Annotated[
-    list[str] | None, typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto).")
+    Names, Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto).")
 ]
 DisturbanceOption = Annotated[
-    list[str] | None,
-    typer.Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2)."),
+    Names, Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2).")
 ]
 DeviationOption = Annotated[
-    str | None,
-    typer.Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned."),
+    str | None, Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned.")
 ]
 
 #: What follows options, for messages.
@@ -116,22 +113,22 @@ def fit(
     first: FirstOption = None,
     last: LastOption = None,
     records: RecordsOption = None,
-    values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
-    start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
+    values: Annotated[Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
+    start: Annotated[Names, Option("--start", help="Where the search starts: --start tau=10.")] = None,
     noise: NoiseOption = None,
-    latent: Annotated[str | None, typer.Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
-    prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,
+    latent: Annotated[str | None, Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
+    prior: Annotated[str | None, Option("--prior", help="latent, or channels.")] = None,
     basis: BasisOption = None,
     deviation: DeviationOption = None,
     given: InputOption = None,
     disturbance: DisturbanceOption = None,
     engine: EngineOption = "auto",
-    restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
+    restarts: Annotated[int, Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
+    seed: Annotated[int, Option("--seed", min=0, help="Of the starts.")] = 0,
+    figures: Annotated[bool, Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
     force: ForceOption = False,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Fit a system to measurements: summary, model, predictions, figures and a report.
 
@@ -247,8 +244,7 @@ def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results.")] = Path("demo"),
-    force: ForceOption = False,
+    out: Annotated[Path, Option("--out", "-o", help="Folder of results.")] = Path("demo"), force: ForceOption = False
 ) -> None:
     """Fit the heating system of the paper to 25 noisy measurements, and write a report."""
     import numpy as np

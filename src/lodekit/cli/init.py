@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     ChannelsOption,
@@ -41,20 +42,20 @@ INPUT_KIND_ANSWERS = ("hold", "linear", "no")
 def init(
     source: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[EQUATIONS | FILE]", help="Equations as text, separated by ';'; or with --data the file to write."
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", "-d", help="A data file: its columns become channels, inputs, units.")
+        Path | None, Option("--data", "-d", help="A data file: its columns become channels, inputs, units.")
     ] = None,
     param: ParamOption = None,
     positive: PositiveOption = None,
     channel: ChannelsOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
-    title: Annotated[str, typer.Option("--title", help="What the report is called.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is guessed.")] = False,
+    title: Annotated[str, Option("--title", help="What the report is called.")] = "",
+    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing; take what is guessed.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
 ) -> None:

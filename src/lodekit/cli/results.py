@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     FirstOption,
@@ -19,6 +20,7 @@ from lodekit.cli.app import (
     LastOption,
     MapOption,
     ModelArgument,
+    Names,
     OutOption,
     ParamOption,
     parse_horizon,
@@ -53,14 +55,13 @@ if TYPE_CHECKING:
 #: How many numbers are drawn at most.
 MAX_SAMPLED_NUMBERS = 20_000_000
 
-FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
-ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
-CountOption = Annotated[int, typer.Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
-AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
-RecordOption = Annotated[str | None, typer.Option("--record", help="The name of one record; all by default.")]
+FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
+ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
+CountOption = Annotated[int, Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
+AtOption = Annotated[Path | None, Option("--at", help="A file with a column of times.")]
+RecordOption = Annotated[str | None, Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
-    list[str] | None,
-    typer.Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.'),
+    Names, Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.')
 ]
 
 
@@ -73,8 +74,7 @@ def predict(
     observable: ObservableOption = None,
     record: RecordOption = None,
     ahead: Annotated[
-        str | None,
-        typer.Option("--ahead", help="So many rows, or a time such as '24 h', ahead: at the times of the record."),
+        str | None, Option("--ahead", help="So many rows, or a time such as '24 h', ahead: at the times of the record.")
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -101,8 +101,8 @@ def sample(
     at: AtOption = None,
     observable: ObservableOption = None,
     record: RecordOption = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="How many functions.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
+    size: Annotated[int, Option("--size", min=1, help="How many functions.")] = 1,
+    seed: Annotated[int, Option("--seed", min=0, help="Of the draws.")] = 0,
     out: OutOption = None,
 ) -> None:
     """Draw whole solutions, each at parameters of its own, as CSV: numbers, times, channels, parameters.
@@ -159,24 +159,22 @@ def check(
 
 def simulate(
     source: Annotated[
-        str, typer.Argument(help="Name in the catalog, a system file (.toml), or equations; or a fitted MODEL.")
+        str, Argument(help="Name in the catalog, a system file (.toml), or equations; or a fitted MODEL.")
     ],
-    inputs: Annotated[Path | None, typer.Argument(help="For a MODEL: a file with times and its inputs.")] = None,
-    start: Annotated[float | None, typer.Option("--from", help="First time.")] = None,
-    stop: Annotated[float | None, typer.Option("--to", help="Last time.")] = None,
+    inputs: Annotated[Path | None, Argument(help="For a MODEL: a file with times and its inputs.")] = None,
+    start: Annotated[float | None, Option("--from", help="First time.")] = None,
+    stop: Annotated[float | None, Option("--to", help="Last time.")] = None,
     count: CountOption = 100,
-    noise: Annotated[float, typer.Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
-    values: Annotated[list[str] | None, typer.Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
-    lengthscale: Annotated[
-        float | None, typer.Option("--lengthscale", help="How quickly free functions change.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of draws and noise.")] = 0,
+    noise: Annotated[float, Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
+    values: Annotated[Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
+    lengthscale: Annotated[float | None, Option("--lengthscale", help="How quickly free functions change.")] = None,
+    seed: Annotated[int, Option("--seed", min=0, help="Of draws and noise.")] = 0,
     param: ParamOption = None,
     state: Annotated[
-        str, typer.Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
+        str, Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
     ] = "rest",
     record: Annotated[
-        str | None, typer.Option("--record", help="Of a MODEL with several records: the one that it starts from.")
+        str | None, Option("--record", help="Of a MODEL with several records: the one that it starts from.")
     ] = None,
     out: OutOption = None,
 ) -> None:
@@ -215,7 +213,7 @@ def simulate(
         system, table = example.system, example.solution_at(times)
     table = table + noise * generator.standard_normal(table.shape)
     columns: dict[str, Any] = {"t": times.tolist()}
-    merge_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.plain_channels)})
+    merge_columns(columns, ((name, table[:, k].tolist()) for k, name in enumerate(system.plain_channels)))
     write_output(to_csv(columns), out)
 
 
@@ -266,29 +264,26 @@ def _check_range(low: float, high: float) -> tuple[float, float]:
 
 def validate(
     model: ModelArgument,
-    data: Annotated[str, typer.Argument(help="CSV or Parquet file of a record that was not used.")],
+    data: Annotated[str, Argument(help="CSV or Parquet file of a record that was not used.")],
     given: Annotated[
-        list[str] | None,
-        typer.Option("--given", help="Channels that are known over the whole record, where the fit has no inputs."),
+        Names, Option("--given", help="Channels that are known over the whole record, where the fit has no inputs.")
     ] = None,
     start: Annotated[
         str,
-        typer.Option(
+        Option(
             "--start",
             help="What tells the initial state: the number of first rows, or all; the first 10 where disturbances or "
             "free functions drive, which all rows would tell as well.",
         ),
     ] = "all",
     ahead: Annotated[
-        str, typer.Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
+        str, Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
     ] = "1,5,10",
     mapping: MapOption = None,
-    dt: Annotated[
-        float | None, typer.Option("--dt", help="The time between two rows, without a column of times.")
-    ] = None,
+    dt: Annotated[float | None, Option("--dt", help="The time between two rows, without a column of times.")] = None,
     first: FirstOption = None,
     last: LastOption = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
+    plot: Annotated[Path | None, Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict a record that was not used from its inputs alone, and some rows ahead: fit percentages, coverage.

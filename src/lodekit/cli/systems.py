@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     BasisOption,
@@ -28,15 +29,13 @@ from lodekit.system.system import System
 
 
 def inspect(
-    source: Annotated[
-        str, typer.Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")
-    ],
+    source: Annotated[str, Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")],
     param: ParamOption = None,
     positive: PositiveOption = None,
     channel: ChannelsOption = None,
     basis: BasisOption = None,
     as_json: JsonOption = False,
-    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
+    as_latex: Annotated[bool, Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
     """Show what the solutions of a system look like, exactly and with a proof.
 
@@ -74,7 +73,7 @@ def _print_external_channels(
 
 
 def catalog(
-    name: Annotated[str | None, typer.Argument(help="Show this example in full.")] = None, as_json: JsonOption = False
+    name: Annotated[str | None, Argument(help="Show this example in full.")] = None, as_json: JsonOption = False
 ) -> None:
     """List the ready examples, or show one in full."""
     everything = {example.name: example for example in examples.examples()}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from lodekit.cli.app import JsonOption, MapOption, ModelArgument, print_message
 from lodekit.errors import LodekitError
@@ -31,27 +31,25 @@ MIN_SAVE_INTERVAL_SECONDS = 1.0
 
 def watch(
     model: ModelArgument,
-    data: Annotated[str, typer.Argument(help="A text file that grows, or - for standard input.")],
-    once: Annotated[
-        bool, typer.Option("--once", help="Stop at the end of the file instead of waiting for more.")
-    ] = False,
+    data: Annotated[str, Argument(help="A text file that grows, or - for standard input.")],
+    once: Annotated[bool, Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
+        bool, Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
     ] = False,
-    record: Annotated[str | None, typer.Option("--record", help="The record of the fit that it goes on from.")] = None,
+    record: Annotated[str | None, Option("--record", help="The record of the fit that it goes on from.")] = None,
     ahead: Annotated[
-        str | None, typer.Option("--ahead", help="Predict so much later as well: '5 s', or 5 in the unit of time.")
+        str | None, Option("--ahead", help="Predict so much later as well: '5 s', or 5 in the unit of time.")
     ] = None,
     false_alarms: Annotated[
-        float | None, typer.Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
+        float | None, Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
     ] = None,
     shift: Annotated[
-        float | None, typer.Option("--shift", help="The lasting change of scores that is found fastest; 1.")
+        float | None, Option("--shift", help="The lasting change of scores that is found fastest; 1.")
     ] = None,
     mapping: MapOption = None,
-    alarms: Annotated[bool, typer.Option("--alarms", help="Print alarms alone.")] = False,
-    save: Annotated[Path | None, typer.Option("--save", help="Where the state is kept, for --resume.")] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Go on from a state that was saved.")] = None,
+    alarms: Annotated[bool, Option("--alarms", help="Print alarms alone.")] = False,
+    save: Annotated[Path | None, Option("--save", help="Where the state is kept, for --resume.")] = None,
+    resume: Annotated[Path | None, Option("--resume", help="Go on from a state that was saved.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take rows as they arrive; print what was measured and expected, with scores and alarms, as CSV or JSON lines.

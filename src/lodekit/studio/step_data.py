@@ -36,7 +36,7 @@ def render_data(controller: SessionController) -> None:
         st.expander("Simulate data instead", icon=":material/science:", key=f"simulate-{controller.session.revision}"),
     ):
         _simulation_form(controller)
-    if trouble := controller.server_session.errors.get("data"):
+    if trouble := controller.state.errors.get("data"):
         show_notice(trouble, "warning")
     try:
         recording = controller.data_file
@@ -53,15 +53,15 @@ def render_data(controller: SessionController) -> None:
 
 
 def _upload_file(controller: SessionController) -> None:
-    number = len(controller.server_session.uploaded_ids)
+    number = len(controller.state.uploaded_ids)
     found = st.file_uploader(
         f"Drop a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB",
         type=DATA_FILE_EXTENSIONS,
         key=f"upload-{number}",
     )
-    if found is None or found.file_id in controller.server_session.uploaded_ids:
+    if found is None or found.file_id in controller.state.uploaded_ids:
         return
-    controller.server_session.uploaded_ids.append(found.file_id)
+    controller.state.uploaded_ids.append(found.file_id)
     controller.set_file(found.name, found.getvalue())
     st.rerun()
 
@@ -235,5 +235,5 @@ def _edit_column(controller: SessionController, data_file: DataFile, item: Colum
         own.channel, "" if column == NOT_MEASURED else str(column), str(kind) if column != NOT_MEASURED else ""
     )
     if new != own:
-        controller.server_session.session = controller.session.with_assignment(new)
+        controller.state.session = controller.session.with_assignment(new)
         st.rerun()

@@ -22,10 +22,9 @@ from lodekit.studio.controller import (
     SessionController,
     collect_task,
     read_fit_result,
-    remove_fit,
     start_export,
     start_fit_or_report,
-    start_unconstrained_fit,
+    start_subtask,
 )
 from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES
 from lodekit.studio.session_files import (
@@ -47,19 +46,19 @@ def render_fit(controller: SessionController) -> None:
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
-    ready = controller.system is not None and own.file != "" and controller.server_session.task is None
+    ready = controller.system is not None and own.file != "" and controller.state.task is None
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
         start_fit_or_report(controller)
         st.rerun()
     with how, st.popover("How it is fitted", icon=":material/tune:"):
         _edit_fit_choices(controller)
-    if controller.server_session.task is not None:
+    if controller.state.task is not None:
         _show_progress(controller)
     for task in ("fit", "free", "deliver"):
-        if trouble := controller.server_session.errors.get(task):
+        if trouble := controller.state.errors.get(task):
             show_notice(trouble, "" if trouble == "Cancelled." else "warning")
     if not own.tray:
-        if controller.server_session.task is None:
+        if controller.state.task is None:
             show_notice("Parameters with intervals, bands, residual verdict and certificate appear here after a fit.")
         return
     name = own.tray[-1]
@@ -111,14 +110,13 @@ def _edit_fit_choices(controller: SessionController) -> None:
 @st.fragment(run_every=0.4)
 def _show_progress(controller: SessionController) -> None:
     """Show how far a task has come, with a button that ends it."""
-    job = controller.server_session.task
+    job = controller.state.task
     if job is None or collect_task(controller):
         st.rerun()
         return
-    now = job.progress()
+    activity, fraction, seconds = job.progress()
     bar, end = st.columns([8, 2], vertical_alignment="center")
-    text = f"{TASK_LABELS[job.task]}: {now.text} ({now.seconds:.0f} s)"
-    bar.progress(now.fraction, text=text)
+    bar.progress(fraction, text=f"{TASK_LABELS[job.task]}: {activity} ({seconds:.0f} s)")
     if end.button("Cancel", key="cancel", icon=":material/stop:", width="stretch"):
         job.cancel()
         collect_task(controller)
@@ -236,9 +234,9 @@ def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
     if not found:
         label = "What if the equations were not known?"
         help_text = "Fits an unconstrained Gaussian process to each channel, and puts its curves into the equations."
-        busy = controller.server_session.task is not None
+        busy = controller.state.task is not None
         if st.button(label, key=f"free-{name}", icon=":material/help:", help=help_text, disabled=busy):
-            start_unconstrained_fit(controller, name)
+            start_subtask(controller, name, "free", task="free", seed=controller.session.choices.seed)
             st.rerun()
         return
     if "trouble" in found:
@@ -304,7 +302,7 @@ def render_comparison(controller: SessionController) -> None:
     left, right = st.columns([3, 7], vertical_alignment="bottom")
     chosen = left.selectbox("A fit to take out of the tray", [name for name, _ in tray], key=f"out-{len(tray)}")
     if right.button("Take it out", key="forget", icon=":material/delete:") and chosen:
-        remove_fit(controller, str(chosen))
+        controller.remove_fit(str(chosen))
         st.rerun()
 
 
@@ -370,13 +368,13 @@ def render_downloads(controller: SessionController) -> None:
 def _offer_fit_files(controller: SessionController) -> None:
     tray = controller.session.tray
     name = st.selectbox("Of which fit", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
-    folder = controller.server_session.folder / name
+    folder = controller.state.folder / name
     st.download_button(
         "Model file", (folder / MODEL_FILE).read_bytes, f"{name}.lodekit", key="get-model", on_click="ignore"
     )
     found = read_fit_result(controller, name, "files")
     if not found:
-        busy = controller.server_session.task is not None
+        busy = controller.state.task is not None
         if st.button(
             "Make report, predictions and figures", key="deliver", icon=":material/description:", disabled=busy
         ):
@@ -396,7 +394,7 @@ def _offer_fit_files(controller: SessionController) -> None:
 
 def _offer_session(controller: SessionController) -> None:
     st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
-    own, folder = controller.session, controller.server_session.folder
+    own, folder = controller.session, controller.state.folder
     if obstacle := controller.save_error:
         show_notice(obstacle, "warning")
     else:
@@ -408,19 +406,19 @@ def _offer_session(controller: SessionController) -> None:
             icon=":material/save:",
             on_click="ignore",
         )
-    number = len(controller.server_session.uploaded_ids)
+    number = len(controller.state.uploaded_ids)
     found = st.file_uploader(
         f"Reopen a session, up to {MAX_UPLOAD_BYTES >> 20} MB", type=[SESSION_SUFFIX.lstrip(".")], key=f"open-{number}"
     )
-    if found is not None and found.file_id not in controller.server_session.uploaded_ids:
-        controller.server_session.uploaded_ids.append(found.file_id)
-        controller.server_session.errors.pop("session", None)
+    if found is not None and found.file_id not in controller.state.uploaded_ids:
+        controller.state.uploaded_ids.append(found.file_id)
+        controller.state.errors.pop("session", None)
         try:
             controller.reopen(found.getvalue())
         except LodekitError as problem:
-            controller.server_session.errors["session"] = controller.error_message(problem)
+            controller.state.errors["session"] = controller.error_message(problem)
         st.rerun()
-    if trouble := controller.server_session.errors.get("session"):
+    if trouble := controller.state.errors.get("session"):
         show_notice(trouble, "warning")
 
 
@@ -441,5 +439,4 @@ def _show_scripts(controller: SessionController) -> None:
     one, two, three = st.columns(3)
     one.download_button("System file", text, SYSTEM_FILE, "text/plain", key="get-system", on_click="ignore")
     two.download_button("Script", generate_script(own), "fit.py", "text/x-python", key="get-script", on_click="ignore")
-    data = (controller.server_session.folder / own.file).read_bytes
-    three.download_button("Data file", data, own.file, key="get-data", on_click="ignore")
+    three.download_button("Data file", controller.path.read_bytes, own.file, key="get-data", on_click="ignore")
