@@ -34,32 +34,34 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-class _RenamedModules:
-    """Import hook for modules that earlier versions documented under another name."""
+#: Modules that earlier versions documented under another name.
+_RENAMED_MODULES = {
+    "lodekit.progress": "lodekit.support.progress",
+    "lodekit.rereading": "lodekit.workflow.new_data",
+    "lodekit.simulation": "lodekit.results.simulation",
+}
 
-    new_names = {
-        "lodekit.progress": "lodekit.support.progress",
-        "lodekit.rereading": "lodekit.workflow.new_data",
-        "lodekit.simulation": "lodekit.results.simulation",
-    }
+
+class _RenamedModuleFinder:
+    """Import hook for renamed modules."""
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Return the specification of a renamed module."""
-        return spec_from_loader(name, cls) if name in cls.new_names else None
+        return spec_from_loader(name, cls) if name in _RENAMED_MODULES else None  # type: ignore[arg-type]
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> None:
         """Let the import system make an empty module."""
 
-    @classmethod
-    def exec_module(cls, module: ModuleType) -> None:
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
         """Copy the contents of the module under its new name."""
-        contents = vars(import_module(cls.new_names[module.__name__]))
+        contents = vars(import_module(_RENAMED_MODULES[module.__name__]))
         vars(module).update({name: value for name, value in contents.items() if not name.startswith("__")})
 
 
-sys.meta_path.append(_RenamedModules)
+sys.meta_path.append(_RenamedModuleFinder)
 
 __all__ = [
     "LODEGP",

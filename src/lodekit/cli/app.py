@@ -1,6 +1,6 @@
-"""The frame of the command line: results on stdout, messages on stderr; exit codes 0, 1 (failed) and 2 (bad input).
+"""The application and what its commands share: options, parsing of numbers and times, messages.
 
-What the options of several commands have in common: numbers, times, and where results go.
+Results go to stdout, messages to stderr; exit codes are 0, 1 (failed) and 2 (bad input).
 """
 
 from __future__ import annotations
@@ -84,25 +84,18 @@ def read_system(
     source: str, parameters: list[str] | dict[str, Parameter], channels: list[str], basis: list[str] | None = None
 ) -> System:
     """Return a system from a system file, or from equations as text."""
-    is_there = is_system_file(source)
-    if re.fullmatch(r"[\w.-]+", source) and not is_there:
-        names = ", ".join(example.name for example in examples.examples())
-        raise LodekitError(
-            f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog has '
-            f"{names}"
-        )
-    if not is_there:
+    if not is_system_file(source):
+        if re.fullmatch(r"[\w.-]+", source):
+            names = ", ".join(example.name for example in examples.examples())
+            raise LodekitError(
+                f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog '
+                f"has {names}"
+            )
         return System(source, parameters=parse_parameters(parameters), channels=channels or None, basis=basis or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
     system = read_system_file(source).system
     return system.with_basis(basis) if basis else system
-
-
-def read_inputs_and_disturbances(source: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return known inputs and disturbances of a system file with their kinds; none where it is something else."""
-    file = read_system_file(source) if is_system_file(source) else None
-    return ({}, {}) if file is None else (dict(file.inputs), dict(file.disturbances))
 
 
 def is_system_file(text: str) -> bool:
@@ -170,17 +163,16 @@ def _exit_with_error(text: str, hint: str = "", code: int = 2) -> None:
 
 def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
     """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas."""
-    found: dict[str, float] = {}
-    for name, value in parse_pairs(options, option_name, f"NAME=NUMBER, such as {option_name} tau=10").items():
+    expected = f"NAME=NUMBER, such as {option_name} tau=10"
+    numbers: dict[str, float] = {}
+    for name, text in parse_pairs(options, option_name, expected).items():
         try:
-            found[name] = float(value)
+            numbers[name] = float(text)
         except ValueError:
-            found[name] = math.nan
-        if not math.isfinite(found[name]):
-            raise LodekitError(
-                f"expected {option_name} NAME=NUMBER, such as {option_name} tau=10, got '{name}={value}'"
-            )
-    return found
+            numbers[name] = math.nan
+        if not math.isfinite(numbers[name]):
+            raise LodekitError(f"expected {option_name} {expected}, got '{name}={text}'")
+    return numbers
 
 
 def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict[str, str]:
@@ -223,9 +215,8 @@ def _time_grid(gp: LODEGP, record: str, start: str | None, stop: str | None, cou
     if not low <= high:
         raise LodekitError(f"expected --from before --to, got {start or low} and {stop or high}")
     if not math.isfinite(high - low):
-        raise LodekitError(
-            f"expected --from and --to within the range of numbers, got {start or low} and {stop or high}"
-        )
+        got = f"{start or low} and {stop or high}"
+        raise LodekitError(f"expected --from and --to within the range of numbers, got {got}")
     return np.linspace(low, high, count)
 
 
@@ -234,17 +225,16 @@ def _read_times_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
 
     from lodekit.data.tables import read_table, read_time_list
 
-    found = read_time_list(path)
-    if found is None:
+    times_and_origin = read_time_list(path)
+    if times_and_origin is None:
         table = read_table(path, ())
-        found = table.times, table.origin
-    times, origin = found
+        times_and_origin = table.times, table.origin
+    times, origin = times_and_origin
     if origin is None:
         return times
     clock = gp.fit_.clock
-    return np.asarray(
-        clock.parse_time(origin, f"{path}, its first time,") + clock.conversion_from_seconds.convert_difference(times)
-    )
+    start = clock.parse_time(origin, f"{path}, its first time,")
+    return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
 
 
 def write_output(text: str, out: Path | None) -> None:

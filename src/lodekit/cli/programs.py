@@ -1,7 +1,4 @@
-"""The command that runs the paper again.
-
-The command that opens the studio: a page in the browser, served by this machine for this machine.
-"""
+"""Commands that reproduce the paper and open the studio, a page in the browser."""
 
 from __future__ import annotations
 
@@ -93,7 +90,9 @@ def studio(
         raise LodekitError("the studio needs Streamlit, which is not installed; try: pip install 'lodekit[studio]'")
     if data is not None and not os.path.isfile(data):
         raise LodekitError(f"expected a data file, {data} is none")
-    from lodekit.studio.app import serve, startup_message
+    # An address that listens to everybody is none that a browser can open.
+    host = address if address.strip("0.:") else "localhost"
+    typer.echo(f"lodekit studio: http://{host}:{port}{f', with {data.name}' if data else ''}; Ctrl-C stops it")
+    from lodekit.studio.app import serve
 
-    typer.echo(startup_message(data, port, address))
     serve(data, port=port, browser=browser, address=address)

@@ -1,7 +1,4 @@
-"""Commands on a fitted model, and simulated data to try things on.
-
-The command that holds a fitted model against a record that it has not seen.
-"""
+"""Commands that use a fitted model: predict, sample, check, simulate and validate."""
 
 from __future__ import annotations
 
@@ -51,9 +48,6 @@ if TYPE_CHECKING:
 
     from lodekit.system.system import System
 
-
-#: How many numbers are drawn at most.
-MAX_SAMPLED_NUMBERS = 20_000_000
 
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
@@ -113,8 +107,8 @@ def sample(
     times = prediction_times(gp, start, stop, count, at, record)
     names = observable or gp.fit_.setup.channels
     total = size * len(names) * sum(map(len, times.values()))
-    if total > MAX_SAMPLED_NUMBERS:
-        raise LodekitError(f"expected at most {MAX_SAMPLED_NUMBERS:,} numbers at once, got {total:,}")
+    if total > 20_000_000:
+        raise LodekitError(f"expected at most {20_000_000:,} numbers at once, got {total:,}")
     columns = sample_table(gp, times, names, size=size, seed=seed)
     write_output(to_csv(columns), out)
 
@@ -147,12 +141,9 @@ def check(
         typer.echo(json.dumps(content, indent=2))
     else:
         typer.echo(str(found))
-        says = (
-            "The curves satisfy the equations."
-            if found.mean.residuals.shape[1]
-            else "What is proved holds for all curves."
-        )
-        typer.echo(says if found.is_strict else "The residual is more than rounding.")
+        is_measured = found.mean.residuals.shape[1]
+        verdict = "The curves satisfy the equations." if is_measured else "What is proved holds for all curves."
+        typer.echo(verdict if found.is_strict else "The residual is more than rounding.")
     if not found.is_strict:
         raise typer.Exit(1)
 
@@ -187,9 +178,8 @@ def simulate(
     """
     if inputs is not None:
         if noise or values or lengthscale is not None or param:
-            raise LodekitError(
-                "a fitted model has learned its values; expected no --noise, --set, --lengthscale, --param"
-            )
+            options = "--noise, --set, --lengthscale, --param"
+            raise LodekitError(f"a fitted model has learned its values; expected no {options}")
         write_output(to_csv(_simulate_response(source, inputs, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file

@@ -55,19 +55,6 @@ def streamlit_options(port: int, address: str, *, browser: bool) -> dict[str, An
     }
 
 
-def startup_message(data: Path | None, port: int, address: str) -> str:
-    """Return what is said at the beginning: where the page is, what it begins with, and how to end it.
-
-    Examples
-    --------
-    >>> print(startup_message(Path("log.csv"), 8501, "localhost"))
-    lodekit studio: http://localhost:8501, with log.csv; Ctrl-C stops it
-    """
-    # What listens to everybody has no address of its own.
-    place = address if address.strip("0.:") else "localhost"
-    return f"lodekit studio: http://{place}:{port}{f', with {data.name}' if data else ''}; Ctrl-C stops it"
-
-
 def serve(data: Path | None, *, port: int, browser: bool, address: str) -> None:
     """Serve the page until somebody ends it."""
     from streamlit.web import bootstrap

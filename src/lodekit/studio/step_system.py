@@ -1,7 +1,4 @@
-"""The first step: equations, and what they imply.
-
-The third step: what is known of each parameter, and a curve that follows its slider.
-"""
+"""The steps for equations and what they imply, and for parameters with sliders and their curve."""
 
 from __future__ import annotations
 
@@ -140,10 +137,8 @@ def _show_poles(controller: SessionController, analysis: EquationAnalysis) -> No
     what = [f"× poles, with {', '.join(known)} known"] if poles else []
     what += ["● modes that nothing can influence"] if fixed and analysis.free_functions else []
     caption = "; ".join(what or ["● modes"]) + (f"; at {at}" if at else "")
-    render_html(
-        f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}<p>{escape(caption)}</p><p>{escape(words)}.</p></div>',
-        "plane",
-    )
+    texts = f"<p>{escape(caption)}</p><p>{escape(words)}.</p>"
+    render_html(f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}{texts}</div>', "plane")
 
 
 def render_parameters(controller: SessionController) -> None:

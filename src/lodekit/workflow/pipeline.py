@@ -246,14 +246,10 @@ def fit_file(
     data: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, Any] | None = None,
-    header: bool | None = None,
-    dt: float | None = None,
-    window: tuple[Any, Any] = (None, None),
-    records: str | None = None,
     command: str = "",
     **arguments: Any,
 ) -> FitRun:
-    r"""Fit the system of a system file to measurements in files.
+    r"""Fit the system of a system file to measurements in files; `prepare_fit` lists the arguments.
 
     Examples
     --------
@@ -271,8 +267,7 @@ def fit_file(
     """
     from lodekit.support.labels import Labels
 
-    how: dict[str, Any] = {"columns": columns, "header": header, "dt": dt, "window": window, "records": records}
-    gp, source = prepare_fit(file, data, in_shell=bool(command), **how, **arguments)
+    gp, source = prepare_fit(file, data, columns=columns, in_shell=bool(command), **arguments)
     labels = gp.fit(source).labels_
     known = {**file.columns, **(columns or {})}
     units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
@@ -293,41 +288,12 @@ def prepare_fit(
     in_shell: bool = False,
     **arguments: Any,
 ) -> tuple[LODEGP, LoadedData]:
-    """Return the estimator of a system file, not fitted yet, and the measurements that it would be fitted to."""
-    from lodekit.model import LODEGP
-
-    given = {name: value for name, value in arguments.items() if value is not None}
-    gp = LODEGP(file.system, **{**_model_arguments(file), **given})
-    known, paths = {**file.columns, **(columns or {})}, _list_paths(data)
-    how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
-    never = tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else ()
-    return gp, _read_data(
-        file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, never=never, **how
-    )
-
-
-def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [data] if isinstance(data, str | Path) else list(data)
-
-
-def _read_data(file: SystemFile, data: Any, **how: Any) -> LoadedData:
-    """Return the measurements of a system file: in its units, with the noise that it says."""
+    """Return the estimator of a system file, not fitted yet, and the measurements for it."""
     from lodekit.data.sources import load_data
+    from lodekit.model import LODEGP
     from lodekit.prior.observables import table_checks
 
-    return load_data(
-        data,
-        channels=file.system.plain_channels,
-        noise_std=file.noise if isinstance(file.noise, dict) else None,
-        units={name: unit for name, unit in file.units.items() if name in (*file.system.plain_channels, "t")},
-        **table_checks(file.system, file.units),
-        **how,
-    )
-
-
-def _model_arguments(file: SystemFile) -> dict[str, Any]:
-    """Return the arguments of `LODEGP` that a system file holds."""
-    return {
+    options: dict[str, Any] = {
         "noise": file.noise if isinstance(file.noise, str) else "channel",
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
         "prior": file.prior,
@@ -335,6 +301,26 @@ def _model_arguments(file: SystemFile) -> dict[str, Any]:
         "inputs": dict(file.inputs) or None,
         "disturbances": dict(file.disturbances) or None,
     }
+    gp = LODEGP(file.system, **options | {name: value for name, value in arguments.items() if value is not None})
+    paths, channels = _list_paths(data), file.system.plain_channels
+    return gp, load_data(
+        paths[0] if len(paths) == 1 else paths,
+        channels=channels,
+        noise_std=file.noise if isinstance(file.noise, dict) else None,
+        units={name: unit for name, unit in file.units.items() if name in (*channels, "t")},
+        **table_checks(file.system, file.units),
+        columns={**file.columns, **(columns or {})},
+        in_shell=in_shell,
+        never=tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else (),
+        header=header,
+        dt=dt,
+        window=window,
+        records=records or file.records or None,
+    )
+
+
+def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [data] if isinstance(data, str | Path) else list(data)
 
 
 def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:
