@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,25 @@ def test_parameters_are_set_or_refused(
     assert pipeline.with_parameter_values(file, {}, {}) is file
     changed = pipeline.with_parameter_values(file, {"Ta": 19.0}, {"tau": 7.0}).system.parameters
     assert (changed["Ta"].fixed, changed["tau"].start) == (19.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("lodekit.progress", "lodekit.support.progress", "listening"),
+        ("lodekit.rereading", "lodekit.workflow.new_data", "read_record"),
+        ("lodekit.simulation", "lodekit.results.simulation", "simulate"),
+        ("lodekit.workflow", "lodekit.workflow.new_data", "read_record"),
+        ("lodekit.workflow", "lodekit.workflow.pipeline", "fit_file"),
+        ("lodekit.workflow", "lodekit.workflow.pipeline", "compute_results"),
+        ("lodekit.workflow", "lodekit.workflow.pipeline", "write_results"),
+    ],
+)
+def test_import_paths_of_earlier_versions_still_work(old: str, new: str, name: str) -> None:
+    """Scripts that earlier versions of the studio exported use them."""
+    assert getattr(import_module(old), name) is getattr(import_module(new), name)
+
+
+def test_unknown_modules_are_not_found() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        import_module("lodekit.nothing")

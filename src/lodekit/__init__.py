@@ -1,6 +1,10 @@
 """lodekit turns linear ODE systems, written as text, into Gaussian processes whose every realization satisfies them."""
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lodekit.errors import LodekitError
@@ -19,16 +23,45 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    # The numeric half loads SciPy; whoever only analyses equations should not wait for it.
+    # The numerical part loads SciPy, which the analysis of equations does not need.
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'lodekit' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    # What is loaded when it is first asked for belongs to what can be asked for; what happens to be imported does not.
+    # Lazily loaded names are listed; imported submodules are not.
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
+
+#: Modules that earlier versions documented under another name.
+_RENAMED_MODULES = {
+    "lodekit.progress": "lodekit.support.progress",
+    "lodekit.rereading": "lodekit.workflow.new_data",
+    "lodekit.simulation": "lodekit.results.simulation",
+}
+
+
+class _RenamedModuleFinder:
+    """Import hook for renamed modules."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Return the specification of a renamed module."""
+        return spec_from_loader(name, cls) if name in _RENAMED_MODULES else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None:
+        """Let the import system make an empty module."""
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Copy the contents of the module under its new name."""
+        contents = vars(import_module(_RENAMED_MODULES[module.__name__]))
+        vars(module).update({name: value for name, value in contents.items() if not name.startswith("__")})
+
+
+sys.meta_path.append(_RenamedModuleFinder)
 
 __all__ = [
     "LODEGP",

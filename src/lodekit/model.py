@@ -1,8 +1,6 @@
-"""The manners of an estimator: methods that are functions over its fit, and what scikit-learn expects of one.
+"""LODEGP, the estimator: a Gaussian process whose every realization satisfies a linear ODE system.
 
-That is arguments by name, and tags; scikit-learn itself is not needed.
-
-LODEGP, the estimator: a Gaussian process whose every realization satisfies a linear ODE system.
+Its methods are functions of the fit. It follows the conventions of scikit-learn, which itself is not needed.
 """
 
 from __future__ import annotations
@@ -37,19 +35,9 @@ from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import Disturbance
 
-__all__ = [
-    "LODEGP",
-    "Certificate",
-    "NotFittedError",
-    "as_estimator_method",
-    "format_arguments",
-    "get_params",
-    "set_params",
-    "sklearn_tags",
-]
+__all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
 
-T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -65,78 +53,6 @@ def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[
     first, *others = signature.parameters.values()
     vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
     return method
-
-
-def get_params(self: Any, deep: bool = True) -> dict[str, Any]:
-    """Return the arguments of the estimator, as scikit-learn does.
-
-    Parameters
-    ----------
-    deep : bool
-        Has no effect; scikit-learn passes it.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> lk.LODEGP(lk.System("x' = v"), restarts=3).get_params()["restarts"]
-    3
-    """
-    names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
-    return {name: getattr(self, name) for name in names}
-
-
-def format_arguments(self: Any) -> str:
-    """Return the arguments of the estimator as they would be written: those without a default, and those that differ.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> format_arguments(lk.LODEGP(lk.System("x' = v"), restarts=3, noise="channel"))
-    '<System of 1 equation in x, v>, restarts=3'
-    """
-    known = inspect.signature(type(self).__init__).parameters
-    shown = []
-    for name, value in get_params(self).items():
-        default = known[name].default
-        if default is inspect.Parameter.empty:
-            shown.append(repr(value))
-        elif type(value) is not type(default) or value != default:
-            shown.append(f"{name}={value!r}")
-    return ", ".join(shown)
-
-
-def set_params(self: T, **arguments: Any) -> T:
-    """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
-
-    Parameters
-    ----------
-    **arguments
-        By name, as the estimator is made with.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> lk.LODEGP(lk.System("x' = v")).set_params(restarts=3).restarts
-    3
-    """
-    known = get_params(self)
-    for name, value in arguments.items():
-        if name not in known:
-            raise LodekitError(f"unknown argument {name!r}; expected one of {', '.join(known)}")
-        setattr(self, name, value)
-    return self
-
-
-def sklearn_tags(self: Any) -> Any:
-    """Return what scikit-learn wants to know of the estimator; only it asks, so it is there."""
-    from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
-
-    return Tags(
-        estimator_type="regressor",
-        target_tags=TargetTags(required=True, multi_output=True),
-        regressor_tags=RegressorTags(),
-        input_tags=InputTags(one_d_array=True, two_d_array=False, allow_nan=False),
-    )
 
 
 class LODEGP:
@@ -212,19 +128,10 @@ class LODEGP:
         inputs: Mapping[str, str] | None = None,
         disturbances: Mapping[str, str] | None = None,
     ) -> None:
-        self.system = system
-        self.latent = latent
-        self.prior = prior
-        self.noise = noise
-        self.engine = engine
-        self.tolerance = tolerance
-        self.restarts = restarts
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.device = device
-        self.mode_deviation = mode_deviation
-        self.inputs = inputs
-        self.disturbances = disturbances
+        self.system, self.latent, self.prior, self.noise = system, latent, prior, noise
+        self.engine, self.tolerance, self.restarts, self.random_state = engine, tolerance, restarts, random_state
+        self.n_jobs, self.device, self.mode_deviation = n_jobs, device, mode_deviation
+        self.inputs, self.disturbances = inputs, disturbances
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -247,8 +154,15 @@ class LODEGP:
         return model
 
     def __repr__(self) -> str:
-        found = format_one_line(self.fit_) if "fit_" in vars(self) else "not fitted; call fit(t, Y)"
-        return f"<LODEGP({format_arguments(self)}), {found}>"
+        known, shown = inspect.signature(type(self).__init__).parameters, []
+        for name, value in self.get_params().items():
+            default = known[name].default
+            if default is inspect.Parameter.empty:
+                shown.append(repr(value))
+            elif type(value) is not type(default) or value != default:
+                shown.append(f"{name}={value!r}")
+        state = format_one_line(self.fit_) if "fit_" in vars(self) else "not fitted; call fit(t, Y)"
+        return f"<LODEGP({', '.join(shown)}), {state}>"
 
     def _repr_html_(self) -> str | None:
         return format_fit_html(self.fit_) if "fit_" in vars(self) else None
@@ -256,7 +170,7 @@ class LODEGP:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # Only what is not there is asked for here; all that a fit brings is there through `fit_`.
+            # Called only for missing attributes; all attributes of a fit come from `fit_`.
             if "fit_" not in vars(self) and (name == "fit_" or isinstance(vars(LODEGP).get(name), property)):
                 raise NotFittedError("this LODEGP has not been fitted yet; call fit(t, Y) first")
             return object.__getattribute__(self, name)
@@ -264,11 +178,11 @@ class LODEGP:
     def _arguments(self) -> FitSettings:
         if not isinstance(self.system, System):
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
-        found = FitSettings(**{item.name: getattr(self, item.name) for item in fields(FitSettings)})
-        found.check()
-        found.parse_inputs(self.system)
-        found.parse_disturbances(self.system)
-        return found
+        settings = FitSettings(**{item.name: getattr(self, item.name) for item in fields(FitSettings)})
+        settings.check()
+        settings.parse_inputs(self.system)
+        settings.parse_disturbances(self.system)
+        return settings
 
     def fit(
         self,
@@ -473,9 +387,55 @@ class LODEGP:
         """
         return cls.from_fit(storage.load_fit(path))
 
-    get_params = get_params
-    set_params = set_params
-    __sklearn_tags__ = sklearn_tags
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the estimator, as scikit-learn does.
+
+        Parameters
+        ----------
+        deep : bool
+            Has no effect; scikit-learn passes it.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.LODEGP(lk.System("x' = v"), restarts=3).get_params()["restarts"]
+        3
+        """
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+        return {name: getattr(self, name) for name in names}
+
+    def set_params(self, **arguments: Any) -> LODEGP:
+        """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
+
+        Parameters
+        ----------
+        **arguments
+            By name, as the estimator is made with.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.LODEGP(lk.System("x' = v")).set_params(restarts=3).restarts
+        3
+        """
+        known = self.get_params()
+        for name, value in arguments.items():
+            if name not in known:
+                raise LodekitError(f"unknown argument {name!r}; expected one of {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags of the estimator for scikit-learn."""
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True, multi_output=True),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(one_d_array=True, two_d_array=False, allow_nan=False),
+        )
+
     save = as_estimator_method(storage.save_fit)
     predict = as_estimator_method(prediction.predict)
     sample = as_estimator_method(prediction.sample)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from lodekit.studio.compute import REQUEST_HANDLERS
-from lodekit.studio.server import ComputeProcess, TaskRunner
+from lodekit.studio.server import ComputeProcess, ProcessPool
 from lodekit.studio.worker import RESULT_FILE, run_task
 
 __all__ = ["Patient", "Present"]
@@ -28,7 +28,7 @@ class Present(ComputeProcess):
         self.is_closed = True
 
 
-class Patient(TaskRunner):
+class Patient(ProcessPool):
     """A workshop that does its work here and now."""
 
     def start(self, folder: Path, request: object, timeout: float = 1.0) -> object:  # type: ignore[override]

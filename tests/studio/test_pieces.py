@@ -18,7 +18,7 @@ from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, InteractiveModel, pa
 from lodekit.studio.controller import SessionController, collect_task, read_fit_result, start_export, start_fit
 from lodekit.studio.data_files import SimulationRequest, match_channels, open_data_file, simulate_csv
 from lodekit.studio.figures import apply_theme, pole_plot_svg, record_figure
-from lodekit.studio.server import ServerSession, TaskRunner
+from lodekit.studio.server import ProcessPool, ServerSession
 from lodekit.studio.session import (
     ColumnAssignment,
     FitChoices,
@@ -43,7 +43,7 @@ EXAMPLES = {example.name: example for example in examples()}
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionController:
     """The heating system of the catalog with simulated data, a part of them held out."""
     room = ServerSession("token", tmp_path)
-    found = SessionController(room, TaskRunner())
+    found = SessionController(room, ProcessPool())
     monkeypatch.setattr("lodekit.studio.server.ComputeProcess", Present)
     found.set_example("heating")
     found.simulate(SimulationRequest())
@@ -103,8 +103,8 @@ def test_what_is_typed_about_a_parameter_is_kept_though_it_is_wrong() -> None:
 def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parameter, desk: SessionController) -> None:
     entry = ParameterEntry.from_parameter("a", parameter)
     assert entry.parameter(starts=True) == parameter
-    desk.server_session.session = desk.session.with_entry(entry)
-    path = desk.server_session.folder / "system.toml"
+    desk.state.session = desk.session.with_entry(entry)
+    path = desk.state.folder / "system.toml"
     path.write_text(desk.system_file(starts=True))
     assert read_system_file(path).system.parameters["a"] == parameter
 
@@ -133,12 +133,12 @@ def test_stepped_columns_become_inputs_and_a_person_has_the_last_word(tmp_path: 
 
 
 def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_file(desk: SessionController) -> None:
-    desk.server_session.session = desk.session.with_assignment(ColumnAssignment("u", ""))
-    path = desk.server_session.folder / "system.toml"
+    desk.state.session = desk.session.with_assignment(ColumnAssignment("u", ""))
+    path = desk.state.folder / "system.toml"
     path.write_text(desk.system_file())
     assert read_system_file(path).columns == {"u": "-"}
-    assert "over the measurements" in desk.curve_image().svg
-    assert "not measured" in desk.curve_image().svg
+    assert "over the measurements" in desk.curve_image()[0]
+    assert "not measured" in desk.curve_image()[0]
 
 
 def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_windows_of_fit_and_validation_never_overlap(desk: SessionController) ->
 def test_what_is_known_over_the_held_out_part_is_measured_there(desk: SessionController) -> None:
     """The page offers nothing else, and shows earlier fits though the next file cannot be read."""
     assert desk.possible_given == [("f1",), ("f2",), ("u",)]
-    desk.server_session.session = desk.session.with_assignment(ColumnAssignment("u", ""))
+    desk.state.session = desk.session.with_assignment(ColumnAssignment("u", ""))
     desk.change(given=("u",))
     assert desk.possible_given == [("f1",), ("f2",)]
     assert desk.given == ("f2",)
@@ -194,7 +194,7 @@ def test_what_is_known_over_the_held_out_part_is_measured_there(desk: SessionCon
 
 def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp_path: Path) -> None:
     """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
-    desk.task_runner = Patient()
+    desk.pool = Patient()
     start_fit(desk)
     assert collect_task(desk)
     (name,) = desk.session.tray
@@ -205,7 +205,7 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
         .replace("compute_results(product)", "None")
     )
     for file in ("system.toml", "simulated.csv"):
-        script = script.replace(f'"{file}"', repr(str(desk.server_session.folder / name / file)))
+        script = script.replace(f'"{file}"', repr(str(desk.state.folder / name / file)))
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
     gp = names["gp"]
@@ -214,41 +214,39 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
     assert {n: own["value"] for n, own in found["parameters"].items()} == {
         n: e.value for n, e in gp.parameters_.items()
     }
-    fit = lk.LODEGP.load(desk.server_session.folder / name / MODEL_FILE).fit_
-    curve = InteractiveModel(fit.setup, fit.hyperparameters, fit.labels.units).curve({})
-    assert np.array_equal(curve.mean, gp.predict(curve.times))
+    fit = lk.LODEGP.load(desk.state.folder / name / MODEL_FILE).fit_
+    times, mean, _ = InteractiveModel(fit.setup, fit.hyperparameters, fit.labels.units).curve({})
+    assert np.array_equal(mean, gp.predict(times))
     assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
     start_export(desk, name, figures=False)
     assert collect_task(desk)
     assert {"report.html", "predictions.csv"} <= set(read_fit_result(desk, name, "files")["files"])
-    content = pack_session(desk.session, desk.server_session.folder)
+    content = pack_session(desk.session, desk.state.folder)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert unpack_session(content, elsewhere) == desk.session
-    assert (elsewhere / name / RESULT_FILE).read_bytes() == (
-        desk.server_session.folder / name / RESULT_FILE
-    ).read_bytes()
+    assert (elsewhere / name / RESULT_FILE).read_bytes() == (desk.state.folder / name / RESULT_FILE).read_bytes()
     with pytest.raises(LodekitError, match="damaged"):
         unpack_session(content[:-200] + bytes(200), elsewhere)
     # What is on the page stays where another session is damaged, and goes, with its report, where it is not.
-    result = desk.server_session.folder / name / RESULT_FILE
+    result = desk.state.folder / name / RESULT_FILE
     kept, before = result.read_bytes(), desk.session
     result.write_bytes(b"{")
-    spoiled = pack_session(before, desk.server_session.folder)
+    spoiled = pack_session(before, desk.state.folder)
     result.write_bytes(kept)
     with pytest.raises(LodekitError, match="damaged"):
         desk.reopen(spoiled)
     assert result.read_bytes() == kept
     assert read_fit_result(desk, name, "files")
-    desk.server_session.errors["fit"] = "too few lines"
+    desk.state.errors["fit"] = "too few lines"
     desk.reopen(content)
-    assert (desk.session.tray, desk.server_session.errors) == (before.tray, {})
+    assert (desk.session.tray, desk.state.errors) == (before.tray, {})
     assert read_fit_result(desk, name)["log_evidence"] == gp.log_evidence_
     assert not read_fit_result(desk, name, "files")
 
 
 def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = SessionController(ServerSession("token", tmp_path), TaskRunner())
+    desk = SessionController(ServerSession("token", tmp_path), ProcessPool())
     desk.change(file="log.csv")
     for module in ("session_files", "controller"):
         monkeypatch.setattr(f"lodekit.studio.{module}.MAX_UPLOAD_BYTES", 100_000)
@@ -268,10 +266,10 @@ def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, m
 
 def test_curves_follow_the_sliders(desk: SessionController) -> None:
     at_truth = desk.curve_image()
-    desk.server_session.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
+    desk.state.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
     elsewhere = desk.curve_image()
-    assert at_truth.log_evidence > elsewhere.log_evidence + 10
-    assert at_truth.svg.partition("lk-curve")[2] != elsewhere.svg.partition("lk-curve")[2]
+    assert at_truth[1] > elsewhere[1] + 10
+    assert at_truth[0].partition("lk-curve")[2] != elsewhere[0].partition("lk-curve")[2]
 
 
 def test_every_record_of_a_file_can_be_shown(desk: SessionController) -> None:
@@ -285,7 +283,7 @@ def test_every_record_of_a_file_can_be_shown(desk: SessionController) -> None:
     shown = []
     for record in ("1", "2"):
         desk.change(record=record)
-        shown.append(desk.curve_image().svg)
+        shown.append(desk.curve_image()[0])
         assert f"of record {record}" in shown[-1]
     assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
 

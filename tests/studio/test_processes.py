@@ -12,7 +12,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import LodekitError
-from lodekit.studio.server import PROCESS_ENDED_MESSAGE, ComputePool, ComputeProcess, SessionStore, TaskRunner
+from lodekit.studio.server import PROCESS_ENDED_MESSAGE, ComputeProcess, ProcessPool, SessionStore
 from lodekit.studio.worker import RESULT_FILE, run_task
 from lodekit.support.files import MODEL_FILE
 from tests.studio.present import Present
@@ -35,7 +35,7 @@ def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_t
 
 def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lodekit.studio.server.ComputeProcess", Present)
-    company = ComputePool(max_processes=2)
+    company = ProcessPool(max_processes=2)
     first = company.choose()
     assert company.choose(first) is first
     first.is_free = False  # type: ignore[misc]
@@ -96,7 +96,7 @@ def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) 
 
 
 def test_a_task_that_fails_or_takes_too_long_says_so_in_words(tmp_path: Path) -> None:
-    workshop = TaskRunner(max_tasks=1)
+    workshop = ProcessPool(max_tasks=1)
     try:
         job = workshop.start(tmp_path, {"task": "fit", "data": "none.csv", "system": "none.toml"}, timeout=0.0)
         time.sleep(0.01)

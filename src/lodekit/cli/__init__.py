@@ -1,5 +1,7 @@
-"""The command line. `systems`, `init`, `fit`, `results`, `watch` and `programs` hold the commands, `app` what they
-share.
+"""The command line.
+
+`systems` analyses equations, `init` writes system files, `fit` fits, `results` uses fitted models, `watch` monitors
+growing files, `programs` reproduces the paper and opens the studio. `app` contains what the commands share.
 """
 
 from lodekit.cli import fit, init, programs, results, systems, watch
@@ -8,19 +10,7 @@ from lodekit.cli.app import app, run as main
 __all__ = ["app", "main"]
 
 # In the order of the help.
-for _command in (
-    systems.inspect,
-    init.init,
-    fit.fit,
-    results.predict,
-    results.sample,
-    results.check,
-    results.simulate,
-    results.validate,
-    watch.watch,
-    systems.catalog,
-    fit.demo,
-    programs.reproduce,
-    programs.studio,
-):
+_COMMANDS = (systems.inspect, init.init, fit.fit, results.predict, results.sample, results.check, results.simulate)
+_MORE_COMMANDS = (results.validate, watch.watch, systems.catalog, fit.demo, programs.reproduce, programs.studio)
+for _command in (*_COMMANDS, *_MORE_COMMANDS):
     app.command()(_command)

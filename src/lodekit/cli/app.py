@@ -1,6 +1,6 @@
-"""The frame of the command line: results on stdout, messages on stderr; exit codes 0, 1 (failed) and 2 (bad input).
+"""The application and what its commands share: options, parsing of numbers and times, messages.
 
-What the options of several commands have in common: numbers, times, and where results go.
+Results go to stdout, messages to stderr; exit codes are 0, 1 (failed) and 2 (bad input).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.support.files import write_atomically
@@ -41,32 +42,27 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
+Names = list[str] | None
+JsonOption = Annotated[bool, Option("--json", help="Print plain values as JSON.")]
 ParamOption = Annotated[
-    list[str] | None, typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated.")
+    Names, Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated.")
 ]
 PositiveOption = Annotated[
-    list[str] | None, typer.Option("--positive", help="Names of parameters that are above zero; they need no --param.")
+    Names, Option("--positive", help="Names of parameters that are above zero; they need no --param.")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
-ChannelsOption = Annotated[
-    list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
-]
+ForceOption = Annotated[bool, Option("--force", help="Replace what is there already.")]
+ChannelsOption = Annotated[Names, Option("--channels", help="The order of the channels, separated by commas.")]
 BasisOption = Annotated[
-    list[str] | None,
-    typer.Option("--basis", help="What the free functions are: expressions in the channels, separated by commas."),
+    Names, Option("--basis", help="What the free functions are: expressions in the channels, separated by commas.")
 ]
-MapOption = Annotated[
-    list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
-]
+MapOption = Annotated[Names, Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")]
 HeaderOption = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise."),
+    bool | None, Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise.")
 ]
-FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
-LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
-ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
-OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
+FirstOption = Annotated[str | None, Option("--from", help="Rows before this time, or date, are left out.")]
+LastOption = Annotated[str | None, Option("--to", help="Rows after this time, or date, are left out.")]
+ModelArgument = Annotated[Path, Argument(help="A saved model, or the folder that lodekit fit has written.")]
+OutOption = Annotated[Path | None, Option("--out", "-o", help="The file to write; standard output otherwise.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -78,7 +74,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
@@ -88,25 +84,18 @@ def read_system(
     source: str, parameters: list[str] | dict[str, Parameter], channels: list[str], basis: list[str] | None = None
 ) -> System:
     """Return a system from a system file, or from equations as text."""
-    is_there = is_system_file(source)
-    if re.fullmatch(r"[\w.-]+", source) and not is_there:
-        names = ", ".join(example.name for example in examples.examples())
-        raise LodekitError(
-            f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog has '
-            f"{names}"
-        )
-    if not is_there:
+    if not is_system_file(source):
+        if re.fullmatch(r"[\w.-]+", source):
+            names = ", ".join(example.name for example in examples.examples())
+            raise LodekitError(
+                f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog '
+                f"has {names}"
+            )
         return System(source, parameters=parse_parameters(parameters), channels=channels or None, basis=basis or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
     system = read_system_file(source).system
     return system.with_basis(basis) if basis else system
-
-
-def read_inputs_and_disturbances(source: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return known inputs and disturbances of a system file with their kinds; none where it is something else."""
-    file = read_system_file(source) if is_system_file(source) else None
-    return ({}, {}) if file is None else (dict(file.inputs), dict(file.disturbances))
 
 
 def is_system_file(text: str) -> bool:
@@ -174,17 +163,16 @@ def _exit_with_error(text: str, hint: str = "", code: int = 2) -> None:
 
 def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
     """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas."""
-    found: dict[str, float] = {}
-    for name, value in parse_pairs(options, option_name, f"NAME=NUMBER, such as {option_name} tau=10").items():
+    expected = f"NAME=NUMBER, such as {option_name} tau=10"
+    numbers: dict[str, float] = {}
+    for name, text in parse_pairs(options, option_name, expected).items():
         try:
-            found[name] = float(value)
+            numbers[name] = float(text)
         except ValueError:
-            found[name] = math.nan
-        if not math.isfinite(found[name]):
-            raise LodekitError(
-                f"expected {option_name} NAME=NUMBER, such as {option_name} tau=10, got '{name}={value}'"
-            )
-    return found
+            numbers[name] = math.nan
+        if not math.isfinite(numbers[name]):
+            raise LodekitError(f"expected {option_name} {expected}, got '{name}={text}'")
+    return numbers
 
 
 def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict[str, str]:
@@ -227,9 +215,8 @@ def _time_grid(gp: LODEGP, record: str, start: str | None, stop: str | None, cou
     if not low <= high:
         raise LodekitError(f"expected --from before --to, got {start or low} and {stop or high}")
     if not math.isfinite(high - low):
-        raise LodekitError(
-            f"expected --from and --to within the range of numbers, got {start or low} and {stop or high}"
-        )
+        got = f"{start or low} and {stop or high}"
+        raise LodekitError(f"expected --from and --to within the range of numbers, got {got}")
     return np.linspace(low, high, count)
 
 
@@ -238,17 +225,16 @@ def _read_times_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
 
     from lodekit.data.tables import read_table, read_time_list
 
-    found = read_time_list(path)
-    if found is None:
+    times_and_origin = read_time_list(path)
+    if times_and_origin is None:
         table = read_table(path, ())
-        found = table.times, table.origin
-    times, origin = found
+        times_and_origin = table.times, table.origin
+    times, origin = times_and_origin
     if origin is None:
         return times
     clock = gp.fit_.clock
-    return np.asarray(
-        clock.parse_time(origin, f"{path}, its first time,") + clock.conversion_from_seconds.convert_difference(times)
-    )
+    start = clock.parse_time(origin, f"{path}, its first time,")
+    return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
 
 
 def write_output(text: str, out: Path | None) -> None:

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     BasisOption,
@@ -23,6 +24,7 @@ from lodekit.cli.app import (
     HeaderOption,
     JsonOption,
     LastOption,
+    Names,
     ParamOption,
     PositiveOption,
     is_system_file,
@@ -51,49 +53,35 @@ from lodekit.workflow.pipeline import (
 )
 
 SystemArgument = Annotated[
-    str, typer.Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
+    str, Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
 ]
 DataArgument = Annotated[
-    list[str], typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own.")
+    list[str], Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own.")
 ]
 EngineOption = Annotated[
-    str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
+    str, Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
 ]
-FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
+FolderOption = Annotated[Path | None, Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 NoisyMapOption = Annotated[
-    list[str] | None,
-    typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error."),
+    Names, Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error.")
 ]
 StepOption = Annotated[
-    float | None, typer.Option("--dt", help="The time between two rows, where the file has no column of times.")
+    float | None, Option("--dt", help="The time between two rows, where the file has no column of times.")
 ]
-RecordsOption = Annotated[
-    str | None, typer.Option("--records", help="The column that says which record a line belongs to.")
-]
-NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
+RecordsOption = Annotated[str | None, Option("--records", help="The column that says which record a line belongs to.")]
+NoiseOption = Annotated[str | None, Option("--noise", help="One level for all (shared), or for each (channel).")]
 InputOption = Annotated[
-    list[str] | None, typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto).")
+    Names, Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto).")
 ]
 DisturbanceOption = Annotated[
-    list[str] | None,
-    typer.Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2)."),
+    Names, Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2).")
 ]
 DeviationOption = Annotated[
-    str | None,
-    typer.Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned."),
+    str | None, Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned.")
 ]
 
-#: What follows options, for messages.
-_INPUT_SYNTAX, _DISTURBANCE_SYNTAX = "CHANNEL=hold, or =linear, or =auto", "CHANNEL=white, or =matern-3/2 and the like"
 #: What files of measurements are called.
 DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".pq", ".gz")
-
-
-class _InputsAndDisturbances(NamedTuple):
-    """Known inputs and disturbances with their kinds, by channel."""
-
-    inputs: dict[str, str]
-    disturbances: dict[str, str]
 
 
 def _parse_mode_deviation(text: str | None) -> float | str | None:
@@ -116,22 +104,22 @@ def fit(
     first: FirstOption = None,
     last: LastOption = None,
     records: RecordsOption = None,
-    values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
-    start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
+    values: Annotated[Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
+    start: Annotated[Names, Option("--start", help="Where the search starts: --start tau=10.")] = None,
     noise: NoiseOption = None,
-    latent: Annotated[str | None, typer.Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
-    prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,
+    latent: Annotated[str | None, Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
+    prior: Annotated[str | None, Option("--prior", help="latent, or channels.")] = None,
     basis: BasisOption = None,
     deviation: DeviationOption = None,
     given: InputOption = None,
     disturbance: DisturbanceOption = None,
     engine: EngineOption = "auto",
-    restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
+    restarts: Annotated[int, Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
+    seed: Annotated[int, Option("--seed", min=0, help="Of the starts.")] = 0,
+    figures: Annotated[bool, Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
     force: ForceOption = False,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Fit a system to measurements: summary, model, predictions, figures and a report.
 
@@ -139,15 +127,29 @@ def fit(
     Examples: lodekit fit plant.toml log.csv --map y=temperature --set K=2;
     lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """
-    _check_options(out, as_json, quiet)
+    from lodekit.data.tables import parse_mapping
+
+    if as_json and quiet:
+        raise LodekitError("expected --json or --quiet, got both; choose one")
+    if out is not None and out == Path():
+        raise LodekitError("expected a folder after --out, got nothing; --out ./results is one")
     with hide_progress() if quiet else nullcontext():
-        read = _read_system(system, data, param, positive, _parse_inputs_and_disturbances(given, disturbance))
-        file = _apply_options(read, values, start, basis)
+        # Options take precedence over the system file.
+        inputs = parse_pairs(given or [], "--input", "CHANNEL=hold, or =linear, or =auto")
+        kinds = "CHANNEL=white, or =matern-3/2 and the like"
+        disturbances = parse_pairs(disturbance or [], "--disturbance", kinds)
+        file = _read_equations(system, data, param, positive, [*inputs, *disturbances])
+        inputs, disturbances = {**file.inputs, **inputs}, {**file.disturbances, **disturbances}
+        file = replace(file, inputs=inputs, disturbances=disturbances)
+        fixed = parse_numbers(values or [], "--set")
+        file = with_parameter_values(file, fixed, parse_numbers(start or [], "--start"))
+        if basis:
+            file = replace(file, system=file.system.with_basis(parse_names(basis)))
         check_folder(folder := _default_folder(data[0]) if out is None else out)
         product = fit_file(
             file,
             data,
-            columns=_parse_columns(mapping),
+            columns=parse_mapping(mapping or []),
             header=header,
             dt=dt,
             window=(first, last),
@@ -162,40 +164,19 @@ def fit(
             random_state=seed,
         )
         paths = _write_results(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
-    _print_result(product, paths, as_json=as_json, quiet=quiet)
-
-
-def _parse_columns(mapping: list[str] | None) -> dict[str, str]:
-    """Return which column each observable has, and its noise."""
-    from lodekit.data.tables import parse_mapping
-
-    return parse_mapping(mapping or [])
-
-
-def _parse_inputs_and_disturbances(given: list[str] | None, disturbance: list[str] | None) -> _InputsAndDisturbances:
-    """Return known inputs and disturbances that options name."""
-    return _InputsAndDisturbances(
-        parse_pairs(given or [], "--input", _INPUT_SYNTAX),
-        parse_pairs(disturbance or [], "--disturbance", _DISTURBANCE_SYNTAX),
-    )
-
-
-def _read_system(
-    source: str, data: list[str], param: list[str] | None, positive: list[str] | None, external: _InputsAndDisturbances
-) -> SystemFile:
-    """Return a system file, or what one with these equations alone would hold, driven as options say.
-
-    What they say goes before what the file does.
-    """
-    file = _read_equations(source, data, param, positive, [*external.inputs, *external.disturbances])
-    inputs, disturbances = {**file.inputs, **external.inputs}, {**file.disturbances, **external.disturbances}
-    return replace(file, inputs=inputs, disturbances=disturbances)
+    if as_json:
+        typer.echo(json.dumps(fit_to_dict(product, paths), indent=2, ensure_ascii=False))
+    elif not quiet:
+        _print_summary(product, paths)
+    if not product.gp.converged_:
+        print_message("the fit failed; see the warnings")
+        raise typer.Exit(1)
 
 
 def _read_equations(
     source: str, data: list[str], param: list[str] | None, positive: list[str] | None, external_channels: Sequence[str]
 ) -> SystemFile:
-    """Return the same as the file alone says it; what is driving is not proposed as a parameter."""
+    """Return a system file, or one with the given equations; external channels are not proposed as parameters."""
     if Path(source).suffix.lower() in DATA_SUFFIXES and (data[0].lower().endswith(".toml") or "=" in data[0]):
         raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
     if is_system_file(source):
@@ -230,25 +211,8 @@ def _guess_parameters(equations: str, data: str) -> list[str]:
     return [name for name in every if name not in moved and name not in measured]
 
 
-def _apply_options(
-    file: SystemFile, values: list[str] | None, start: list[str] | None, basis: list[str] | None
-) -> SystemFile:
-    """Return a system file with what options say about its parameters and its free functions."""
-    known, starts = parse_numbers(values or [], "--set"), parse_numbers(start or [], "--start")
-    file = with_parameter_values(file, known, starts)
-    return replace(file, system=file.system.with_basis(parse_names(basis))) if basis else file
-
-
-def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:
-    if as_json and quiet:
-        raise LodekitError("expected --json or --quiet, got both; choose one")
-    if out is not None and out == Path():
-        raise LodekitError("expected a folder after --out, got nothing; --out ./results is one")
-
-
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results.")] = Path("demo"),
-    force: ForceOption = False,
+    out: Annotated[Path, Option("--out", "-o", help="Folder of results.")] = Path("demo"), force: ForceOption = False
 ) -> None:
     """Fit the heating system of the paper to 25 noisy measurements, and write a report."""
     import numpy as np
@@ -306,14 +270,3 @@ def _print_summary(fit_run: FitRun, paths: Mapping[str, Path]) -> None:
     typer.echo(f"\nReport: {paths['report.html']}")
     others = ", ".join(name for name in paths if name != "report.html")
     typer.echo(f"Beside it: {others}")
-
-
-def _print_result(fit_run: FitRun, paths: Mapping[str, Path], *, as_json: bool, quiet: bool) -> None:
-    """Print the result; end with exit code 1 where the fit failed, though everything was written."""
-    if as_json:
-        typer.echo(json.dumps(fit_to_dict(fit_run, paths), indent=2, ensure_ascii=False))
-    elif not quiet:
-        _print_summary(fit_run, paths)
-    if not fit_run.gp.converged_:
-        print_message("the fit failed; see the warnings")
-        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The command to begin with: a system file from equations, from a data file, or from both."""
+"""The command that writes a system file, from equations, from a data file, or from both."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     ChannelsOption,
@@ -35,26 +36,23 @@ if TYPE_CHECKING:
     from lodekit.workflow.system_proposal import ColumnRole
 
 
-INPUT_KIND_ANSWERS = ("hold", "linear", "no")
-
-
 def init(
     source: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[EQUATIONS | FILE]", help="Equations as text, separated by ';'; or with --data the file to write."
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", "-d", help="A data file: its columns become channels, inputs, units.")
+        Path | None, Option("--data", "-d", help="A data file: its columns become channels, inputs, units.")
     ] = None,
     param: ParamOption = None,
     positive: PositiveOption = None,
     channel: ChannelsOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
-    title: Annotated[str, typer.Option("--title", help="What the report is called.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is guessed.")] = False,
+    title: Annotated[str, Option("--title", help="What the report is called.")] = "",
+    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing; take what is guessed.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -82,9 +80,8 @@ def init(
     names, channels = list(known), parse_names(channel) or None
     above = {name: "positive = true" for name, own in known.items() if own.positive}
     if data is None:
-        text = format_system_file(
-            equations, names, channels, title=title, hints=SystemFileHints(parameter_options=above)
-        )
+        hints = SystemFileHints(parameter_options=above)
+        text = format_system_file(equations, names, channels, title=title, hints=hints)
     else:
         text = _propose_from_data(equations, names, channels, data, mapping or [], header, title, yes, above)
     write_output(text, out)
@@ -109,9 +106,8 @@ def _propose_from_data(
     from lodekit.data.tables import parse_mapping
     from lodekit.workflow.system_proposal import guess_column_roles, propose_system_file
 
-    system = None
-    if equations.strip():
-        system = System(equations, parameters=parse_parameters(parameters), channels=channels)
+    known = parse_parameters(parameters)
+    system = System(equations, parameters=known, channels=channels) if equations.strip() else None
     where = parse_mapping(mapping)
     look = preview_table(data, header)
     guesses = guess_column_roles(look, system, where)
@@ -125,17 +121,8 @@ def _propose_from_data(
         print_message("no input is known, so no equations are guessed: write them into the file")
     elif system is None:
         print_message("its equations are a guess to begin with: one time constant for each; write your own")
-    said = equations.strip()
-    return propose_system_file(
-        look,
-        guesses,
-        said,
-        parameters,
-        channels,
-        mapping=where,
-        title=title,
-        parameter_definitions=parameter_definitions,
-    )
+    texts: dict[str, Any] = {"mapping": where, "title": title, "parameter_definitions": parameter_definitions}
+    return propose_system_file(look, guesses, equations.strip(), parameters, channels, **texts)
 
 
 def is_terminal() -> bool:
@@ -175,10 +162,10 @@ def _ask_role(role: ColumnRole) -> ColumnRole:
     """Return a guess as the person at the terminal sees it."""
     default = role.input_kind or "no"
     text = f"{role.channel}: a known input? hold (kept between samples), linear, or no"
-    while (answer := typer.prompt(text, default=default, err=True).strip().lower()) not in INPUT_KIND_ANSWERS:
+    while (answer := typer.prompt(text, default=default, err=True).strip().lower()) not in ("hold", "linear", "no"):
         print_message(f"expected hold, linear or no, got {answer}")
     if answer == default:
         return role
-    return replace(
-        role, input_kind="" if answer == "no" else answer, reason="is known" if answer != "no" else "was measured"
-    )
+    if answer == "no":
+        return replace(role, input_kind="", reason="was measured")
+    return replace(role, input_kind=answer, reason="is known")

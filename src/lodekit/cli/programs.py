@@ -1,7 +1,4 @@
-"""The command that runs the paper again.
-
-The command that opens the studio: a page in the browser, served by this machine for this machine.
-"""
+"""Commands that reproduce the paper and open the studio, a page in the browser."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from lodekit.errors import LodekitError
 from lodekit.support.files import check_folder
@@ -37,15 +35,14 @@ class PaperTopic(StrEnum):
 
 
 def reproduce(
-    topic: Annotated[PaperTopic, typer.Argument(help="Which experiment of the paper.")] = PaperTopic.everything,
+    topic: Annotated[PaperTopic, Argument(help="Which experiment of the paper.")] = PaperTopic.everything,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Three repetitions: a minute or two; all takes a quarter of an hour.")
+        bool, Option("--quick", help="Three repetitions: a minute or two; all takes a quarter of an hour.")
     ] = False,
     jobs: Annotated[
-        int,
-        typer.Option("--jobs", "-j", help="Runs at the same time, -1 for one on each core; times are not fair then."),
+        int, Option("--jobs", "-j", help="Runs at the same time, -1 for one on each core; times are not fair then.")
     ] = 1,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results and reports.")] = Path("reproduction"),
+    out: Annotated[Path, Option("--out", "-o", help="Folder of results and reports.")] = Path("reproduction"),
 ) -> None:
     """Run the paper's experiments in four ways, and put each figure beside the published one.
 
@@ -78,11 +75,11 @@ def reproduce(
 
 
 def studio(
-    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="CSV or Parquet file to begin with.")] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the page is served.")] = 8501,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether a browser is opened.")] = True,
+    data: Annotated[Path | None, Argument(metavar="[DATA]", help="CSV or Parquet file to begin with.")] = None,
+    port: Annotated[int, Option("--port", min=1, max=65535, help="Where the page is served.")] = 8501,
+    browser: Annotated[bool, Option("--browser/--no-browser", help="Whether a browser is opened.")] = True,
     address: Annotated[
-        str, typer.Option("--address", help="Who may see it: this machine alone, or 0.0.0.0 for the whole network.")
+        str, Option("--address", help="Who may see it: this machine alone, or 0.0.0.0 for the whole network.")
     ] = "localhost",
 ) -> None:
     """Open a page in the browser: type equations, drop data, see the answer.
@@ -93,7 +90,9 @@ def studio(
         raise LodekitError("the studio needs Streamlit, which is not installed; try: pip install 'lodekit[studio]'")
     if data is not None and not os.path.isfile(data):
         raise LodekitError(f"expected a data file, {data} is none")
-    from lodekit.studio.app import serve, startup_message
+    # An address that listens to everybody is none that a browser can open.
+    host = address if address.strip("0.:") else "localhost"
+    typer.echo(f"lodekit studio: http://{host}:{port}{f', with {data.name}' if data else ''}; Ctrl-C stops it")
+    from lodekit.studio.app import serve
 
-    typer.echo(startup_message(data, port, address))
     serve(data, port=port, browser=browser, address=address)

@@ -1,7 +1,4 @@
-"""Commands on a fitted model, and simulated data to try things on.
-
-The command that holds a fitted model against a record that it has not seen.
-"""
+"""Commands that use a fitted model: predict, sample, check, simulate and validate."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     FirstOption,
@@ -19,6 +17,7 @@ from lodekit.cli.app import (
     LastOption,
     MapOption,
     ModelArgument,
+    Names,
     OutOption,
     ParamOption,
     parse_horizon,
@@ -50,17 +49,13 @@ if TYPE_CHECKING:
     from lodekit.system.system import System
 
 
-#: How many numbers are drawn at most.
-MAX_SAMPLED_NUMBERS = 20_000_000
-
-FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
-ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
-CountOption = Annotated[int, typer.Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
-AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
-RecordOption = Annotated[str | None, typer.Option("--record", help="The name of one record; all by default.")]
+FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
+ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
+CountOption = Annotated[int, Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
+AtOption = Annotated[Path | None, Option("--at", help="A file with a column of times.")]
+RecordOption = Annotated[str | None, Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
-    list[str] | None,
-    typer.Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.'),
+    Names, Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.')
 ]
 
 
@@ -73,8 +68,7 @@ def predict(
     observable: ObservableOption = None,
     record: RecordOption = None,
     ahead: Annotated[
-        str | None,
-        typer.Option("--ahead", help="So many rows, or a time such as '24 h', ahead: at the times of the record."),
+        str | None, Option("--ahead", help="So many rows, or a time such as '24 h', ahead: at the times of the record.")
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -101,8 +95,8 @@ def sample(
     at: AtOption = None,
     observable: ObservableOption = None,
     record: RecordOption = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="How many functions.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
+    size: Annotated[int, Option("--size", min=1, help="How many functions.")] = 1,
+    seed: Annotated[int, Option("--seed", min=0, help="Of the draws.")] = 0,
     out: OutOption = None,
 ) -> None:
     """Draw whole solutions, each at parameters of its own, as CSV: numbers, times, channels, parameters.
@@ -113,8 +107,8 @@ def sample(
     times = prediction_times(gp, start, stop, count, at, record)
     names = observable or gp.fit_.setup.channels
     total = size * len(names) * sum(map(len, times.values()))
-    if total > MAX_SAMPLED_NUMBERS:
-        raise LodekitError(f"expected at most {MAX_SAMPLED_NUMBERS:,} numbers at once, got {total:,}")
+    if total > 20_000_000:
+        raise LodekitError(f"expected at most {20_000_000:,} numbers at once, got {total:,}")
     columns = sample_table(gp, times, names, size=size, seed=seed)
     write_output(to_csv(columns), out)
 
@@ -147,36 +141,31 @@ def check(
         typer.echo(json.dumps(content, indent=2))
     else:
         typer.echo(str(found))
-        says = (
-            "The curves satisfy the equations."
-            if found.mean.residuals.shape[1]
-            else "What is proved holds for all curves."
-        )
-        typer.echo(says if found.is_strict else "The residual is more than rounding.")
+        is_measured = found.mean.residuals.shape[1]
+        verdict = "The curves satisfy the equations." if is_measured else "What is proved holds for all curves."
+        typer.echo(verdict if found.is_strict else "The residual is more than rounding.")
     if not found.is_strict:
         raise typer.Exit(1)
 
 
 def simulate(
     source: Annotated[
-        str, typer.Argument(help="Name in the catalog, a system file (.toml), or equations; or a fitted MODEL.")
+        str, Argument(help="Name in the catalog, a system file (.toml), or equations; or a fitted MODEL.")
     ],
-    inputs: Annotated[Path | None, typer.Argument(help="For a MODEL: a file with times and its inputs.")] = None,
-    start: Annotated[float | None, typer.Option("--from", help="First time.")] = None,
-    stop: Annotated[float | None, typer.Option("--to", help="Last time.")] = None,
+    inputs: Annotated[Path | None, Argument(help="For a MODEL: a file with times and its inputs.")] = None,
+    start: Annotated[float | None, Option("--from", help="First time.")] = None,
+    stop: Annotated[float | None, Option("--to", help="Last time.")] = None,
     count: CountOption = 100,
-    noise: Annotated[float, typer.Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
-    values: Annotated[list[str] | None, typer.Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
-    lengthscale: Annotated[
-        float | None, typer.Option("--lengthscale", help="How quickly free functions change.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of draws and noise.")] = 0,
+    noise: Annotated[float, Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
+    values: Annotated[Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
+    lengthscale: Annotated[float | None, Option("--lengthscale", help="How quickly free functions change.")] = None,
+    seed: Annotated[int, Option("--seed", min=0, help="Of draws and noise.")] = 0,
     param: ParamOption = None,
     state: Annotated[
-        str, typer.Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
+        str, Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
     ] = "rest",
     record: Annotated[
-        str | None, typer.Option("--record", help="Of a MODEL with several records: the one that it starts from.")
+        str | None, Option("--record", help="Of a MODEL with several records: the one that it starts from.")
     ] = None,
     out: OutOption = None,
 ) -> None:
@@ -189,9 +178,8 @@ def simulate(
     """
     if inputs is not None:
         if noise or values or lengthscale is not None or param:
-            raise LodekitError(
-                "a fitted model has learned its values; expected no --noise, --set, --lengthscale, --param"
-            )
+            options = "--noise, --set, --lengthscale, --param"
+            raise LodekitError(f"a fitted model has learned its values; expected no {options}")
         write_output(to_csv(_simulate_response(source, inputs, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
@@ -215,7 +203,7 @@ def simulate(
         system, table = example.system, example.solution_at(times)
     table = table + noise * generator.standard_normal(table.shape)
     columns: dict[str, Any] = {"t": times.tolist()}
-    merge_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.plain_channels)})
+    merge_columns(columns, ((name, table[:, k].tolist()) for k, name in enumerate(system.plain_channels)))
     write_output(to_csv(columns), out)
 
 
@@ -266,29 +254,26 @@ def _check_range(low: float, high: float) -> tuple[float, float]:
 
 def validate(
     model: ModelArgument,
-    data: Annotated[str, typer.Argument(help="CSV or Parquet file of a record that was not used.")],
+    data: Annotated[str, Argument(help="CSV or Parquet file of a record that was not used.")],
     given: Annotated[
-        list[str] | None,
-        typer.Option("--given", help="Channels that are known over the whole record, where the fit has no inputs."),
+        Names, Option("--given", help="Channels that are known over the whole record, where the fit has no inputs.")
     ] = None,
     start: Annotated[
         str,
-        typer.Option(
+        Option(
             "--start",
             help="What tells the initial state: the number of first rows, or all; the first 10 where disturbances or "
             "free functions drive, which all rows would tell as well.",
         ),
     ] = "all",
     ahead: Annotated[
-        str, typer.Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
+        str, Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
     ] = "1,5,10",
     mapping: MapOption = None,
-    dt: Annotated[
-        float | None, typer.Option("--dt", help="The time between two rows, without a column of times.")
-    ] = None,
+    dt: Annotated[float | None, Option("--dt", help="The time between two rows, without a column of times.")] = None,
     first: FirstOption = None,
     last: LastOption = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
+    plot: Annotated[Path | None, Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict a record that was not used from its inputs alone, and some rows ahead: fit percentages, coverage.

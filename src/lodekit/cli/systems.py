@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from lodekit.cli.app import (
     BasisOption,
@@ -16,27 +17,26 @@ from lodekit.cli.app import (
     JsonOption,
     ParamOption,
     PositiveOption,
+    is_system_file,
     parse_names,
     parse_parameter_options,
-    read_inputs_and_disturbances,
     read_system,
 )
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import analysis_sections
+from lodekit.system.files import read_system_file
 from lodekit.system.system import System
 
 
 def inspect(
-    source: Annotated[
-        str, typer.Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")
-    ],
+    source: Annotated[str, Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")],
     param: ParamOption = None,
     positive: PositiveOption = None,
     channel: ChannelsOption = None,
     basis: BasisOption = None,
     as_json: JsonOption = False,
-    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
+    as_latex: Annotated[bool, Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
     """Show what the solutions of a system look like, exactly and with a proof.
 
@@ -47,7 +47,8 @@ def inspect(
     system = read_system(
         source, parse_parameter_options(source, param, positive), parse_names(channel), parse_names(basis)
     )
-    inputs, disturbances = read_inputs_and_disturbances(source)
+    file = read_system_file(source) if is_system_file(source) else None
+    inputs, disturbances = (dict(file.inputs), dict(file.disturbances)) if file else ({}, {})
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
     elif as_latex:
@@ -74,7 +75,7 @@ def _print_external_channels(
 
 
 def catalog(
-    name: Annotated[str | None, typer.Argument(help="Show this example in full.")] = None, as_json: JsonOption = False
+    name: Annotated[str | None, Argument(help="Show this example in full.")] = None, as_json: JsonOption = False
 ) -> None:
     """List the ready examples, or show one in full."""
     everything = {example.name: example for example in examples.examples()}
@@ -86,18 +87,16 @@ def catalog(
         if as_json:
             typer.echo(json.dumps({"name": example.name, "story": example.story, **example.system.to_dict()}, indent=2))
             return
-        _print_example(console, example)
+        console.rule(Text(example.name, "bold cyan"), align="left")
+        console.print(Text(example.story, "italic"))
+        console.print()
+        _print_system(console, example.system)
     elif as_json:
-        rows = [
-            {
-                "name": e.name,
-                "story": e.story,
-                "equations": list(e.system.equations),
-                "channels": list(e.system.channels),
-                "parameters": {key: float(value) for key, value in e.values.items()},
-            }
-            for e in everything.values()
-        ]
+        rows = []
+        for e in everything.values():
+            system, values = e.system, {key: float(value) for key, value in e.values.items()}
+            contents = {"equations": list(system.equations), "channels": list(system.channels), "parameters": values}
+            rows.append({"name": e.name, "story": e.story, **contents})
         typer.echo(json.dumps(rows, indent=2))
     else:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
@@ -111,13 +110,6 @@ def catalog(
             table.add_row("", Text(names, "dim"))
         console.print(table)
         console.print("\nShow one in full: lodekit catalog NAME", highlight=False)
-
-
-def _print_example(console: Console, example: examples.Example) -> None:
-    console.rule(Text(example.name, "bold cyan"), align="left")
-    console.print(Text(example.story, "italic"))
-    console.print()
-    _print_system(console, example.system)
 
 
 def _print_system(console: Console, system: System) -> None:

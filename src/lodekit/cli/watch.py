@@ -1,4 +1,4 @@
-"""The command that watches rows as they arrive."""
+"""The command that monitors rows as they arrive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from lodekit.cli.app import JsonOption, MapOption, ModelArgument, print_message
 from lodekit.errors import LodekitError
@@ -21,37 +21,30 @@ from lodekit.support.text import format_count
 from lodekit.workflow.pipeline import read_model
 
 if TYPE_CHECKING:
-    from lodekit.results.stream.stream import Stream
     from lodekit.workflow.new_data import StreamMonitor
-
-
-#: The state is written no more often than this, in seconds.
-MIN_SAVE_INTERVAL_SECONDS = 1.0
 
 
 def watch(
     model: ModelArgument,
-    data: Annotated[str, typer.Argument(help="A text file that grows, or - for standard input.")],
-    once: Annotated[
-        bool, typer.Option("--once", help="Stop at the end of the file instead of waiting for more.")
-    ] = False,
+    data: Annotated[str, Argument(help="A text file that grows, or - for standard input.")],
+    once: Annotated[bool, Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
+        bool, Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
     ] = False,
-    record: Annotated[str | None, typer.Option("--record", help="The record of the fit that it goes on from.")] = None,
+    record: Annotated[str | None, Option("--record", help="The record of the fit that it goes on from.")] = None,
     ahead: Annotated[
-        str | None, typer.Option("--ahead", help="Predict so much later as well: '5 s', or 5 in the unit of time.")
+        str | None, Option("--ahead", help="Predict so much later as well: '5 s', or 5 in the unit of time.")
     ] = None,
     false_alarms: Annotated[
-        float | None, typer.Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
+        float | None, Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
     ] = None,
     shift: Annotated[
-        float | None, typer.Option("--shift", help="The lasting change of scores that is found fastest; 1.")
+        float | None, Option("--shift", help="The lasting change of scores that is found fastest; 1.")
     ] = None,
     mapping: MapOption = None,
-    alarms: Annotated[bool, typer.Option("--alarms", help="Print alarms alone.")] = False,
-    save: Annotated[Path | None, typer.Option("--save", help="Where the state is kept, for --resume.")] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Go on from a state that was saved.")] = None,
+    alarms: Annotated[bool, Option("--alarms", help="Print alarms alone.")] = False,
+    save: Annotated[Path | None, Option("--save", help="Where the state is kept, for --resume.")] = None,
+    resume: Annotated[Path | None, Option("--resume", help="Go on from a state that was saved.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take rows as they arrive; print what was measured and expected, with scores and alarms, as CSV or JSON lines.
@@ -70,9 +63,9 @@ def watch(
         names = ", ".join(gp.records_)
         raise LodekitError(f"expected --record, one of {names}, for where it goes on; or --fresh for a new record")
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
-    own = StreamMonitor(gp, stream, ahead)
-    found = own.process_rows(_open_stream(data), parse_mapping(mapping or []) or None, once=once)
-    _print_rows(own, found, _write_json if as_json else _CsvWriter(), save, only_alarms=alarms)
+    monitor = StreamMonitor(gp, stream, ahead)
+    rows = monitor.process_rows(_open_stream(data), parse_mapping(mapping or []) or None, once=once)
+    _print_rows(monitor, rows, _write_json if as_json else _csv_writer(), save, only_alarms=alarms)
 
 
 def _print_rows(
@@ -82,30 +75,41 @@ def _print_rows(
     save: Path | None,
     *,
     only_alarms: bool,
+    save_interval: float = 1.0,
 ) -> None:
-    """Print what arrives, up to the end or an interruption; keep the state now and then, and at the end."""
+    """Print rows up to the end or an interruption; save the state every `save_interval` seconds and at the end."""
     stream = monitor.stream
-    keep = _StateSaver(stream, save)
-    # A place that cannot be written to shows at once, and not when the state is lost.
-    keep.save()
+    n_saved_rows, last_saved = -1, time.monotonic()
+
+    def save_state() -> None:
+        nonlocal n_saved_rows, last_saved
+        if save is not None and stream.rows != n_saved_rows:
+            stream.save(save)
+            n_saved_rows = stream.rows
+        last_saved = time.monotonic()
+
+    def print_messages() -> None:
+        sys.stdout.flush()
+        for note in monitor.pop_messages():
+            print_message(note)
+
+    # A path that cannot be written to is reported at once, and not when the state is lost.
+    save_state()
     with _interrupt_on_sigterm():
         try:
-            for found in rows:
-                if found is not None:
-                    if found["alarm"] or not only_alarms:
-                        write(found)
+            for row in rows:
+                if row is not None:
+                    if row["alarm"] or not only_alarms:
+                        write(row)
                     continue
-                sys.stdout.flush()
-                for note in monitor.pop_messages():
-                    print_message(note)
-                keep.save_if_due()
+                print_messages()
+                if time.monotonic() - last_saved >= save_interval:
+                    save_state()
         except KeyboardInterrupt:
             pass
         finally:
-            keep.save()
-    sys.stdout.flush()
-    for note in monitor.pop_messages():
-        print_message(note)
+            save_state()
+    print_messages()
     print_message(f"{format_count(stream.rows, 'row')}, {format_count(stream.alarms, 'alarm')}")
 
 
@@ -117,26 +121,6 @@ def _open_stream(data: str) -> Path | IO[bytes]:
     if not os.path.exists(data):
         raise LodekitError(f"expected a text file, or - for standard input, {data} is not there")
     return Path(data)
-
-
-class _StateSaver:
-    """Writes the state of a stream, now and then and at the end."""
-
-    def __init__(self, stream: Stream, path: Path | None) -> None:
-        self.stream, self.path = stream, path
-        self.n_saved_rows, self.last_saved = -1, time.monotonic()
-
-    def save_if_due(self) -> None:
-        """Write it where that was long ago."""
-        if time.monotonic() - self.last_saved >= MIN_SAVE_INTERVAL_SECONDS:
-            self.save()
-
-    def save(self) -> None:
-        """Write it where something has changed."""
-        if self.path is not None and self.stream.rows != self.n_saved_rows:
-            self.stream.save(self.path)
-            self.n_saved_rows = self.stream.rows
-        self.last_saved = time.monotonic()
 
 
 @contextmanager
@@ -157,15 +141,14 @@ def _write_json(row: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(row) + "\n")
 
 
-class _CsvWriter:
-    """Writes rows below one header."""
+def _csv_writer() -> Callable[[dict[str, Any]], None]:
+    """Return a function that writes rows below one header."""
+    writers: list[csv.DictWriter[str]] = []
 
-    def __init__(self) -> None:
-        self._writer = csv.writer(sys.stdout, lineterminator="\n")
-        self._has_header = False
+    def write(row: dict[str, Any]) -> None:
+        if not writers:
+            writers.append(csv.DictWriter(sys.stdout, list(row), lineterminator="\n"))
+            writers[0].writeheader()
+        writers[0].writerow(row)
 
-    def __call__(self, row: dict[str, Any]) -> None:
-        if not self._has_header:
-            self._writer.writerow(row)
-            self._has_header = True
-        self._writer.writerow(["" if cell is None else cell for cell in row.values()])
+    return write

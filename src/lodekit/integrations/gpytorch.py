@@ -274,9 +274,8 @@ class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
         self.covar_module = LODEKernel(system, **options)
         count = len(self.covar_module.observables)
         if train_y.ndim != 1 and train_y.shape[-1] != count:
-            raise LodekitError(
-                f"expected train_y with a column for each of {count} observables, got {train_y.shape[-1]}"
-            )
+            got = train_y.shape[-1]
+            raise LodekitError(f"expected train_y with a column for each of {count} observables, got {got}")
         if train_y.ndim == 1 and count != 1:
             raise LodekitError(
                 f"expected one observable for train_y of one column, got {count}; name it: observables=[...]"
@@ -351,9 +350,13 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     return model.eval(), likelihood.eval()
 
 
+def _to_numpy(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().numpy().reshape(-1)
+
+
 def _fixed_mode_deviation(kernel: LODEKernel) -> float | None:
     """Return the deviation that all modes were fixed at, by switching their gradient off; None where it is learned."""
-    values = kernel.value_of("mode_deviations").detach().cpu().numpy().reshape(-1)
+    values = _to_numpy(kernel.value_of("mode_deviations"))
     others = [raw.requires_grad for name, raw in kernel.named_parameters() if name != "raw_mode_deviations"]
     if kernel.raw_mode_deviations.requires_grad or not len(values) or np.ptp(values) or (others and not any(others)):
         return None
@@ -374,24 +377,18 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
     noise = "shared" if shared else "channel"
     fixed = _fixed_mode_deviation(kernel)
     arguments = FitSettings(latent=kernel.latent_names, noise=noise, engine="dense", mode_deviation=fixed)
-    times = model.train_inputs[0][:, 0].detach().cpu().numpy()
-    table = model.train_targets.detach().cpu().numpy().reshape(len(times), -1)
+    times = _to_numpy(model.train_inputs[0][:, 0])
+    table = _to_numpy(model.train_targets).reshape(len(times), -1)
     columns = {name: table[:, i] for i, name in enumerate(kernel.observables)}
     measurements = Measurements.from_observations(parse_observations(kernel.system.plain_channels, times, columns))
     units = kernel.compiled.units
     setup = build_setup(kernel.system, arguments, measurements, time_units=units)
-
-    def plain(name: str) -> Any:
-        return kernel.value_of(name).detach().cpu().numpy().reshape(-1)
-
     variance = likelihood.noise if shared else likelihood.task_noises
     if not shared and getattr(likelihood, "has_global_noise", False):
         variance = variance + likelihood.noise
-    hyper = Hyperparameters(
-        kernel.theta().detach().cpu().numpy().reshape(-1),
-        plain("lengthscales") / units.time_scale,
-        plain("deviations"),
-        plain("mode_deviations"),
-        np.sqrt(variance.detach().cpu().numpy().reshape(-1)),
+    lengthscales, deviations, modes = (
+        _to_numpy(kernel.value_of(name)) for name in ("lengthscales", "deviations", "mode_deviations")
     )
+    noise_std, theta = np.sqrt(_to_numpy(variance)), _to_numpy(kernel.theta())
+    hyper = Hyperparameters(theta, lengthscales / units.time_scale, deviations, modes, noise_std)
     return LODEGP.from_fit(fit_at_point(setup, setup.layout.pack(hyper)))

@@ -1,8 +1,9 @@
-"""Figures from values (times, means, bands, data), never from the estimator; readable at paper width.
+"""Figures drawn from values (times, means, bands, data), never from the estimator; readable at paper width.
 
 Every function draws on given axes and leaves matplotlib's global state alone: no pyplot, no settings. The colours are
-those of Okabe and Ito, which colour-blind readers can tell apart; lines differ in their dashes, too (`style`). `axes`
-makes figures, labels and legends; each of the others draws one kind of thing.
+those of Okabe and Ito, which colour-blind readers can distinguish; lines also differ in their dashes.
+`axes` makes figures, labels and legends, `signals` draws functions of time and frequency, `diagnostics` residuals and
+the log evidence around an estimate.
 """
 
 from lodekit.plotting.axes import (

@@ -1,7 +1,4 @@
-"""Colours, widths and sizes that all figures share.
-
-Figures and their axes: panels above each other, labels, one legend, PNG.
-"""
+"""Figures and their axes: colours and sizes, stacked panels, labels, one legend, PNG."""
 
 from __future__ import annotations
 
@@ -31,13 +28,8 @@ WIDTH = 6.5
 MEAN_COLOR, DATA_COLOR = OKABE_ITO["blue"], OKABE_ITO["black"]
 TRUTH_COLOR, SAMPLE_COLOR = OKABE_ITO["vermillion"], OKABE_ITO["green"]
 #: A band of 95 %, as matplotlib fills it, with its entry of the legend.
-BAND_STYLE: Mapping[str, Any] = {
-    "color": OKABE_ITO["sky"],
-    "alpha": 0.4,
-    "linewidth": 0,
-    "zorder": 1,
-    "label": "95 % band",
-}
+BAND_STYLE: Mapping[str, Any]
+BAND_STYLE = {"color": OKABE_ITO["sky"], "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
 #: Greys: the ground of what is extrapolated, and of what is said in passing.
 SHADE_GRAY, FAINT_GRAY = "0.93", "0.45"
 #: Sizes of letters, in points.
@@ -63,9 +55,8 @@ def import_matplotlib() -> Any:
         import matplotlib as mpl
         import matplotlib.figure
     except ImportError:
-        raise LodekitError(
-            "figures are drawn with matplotlib, which is missing; try: pip install 'lodekit[plot]'"
-        ) from None
+        message = "figures are drawn with matplotlib, which is missing; try: pip install 'lodekit[plot]'"
+        raise LodekitError(message) from None
     return mpl
 
 
@@ -163,21 +154,18 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
     import_matplotlib()
     from matplotlib.axes import Axes
 
-    if isinstance(axes, Axes):
-        found = [axes]
-    elif isinstance(axes, np.ndarray | Iterable):
-        found = list(axes.ravel()) if isinstance(axes, np.ndarray) else list(axes)
-    else:
-        raise LodekitError(f"expected axes as matplotlib axes or a list of them, got {type(axes).__name__}")
-    wrong = [item for item in found if not isinstance(item, Axes)]
-    if wrong:
-        raise LodekitError(f"expected axes as matplotlib axes or a list of them, got {type(wrong[0]).__name__} in it")
-    if len(found) != len(names):
+    expected = "expected axes as matplotlib axes or a list of them"
+    if not isinstance(axes, Axes | np.ndarray | Iterable):
+        raise LodekitError(f"{expected}, got {type(axes).__name__}")
+    panels = [axes] if isinstance(axes, Axes) else list(axes.ravel() if isinstance(axes, np.ndarray) else axes)
+    if wrong := [item for item in panels if not isinstance(item, Axes)]:
+        raise LodekitError(f"{expected}, got {type(wrong[0]).__name__} in it")
+    if len(panels) != len(names):
         raise LodekitError(
-            f"expected {len(names)} axes, one for each of {', '.join(names)}, got {len(found)}; try "
+            f"expected {len(names)} axes, one for each of {', '.join(names)}, got {len(panels)}; try "
             f"figure, axes = plt.subplots({len(names)}, sharex=True)"
         )
-    return found[0].get_figure(), found, False
+    return panels[0].get_figure(), panels, False
 
 
 def name_with_unit(name: str, unit: str = "") -> str:
@@ -298,17 +286,8 @@ def draw_note(ax: Any, text: str) -> None:
     >>> ax.texts[0].get_text()
     'no modes: the system is controllable'
     """
-    ax.text(
-        0.5,
-        0.5,
-        text,
-        transform=ax.transAxes,
-        ha="center",
-        va="center",
-        fontsize=FONT_SIZE,
-        color=FAINT_GRAY,
-        wrap=True,
-    )
+    style = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": FAINT_GRAY, "wrap": True}
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, **style)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 

@@ -1,7 +1,4 @@
-"""Residuals: over time, their correlations, and their cumulated periodogram.
-
-The log evidence around an estimate, over one parameter or two.
-"""
+"""Diagnostic plots: residuals over time, their correlations and cumulative periodogram, and likelihood profiles."""
 
 from __future__ import annotations
 
@@ -28,9 +25,7 @@ from lodekit.plotting.axes import (
     set_axis_scale,
 )
 
-#: So many points are drawn small and pale.
-MAX_LARGE_RESIDUAL_MARKERS = 300
-#: More points than this are thinned out: nobody sees more, and pages would not hold them.
+#: More points than this are thinned out: they would overlap, and pages would be too large.
 MAX_RESIDUAL_POINTS = 20_000
 
 
@@ -53,7 +48,7 @@ def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = ""
     'residual of y'
     """
     times, values = np.asarray(t, dtype=float), np.asarray(residuals, dtype=float)
-    many = len(times) > MAX_LARGE_RESIDUAL_MARKERS
+    many = len(times) > 300
     ax.axhspan(-NORMAL_95, NORMAL_95, **BAND_STYLE)
     ax.axhline(0.0, color=FAINT_GRAY, linewidth=0.8, zorder=2)
     style = {"color": FAINT_GRAY if many else DATA_COLOR, "markersize": 1.5 if many else 3.0, "markeredgewidth": 0}
@@ -209,15 +204,8 @@ def _draw_estimate(ax: Any, estimate: float, interval: tuple[float, float] | Non
     """Draw the estimate where its interval ends, or at the top where it has none."""
     level = 0.0 if interval is None else -0.5 * NORMAL_95**2
     if interval is not None:
-        ax.plot(
-            interval,
-            [level, level],
-            "|-",
-            color=DATA_COLOR,
-            linewidth=1.2,
-            markersize=7,
-            label="95 % interval (counts all else)",
-        )
+        style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
+        ax.plot(interval, [level, level], "|-", label="95 % interval (counts all else)", **style)
     ax.plot([estimate], [level], "o", color=DATA_COLOR, markersize=4, label="estimate")
 
 
@@ -284,9 +272,8 @@ def _draw_surface(ax: Any, first: Array, second: Array, drop: Any) -> Any:
     """Draw how far the log evidence has dropped, and return what the scale of colours is for."""
     filled = np.maximum(drop, 1.5 * MIN_LOG_EVIDENCE_DROP)
     colours = import_matplotlib().colormaps["Blues"].with_extremes(under="white")
-    surface = ax.contourf(
-        first, second, filled, levels=np.linspace(MIN_LOG_EVIDENCE_DROP, 0.0, 25), cmap=colours, extend="min"
-    )
+    levels = np.linspace(MIN_LOG_EVIDENCE_DROP, 0.0, 25)
+    surface = ax.contourf(first, second, filled, levels=levels, cmap=colours, extend="min")
     lines = [level for level in CONFIDENCE_REGION_LEVELS if float(drop.min()) < level]
     if lines:
         edges = ax.contour(first, second, drop, levels=lines, colors=DATA_COLOR, linewidths=1.0, linestyles="solid")

@@ -1,9 +1,4 @@
-"""Functions of time: channels with their uncertainty and data, and residuals of the equations.
-
-How a channel responds to an input: over frequency, and to a step.
-
-Exponents in the complex plane, and densities over frequency.
-"""
+"""Plots of signals and systems: channels with bands and data, equation residuals, Bode plots, step responses, poles."""
 
 from __future__ import annotations
 
@@ -32,13 +27,6 @@ from lodekit.plotting.axes import (
 )
 
 Array = NDArray[np.float64]
-#: More points than this only make a figure slow and black.
-MAX_DATA_POINTS = 2000
-#: So many points are drawn small and pale.
-MAX_LARGE_MARKERS = 200
-MACHINE_EPSILON = float(np.finfo(float).eps)
-#: Where residuals that are exactly zero are drawn on a logarithmic axis.
-MIN_RESIDUAL = 1e-19
 
 
 def draw_channel(
@@ -88,7 +76,8 @@ def draw_channel(
     times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
     shade_outside(ax, times, window, "extrapolation")
     if std is not None:
-        _draw_band(ax, times, centre, NORMAL_95 * np.asarray(std, dtype=float))
+        half = NORMAL_95 * np.asarray(std, dtype=float)
+        ax.fill_between(times, centre - half, centre + half, **BAND_STYLE)
     for number, drawn in enumerate([] if samples is None else np.atleast_2d(np.asarray(samples, dtype=float))):
         ax.plot(times, drawn, color=SAMPLE_COLOR, linewidth=0.6, zorder=2, label=None if number else "samples")
     if data is not None:
@@ -131,29 +120,22 @@ def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True
         ax.set_ylabel(label)
 
 
-def _draw_band(ax: Any, times: Array, centre: Array, half_width: Array) -> None:
-    ax.fill_between(times, centre - half_width, centre + half_width, **BAND_STYLE)
-
-
-def _draw_points(ax: Any, curve_times: Array, data_times: ArrayLike, data_values: ArrayLike, *, label: str) -> None:
-    """Draw what was `data_values` at some times, as far as these lie within those of the curve, `curve_times`."""
+def _draw_points(
+    ax: Any, curve_times: Array, data_times: ArrayLike, data_values: ArrayLike, *, label: str, max_points: int = 2000
+) -> None:
+    """Draw data within the times of the curve; an even choice of `max_points` of them if there are more."""
     times, values = np.asarray(data_times, dtype=float), np.asarray(data_values, dtype=float)
     inside = (times >= curve_times[0]) & (times <= curve_times[-1])
     times, values = times[inside], values[inside]
     if not len(times):
         return
-    if len(times) > MAX_DATA_POINTS:
-        label = f"{label} ({MAX_DATA_POINTS} of {len(times)})"
-        chosen = np.linspace(0, len(times) - 1, MAX_DATA_POINTS).round().astype(int)
+    if len(times) > max_points:
+        label = f"{label} ({max_points} of {len(times)})"
+        chosen = np.linspace(0, len(times) - 1, max_points).round().astype(int)
         times, values = times[chosen], values[chosen]
-    many = len(times) > MAX_LARGE_MARKERS
     # Many points lie below the mean, so that it can be seen; few lie above it, so that they can.
-    style = {
-        "markersize": 1.5 if many else 3.0,
-        "color": FAINT_GRAY if many else DATA_COLOR,
-        "zorder": 1.5 if many else 4.5,
-    }
-    ax.plot(times, values, "o", markeredgewidth=0, label=label, **style)
+    size, color, order = (1.5, FAINT_GRAY, 1.5) if len(times) > 200 else (3.0, DATA_COLOR, 4.5)
+    ax.plot(times, values, "o", markeredgewidth=0, label=label, markersize=size, color=color, zorder=order)
 
 
 def draw_residual(
@@ -189,19 +171,20 @@ def draw_residual(
     """
     times, sizes = np.asarray(t, dtype=float), np.abs(np.asarray(residual, dtype=float))
     shade_outside(ax, times, window, "extrapolation")
-    zero = sizes <= MIN_RESIDUAL
-    ax.plot(
-        times[~zero], sizes[~zero], "o", color=MEAN_COLOR, markersize=2.2, markeredgewidth=0, label="relative residual"
-    )
+    foot = 1e-19  # exact zeros are drawn at the foot of the logarithmic axis
+    zero = sizes <= foot
+    style = {"color": MEAN_COLOR, "markersize": 2.2, "markeredgewidth": 0, "label": "relative residual"}
+    ax.plot(times[~zero], sizes[~zero], "o", **style)
     if zero.any():
         style = {"color": OKABE_ITO["orange"], "markersize": 2.5, "markeredgewidth": 0, "label": "exactly zero"}
-        ax.plot(times[zero], np.full(int(zero.sum()), 2.0 * MIN_RESIDUAL), "v", **style)
-    if visible > MIN_RESIDUAL:
+        ax.plot(times[zero], np.full(int(zero.sum()), 2.0 * foot), "v", **style)
+    if visible > foot:
         ax.axhline(visible, color=OKABE_ITO["orange"], linewidth=1.0, label="uncertainty of the measurement")
-    ax.axhline(MACHINE_EPSILON, color=TRUTH_COLOR, linewidth=1.0, linestyle=REFERENCE_DASHES, label="machine precision")
+    style = {"color": TRUTH_COLOR, "linewidth": 1.0, "linestyle": REFERENCE_DASHES, "label": "machine precision"}
+    ax.axhline(float(np.finfo(float).eps), **style)
     ax.set_yscale("log")
     ax.yaxis.minorticks_off()
-    ax.set_ylim(MIN_RESIDUAL, max(1e-13, 10.0 * float(np.max(sizes, initial=0.0))))
+    ax.set_ylim(foot, max(1e-13, 10.0 * float(np.max(sizes, initial=0.0))))
     ax.set_xlim(times[0], times[-1])
     if label:
         ax.set_title(label if len(label) <= 90 else f"{label[:87]}...", fontsize=SMALL_FONT_SIZE, loc="left", pad=3)

@@ -1,7 +1,7 @@
-"""One self-contained HTML page from a fitted model: what came out, how far to trust it, how to get it again.
+"""One self-contained HTML page on a fitted model.
 
-`document` is the page from top to bottom. Its `subject` is a fit with units and truth; `curves`, `plant` and
-`residuals` are sections with plots, which `panels` stacks; `recipe` is the last section.
+`document` writes the page from top to bottom. `time_series` and `responses` write the sections with plots, which
+`panels` stacks.
 """
 
 from lodekit.report.document import make_report

@@ -1,7 +1,4 @@
-"""The last section of a report: the command, the version and the seed that made it, and the same in Python.
-
-The report on a fit, section by section, as one HTML page.
-"""
+"""The report on a fit as one HTML page, section by section."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from lodekit.model import LODEGP
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.report.panels import ReportContext, TruthByName, check_span, check_truth
 from lodekit.report.responses import add_input_responses
-from lodekit.report.time_series import add_channels_section, add_residuals_section
+from lodekit.report.time_series import add_residuals_section, channels_caption, channels_figure
 from lodekit.results.certificate import Certificate, pointwise_equations
 from lodekit.results.figures import parse_units
 from lodekit.results.summary import displayed_hyperparameters
@@ -46,7 +43,7 @@ def add_reproduction_section(page: HtmlPage, context: ReportContext, command: st
         page.add_code(command)
     page.add_paragraph("In Python:")
     page.add_code(generate_python(context.gp, context.source))
-    seed = context.gp.fit_.settings.random_state
+    seed = context.fit.settings.random_state
     seeded = f"random seed {seed}" if seed is not None else "no random seed: each run draws its own starts"
     page.add_paragraph(f"Made by lodekit {__version__}, {seeded}.", "note")
 
@@ -96,12 +93,6 @@ def _to_python_literal(value: object) -> str:
     if isinstance(value, float) and math.isinf(value):
         return f'float("{value}")'
     return f"lk.{value!r}" if type(value).__module__.startswith("lodekit") else repr(value)
-
-
-#: So many records have sections of their own at most.
-MAX_RECORD_SECTIONS = 12
-#: A note of so many characters stands in the place of an interval.
-MAX_SHORT_NOTE_LENGTH = 12
 
 
 def make_report(
@@ -163,39 +154,36 @@ def make_report(
     return page.to_html()
 
 
-def _add_record_sections(page: HtmlPage, context: ReportContext, span: tuple[float, float] | None) -> None:
+def _add_record_sections(
+    page: HtmlPage, context: ReportContext, span: tuple[float, float] | None, max_records: int = 12
+) -> None:
     """Add curves, certificate and residuals of every record."""
-    fit = context.gp.fit_
+    fit = context.fit
     parts = [context]
     if len(fit.record_names) > 1:
         parts = [
-            replace(
-                context,
-                gp=LODEGP.from_fit(part),
-                span=check_span(span, part.setup.default_window),
-                record=part.record_names[0],
-            )
-            for part in fit.record_fits[:MAX_RECORD_SECTIONS]
+            replace(context, gp=LODEGP.from_fit(part), span=check_span(span, part.setup.default_window), record=name)
+            for name, part in zip(fit.record_names[:max_records], fit.record_fits, strict=False)
         ]
-    if len(fit.record_names) > MAX_RECORD_SECTIONS:
+    if len(fit.record_names) > max_records:
         page.add_paragraph(
-            f"Of {len(fit.record_names)} records the first {MAX_RECORD_SECTIONS} are shown below; the fit used all.",
-            "note",
+            f"Of {len(fit.record_names)} records the first {max_records} are shown below; the fit used all.", "note"
         )
     for part in parts:
-        add_channels_section(page, part)
+        page.add_section(part.heading("The channels"))
+        page.add_plot(*channels_figure(part), channels_caption(part))
         _add_certificate(page, part)
         add_residuals_section(page, part)
 
 
 def _lead_sentence(context: ReportContext) -> str:
     """Return what was fitted to what, in one sentence."""
-    system, kept = context.gp.system, context.gp.fit_.measurements
+    system, kept = context.gp.system, context.fit.measurements
     channels = f" ({', '.join(system.plain_channels)})" if len(system.plain_channels) <= 8 else ""
     parts = [
-        format_count(len(system.equations), "equation"),
-        format_count(len(system.plain_channels), "channel") + channels,
+        f"{format_count(len(system.equations), 'equation')}, {format_count(len(system.plain_channels), 'channel')}"
     ]
+    parts[0] += channels
     if system.parameters:
         parts.append(format_count(len(system.parameters), "parameter"))
     source = f" from {context.source}" if context.source else ""
@@ -209,23 +197,18 @@ def _lead_sentence(context: ReportContext) -> str:
 
 def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     """Add what users should know before they believe anything."""
-    found = [as_sentence(text) for text in context.gp.warnings_]
-    if len(found) == 1:
-        page.add_paragraph(found[0], "warning")
-    elif found:
-        page.add_list(found, "warning")
-    elif _passes_residual_tests(context):
+    messages = [as_sentence(text) for text in context.gp.warnings_]
+    if len(messages) == 1:
+        page.add_paragraph(messages[0], "warning")
+    elif messages:
+        page.add_list(messages, "warning")
+    checks = context.fit.diagnosis.checks
+    if not messages and context.gp.converged_ and checks and all(check.looked >= MIN_RESIDUALS for check in checks):
         page.add_paragraph(
             "Nothing speaks against this fit: the search converged, and what the curves leave over scatters as "
             "independent noise does.",
             "good",
         )
-
-
-def _passes_residual_tests(context: ReportContext) -> bool:
-    """Return whether residuals are many enough to tell, and tell of nothing."""
-    checks = context.gp.fit_.diagnosis.checks
-    return context.gp.converged_ and bool(checks) and all(check.looked >= MIN_RESIDUALS for check in checks)
 
 
 def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Iterable[str]) -> None:
@@ -236,18 +219,16 @@ def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Itera
     lines = lines or ["The equations hold no unknown parameters."]
     page.add_list([*lines, _noise_sentence(context), *_explained_variance_sentence(context)])
     roles = dict.fromkeys(context.gp.disturbances_, "Disturbance")
-    inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in context.gp.fit_.input_notes]
-    for note in map(
-        as_sentence, (*inputs, *context.gp.fit_.diagnosis.notes, *context.gp.fit_.setup.unmeasured_name_notes)
-    ):
-        page.add_paragraph(note, "note")
+    inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in context.fit.input_notes]
+    for note in (*inputs, *context.fit.diagnosis.notes, *context.fit.setup.unmeasured_name_notes):
+        page.add_paragraph(as_sentence(note), "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
         page.add_paragraph(as_sentence(f"the data: {about}"), "note")
 
 
 def _explained_variance_sentence(context: ReportContext) -> list[str]:
     """Return how much of the data the curves explain, in one sentence; none where that is not known."""
-    shares = context.gp.fit_.diagnosis.explained_variance
+    shares = context.fit.diagnosis.explained_variance
     listed = [f"{format_percent(share)} of {name}" for name, share in shares.items()]
     least = "at least " if len(context.gp.records_) > 1 else ""
     return [f"Of the variance of the data the curves explain {least}{join_list(listed)}."] if listed else []
@@ -275,7 +256,7 @@ def _noise_sentence(context: ReportContext) -> str:
     noise = context.gp.noise_
     if not noise:
         return "The noise was given, not learned."
-    if context.gp.fit_.settings.noise == "shared":
+    if context.fit.settings.noise == "shared":
         unit = _shared_unit(context)
         where = "" if unit or len(context.series) == 1 else ", in the unit of each channel"
         return f"The noise of one measurement has a standard deviation of {noise['shared']:.3g}{unit}{where}."
@@ -293,19 +274,17 @@ def _add_equations(page: HtmlPage, context: ReportContext) -> None:
     """Add the equations, and what they imply."""
     system = context.gp.system
     page.add_section("The equations")
-    rows = (
-        f'<div><span class="number">{number}</span>{text}</div>'
-        for number, text in enumerate(equations_to_mathml(system), 1)
-    )
-    page.add_html(f'<div class="equations">{"".join(rows)}</div>')
+    numbered = enumerate(equations_to_mathml(system), 1)
+    rows = "".join(f'<div><span class="number">{number}</span>{text}</div>' for number, text in numbered)
+    page.add_html(f'<div class="equations">{rows}</div>')
     blue = "Blue: parameters. Black: channels, functions of time. " if system.parameters else ""
     page.add_paragraph(f"{blue}A prime is a derivative in time.", "note")
     for note in system.notes:
         page.add_paragraph(note, "note")
     page.add_section("What the equations imply")
-    reduced = context.gp.fit_.setup.reduced_system
+    reduced = context.fit.setup.reduced_system
     if reduced is not system:
-        given = [*context.gp.fit_.measurements.inputs, *context.gp.disturbances_]
+        given = [*context.fit.measurements.inputs, *context.gp.disturbances_]
         page.add_paragraph(f"Given {join_list(given)}, of what responds:")
     page.add_list([*reduced.explain().splitlines(), *_modes_at_estimate(context)])
     shown = [block for block in analysis_sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
@@ -315,7 +294,7 @@ def _add_equations(page: HtmlPage, context: ReportContext) -> None:
 
 def _modes_at_estimate(context: ReportContext) -> list[str]:
     """Return what modes with parameters inside look like at the estimate."""
-    system = context.gp.fit_.setup.reduced_system
+    system = context.fit.setup.reduced_system
     if not any(mode.depends_on_parameters for mode in system.modes):
         return []
     values = {name: float(f"{found.value:.6g}") for name, found in context.gp.parameters_.items()}
@@ -333,14 +312,14 @@ def _add_estimate_tables(page: HtmlPage, context: ReportContext) -> None:
         _add_parameter_table(page, context)
     rows = [
         [name, value if isinstance(value, str) else f"{value:.5g}", _unit_of_hyperparameter(context, name)]
-        for name, value in displayed_hyperparameters(context.gp.fit_).items()
+        for name, value in displayed_hyperparameters(context.fit).items()
     ]
     for name, value in context.gp.noise_.items():
         unit = context.unit_suffix(name) if name in context.series else _shared_unit(context)
         rows.append([f"noise ({name})", f"{value:.5g}", unit.strip()])
     rows.append(["log evidence", f"{context.gp.log_evidence_:.3f}", ""])
     page.add_table(["quantity", "value", "unit"], rows, text_columns=(2,))
-    failed = "The search failed" if context.gp.fit_.optimum.converged else "The search did not converge"
+    failed = "The search failed" if context.fit.optimum.converged else "The search did not converge"
     converged = "The search converged" if context.gp.converged_ else failed
     page.add_paragraph(f"{converged}. Engine: {context.gp.engine_}.", "note")
 
@@ -357,12 +336,12 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
         shown = significant_digits(found.value, found.std_error, 5)
         # Where there is little room, an interval takes two lines, and a short note no column of its own.
         row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to\u00a0{high:.{shown}g}"]
-        is_short = len(found.note) <= MAX_SHORT_NOTE_LENGTH
+        is_short = len(found.note) <= 12
         row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
         rows.append([name, *row, context.unit_suffix(name).strip(), *true, "" if is_short else found.note])
     page.add_table(head, rows, text_columns=[head.index("unit"), head.index("note")])
-    what = context.gp.fit_.setup.objective.description
-    wider = max(context.gp.fit_.diagnosis.widening.values(), default=1.0) > 1
+    what = context.fit.setup.objective.description
+    wider = max(context.fit.diagnosis.widening.values(), default=1.0) > 1
     errors = "standard errors come from its curvature there" + (
         ", and are widened because residuals are correlated" if wider else ""
     )
@@ -372,8 +351,8 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
 def _unit_of_hyperparameter(context: ReportContext, hyperparameter: str) -> str:
     """Return the unit of a lengthscale or a deviation by its name; empty where none is known."""
     kind, _, name = hyperparameter.partition(" of ")
-    if kind == "deviation" and context.gp.fit_.prior.disturbances.get(name) == WHITE_NOISE:
-        fit = context.gp.fit_
+    if kind == "deviation" and context.fit.prior.disturbances.get(name) == WHITE_NOISE:
+        fit = context.fit
         return white_noise_unit(fit.system, name, context.units, fit.measurements.names)[1].removeprefix("the ")
     return context.unit_suffix("t" if kind == "lengthscale" else name).strip()
 
@@ -391,7 +370,7 @@ def _add_certificate(page: HtmlPage, context: ReportContext) -> None:
     )
     if found.sense:
         page.add_paragraph(as_sentence(found.sense), "note")
-    equations = [equation.text for equation in pointwise_equations(context.gp.fit_)]
+    equations = [equation.text for equation in pointwise_equations(context.fit)]
     if equations:
         _add_equation_residuals(page, context, found, equations)
     if found.identities:
@@ -410,14 +389,15 @@ def _add_equation_residuals(
     subjects = "the mean" if certificate.samples is None else f"the mean and {format_count(certificate.size, 'sample')}"
     subjects += " (each at the parameters drawn with it)" if certificate.own else ""
     text = (
-        f"at the {len(certificate.mean.times)} times of the plot, {subjects} leave over at most {certificate.residual:.1g} of the "
-        f"size of the terms of an equation. The measurement itself can be wrong by {certificate.uncertainty:.1g}: it "
-        "differentiates the plotted curves by polynomials, and knows nothing of the model."
+        f"at the {len(certificate.mean.times)} times of the plot, {subjects} leave over at most "
+        f"{certificate.residual:.1g} of the size of the terms of an equation. The measurement itself can be wrong by "
+        f"{certificate.uncertainty:.1g}: it differentiates the plotted curves by polynomials, and knows nothing of the "
+        "model."
     )
     if certificate.is_strict:
         page.add_paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
         page.add_paragraph("That the equations describe what was measured is another question; see Residuals.", "note")
-        if context.gp.fit_.diagnosis.failed:
+        if context.fit.diagnosis.failed:
             page.add_paragraph("Here they do not, or the search failed: see the top of this page.", "warning")
     else:
         page.add_paragraph(
@@ -425,10 +405,7 @@ def _add_equation_residuals(
             "units and the plotted range.",
             "warning",
         )
-    rows = [
-        [str(number), equation, f"{left:.1e}", f"{apart:.1e}"]
-        for number, (equation, left, apart) in enumerate(
-            zip(equations, certificate.mean.max_residuals, certificate.mean.max_errors, strict=True), 1
-        )
-    ]
+    numbers = range(1, len(equations) + 1)
+    columns = zip(numbers, equations, certificate.mean.max_residuals, certificate.mean.max_errors, strict=True)
+    rows = [[str(number), equation, f"{left:.1e}", f"{apart:.1e}"] for number, equation, left, apart in columns]
     page.add_table(["", "equation", "measured, relative", "uncertain by"], rows, text_columns=(1,))

@@ -1,7 +1,4 @@
-"""The subject of a report: a fitted model with units and truth, and the points and curves that are drawn.
-
-Traces and layout for Plotly: panels above each other over one time axis.
-"""
+"""Shared by all sections of a report: the fitted model with its units, and stacked Plotly panels over one time axis."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
+from lodekit.results.fit import Fit
 from lodekit.support.html import escape_plotly
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.text import significant_digits
@@ -27,26 +25,20 @@ TruthByName = Mapping[str, float | Callable[[Array], Array]]
 #: More points than this only make a plot slow.
 MAX_PLOT_POINTS = 5000
 # Okabe and Ito's colours, which everyone can tell apart.
-PLOTLY_DATA_COLOR, PLOTLY_MEAN_COLOR, PLOTLY_BAND_COLOR, PLOTLY_TRUTH_COLOR = (
-    "#4a4a4a",
-    "#0072b2",
-    "rgba(0,114,178,0.2)",
-    "#d55e00",
-)
-#: The steps of a curve: doubled until straight lines between them are as good.
-CURVE_GRID_SIZES = (400, 800, 1600, 3200)
+PLOTLY_DATA_COLOR, PLOTLY_MEAN_COLOR, PLOTLY_TRUTH_COLOR = "#4a4a4a", "#0072b2", "#d55e00"
+PLOTLY_BAND_COLOR = "rgba(0,114,178,0.2)"
 
 
 @dataclass(frozen=True)
 class ReportContext:
-    """A fitted model, and what the user said about it.
+    """A fitted model with information from the user.
 
     gp: Fitted.
     units: Units of channels, parameters and the time ``t``, by name.
-    source: The name of the data file; empty where it is not known.
-    truth: True values of parameters, and true channels as functions of times, where they are known.
-    span: From when to when curves are drawn, in the user's units.
-    record: Where this is one record of several: its name.
+    source: The name of the data file; empty if it is unknown.
+    truth: Known true values of parameters, and true channels as functions of time.
+    span: The first and last time of the curves, in the user's units.
+    record: The name of the record if there are several.
     """
 
     gp: LODEGP
@@ -56,8 +48,13 @@ class ReportContext:
     span: tuple[float, float]
     record: str = ""
 
+    @property
+    def fit(self) -> Fit:
+        """The fit of the model."""
+        return self.gp.fit_
+
     def heading(self, text: str) -> str:
-        """Return the heading of a section, with the record that it is about where there are several."""
+        """Return the heading of a section, with the name of the record if there are several."""
         if not self.record:
             return text
         return f"{text} Record {self.record}" if text.endswith("?") else f"{text}, record {self.record}"
@@ -70,12 +67,12 @@ class ReportContext:
     @cached_property
     def series(self) -> dict[str, TimeSeries]:
         """The measurements by observable, or averages where only sums were kept."""
-        return {item.observable: item for part in self.gp.fit_.record_fits for item in part.measurements.plotted_series}
+        return {item.observable: item for part in self.fit.record_fits for item in part.measurements.plotted_series}
 
     @property
     def observables(self) -> list[str]:
         """The channels, and whatever else was measured."""
-        channels = self.gp.fit_.setup.channels
+        channels = self.fit.setup.channels
         return [*channels, *(name for name in self.series if name not in channels)]
 
     @property
@@ -85,11 +82,12 @@ class ReportContext:
 
     @cached_property
     def curve_times(self) -> Array:
-        """Times of the curves, so many that straight lines between them are as good."""
-        for steps in CURVE_GRID_SIZES:
+        """Times of the curves, dense enough for linear interpolation."""
+        # The number of steps is doubled until linear interpolation is accurate enough for the eye.
+        for steps in (400, 800, 1600, 3200):
             times = np.array(round_values(np.linspace(*self.span, steps + 1), 12))
             # Inputs that jump are drawn from their samples.
-            known = self.gp.fit_.measurements.inputs
+            known = self.fit.measurements.inputs
             mean = self.gp.predict(times, [name for name in self.observables if name not in known])
             bend = np.abs(mean[1:-1:2] - (mean[:-2:2] + mean[2::2]) / 2).max(axis=0)
             if (bend <= 0.01 * np.ptp(mean, axis=0)).all():
@@ -146,23 +144,10 @@ def thinned_indices(count: int) -> NDArray[np.intp]:
 
 PLOTLY_FONT = {"family": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif", "size": 13, "color": "#1b2733"}
 PLOTLY_AXIS_STYLE = {"gridcolor": "#e6ebef", "linecolor": "#c5ced6", "showline": True, "zeroline": False}
-SHADED_RECTANGLE = {
-    "type": "rect",
-    "xref": "x",
-    "y0": 0,
-    "y1": 1,
-    "line": {"width": 0},
-    "fillcolor": "rgba(120,130,140,0.13)",
-}
-REFERENCE_LINE = {
-    "type": "line",
-    "xref": "paper",
-    "x0": 0,
-    "x1": 1,
-    "line": {"width": 1, "color": "#9aa7b3", "dash": "dot"},
-}
-#: Pixels between panels.
-PANEL_GAP_PIXELS = 38
+SHADED_RECTANGLE = {"type": "rect", "xref": "x", "y0": 0, "y1": 1, "line": {"width": 0}}
+SHADE_COLOR = "rgba(120,130,140,0.13)"
+REFERENCE_LINE = {"type": "line", "xref": "paper", "x0": 0, "x1": 1}
+REFERENCE_LINE |= {"line": {"width": 1, "color": "#9aa7b3", "dash": "dot"}}
 
 
 @dataclass(frozen=True)
@@ -183,21 +168,46 @@ class PlotlyPanel:
     ticks: tuple[float, ...] = ()
 
 
-def band_trace(x: Sequence[float], low: Array, high: Array) -> dict[str, Any]:
-    """Return a band of 95 % around a curve as a trace.
+def line_trace(
+    name: str,
+    x: Sequence[float | None],
+    y: Sequence[float | None],
+    color: str,
+    hover: str = "",
+    *,
+    width: float = 2,
+    errors: Array | None = None,
+    **line: str,
+) -> dict[str, Any]:
+    """Return a curve as a trace, with a template for hovering and the errors that it shows."""
+    custom = {} if errors is None else {"customdata": round_values(errors, 3)}
+    style = {"mode": "lines", "line": {"color": color, "width": width, **line}}
+    return {"name": name, "x": x, "y": y, **custom, **style, **({"hovertemplate": hover} if hover else {})}
+
+
+def marker_trace(
+    name: str,
+    x: list[float],
+    y: list[float],
+    hover: str,
+    sizes: tuple[int, int],
+    opacities: tuple[float, float],
+    *,
+    many: bool,
+) -> dict[str, Any]:
+    """Return points as a trace; the first size and opacity is for few points, the second for many."""
+    marker = {"color": PLOTLY_DATA_COLOR, "size": sizes[many], "opacity": opacities[many]}
+    trace = {"name": name, "x": x, "y": y, "mode": "markers", "marker": marker}
+    return {**trace, **({"hovertemplate": hover} if hover else {})}
+
+
+def band_trace(x: Sequence[float], low: Array, high: Array, name: str = "95 % band") -> dict[str, Any]:
+    """Return a band around a curve as a trace.
 
     Shapes: low, high (n,).
     """
-    return {
-        "name": "95 % band",
-        "x": [*x, *x[::-1]],
-        "y": round_values(high) + round_values(low[::-1]),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": PLOTLY_BAND_COLOR,
-        "hoverinfo": "skip",
-    }
+    trace = {"name": name, "x": [*x, *x[::-1]], "y": round_values(high) + round_values(low[::-1]), "mode": "lines"}
+    return {**trace, "line": {"width": 0}, "fill": "toself", "fillcolor": PLOTLY_BAND_COLOR, "hoverinfo": "skip"}
 
 
 def stack_panels(
@@ -206,13 +216,14 @@ def stack_panels(
     height: int,
     time_label: str,
     span: tuple[float, float],
-    shaded: Sequence[tuple[float, float]] = (),
+    shaded: Sequence[tuple[float, float]] | Mapping[tuple[float, float], str] = (),
     log_scale: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return traces and layout of panels above each other with one time axis."""
+    """Return traces and layout of panels above each other with one time axis; `shaded` intervals may have colours."""
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
     above, below = 66 if len(named) > 1 else 36, 48
-    area = len(panels) * (height + PANEL_GAP_PIXELS) - PANEL_GAP_PIXELS
+    gap = 38  # pixels between panels
+    area = len(panels) * (height + gap) - gap
     layout: dict[str, Any] = {
         "height": area + above + below,
         "margin": {"l": 60, "r": 12, "t": above, "b": below},
@@ -235,19 +246,35 @@ def stack_panels(
     if log_scale:
         ends = [math.log10(edge) for edge in span]
         layout["xaxis"] |= {"type": "log", "range": ends, "exponentformat": "power", "dtick": 1}
+    colors = shaded if isinstance(shaded, Mapping) else dict.fromkeys(shaded, SHADE_COLOR)
+    traces: list[dict[str, Any]] = []
     for number, panel in enumerate(panels, 1):
-        axis = _axis_name(number)
-        layout[axis.replace("y", "yaxis")] = _vertical_axis(
-            panel, height, area - (number - 1) * (height + PANEL_GAP_PIXELS), area
-        )
-        layout["annotations"].append(_title_annotation(panel, axis))
-        layout["shapes"] += _shapes(panel, axis, shaded)
-    return _assign_axes(panels), layout
-
-
-def _axis_name(number: int) -> str:
-    """Return what Plotly calls the vertical axis of a panel, counted from one."""
-    return "y" if number == 1 else f"y{number}"
+        axis = "y" if number == 1 else f"y{number}"
+        top = area - (number - 1) * (height + gap)
+        layout[axis.replace("y", "yaxis")] = _vertical_axis(panel, height, top, area)
+        title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
+        layout["annotations"].append({**title, "xanchor": "left", "yanchor": "bottom", "align": "left"})
+        layout["shapes"] += [
+            {
+                **SHADED_RECTANGLE,
+                "fillcolor": color,
+                "x0": start,
+                "x1": stop,
+                "yref": f"{axis} domain",
+                "layer": "below",
+            }
+            for (start, stop), color in colors.items()
+        ]
+        layout["shapes"] += [
+            {**REFERENCE_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"}
+            for value in panel.reference_lines
+        ]
+        for trace in panel.traces:
+            # The first trace of a name represents all of them in the legend.
+            is_first = all(trace["name"] != other["name"] for other in traces)
+            place = {"type": "scatter", "xaxis": "x", "yaxis": axis, "legendgroup": str(trace["name"])}
+            traces.append({**trace, **place, "showlegend": is_first})
+    return traces, layout
 
 
 def _vertical_axis(panel: PlotlyPanel, height: int, top: int, area: int) -> dict[str, Any]:
@@ -263,32 +290,3 @@ def _vertical_axis(panel: PlotlyPanel, height: int, top: int, area: int) -> dict
         "exponentformat": "power",
         **({"tickvals": list(named)} if named else {"nticks": max(height // 32, 3)}),
     }
-
-
-def _title_annotation(panel: PlotlyPanel, axis: str) -> dict[str, Any]:
-    title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
-    return {**title, "xanchor": "left", "yanchor": "bottom", "align": "left"}
-
-
-def _shapes(panel: PlotlyPanel, axis: str, shaded: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
-    """Return the grey grounds and the dotted lines of a panel."""
-    grounds = [
-        {**SHADED_RECTANGLE, "x0": start, "x1": stop, "yref": f"{axis} domain", "layer": "below"}
-        for start, stop in shaded
-    ]
-    return grounds + [
-        {**REFERENCE_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"} for value in panel.reference_lines
-    ]
-
-
-def _assign_axes(panels: Sequence[PlotlyPanel]) -> list[dict[str, Any]]:
-    """Return the traces with their axes; the first of a name stands for all of them in the legend."""
-    placed: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    for number, panel in enumerate(panels, 1):
-        for trace in panel.traces:
-            name = str(trace["name"])
-            place = {"type": "scatter", "xaxis": "x", "yaxis": _axis_name(number), "legendgroup": name}
-            placed.append({**trace, **place, "showlegend": name not in seen})
-            seen.add(name)
-    return placed

@@ -1,4 +1,4 @@
-"""The plant as control engineers know it: gains, time constants, poles, step responses and Bode plots."""
+"""The section on the plant: gains, time constants, poles, step responses and Bode plots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.report.panels import PLOTLY_MEAN_COLOR, PlotlyPanel, ReportContext, band_trace, round_values, stack_panels
+from lodekit.report.panels import (
+    PLOTLY_MEAN_COLOR,
+    PlotlyPanel,
+    ReportContext,
+    band_trace,
+    line_trace,
+    round_values,
+    stack_panels,
+)
 from lodekit.results.state_space import (
     FittedStateSpace,
     Uncertain,
@@ -24,26 +32,23 @@ from lodekit.support.text import format_uncertain
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
-#: So many pairs of an output and an input are shown at most.
-MAX_RESPONSES = 6
 
 
-def add_input_responses(page: HtmlPage, context: ReportContext) -> None:
-    """Add what measured channels do under known inputs: numbers, step responses, frequency responses."""
-    fit = context.gp.fit_
+def add_input_responses(page: HtmlPage, context: ReportContext, max_responses: int = 6) -> None:
+    """Add the responses of measured channels to known inputs: numbers, step responses, Bode plots."""
+    fit = context.fit
     if not fit.measurements.inputs:
         return
     space = state_space(fit)
     entries = list(dict.fromkeys(space.exact.channels))
     outputs = [name for name in space.outputs if name in fit.measurements.names] or list(space.outputs)
-    pairs = [(output, entry) for output in outputs for entry in entries][:MAX_RESPONSES]
+    pairs = [(output, entry) for output in outputs for entry in entries][:max_responses]
     page.add_section("The plant")
     head = ["response", "static gain", "time constants", "dead time", "poles", "zeros"]
-    page.add_table(
-        head, [_response_table_row(context, space, *pair) for pair in pairs], text_columns=range(1, len(head))
-    )
-    if len(outputs) * len(entries) > MAX_RESPONSES:
-        page.add_paragraph(f"The first {MAX_RESPONSES} of {len(outputs) * len(entries)} responses are shown.", "note")
+    rows = [_response_table_row(context, space, *pair) for pair in pairs]
+    page.add_table(head, rows, text_columns=range(1, len(head)))
+    if len(outputs) * len(entries) > max_responses:
+        page.add_paragraph(f"The first {max_responses} of {len(outputs) * len(entries)} responses are shown.", "note")
     if fit.prior.kernels:
         page.add_paragraph("What free functions add to the channels is not in these responses.", "note")
     _add_step_responses(page, context, space, pairs)
@@ -72,36 +77,38 @@ def _response_table_row(context: ReportContext, space: FittedStateSpace, output:
 
 
 def _format_estimates(numbers: Sequence[Uncertain], unit: str) -> str:
-    shown = ", ".join(map(_format_estimate, numbers))
-    return f"{shown} {unit}".strip() if shown else ""
+    """Return numbers with their errors and a unit; empty without any."""
+    texts = []
+    for number in numbers:
+        value = complex(number.value)
+        text = repr(number).replace("+-", "±") if value.imag else format_uncertain(value.real, number.std_error)
+        texts.append(text if np.isfinite(value) else "infinite")
+    return f"{', '.join(texts)} {unit}".strip() if texts else ""
 
 
-def _format_estimate(number: Uncertain) -> str:
-    value = complex(number.value)
-    if not np.isfinite(value):
-        return "infinite"
-    if value.imag:
-        return repr(number).replace("+-", "±")
-    return format_uncertain(value.real, number.std_error)
-
-
-def _response_trace(x: Sequence[float], y: Array, band: Array, hover: str) -> dict[str, Any]:
-    return {
-        "name": "learned",
-        "x": list(x),
-        "y": round_values(y),
-        "customdata": round_values(band, 3),
-        "mode": "lines",
-        "line": {"color": PLOTLY_MEAN_COLOR, "width": 2},
-        "hovertemplate": f"{hover}<extra></extra>",
-    }
+def _response_panel(
+    title: str,
+    x: list[float],
+    values: Array,
+    band: Array,
+    hover: str,
+    limits: tuple[float, float] | None = None,
+    **options: Any,
+) -> PlotlyPanel:
+    """Return the panel of a response with its 95 % band; the limits are those of the band by default."""
+    low, high = values - band, values + band
+    y = round_values(values)
+    curve = line_trace("learned", list(x), y, PLOTLY_MEAN_COLOR, f"{hover}<extra></extra>", errors=band)
+    return PlotlyPanel(
+        title, [band_trace(x, low, high), curve], limits or (float(low.min()), float(high.max())), **options
+    )
 
 
 def _add_step_responses(
     page: HtmlPage, context: ReportContext, space: FittedStateSpace, pairs: Sequence[tuple[str, str]]
 ) -> None:
     """Add responses to unit steps, one panel each."""
-    times = step_grid(context.gp.fit_, space)
+    times = step_grid(context.fit, space)
     x, panels = round_values(times, 12), []
     for output, entry in pairs:
         try:
@@ -115,9 +122,8 @@ def _add_step_responses(
         hover += f"<br>%{{x:.4~g}}{escape_plotly(at)} after the step"
         title = f"<b>{escape_plotly(output)}</b>{' in' + escape_plotly(unit) if unit else ''}"
         title += f" after {escape_plotly(entry)} went from 0 to 1{escape_plotly(context.unit_suffix(entry))}"
-        traces = [band_trace(x, values - band, values + band), _response_trace(x, values, band, hover)]
         limits = min(0.0, float((values - band).min())), max(0.0, float((values + band).max()))
-        panels.append(PlotlyPanel(title, traces, limits))
+        panels.append(_response_panel(title, x, values, band, hover, limits))
     if panels:
         unit = context.unit_suffix("t")
         label = escape_plotly(f"time after the step{' in' + unit if unit else ''}")
@@ -129,7 +135,7 @@ def _add_bode_plots(
     page: HtmlPage, context: ReportContext, space: FittedStateSpace, pairs: Sequence[tuple[str, str]]
 ) -> None:
     """Add magnitudes and phases over frequency, two panels for each response."""
-    fit = context.gp.fit_
+    fit = context.fit
     omega = frequency_grid(fit, space)
     x, panels = round_values(omega, 6), []
     for output, entry in pairs:
@@ -140,20 +146,15 @@ def _add_bode_plots(
         size, wide = 20 * np.log10(np.abs(response)), 20 / np.log(10) * NORMAL_QUANTILE_95 * relative
         phase, turn = np.degrees(np.unwrap(np.angle(response))), np.degrees(NORMAL_QUANTILE_95 * angle)
         unit = _unit_ratio(context, output, entry)
-        where = f"<br>at %{{x:.3~g}} rad{'/' + escape_plotly(context.unit_suffix('t').strip()) if context.unit_suffix('t') else ''}"
+        time_unit = escape_plotly(context.unit_suffix("t").strip())
+        where = f"<br>at %{{x:.3~g}} rad{'/' + time_unit if time_unit else ''}"
         ratio = f"<b>{escape_plotly(output)} / {escape_plotly(entry)}</b>"
-        traces = [
-            band_trace(x, size - wide, size + wide),
-            _response_trace(x, size, wide, f"%{{y:.1f}} ± %{{customdata:.2~g}} dB{where}"),
-        ]
         title = f"{ratio}, magnitude in dB{' of 1 ' + escape_plotly(unit) if unit else ''}"
-        panels.append(PlotlyPanel(title, traces, (float((size - wide).min()), float((size + wide).max()))))
-        traces = [
-            band_trace(x, phase - turn, phase + turn),
-            _response_trace(x, phase, turn, f"%{{y:.1f}} ± %{{customdata:.2~g}}°{where}"),
-        ]
-        limits = float((phase - turn).min()), float((phase + turn).max())
-        panels.append(PlotlyPanel(f"{ratio}, phase in °", traces, limits, ticks=_phase_ticks(*limits)))
+        hover = f"%{{y:.1f}} ± %{{customdata:.2~g}} dB{where}"
+        panels.append(_response_panel(title, x, size, wide, hover))
+        ticks = _phase_ticks(float((phase - turn).min()), float((phase + turn).max()))
+        hover = f"%{{y:.1f}} ± %{{customdata:.2~g}}°{where}"
+        panels.append(_response_panel(f"{ratio}, phase in °", x, phase, turn, hover, ticks=ticks))
     if not panels:
         return
     unit = context.unit_suffix("t").strip()
@@ -163,9 +164,8 @@ def _add_bode_plots(
     shaded = [pair for pair in ((first, min(low, last)), (max(high, first), last)) if pair[0] < pair[1]]
     caption = "Frequency responses with 95 % bands."
     caption += " Grey: slower than the record is long, or faster than two rows show." if shaded else ""
-    page.add_plot(
-        *stack_panels(panels, height=130, time_label=label, span=(first, last), shaded=shaded, log_scale=True), caption
-    )
+    options: dict[str, Any] = {"time_label": label, "span": (first, last), "shaded": shaded, "log_scale": True}
+    page.add_plot(*stack_panels(panels, height=130, **options), caption)
 
 
 def _phase_ticks(low: float, high: float) -> tuple[float, ...]:

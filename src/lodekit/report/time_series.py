@@ -1,13 +1,9 @@
-"""The channels: measurements, mean and band, one panel each.
-
-The section of residuals, measurements minus mean in units of the noise, and what they mean for intervals.
-"""
+"""The sections of a report on every channel, with mean and 95 % band, and on the standardized residuals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +16,13 @@ from lodekit.diagnostics.residual_tests import MIN_RESIDUALS, N_SEGMENTS, SEGMEN
 from lodekit.errors import LodekitError
 from lodekit.report.panels import (
     MAX_PLOT_POINTS,
-    PLOTLY_DATA_COLOR,
     PLOTLY_MEAN_COLOR,
     PLOTLY_TRUTH_COLOR,
     PlotlyPanel,
     ReportContext,
     band_trace,
+    line_trace,
+    marker_trace,
     round_values,
     stack_panels,
     thinned_indices,
@@ -36,58 +33,47 @@ from lodekit.support.text import as_sentence, format_percent
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
-#: So many points are drawn small and pale.
-MAX_LARGE_MARKERS = 300
-
-
-def add_channels_section(page: HtmlPage, context: ReportContext) -> None:
-    """Add a plot of every observable: measurements, mean and 95 % band, and the truth where it is known."""
-    page.add_section(context.heading("The channels"))
-    page.add_plot(*channels_figure(context), f"{_channels_caption(context)} Drag to zoom, double-click to go back.")
 
 
 def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return traces and layout of a plot of every observable, as `add_channels_section` shows it."""
+    """Return traces and layout of a plot of every observable: measurements, mean, 95 % band, truth."""
     mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True)
     panels = [
         _channel_panel(context, name, mean[:, i], NORMAL_QUANTILE_95 * std[:, i])
         for i, name in enumerate(context.observables)
     ]
-    start, stop = context.gp.fit_.measurements.window
+    start, stop = context.fit.measurements.window
     shaded = [pair for pair in ((context.span[0], start), (stop, context.span[1])) if pair[0] < pair[1]]
     return stack_panels(panels, height=190, time_label=context.time_label, span=context.span, shaded=shaded)
 
 
-def _channels_caption(context: ReportContext) -> str:
-    """Return what a plot of the observables shows, in words."""
+def channels_caption(context: ReportContext) -> str:
+    """Return the caption of the plot of every observable."""
     caption = (
         "The mean of all curves that fit, and the band in which 95 % of them lie, without noise; all that was learned "
         "counts as uncertain."
     )
-    if max(context.gp.fit_.diagnosis.widening.values(), default=1.0) > 1:
+    if max(context.fit.diagnosis.widening.values(), default=1.0) > 1:
         caption += " Correlated residuals widen the intervals of parameters, not this band, which is too narrow then."
-    start, stop = context.gp.fit_.measurements.window
+    start, stop = context.fit.measurements.window
     if context.span[0] < start or context.span[1] > stop:
         before = "before the first and " if context.span[0] < start else ""
         caption += f" Grey: {before}after the last measurement"
-        caption += ", inputs as they were then." if context.gp.fit_.measurements.inputs else "."
-    if context.gp.fit_.measurements.sufficient_statistics is not None:
+        caption += ", inputs as they were then." if context.fit.measurements.inputs else "."
+    if context.fit.measurements.sufficient_statistics is not None:
         caption += " Points are averages of neighbouring measurements, which were summed and not kept."
     elif any(len(item.times) > MAX_PLOT_POINTS for item in context.series.values()):
         caption += f" Of each channel {MAX_PLOT_POINTS} points are shown, evenly chosen; the fit used all."
-    return caption
+    return f"{caption} Drag to zoom, double-click to go back."
 
 
 def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) -> PlotlyPanel:
     """Return the panel of one observable, the mean on top of everything; `band` is half its width."""
-    signal = context.gp.fit_.measurements.inputs.get(name)
+    signal = context.fit.measurements.inputs.get(name)
     if signal is not None:
         return _input_panel(context, name, signal)
-    times, label, unit = (
-        round_values(context.curve_times, 12),
-        escape_plotly(name),
-        escape_plotly(context.unit_suffix(name)),
-    )
+    times, label = round_values(context.curve_times, 12), escape_plotly(name)
+    unit, at = escape_plotly(context.unit_suffix(name)), context.hover_time_template
     low, high = mean - band, mean + band
     traces = [band_trace(times, low, high)]
     if name in context.series:
@@ -98,27 +84,11 @@ def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) 
             values = np.broadcast_to(np.asarray(true(context.curve_times), dtype=float), context.curve_times.shape)
         except (TypeError, ValueError) as problem:
             raise LodekitError(f"expected the truth of {name} as a function of an array of times: {problem}") from None
-        traces.append(
-            {
-                "name": "truth",
-                "x": times,
-                "y": [value if math.isfinite(value) else None for value in round_values(values)],
-                "mode": "lines",
-                "line": {"color": PLOTLY_TRUTH_COLOR, "width": 1.5, "dash": "dash"},
-                "hovertemplate": f"{label} in truth: %{{y:.6~g}}{unit}{context.hover_time_template}",
-            }
-        )
-    traces.append(
-        {
-            "name": "mean",
-            "x": times,
-            "y": round_values(mean),
-            "customdata": round_values(band, 3),
-            "mode": "lines",
-            "line": {"color": PLOTLY_MEAN_COLOR, "width": 2},
-            "hovertemplate": f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{context.hover_time_template}",
-        }
-    )
+        y = [value if math.isfinite(value) else None for value in round_values(values)]
+        hover = f"{label} in truth: %{{y:.6~g}}{unit}{at}"
+        traces.append(line_trace("truth", times, y, PLOTLY_TRUTH_COLOR, hover, width=1.5, dash="dash"))
+    hover = f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{at}"
+    traces.append(line_trace("mean", times, round_values(mean), PLOTLY_MEAN_COLOR, hover, errors=band))
     title = f"<b>{label}</b>{' in' + unit if unit else ''}"
     title += "" if name in context.series else ' <span style="color:#5a6b7b">– not measured</span>'
     return PlotlyPanel(title, traces, _visible_limits(context, name, low, high))
@@ -130,14 +100,10 @@ def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> Plot
     inside = signal.times[(signal.times > context.span[0]) & (signal.times < context.span[1])]
     times = np.concatenate([[context.span[0]], inside[thinned_indices(len(inside))], [context.span[1]]])
     values = signal.at(times)
-    trace = {
-        "name": "known",
-        "x": round_values(times, 12),
-        "y": round_values(values),
-        "mode": "lines",
-        "line": {"color": PLOTLY_TRUTH_COLOR, "width": 2, "shape": "hv" if signal.kind == "hold" else "linear"},
-        "hovertemplate": f"{label} = %{{y:.6~g}}{unit}{context.hover_time_template}",
-    }
+    hover = f"{label} = %{{y:.6~g}}{unit}{context.hover_time_template}"
+    shape = "hv" if signal.kind == "hold" else "linear"
+    x, y = round_values(times, 12), round_values(values)
+    trace = line_trace("known", x, y, PLOTLY_TRUTH_COLOR, hover, shape=shape)
     kind = "held between samples" if signal.kind == "hold" else "straight between samples"
     title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
     return PlotlyPanel(title, [trace], (float(values.min()), float(values.max())))
@@ -146,21 +112,16 @@ def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> Plot
 def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, Any]:
     """Return the measurements of an observable as a trace, thinned where there are many."""
     chosen = thinned_indices(len(item.times))
-    many = len(chosen) > MAX_LARGE_MARKERS
     unit = escape_plotly(context.unit_suffix(item.observable))
-    return {
-        "name": "averages" if context.gp.fit_.measurements.sufficient_statistics is not None else "measurements",
-        "x": item.times[chosen].tolist(),
-        "y": item.values[chosen].tolist(),
-        "mode": "markers",
-        "marker": {"color": PLOTLY_DATA_COLOR, "size": 3 if many else 6, "opacity": 0.4 if many else 0.75},
-        "hovertemplate": f"{escape_plotly(item.observable)} measured: %{{y:.6~g}}{unit}{context.hover_time_template}",
-    }
+    name = "averages" if context.fit.measurements.sufficient_statistics is not None else "measurements"
+    hover = f"{escape_plotly(item.observable)} measured: %{{y:.6~g}}{unit}{context.hover_time_template}"
+    x, y = item.times[chosen].tolist(), item.values[chosen].tolist()
+    return marker_trace(name, x, y, hover, (6, 3), (0.75, 0.4), many=len(chosen) > 300)
 
 
 def _visible_limits(context: ReportContext, name: str, low: Array, high: Array) -> tuple[float, float]:
     """Return the smallest and largest value to be seen: what grows outside the window must not flatten the rest."""
-    start, stop = context.gp.fit_.measurements.window
+    start, stop = context.fit.measurements.window
     inside = (context.curve_times >= start) & (context.curve_times <= stop)
     values = [low[inside], high[inside]] if inside.any() else [low, high]
     if name in context.series:
@@ -170,9 +131,6 @@ def _visible_limits(context: ReportContext, name: str, low: Array, high: Array) 
     return min(bottom, max(float(low.min()), bottom - reach)), max(top, min(float(high.max()), top + reach))
 
 
-#: So many points are drawn small and pale.
-MAX_LARGE_RESIDUAL_MARKERS = 1000
-#: What is told of each observable.
 RESIDUAL_TABLE_HEADINGS = [
     "",
     "points",
@@ -184,47 +142,35 @@ RESIDUAL_TABLE_HEADINGS = [
 ]
 
 
-@dataclass(frozen=True)
-class _StandardizedResiduals:
-    """Residuals of one observable, in units of the noise.
-
-    check: What they say.
-    times, values: The residuals that are drawn, and their times in the user's units; (p,).
-    """
-
-    check: ResidualCheck
-    times: Array
-    values: Array
+#: Of each observable: the check, and the times and standardized values of the residuals that are drawn.
+Residuals = list[tuple[ResidualCheck, Array, Array]]
 
 
-def _standardized_residuals(context: ReportContext) -> list[_StandardizedResiduals]:
-    """Return the residuals of every observable that has some noise; none where only sums were kept."""
-    fit = context.gp.fit_
+def _standardized_residuals(context: ReportContext) -> Residuals:
+    """Return the residuals of every observable with noise, in units of the noise; none if only sums were kept."""
+    fit = context.fit
     if fit.measurements.sufficient_statistics is not None:
         return []
     checks = {check.name: check for check in fit.diagnosis.checks}
-    found = []
+    residuals = []
     for name, item in context.series.items():
         noise = item.noise_std_for_level(fit.typical_noise(name))
         usable = np.flatnonzero(noise > 0)
-        if not len(usable) or name not in checks:
-            continue
-        shown = usable[thinned_indices(len(usable))]
-        mean = context.gp.predict(item.times[shown], item.observable)
-        found.append(
-            _StandardizedResiduals(checks[name], item.times[shown], (item.values[shown] - mean) / noise[shown])
-        )
-    return found
+        if len(usable) and name in checks:
+            shown = usable[thinned_indices(len(usable))]
+            mean = context.gp.predict(item.times[shown], item.observable)
+            residuals.append((checks[name], item.times[shown], (item.values[shown] - mean) / noise[shown]))
+    return residuals
 
 
 def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
     """Add a table and a plot of residuals in units of the noise, and what they say about the intervals."""
     page.add_section(context.heading("Residuals"))
-    fit, residuals = context.gp.fit_, _standardized_residuals(context)
+    fit, residuals = context.fit, _standardized_residuals(context)
     # Rows on disk are not drawn, but the last of them were looked at.
     is_summed = fit.measurements.sufficient_statistics is not None
     looked_at = [check for check in fit.diagnosis.checks if check.looked]
-    checks = looked_at if is_summed else [item.check for item in residuals]
+    checks = looked_at if is_summed else [check for check, _, _ in residuals]
     if not checks:
         reason = "The measurements were summed and not kept" if is_summed else "The measurements have no noise"
         page.add_paragraph(f"{reason}, so there are no residuals to look at.")
@@ -254,9 +200,9 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
     _add_correlations(page, context, checks)
 
 
-def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Sequence[_StandardizedResiduals]) -> None:
+def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Residuals) -> None:
     """Add a plot of residuals over time, one panel for each observable."""
-    checks = [item.check for item in residuals]
+    checks = [check for check, _, _ in residuals]
     caption = (
         "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
     )
@@ -265,13 +211,11 @@ def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Sequence[_St
     caption += _innovations_caption(checks)
     if any(check.count > MAX_PLOT_POINTS for check in checks):
         caption += f" Of each channel {MAX_PLOT_POINTS} points are shown, evenly chosen."
-    start, stop = context.gp.fit_.measurements.window
+    start, stop = context.fit.measurements.window
     margin = 0.02 * (stop - start) or 0.5
     span = (start - margin, stop + margin)
-    page.add_plot(
-        *stack_panels(_residual_panels(context, residuals), height=90, time_label=context.time_label, span=span),
-        caption,
-    )
+    panels = _residual_panels(context, residuals)
+    page.add_plot(*stack_panels(panels, height=90, time_label=context.time_label, span=span), caption)
 
 
 def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
@@ -292,17 +236,10 @@ def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[R
             continue
         lags, band = np.asarray(check.whiteness.lags), NORMAL_QUANTILE_95 / np.sqrt(check.looked)
         steps.add(f"{check.whiteness.step:.3g}")
-        stems: list[float | None] = []
-        for value in round_values(lags, 4):
-            stems += [0.0, value, None]
-        trace = {
-            "name": "correlation",
-            "x": [lag if k < 2 else None for lag in range(1, len(lags) + 1) for k in range(3)],
-            "y": stems,
-            "mode": "lines",
-            "line": {"color": PLOTLY_MEAN_COLOR, "width": 4},
-            "hovertemplate": f"{escape_plotly(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>",
-        }
+        x = [lag if k < 2 else None for lag in range(1, len(lags) + 1) for k in range(3)]
+        stems = [height for value in round_values(lags, 4) for height in (0.0, value, None)]
+        hover = f"{escape_plotly(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>"
+        trace = line_trace("correlation", x, stems, PLOTLY_MEAN_COLOR, hover, width=4)
         low, high = min(-0.2, float(lags.min())), max(1.0, float(lags.max()))
         ticks = tuple(tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if low <= tick <= high)
         title = f"<b>{escape_plotly(check.name)}</b>, correlation with earlier residuals"
@@ -320,32 +257,20 @@ def _residual_table_row(check: ResidualCheck, fit: Fit) -> list[str]:
     found = check.whiteness
     tests, links = ["", ""], [""] * len(fit.measurements.inputs)
     if found is not None:
-        ratio = abs(found.excursion) / found.band
-        tests = [_format_p_value(found.p_value), f"{ratio:.2f}"]
+        p_value = f"{found.p_value:.2f}" if found.p_value >= 0.01 else f"{found.p_value:.0e}"
+        tests = [p_value if found.p_value > 1e-12 else "< 1e-12", f"{abs(found.excursion) / found.band:.2f}"]
         links = [f"{found.links[n].correlation:.2f}" if n in found.links else "" for n in fit.measurements.inputs]
     size, memory = f"{check.size:.2f}", f"{check.memory:.2f}" if check.memory < 0.995 else f"{check.memory:.4f}"
     return [check.name, str(check.count), size, memory, *tests, format_percent(check.explained), *links]
 
 
-def _format_p_value(value: float) -> str:
-    """Return a probability as text."""
-    return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}" if value > 1e-12 else "< 1e-12"
-
-
-def _residual_panels(context: ReportContext, residuals: Sequence[_StandardizedResiduals]) -> list[PlotlyPanel]:
+def _residual_panels(context: ReportContext, residuals: Residuals) -> list[PlotlyPanel]:
     """Return one panel of residuals over time for each observable."""
     panels = []
-    for item in residuals:
-        check, many = item.check, item.check.count >= MAX_LARGE_RESIDUAL_MARKERS
+    for check, times, values in residuals:
         hover = f"{escape_plotly(check.name)}: %{{y:.2f}} times the noise{context.hover_time_template}"
-        trace = {
-            "name": "residual",
-            "x": item.times.tolist(),
-            "y": round_values(item.values, 4),
-            "mode": "markers",
-            "marker": {"color": PLOTLY_DATA_COLOR, "size": 3 if many else 5, "opacity": 0.3 if many else 0.7},
-            "hovertemplate": hover,
-        }
-        reach = max(3.0, float(np.abs(item.values).max()))
+        x, y = times.tolist(), round_values(values, 4)
+        trace = marker_trace("residual", x, y, hover, (5, 3), (0.7, 0.3), many=check.count >= 1000)
+        reach = max(3.0, float(np.abs(values).max()))
         panels.append(PlotlyPanel(f"<b>{escape_plotly(check.name)}</b>", [trace], (-reach, reach), (-2.0, 0.0, 2.0)))
     return panels

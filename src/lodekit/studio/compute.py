@@ -1,8 +1,6 @@
-"""What somebody types becomes a system, or a message that says where it does not.
+"""The process that answers requests of pages: parsing and analysis of equations, data files, and curves for sliders.
 
-Curves that follow sliders: an engine on the measurements, kept ready for any values of the parameters.
-
-What pages ask their companions: functions of plain values, which run in a process of their own.
+Every request is a function of plain values in `REQUEST_HANDLERS`.
 """
 
 from __future__ import annotations
@@ -35,21 +33,21 @@ from lodekit.studio.figures import curves_svg
 from lodekit.studio.server import serve_requests
 from lodekit.studio.session import (
     NO_EQUATIONS_MESSAGE,
+    OMITTED_SECTIONS,
     CatalogEntry,
     ColumnAssignment,
-    CurveImage,
     EquationText,
     ParsedEquations,
     ProofText,
     StudioSession,
     SystemOutline,
     analyze_system,
-    format_proof,
     modes_at,
 )
 from lodekit.studio.session_files import SYSTEM_FILE, generate_system_file, unpack_session
 from lodekit.support.files import write_atomically
 from lodekit.system.catalog import Example, examples
+from lodekit.system.display import analysis_sections
 from lodekit.system.files import read_system_file
 from lodekit.system.grammar import Equation, Name, Sum, parse_equations, walk_equation
 from lodekit.system.parameters import MAX_PARAMETERS, Parameter, find_channel_names, find_likely_parameters
@@ -79,25 +77,19 @@ class EquationInput:
 
 
 def parse_typed_equations(text: str, declared: str = "") -> EquationInput:
-    """Return the system of a text; names that stand before others are taken for parameters.
+    """Return the system of a text; names that only multiply others are taken for parameters.
 
     Examples
     --------
-    >>> found = parse_typed_equations("tau*y' + y = K*u")
-    >>> found.system, found.taken
+    >>> parsed = parse_typed_equations("tau*y' + y = K*u")
+    >>> parsed.system, parsed.inferred_parameters
     (<System of 1 equation in y, u, parameters tau, K>, ('tau', 'K'))
-    >>> print(parse_typed_equations("x' = -(x").trouble)
-    unbalanced parentheses: this '(' is never closed; add a ')'
-      in equation 1:
-          x' = -(x
-                ^
     """
     if not text.strip():
         return EquationInput(None, is_empty=True)
     if len(text) > MAX_EQUATION_CHARACTERS:
-        return EquationInput(
-            None, f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}"
-        )
+        message = f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}"
+        return EquationInput(None, message)
     try:
         parsed = parse_equations(text)
         used = {node.name for equation in parsed for node in walk_equation(equation) if isinstance(node, Name)}
@@ -133,26 +125,8 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
 
 
 Array = NDArray[np.float64]
-#: Times of a curve; enough for the eye while it moves.
-N_CURVE_TIMES = 240
 #: Beyond so many measurements a slider would lag behind.
 MAX_SLIDER_MEASUREMENTS = 4000
-
-
-@dataclass(frozen=True, eq=False)
-class PosteriorCurve:
-    """The posterior mean at some values of the parameters.
-
-    names: The channels.
-    times: shape (n,)
-    mean: shape (n, channels)
-    log_evidence: At these values.
-    """
-
-    names: tuple[str, ...]
-    times: Array
-    mean: Array
-    log_evidence: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,29 +146,19 @@ class InteractiveModel:
         parts = self.setup.record_setups
         return parts.get(record, next(iter(parts.values()))) if parts else self.setup
 
-    def points(self, record: str = "") -> dict[str, tuple[Array, Array]]:
-        """Return the measurements of a record, by channel."""
-        return {
-            item.observable: (item.times, item.values)
-            for item in self.setup_of_record(record).measurements.plotted_series
-        }
-
-    def curve(self, values: Mapping[str, float], record: str = "") -> PosteriorCurve:
-        """Return the posterior mean at some values, at times that are evenly spaced over the measurements."""
-        setup, layout = self.setup_of_record(record), self.setup.layout
-        theta = np.array(
-            [values.get(n, own) for n, own in zip(layout.names, self.hyperparameters.theta, strict=True)], float
-        )
-        modes = layout.resolve_mode_std(self.hyperparameters.mode_amplitudes, theta)
-        hyper = replace(self.hyperparameters, theta=theta, mode_amplitudes=modes)
-        at = np.linspace(*setup.measurements.window, N_CURVE_TIMES)
-        names = setup.system.plain_channels
+    def curve(self, values: Mapping[str, float], record: str = "", n_times: int = 240) -> tuple[Array, Array, float]:
+        """Return times over the measurements, the posterior mean there, (n, channels), and the log evidence."""
+        setup, layout, hyper = self.setup_of_record(record), self.setup.layout, self.hyperparameters
+        theta = np.array([values.get(n, value) for n, value in zip(layout.names, hyper.theta, strict=True)], float)
+        hyper = replace(hyper, theta=theta, mode_amplitudes=layout.resolve_mode_std(hyper.mode_amplitudes, theta))
+        times, names = np.linspace(*setup.measurements.window, n_times), setup.system.plain_channels
         with setup.limit_threads(), np.errstate(all="ignore"):
-            mean = setup.posterior(hyper).mean(setup.observable_compiler.compile_unscaled(names, setup.prior.units), at)
+            observables = setup.observable_compiler.compile_unscaled(names, setup.prior.units)
+            mean = setup.posterior(hyper).mean(observables, times)
             evidence = self.setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
         if not np.isfinite(mean).all():
             raise LodekitError("the curve is not finite at these values; move the sliders")
-        return PosteriorCurve(tuple(names), at, mean, float(evidence))
+        return times, mean, float(evidence)
 
 
 def make_interactive_model(system: Path, data: Path, values: Mapping[str, float], **how: Any) -> InteractiveModel:
@@ -278,9 +242,15 @@ def locate_exponents(
     return modes_at(system, given, values) if given else (), modes_at(system, (), values)
 
 
+@lru_cache(maxsize=64)
 def show_proof(text: EquationText) -> ProofText:
-    """Return the Smith form and all solutions of a system, with what was proved about them."""
-    return format_proof(_require_system(text))
+    """Return the Smith form and all solutions of a system, with the proved identities."""
+    shown = [block for block in analysis_sections(_require_system(text)) if block[0] not in OMITTED_SECTIONS]
+    algebra = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
+    try:
+        return ProofText(algebra, tuple(_require_system(text).verify()))
+    except LodekitError as problem:
+        return ProofText(algebra, (), str(problem))
 
 
 def simulate_data(request: SimulationRequest, text: EquationText, values: Mapping[str, float], example: str) -> str:
@@ -332,17 +302,16 @@ def write_system(session: StudioSession, text: EquationText, path: Path | None, 
     return generate_system_file(session, system, look, guesses, mapping=mapping, use_starts=use_starts)
 
 
-#: So many engines are kept ready, for as many sessions.
-MAX_CACHED_MODELS = 4
 _model_cache: dict[object, InteractiveModel] = {}
 
 
 def _cached_interactive_model(session: StudioSession, text: EquationText, path: Path, folder: Path) -> InteractiveModel:
-    """Return the engine that curves at any values come from; all that is no parameter is a first guess."""
-    state = path.stat()
-    key = (text, path, state.st_mtime_ns, state.st_size, session.assignments, str(session.fit_options))
+    """Return the model for the sliders; everything but the parameters is a first guess."""
+    status = path.stat()
+    key = (text, path, status.st_mtime_ns, status.st_size, session.assignments, str(session.fit_options))
     if key not in _model_cache:
-        if len(_model_cache) >= MAX_CACHED_MODELS:
+        # One model for each of a few sessions.
+        if len(_model_cache) >= 4:
             _model_cache.pop(next(iter(_model_cache)))
         folder.mkdir(exist_ok=True)
         write_atomically(folder / SYSTEM_FILE, write_system(replace(session, entries=()), text, path, use_starts=False))
@@ -351,56 +320,37 @@ def _cached_interactive_model(session: StudioSession, text: EquationText, path: 
     return _model_cache[key]
 
 
-def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> CurveImage:
-    """Return the posterior mean at the values of the sliders, drawn over the measurements."""
-    warm = _cached_interactive_model(session, text, path, path.parent / "sliders")
+def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> tuple[str, float]:
+    """Return the posterior mean at the slider values over the measurements as SVG, and the log evidence."""
+    model = _cached_interactive_model(session, text, path, path.parent / "sliders")
     values = session.values(list(_require_system(text).parameters))
-    curve = warm.curve(values, record)
-    part = warm.setup_of_record(record)
-    inputs = part.measurements.inputs
-    told = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
+    times, mean, log_evidence = model.curve(values, record)
+    setup = model.setup_of_record(record)
+    names, inputs = setup.system.plain_channels, setup.measurements.inputs
+    listed = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
     where = f" of record {record}" if record else ""
-    words = (
-        f"Posterior mean of {', '.join(curve.names)} over the measurements{where}, at {told or 'no parameters'}; "
-        f"log evidence {curve.log_evidence:.3f}"
-    )
     svg = curves_svg(
-        curve.names,
-        curve.times,
-        curve.mean,
-        warm.points(record),
-        units=warm.units,
-        alt_text=words,
+        names,
+        times,
+        mean,
+        {item.observable: (item.times, item.values) for item in setup.measurements.plotted_series},
+        units=model.units,
+        alt_text=f"Posterior mean of {', '.join(names)} over the measurements{where}, at {listed or 'no parameters'}; "
+        f"log evidence {log_evidence:.3f}",
         held_inputs=[name for name, signal in inputs.items() if signal.kind == "hold"],
         known_inputs=list(inputs),
     )
-    return CurveImage(svg, curve.log_evidence)
+    return svg, log_evidence
 
 
-def open_session(content: bytes, folder: Path) -> StudioSession:
-    """Return the session in the content of a file, and write its data and its fits to a folder."""
-    return unpack_session(content, folder)
-
-
-_HANDLER_FUNCTIONS = (
-    propose,
-    list_samples,
-    understand,
-    locate_exponents,
-    show_proof,
-    simulate_data,
-    open_file,
-    match_file,
-    write_system,
-    draw_curve,
-    open_session,
-)
-#: What can be asked for, by name.
-REQUEST_HANDLERS: dict[str, Any] = {function.__name__: function for function in _HANDLER_FUNCTIONS}
+_REQUESTS = (propose, list_samples, understand, locate_exponents, show_proof, simulate_data, open_file, match_file)
+#: The functions that pages can call, by name.
+REQUEST_HANDLERS: dict[str, Any] = {function.__name__: function for function in (*_REQUESTS, write_system, draw_curve)}
+REQUEST_HANDLERS["open_session"] = unpack_session
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Answer requests until standard input ends."""
     serve_requests(REQUEST_HANDLERS, warm_up=_catalog)
 
 

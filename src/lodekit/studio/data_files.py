@@ -1,7 +1,4 @@
-"""A data file as the studio shows it: what its columns hold, what they are taken for, and its points.
-
-Data to try things on: the solution of an example, or a random one, with noise, gaps and hidden channels.
-"""
+"""Data files of the studio: their columns and points, the matching of channels, and simulated data."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.preview import TablePreview, preview_table
-from lodekit.data.records import Measurements, RecordSet
+from lodekit.data.records import RecordSet
 from lodekit.data.sources import load_data
 from lodekit.data.tables.columns import IGNORED_COLUMN
 from lodekit.errors import DataError, LodekitError
@@ -25,8 +22,6 @@ from lodekit.workflow.pipeline import to_csv
 from lodekit.workflow.system_proposal import ColumnRole, guess_column_roles
 
 Array = NDArray[np.float64]
-#: So many columns are drawn at most.
-MAX_DRAWN_COLUMNS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,32 +81,29 @@ class ColumnMatch:
     evidence: str = ""
 
 
-def open_data_file(path: Path, dt: float | None = None) -> DataFile:
-    """Return what a data file holds, and its points."""
-    look = preview_table(path)
-    names = {f"c{number}": column.name for number, column in enumerate(look.columns[:MAX_DRAWN_COLUMNS], 1)}
+def open_data_file(path: Path, dt: float | None = None, max_columns: int = 40) -> DataFile:
+    """Return the contents of a data file, with the points of at most `max_columns` columns."""
+    preview = preview_table(path)
+    names = {f"c{number}": column.name for number, column in enumerate(preview.columns[:max_columns], 1)}
     if not names:
         raise DataError("expected columns of numbers beside the time, found none")
-    if look.time is None and dt is None:
-        return DataFile(path, look, {}, (0.0, 0.0))
-    columns = dict(names) if look.time is None else {**names, "t": look.time.name}
-    found = load_data(path, channels=list(names), columns=columns, dt=dt, records=look.record_column or None)
-    kept = found.measurements
-    parts = {own.name: own.measurements for own in kept.records} if isinstance(kept, RecordSet) else {"": kept}
-    records = {record: _points_by_column(part, names) for record, part in parts.items()}
+    if preview.time is None and dt is None:
+        return DataFile(path, preview, {}, (0.0, 0.0))
+    columns = dict(names) if preview.time is None else {**names, "t": preview.time.name}
+    data = load_data(path, channels=list(names), columns=columns, dt=dt, records=preview.record_column or None)
+    kept = data.measurements
+    parts = {record.name: record.measurements for record in kept.records} if isinstance(kept, RecordSet) else {"": kept}
+    records = {}
+    for record, part in parts.items():
+        drawn = [item for item in part.plotted_series if item.observable in names]
+        records[record] = {names[item.observable]: (item.times, item.values) for item in drawn}
     window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
-    unit = "" if look.time is None else look.time.unit
-    origin = "" if found.origin is None else found.origin.isoformat()
-    told = [note for note in found.notes if " is in column " not in note]
-    if len(look.columns) > MAX_DRAWN_COLUMNS:
-        told.append(f"the first {MAX_DRAWN_COLUMNS} of {len(look.columns)} columns are drawn")
-    return DataFile(path, look, records, window, unit, origin, tuple(told))
-
-
-def _points_by_column(kept: Measurements, names: Mapping[str, str]) -> dict[str, tuple[Array, Array]]:
-    return {
-        names[item.observable]: (item.times, item.values) for item in kept.plotted_series if item.observable in names
-    }
+    unit = "" if preview.time is None else preview.time.unit
+    origin = "" if data.origin is None else data.origin.isoformat()
+    notes = [note for note in data.notes if " is in column " not in note]
+    if len(preview.columns) > max_columns:
+        notes.append(f"the first {max_columns} of {len(preview.columns)} columns are drawn")
+    return DataFile(path, preview, records, window, unit, origin, tuple(notes))
 
 
 def match_channels(
@@ -199,20 +191,14 @@ def simulate_csv(
     if not shown:
         raise LodekitError("expected at least one channel that is measured, got none")
     times = np.linspace(request.start, request.stop, request.count)
-    table = _solution(request, times, system, values, example)
+    if example is None:
+        table = np.asarray(simulate(system, times, values, random_state=request.seed)[0])
+    else:
+        order = [list(example.system.channels).index(name) for name in system.plain_channels]
+        table = np.asarray(example.solution_at(times)[:, order])
     generator = np.random.default_rng(request.seed)
     noise = generator.standard_normal(table.shape) * request.noise * np.std(table, axis=0)
     missing = generator.random(table.shape) < request.missing_fraction
     made = np.where(missing, np.nan, table + noise)
     columns = {name: made[:, i].tolist() for i, name in enumerate(system.plain_channels) if name in shown}
     return to_csv({"t": times.tolist(), **columns})
-
-
-def _solution(
-    request: SimulationRequest, times: Array, system: System, values: Mapping[str, float], example: Example | None
-) -> Array:
-    """Return a solution, exact where there is an example, shape (n, channels)."""
-    if example is None:
-        return np.asarray(simulate(system, times, values, random_state=request.seed)[0])
-    order = [list(example.system.channels).index(name) for name in system.plain_channels]
-    return np.asarray(example.solution_at(times)[:, order])

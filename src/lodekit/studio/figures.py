@@ -1,7 +1,4 @@
-"""Figures for Plotly in the colours of the report, on light and on dark ground, with words that say what they show.
-
-Curves over measurements as SVG: drawn in a blink while a slider moves, in the colours of the page around them.
-"""
+"""Figures of the studio: Plotly figures in light and dark colours, and SVG for poles and for curves under sliders."""
 
 from __future__ import annotations
 
@@ -19,6 +16,9 @@ from lodekit.report.panels import (
     PLOTLY_MEAN_COLOR,
     PLOTLY_TRUTH_COLOR,
     PlotlyPanel,
+    band_trace,
+    line_trace,
+    marker_trace,
     round_values,
     stack_panels,
     thinned_indices,
@@ -30,11 +30,8 @@ from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 Array = NDArray[np.float64]
 PlotlyFigure = dict[str, Any]
 #: What is drawn from the posterior, and windows of fit and validation.
-SAMPLE_TRACE_COLOR, FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = (
-    "rgba(0,158,115,0.55)",
-    "rgba(0,114,178,0.10)",
-    "rgba(213,94,0,0.12)",
-)
+SAMPLE_TRACE_COLOR = "rgba(0,158,115,0.55)"
+FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = "rgba(0,114,178,0.10)", "rgba(213,94,0,0.12)"
 #: The same colours where the ground is dark.
 DARK_COLORS = {
     PLOTLY_DATA_COLOR: "#c9d1d9",
@@ -52,8 +49,6 @@ DARK_COLORS = {
     "#fff": "rgba(0,0,0,0)",
 }
 LIGHT_COLORS = {"#fff": "rgba(0,0,0,0)"}
-#: Height of a panel; and how many points are drawn small and pale, so that they can be told apart.
-PANEL_HEIGHT_PIXELS, MAX_LARGE_MARKERS = 150, 300
 
 
 def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
@@ -77,14 +72,8 @@ def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
 
 def _measurement_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
     chosen = thinned_indices(len(times))
-    many = len(chosen) > MAX_LARGE_MARKERS
-    return {
-        "name": name,
-        "x": round_values(times[chosen], 12),
-        "y": round_values(values[chosen]),
-        "mode": "markers",
-        "marker": {"color": PLOTLY_DATA_COLOR, "size": 3 if many else 5, "opacity": 0.45 if many else 0.8},
-    }
+    x, y = round_values(times[chosen], 12), round_values(values[chosen])
+    return marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300)
 
 
 def _finite_limits(*parts: Array) -> tuple[float, float]:
@@ -108,44 +97,25 @@ def record_figure(
     time_unit: str = "",
     origin: str = "",
 ) -> PlotlyFigure:
-    """Return a plot of a record as it is: one panel for each column, windows of fit and validation on coloured ground."""
+    """Return a plot of a record, one panel for each column, with the windows of fit and validation in colour."""
     made = []
     for name, (times, values) in panels.items():
         trace = _measurement_trace("measurements", times, values)
         if name in held_inputs:
             line = {"color": PLOTLY_MEAN_COLOR, "width": 1.5, "shape": "hv"}
             trace |= {"name": "known input", "mode": "lines", "line": line}
-        head, dash, rest = titles.get(name, name).partition(" – ")
-        made.append(
-            PlotlyPanel(f"<b>{escape_plotly(head)}</b>{escape_plotly(dash + rest)}", [trace], _finite_limits(values))
-        )
+        head, dash, tail = titles.get(name, name).partition(" – ")
+        title = f"<b>{escape_plotly(head)}</b>{escape_plotly(dash + tail)}"
+        made.append(PlotlyPanel(title, [trace], _finite_limits(values)))
+    windows = ((FIT_WINDOW_COLOR, fitted), (VALIDATION_WINDOW_COLOR, held_out))
     data, layout = stack_panels(
         made,
-        height=PANEL_HEIGHT_PIXELS if len(made) < 6 else 90,
+        height=150 if len(made) < 6 else 90,
         time_label=_time_label(time_unit, origin),
         span=window,
+        shaded={window: colour for colour, window in windows if window is not None},
     )
-    grounds = [
-        (colour, part)
-        for colour, part in ((FIT_WINDOW_COLOR, fitted), (VALIDATION_WINDOW_COLOR, held_out))
-        if part is not None
-    ]
-    for colour, (first, last) in grounds:
-        for number in range(1, len(made) + 1):
-            axis = "y domain" if number == 1 else f"y{number} domain"
-            ground = {
-                "type": "rect",
-                "xref": "x",
-                "yref": axis,
-                "y0": 0,
-                "y1": 1,
-                "layer": "below",
-                "line": {"width": 0},
-            }
-            layout["shapes"].append({**ground, "x0": first, "x1": last, "fillcolor": colour})
-    layout["dragmode"] = "select"
-    layout["selectdirection"] = "h"
-    return {"data": data, "layout": layout}
+    return {"data": data, "layout": {**layout, "dragmode": "select", "selectdirection": "h"}}
 
 
 def add_sample_traces(
@@ -156,23 +126,12 @@ def add_sample_traces(
     Shapes: times (n,), drawn (s, n, names).
     """
     made: list[dict[str, Any]] = []
+    x = round_values(times, 12)
     for number, name in enumerate(panels, 1):
+        place = {"type": "scatter", "xaxis": "x", "yaxis": "y" if number == 1 else f"y{number}"}
         for one in drawn[:, :, names.index(name)] if name in names else ():
-            made.append(
-                {
-                    "name": "samples",
-                    "x": round_values(times, 12),
-                    "y": round_values(one, 6),
-                    "mode": "lines",
-                    "line": {"color": SAMPLE_TRACE_COLOR, "width": 1},
-                    "hoverinfo": "skip",
-                    "type": "scatter",
-                    "xaxis": "x",
-                    "yaxis": "y" if number == 1 else f"y{number}",
-                    "legendgroup": "samples",
-                    "showlegend": not made,
-                }
-            )
+            trace = line_trace("samples", x, round_values(one, 6), SAMPLE_TRACE_COLOR, width=1)
+            made.append({**trace, "hoverinfo": "skip", **place, "legendgroup": "samples", "showlegend": not made})
     return [*made, *(dict(trace) for trace in data)]
 
 
@@ -182,18 +141,8 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
     for item in found.channels:
         low, high = item.mean - NORMAL_QUANTILE_95 * item.std, item.mean + NORMAL_QUANTILE_95 * item.std
         times = round_values(item.times, 12)
-        band = {
-            "name": "95 % band of a measurement",
-            "x": times + times[::-1],
-            "y": round_values(high) + round_values(low[::-1]),
-            "mode": "lines",
-            "line": {"width": 0},
-            "fill": "toself",
-            "fillcolor": PLOTLY_BAND_COLOR,
-            "hoverinfo": "skip",
-        }
-        line = {"color": PLOTLY_MEAN_COLOR, "width": 2}
-        mean = {"name": "free run", "x": times, "y": round_values(item.mean), "mode": "lines", "line": line}
+        band = band_trace(times, low, high, "95 % band of a measurement")
+        mean = line_trace("free run", times, round_values(item.mean), PLOTLY_MEAN_COLOR)
         unit = f" in {units[item.name]}" if units.get(item.name) else ""
         title = f"<b>{escape_plotly(item.name)}</b>{escape_plotly(unit)}"
         title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
@@ -201,9 +150,7 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
         panels.append(PlotlyPanel(title, traces, _finite_limits(low, high, item.values)))
     every = np.concatenate([item.times for item in found.channels])
     span = float(every.min()), float(every.max())
-    data, layout = stack_panels(
-        panels, height=PANEL_HEIGHT_PIXELS, time_label=_time_label(units.get("t", "")), span=span
-    )
+    data, layout = stack_panels(panels, height=150, time_label=_time_label(units.get("t", "")), span=span)
     return {"data": data, "layout": layout}
 
 
@@ -258,8 +205,6 @@ def _format_complex(root: complex) -> str:
 
 #: Width of the drawing, height of a panel, and what is left for labels at the left, above a panel and at the bottom.
 SVG_WIDTH, SVG_PANEL_HEIGHT, SVG_LEFT_MARGIN, SVG_TOP_MARGIN, SVG_BOTTOM_MARGIN = 640.0, 132.0, 52.0, 30.0, 40.0
-#: More points than this cannot be told apart.
-MAX_SVG_POINTS = 300
 
 
 def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
@@ -315,7 +260,8 @@ def curves_svg(
     middle = (SVG_LEFT_MARGIN + SVG_WIDTH) / 2
     ticks += f'<text x="{middle:.1f}" y="{top + 34:.1f}" text-anchor="middle">{escape(label)}</text>'
     return (
-        f'<svg class="lk-curves" role="img" aria-label="{escape(alt_text)}" viewBox="0 0 {SVG_WIDTH:.0f} {top + SVG_BOTTOM_MARGIN:.0f}" '
+        f'<svg class="lk-curves" role="img" aria-label="{escape(alt_text)}" '
+        f'viewBox="0 0 {SVG_WIDTH:.0f} {top + SVG_BOTTOM_MARGIN:.0f}" '
         f'font-size="12.5" fill="currentColor">{"".join(parts)}{ticks}</svg>'
     )
 
@@ -357,7 +303,7 @@ def _svg_panel(
     frame = f'<path d="{edge}" stroke="currentColor" opacity="0.3" fill="none"/>'
     dots = ""
     if points is not None:
-        chosen = slice(None, None, max(len(points[0]) // MAX_SVG_POINTS, 1))
+        chosen = slice(None, None, max(len(points[0]) // 300, 1))
         places = zip(points[0][chosen].tolist(), points[1][chosen].tolist(), strict=True)
         marks = "".join(f"M{_x_position(t, span):.1f} {down(y):.1f}h0" for t, y in places)
         dots = f'<path d="{marks}" stroke="currentColor" stroke-width="5" stroke-linecap="round" opacity="0.6"/>'
@@ -368,8 +314,8 @@ def _svg_panel(
         f"H{x:.1f}V{y:.1f}" if is_held else f"L{x:.1f} {y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True)
     )
     name = f"clip{top:.0f}"
-    inside = f'<rect x="{SVG_LEFT_MARGIN}" y="{upper:.1f}" width="{SVG_WIDTH - SVG_LEFT_MARGIN}" height="{SVG_PANEL_HEIGHT}"/>'
-    box = f'<clipPath id="{name}">{inside}</clipPath>'
+    size = f'width="{SVG_WIDTH - SVG_LEFT_MARGIN}" height="{SVG_PANEL_HEIGHT}"'
+    box = f'<clipPath id="{name}"><rect x="{SVG_LEFT_MARGIN}" y="{upper:.1f}" {size}/></clipPath>'
     look = f'stroke="var(--accent)" stroke-width="2" fill="none" clip-path="url(#{name})"'
     line = f'<path class="lk-curve" d="{path}" {look}/>'
     head = f'<text x="{SVG_LEFT_MARGIN:.0f}" y="{upper - 8:.1f}" font-size="13">{title}</text>'

@@ -1,11 +1,4 @@
-"""What went wrong, in words for people: a sentence, and never a traceback.
-
-All that somebody has typed and chosen, as one frozen value: whatever goes wrong elsewhere, it is still there.
-
-What equations imply, ready to be shown: sentences, exponents, dimensions, and the proof.
-
-What the companion of a session answers: plain values, which travel from one process to another.
-"""
+"""The state of a session as plain frozen values: what was typed and chosen, and what processes send to the page."""
 
 from __future__ import annotations
 
@@ -19,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lodekit.errors import AlgebraError, LodekitError, ParameterError
-from lodekit.system.display import analysis_sections, equations_to_mathml
+from lodekit.system.display import equations_to_mathml
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
@@ -105,7 +98,11 @@ class ParameterEntry:
         """Return the entry of a parameter."""
         known = next((v for v in (parameter.fixed, parameter.start, value) if v is not None), 1.0)
         bounds = "" if parameter.bounds is None else "{:.15g} to {:.15g}".format(*parameter.bounds)
-        prior = "" if parameter.prior is None else _format_prior(parameter.prior)
+        prior = ""
+        if parameter.prior is not None:
+            prior = "{}({:.15g}, {:.15g})".format(
+                type(parameter.prior).__name__.lower(), *vars(parameter.prior).values()
+            )
         return cls(name, float(known), parameter.fixed is not None, parameter.positive, bounds, prior)
 
 
@@ -139,11 +136,6 @@ def _parse_prior(text: str) -> Normal | LogNormal | None:
         raise ParameterError(f"expected a prior such as normal(5, 1) or lognormal(5, 0.7), got {text!r}")
     numbers = [_parse_number(part, "two numbers for a prior, such as normal(5, 1)") for part in match.groups()[1:]]
     return Normal(*numbers) if match[1].lower() == "normal" else LogNormal(*numbers)
-
-
-def _format_prior(prior: Normal | LogNormal) -> str:
-    first, second = vars(prior).values()
-    return f"{type(prior).__name__.lower()}({first:.15g}, {second:.15g})"
 
 
 @dataclass(frozen=True)
@@ -301,7 +293,7 @@ def _checked_dataclass(cls: type[Any], content: Mapping[str, Any]) -> Any:
 
 
 #: Blocks of the whole analysis that are shown elsewhere.
-_OMITTED_SECTIONS = ("Equations", "What this means", "Notes")
+OMITTED_SECTIONS = ("Equations", "What this means", "Notes")
 
 
 @dataclass(frozen=True)
@@ -364,24 +356,6 @@ def analyze_system(system: System) -> EquationAnalysis:
         shown,
         tuple(system.notes),
     )
-
-
-@lru_cache(maxsize=64)
-def format_proof(system: System) -> ProofText:
-    """Return the Smith form and all solutions as text, with what was proved about them.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> format_proof(lk.System("x' = v")).proved[0]
-    'U A V = D'
-    """
-    shown = [block for block in analysis_sections(system) if block[0] not in _OMITTED_SECTIONS]
-    text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
-    try:
-        return ProofText(text, tuple(system.verify()))
-    except LodekitError as problem:
-        return ProofText(text, (), str(problem))
 
 
 def modes_at(system: System, given: Sequence[str], values: Mapping[str, float]) -> tuple[complex, ...]:
@@ -450,14 +424,3 @@ class CatalogEntry:
     outline: SystemOutline
     parameters: Mapping[str, Parameter]
     values: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class CurveImage:
-    """The curve at some values of the parameters, drawn.
-
-    log_evidence: At these values.
-    """
-
-    svg: str
-    log_evidence: float

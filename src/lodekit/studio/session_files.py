@@ -1,12 +1,8 @@
-"""A fit of the studio in files and lines: a system file, a command of the shell, and Python that does the same.
-
-A whole session in one file: what was typed, the data, and every fit; bounded and checked when it is opened.
-"""
+"""A session as files: system file, shell command and Python script of its fit, and an archive of the whole session."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 import shutil
@@ -47,42 +43,30 @@ def generate_system_file(
     system = session.system(base_system, starts=use_starts)
     known = {name: _parameter_to_toml(parameter) for name, parameter in system.parameters.items()}
     names, equations = list(system.parameters), "\n".join(system.equations)
+    title = session.example
     if preview is None:
-        return format_system_file(
-            equations, names, title=session.example, hints=SystemFileHints(parameter_options=known)
-        )
-    return propose_system_file(
-        preview, roles, equations, names, mapping=mapping, title=session.example, parameter_definitions=known
-    )
+        return format_system_file(equations, names, title=title, hints=SystemFileHints(parameter_options=known))
+    options: dict[str, Any] = {"mapping": mapping, "title": title, "parameter_definitions": known}
+    return propose_system_file(preview, roles, equations, names, **options)
 
 
 def _parameter_to_toml(parameter: Parameter) -> str:
     """Return what is known of a parameter, as the inside of a table in TOML."""
     parts = ["positive = true"] if parameter.positive else []
     if parameter.bounds is not None:
-        parts.append(f"bounds = [{', '.join(_number_to_toml(edge) for edge in parameter.bounds)}]")
-    parts += [
-        f"{role} = {_number_to_toml(v)}" for role in ("fixed", "start") if (v := getattr(parameter, role)) is not None
-    ]
+        parts.append(f"bounds = {[float(edge) for edge in parameter.bounds]}")
+    values = {"fixed": parameter.fixed, "start": parameter.start}
+    parts += [f"{role} = {float(value)!r}" for role, value in values.items() if value is not None]
     if parameter.prior is not None:
-        kind = type(parameter.prior).__name__.lower()
-        parts.append(
-            f"prior = {{ {kind} = [{', '.join(_number_to_toml(part) for part in vars(parameter.prior).values())}] }}"
-        )
+        kind, numbers = type(parameter.prior).__name__.lower(), vars(parameter.prior).values()
+        parts.append(f"prior = {{ {kind} = {[float(number) for number in numbers]} }}")
     return ", ".join(parts)
-
-
-def _number_to_toml(value: float) -> str:
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return repr(float(value))
 
 
 def _non_default_options(choices: FitChoices) -> dict[str, Any]:
     """Return the arguments of a fit that are not as they are by default."""
-    default = FitChoices()
-    named = {"noise": choices.noise, "latent": choices.latent, "prior": choices.prior}
-    return {name: value for name, value in named.items() if value != getattr(default, name)}
+    values = {name: getattr(choices, name) for name in ("noise", "latent", "prior")}
+    return {name: value for name, value in values.items() if value != getattr(FitChoices(), name)}
 
 
 def generate_command(session: StudioSession) -> str:
@@ -108,9 +92,8 @@ def generate_shell(session: StudioSession) -> str:
     if session.held_out is not None:
         more = [] if session.dt is None else ["--dt", repr(session.dt)]
         more += ["--given", ",".join(session.given)] if session.given else []
-        lines.append(
-            shlex.join(["lodekit", "validate", RESULT_FOLDER, session.file, *more, *_window_options(session.held_out)])
-        )
+        more += _window_options(session.held_out)
+        lines.append(shlex.join(["lodekit", "validate", RESULT_FOLDER, session.file, *more]))
     return "\n".join(lines)
 
 
@@ -130,7 +113,7 @@ def generate_script(session: StudioSession) -> str:
     written = "".join(f", {name}={value!r}" for name, value in options.items())
     lines = [
         "import lodekit as lk",
-        "from lodekit.workflow.pipeline import compute_results, fit_file, write_results",
+        "from lodekit.workflow import compute_results, fit_file, write_results",
         "",
         f'system = lk.read_system_file("{SYSTEM_FILE}")',
         f"product = fit_file(system, {file}{written})",
@@ -143,7 +126,7 @@ def generate_script(session: StudioSession) -> str:
         given = f", given={list(session.given)!r}" if session.given else ""
         lines += [
             "",
-            "from lodekit.workflow.new_data import read_record",
+            "from lodekit.workflow import read_record",
             "",
             f"print(gp.validate(read_record(gp, {file}{step}, window={session.held_out!r}){given}))",
         ]
@@ -160,8 +143,6 @@ FIT_FILES = (REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, MODEL_FILE)
 RESERVED_NAMES = re.compile(
     "|".join([*map(re.escape, (*FIT_FILES, PROGRESS_FILE)), r"fit-\d+", "sliders", "free", "files"])
 )
-#: More fits than a person makes; a session with more is none that the page has saved.
-MAX_FITS = 500
 
 
 def safe_name(name: str) -> str:
@@ -179,15 +160,12 @@ def safe_name(name: str) -> str:
 
 def pack_session(session: StudioSession, folder: Path) -> bytes:
     """Return a session as the content of one file."""
+    arrays = {name: np.frombuffer(file.read_bytes(), dtype=np.uint8) for name, file in _session_files(session, folder)}
+    contents = {"kind": ARCHIVE_KIND, "format": ARCHIVE_FORMAT, "session": session.to_dict()}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "session")
-        _pack(path, session, folder)
+        write_archive(path, contents, arrays)
         return path.read_bytes()
-
-
-def _pack(path: Path, session: StudioSession, folder: Path) -> None:
-    arrays = {name: np.frombuffer(file.read_bytes(), dtype=np.uint8) for name, file in _session_files(session, folder)}
-    write_archive(path, {"kind": ARCHIVE_KIND, "format": ARCHIVE_FORMAT, "session": session.to_dict()}, arrays)
 
 
 def _session_files(session: StudioSession, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -204,18 +182,25 @@ def session_size(session: StudioSession, folder: Path) -> int:
 
 
 def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:
-    """Raise where a session that is saved now could not be opened again; packs it to see."""
+    """Raise if a session that is saved now could not be opened again; packs it to see."""
     remedy = "take fits out of the comparison, or take models and data away one by one"
+    content = pack_session(session, folder)
+    if len(content) > MAX_UPLOAD_BYTES:
+        raise LodekitError(f"this session could not be opened again: {_size_message(len(content))}; {remedy}")
+    try:
+        _read_archive(content)
+    except StorageError:
+        # Files of a few bytes that expand to very large ones are refused, wherever they come from.
+        raise LodekitError(f"this session could not be opened again: its data repeat too much; {remedy}") from None
+
+
+def _read_archive(content: bytes) -> tuple[Any, Mapping[str, Any]]:
+    """Return the values and arrays in the content of an archive."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "session")
-        _pack(path, session, folder)
-        if (size := path.stat().st_size) > MAX_UPLOAD_BYTES:
-            raise LodekitError(f"this session could not be opened again: {_size_message(size)}; {remedy}")
-        try:
-            read_archive(path)
-        except StorageError:
-            # Files of a few bytes that become very large ones are refused, wherever they come from.
-            raise LodekitError(f"this session could not be opened again: its data repeat too much; {remedy}") from None
+        path.write_bytes(content)
+        values, arrays, _ = read_archive(path)
+    return values, arrays
 
 
 def _size_message(size: int) -> str:
@@ -229,20 +214,16 @@ def unpack_session(content: bytes, folder: Path) -> StudioSession:
     """
     if len(content) > MAX_UPLOAD_BYTES:
         raise LodekitError(_size_message(len(content)))
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place, "session")
-        path.write_bytes(content)
-        try:
-            values, arrays, _ = read_archive(path)
-        except StorageError:
-            raise LodekitError(
-                "expected a session that the studio has saved, got another file, or a damaged one"
-            ) from None
+    try:
+        values, arrays = _read_archive(content)
+    except StorageError:
+        message = "expected a session that the studio has saved, got another file, or a damaged one"
+        raise LodekitError(message) from None
     if not isinstance(values, dict) or values.get("kind") != ARCHIVE_KIND or values.get("format") != ARCHIVE_FORMAT:
         raise LodekitError("expected a session that the studio has saved, got another file")
     session = session_from_dict(values.get("session"))
     names = set(session.tray)
-    if not len(names) == len(session.tray) <= MAX_FITS or not all(re.fullmatch(r"fit-\d{1,4}", n) for n in names):
+    if not len(names) == len(session.tray) <= 500 or not all(re.fullmatch(r"fit-\d{1,4}", n) for n in names):
         raise LodekitError("expected a session with the names of its fits, got others")
     if session.file and (session.file != safe_name(session.file) or "data" not in arrays):
         raise LodekitError("expected a session with its data file, got one without")

@@ -1,4 +1,4 @@
-"""The second step: a record, what its columns are, and which parts of it are fitted and kept for validation."""
+"""The data step: a record, the roles of its columns, and the windows for fit and validation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ from lodekit.studio.figures import record_figure
 from lodekit.studio.session import ColumnAssignment
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 
-ROLE_LABELS = {
-    "": "measured",
-    "hold": "known input, held",
-    "linear": "known input, straight",
-    "auto": "known input, either",
-}
+ROLE_LABELS = {"": "measured", "hold": "known input, held"}
+ROLE_LABELS |= {"linear": "known input, straight", "auto": "known input, either"}
 NOT_MEASURED = "– not measured –"
 DATA_FILE_EXTENSIONS = ["csv", "tsv", "txt", "dat", "parquet", "pq", "gz"]
 WINDOW_TARGETS = ("the fit", "validation")
@@ -31,12 +27,10 @@ def render_data(controller: SessionController) -> None:
     drop, simulate = st.columns(2, gap="large")
     with drop:
         _upload_file(controller)
-    with (
-        simulate,
-        st.expander("Simulate data instead", icon=":material/science:", key=f"simulate-{controller.session.revision}"),
-    ):
+    key = f"simulate-{controller.session.revision}"
+    with simulate, st.expander("Simulate data instead", icon=":material/science:", key=key):
         _simulation_form(controller)
-    if trouble := controller.server_session.errors.get("data"):
+    if trouble := controller.state.errors.get("data"):
         show_notice(trouble, "warning")
     try:
         recording = controller.data_file
@@ -53,17 +47,13 @@ def render_data(controller: SessionController) -> None:
 
 
 def _upload_file(controller: SessionController) -> None:
-    number = len(controller.server_session.uploaded_ids)
-    found = st.file_uploader(
-        f"Drop a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB",
-        type=DATA_FILE_EXTENSIONS,
-        key=f"upload-{number}",
-    )
-    if found is None or found.file_id in controller.server_session.uploaded_ids:
-        return
-    controller.server_session.uploaded_ids.append(found.file_id)
-    controller.set_file(found.name, found.getvalue())
-    st.rerun()
+    uploaded = controller.state.uploaded_ids
+    label = f"Drop a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB"
+    file = st.file_uploader(label, type=DATA_FILE_EXTENSIONS, key=f"upload-{len(uploaded)}")
+    if file is not None and file.file_id not in uploaded:
+        uploaded.append(file.file_id)
+        controller.set_file(file.name, file.getvalue())
+        st.rerun()
 
 
 def _simulation_form(controller: SessionController) -> None:
@@ -85,10 +75,9 @@ def _simulation_form(controller: SessionController) -> None:
         hidden = st.multiselect("Hidden channels", system.channels, key="sim-hidden")
         if not st.form_submit_button("Simulate", type="primary"):
             return
+    request = SimulationRequest(start, stop, int(count), noise / 100, gaps / 100, tuple(hidden), int(seed))
     try:
-        controller.simulate(
-            SimulationRequest(start, stop, int(count), noise / 100, gaps / 100, tuple(hidden), int(seed))
-        )
+        controller.simulate(request)
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
         return
@@ -158,12 +147,8 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
         return ""
     own = controller.session
     place = names.index(own.record) if own.record in names else 0
-    chosen = st.selectbox(
-        f"Which of the {len(names)} records is shown; all are fitted together",
-        names,
-        place,
-        key=f"which-{own.revision}",
-    )
+    label = f"Which of the {len(names)} records is shown; all are fitted together"
+    chosen = st.selectbox(label, names, place, key=f"which-{own.revision}")
     if chosen != names[place]:
         controller.change(record=str(chosen))
         st.rerun()
@@ -199,14 +184,12 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
 
 def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
     """Show what each channel is matched with, to be changed."""
-    matches = controller.matches
-    if not matches:
-        return
-    st.markdown("**Which column is which channel**, and what is known of it")
-    for item in matches:
-        _edit_column(controller, data_file, item)
-    if all(not item.assignment.column for item in matches):
-        show_notice("No column is matched with a channel yet; choose at least one.", "warning")
+    if matches := controller.matches:
+        st.markdown("**Which column is which channel**, and what is known of it")
+        for item in matches:
+            _edit_column(controller, data_file, item)
+        if all(not item.assignment.column for item in matches):
+            show_notice("No column is matched with a channel yet; choose at least one.", "warning")
 
 
 def _edit_column(controller: SessionController, data_file: DataFile, item: ColumnMatch) -> None:
@@ -214,26 +197,21 @@ def _edit_column(controller: SessionController, data_file: DataFile, item: Colum
     columns = [NOT_MEASURED, *data_file.columns]
     name, where, role, why = st.columns([2, 4, 4, 5], vertical_alignment="center")
     name.markdown(f"`{own.channel}`")
-    column = where.selectbox(
-        f"Column of {own.channel}",
-        columns,
-        index=columns.index(own.column) if own.column in columns else 0,
-        key=f"column-{revision}-{own.channel}",
-        label_visibility="collapsed",
-    )
+    index = columns.index(own.column) if own.column in columns else 0
+    end, hidden = f"{revision}-{own.channel}", {"label_visibility": "collapsed"}
+    column = where.selectbox(f"Column of {own.channel}", columns, index=index, key=f"column-{end}", **hidden)
     kind = role.selectbox(
         f"Role of {own.channel}",
         list(ROLE_LABELS),
         index=list(ROLE_LABELS).index(own.kind),
         format_func=ROLE_LABELS.__getitem__,
-        key=f"role-{revision}-{own.channel}",
-        label_visibility="collapsed",
+        key=f"role-{end}",
         disabled=not own.column,
+        **hidden,
     )
     why.caption(item.reason)
-    new = ColumnAssignment(
-        own.channel, "" if column == NOT_MEASURED else str(column), str(kind) if column != NOT_MEASURED else ""
-    )
+    is_measured = column != NOT_MEASURED
+    new = ColumnAssignment(own.channel, str(column) if is_measured else "", str(kind) if is_measured else "")
     if new != own:
-        controller.server_session.session = controller.session.with_assignment(new)
+        controller.state.session = controller.session.with_assignment(new)
         st.rerun()

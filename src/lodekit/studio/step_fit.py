@@ -1,9 +1,4 @@
-"""The fourth step: fits in a process of their own, and what came of them.
-
-The fifth step: every fit of the session, side by side.
-
-The last step: everything in files, and the lines that do the same without this page.
-"""
+"""The steps after the parameters: fits and their results, the comparison of all fits, and downloads."""
 
 from __future__ import annotations
 
@@ -22,10 +17,9 @@ from lodekit.studio.controller import (
     SessionController,
     collect_task,
     read_fit_result,
-    remove_fit,
     start_export,
     start_fit_or_report,
-    start_unconstrained_fit,
+    start_subtask,
 )
 from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES
 from lodekit.studio.session_files import (
@@ -47,19 +41,19 @@ def render_fit(controller: SessionController) -> None:
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
-    ready = controller.system is not None and own.file != "" and controller.server_session.task is None
+    ready = controller.system is not None and own.file != "" and controller.state.task is None
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
         start_fit_or_report(controller)
         st.rerun()
     with how, st.popover("How it is fitted", icon=":material/tune:"):
         _edit_fit_choices(controller)
-    if controller.server_session.task is not None:
+    if controller.state.task is not None:
         _show_progress(controller)
     for task in ("fit", "free", "deliver"):
-        if trouble := controller.server_session.errors.get(task):
+        if trouble := controller.state.errors.get(task):
             show_notice(trouble, "" if trouble == "Cancelled." else "warning")
     if not own.tray:
-        if controller.server_session.task is None:
+        if controller.state.task is None:
             show_notice("Parameters with intervals, bands, residual verdict and certificate appear here after a fit.")
         return
     name = own.tray[-1]
@@ -69,27 +63,18 @@ def render_fit(controller: SessionController) -> None:
 
 
 def _edit_fit_choices(controller: SessionController) -> None:
-    own = controller.session.choices
-    revision = controller.session.revision
-    noise = st.radio(
-        "Noise",
-        NOISE_MODELS,
-        index=NOISE_MODELS.index(own.noise),
-        key=f"noise-{revision}",
-        format_func={"channel": "a level for each channel", "shared": "one level for all"}.__getitem__,
-        horizontal=True,
-    )
-    prior = st.radio(
-        "Smooth are",
-        PRIOR_TYPES,
-        index=PRIOR_TYPES.index(own.prior),
-        key=f"prior-{revision}",
-        format_func={"latent": "the free functions", "channels": "the channels"}.__getitem__,
-        horizontal=True,
-    )
-    latent = st.selectbox(
-        "Covariance", LATENT_KERNELS, index=LATENT_KERNELS.index(own.latent), key=f"latent-{revision}"
-    )
+    own, revision = controller.session.choices, controller.session.revision
+
+    def choose(widget: Any, label: str, field: str, options: Any, **more: Any) -> str:
+        index = options.index(getattr(own, field))
+        return str(widget(label, options, index=index, key=f"{field}-{revision}", **more))
+
+    labels = {"channel": "a level for each channel", "shared": "one level for all"}
+    labels |= {"latent": "the free functions", "channels": "the channels"}
+    radio: dict[str, Any] = {"format_func": labels.__getitem__, "horizontal": True}
+    noise = choose(st.radio, "Noise", "noise", NOISE_MODELS, **radio)
+    prior = choose(st.radio, "Smooth are", "prior", PRIOR_TYPES, **radio)
+    latent = choose(st.selectbox, "Covariance", "latent", LATENT_KERNELS)
     seed = st.number_input("Seed of the starts", 0, 10**6, own.seed, key=f"seed-{revision}")
     given, possible = controller.given, controller.possible_given
     if given and controller.session.held_out is not None:
@@ -103,7 +88,7 @@ def _edit_fit_choices(controller: SessionController) -> None:
         )
         if tuple(chosen) != given:
             controller.change(given=tuple(chosen))
-    new = replace(own, noise=str(noise), prior=str(prior), latent=str(latent), seed=int(seed))
+    new = replace(own, noise=noise, prior=prior, latent=latent, seed=int(seed))
     if new != own:
         controller.change(choices=new)
 
@@ -111,14 +96,13 @@ def _edit_fit_choices(controller: SessionController) -> None:
 @st.fragment(run_every=0.4)
 def _show_progress(controller: SessionController) -> None:
     """Show how far a task has come, with a button that ends it."""
-    job = controller.server_session.task
+    job = controller.state.task
     if job is None or collect_task(controller):
         st.rerun()
         return
-    now = job.progress()
+    activity, fraction, seconds = job.progress()
     bar, end = st.columns([8, 2], vertical_alignment="center")
-    text = f"{TASK_LABELS[job.task]}: {now.text} ({now.seconds:.0f} s)"
-    bar.progress(now.fraction, text=text)
+    bar.progress(fraction, text=f"{TASK_LABELS[job.task]}: {activity} ({seconds:.0f} s)")
     if end.button("Cancel", key="cancel", icon=":material/stop:", width="stretch"):
         job.cancel()
         collect_task(controller)
@@ -157,31 +141,21 @@ def show_result(controller: SessionController, name: str) -> None:
         lines = parameter_rows(found)
         words = f"Mean, 95 % band, samples and measurements of {', '.join(found['channels'])}, {name}. "
         words += "; ".join(f"{line[0]} = {line[1][0]}" for line in lines)
-        record = _choose_record(list(found["figures"]), name)
+        records = list(found["figures"])
+        record = str(st.selectbox("Record", records, key=f"record-of-{name}")) if len(records) > 1 else records[0]
         show_figure(found["figures"][record], words, f"channels-{name}-{record}")
         st.caption("The mean of all curves that fit, the band in which 95 % of them lie, and samples; without noise.")
     if found["validation"] is not None:
         _show_validation(found["validation"], name)
 
 
-def _choose_record(records: list[str], name: str) -> str:
-    """Return which of several records is shown, chosen by its name."""
-    if len(records) < 2:
-        return records[0]
-    return str(st.selectbox("Record", records, key=f"record-of-{name}"))
-
-
 def _show_badges(name: str, result: Mapping[str, Any]) -> None:
     strict = result["certificate"].get("strict")
-    marks = [
-        ("plain", name),
-        ("" if result["converged"] else "warning", "converged" if result["converged"] else "failed"),
-    ]
-    good = result["independent"]
-    marks.append(("" if good else "warning", "residuals independent" if good else "residuals correlated"))
-    if strict is not None:
-        marks.append(("" if strict else "warning", "strict" if strict else "not strict"))
-    marks.append(("plain", f"{result['seconds']:.1f} s"))
+    verdicts = [(result["converged"], "converged", "failed")]
+    verdicts.append((result["independent"], "residuals independent", "residuals correlated"))
+    verdicts += [] if strict is None else [(strict, "strict", "not strict")]
+    marks = [("" if good else "warning", yes if good else no) for good, yes, no in verdicts]
+    marks = [("plain", name), *marks, ("plain", f"{result['seconds']:.1f} s")]
     st.html("".join(f'<span class="lk-badge {kind}">{escape(text)}</span>' for kind, text in marks))
 
 
@@ -200,13 +174,9 @@ def _show_estimates(controller: SessionController, result: Mapping[str, Any]) ->
         cut = [[line[number] for number in used] for line in lines]
         show_table([head[number] for number in used], cut, numeric_columns=numbers, aria_label="Parameters of the fit")
     others = {**result["shown"], **{f"noise ({name})": value for name, value in result["noise"].items()}}
-    others["log evidence"] = result["log_evidence"]
+    cells = [[name, value if isinstance(value, str) else (f"{value:.5g}", value)] for name, value in others.items()]
+    cells.append(["log evidence", (f"{result['log_evidence']:.3f}", result["log_evidence"])])
     with st.expander("Noise, lengthscales, evidence, and the summary as text"):
-        forms = {"log evidence": ".3f"}
-        cells = [
-            [name, value if isinstance(value, str) else (format(value, forms.get(name, ".5g")), value)]
-            for name, value in others.items()
-        ]
         show_table(["quantity", "value"], cells, numeric_columns=[1], aria_label="What else was learned")
         st.code(result["summary"], language=None)
         st.caption(f"Engine: {result['engine']}.")
@@ -236,9 +206,9 @@ def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
     if not found:
         label = "What if the equations were not known?"
         help_text = "Fits an unconstrained Gaussian process to each channel, and puts its curves into the equations."
-        busy = controller.server_session.task is not None
+        busy = controller.state.task is not None
         if st.button(label, key=f"free-{name}", icon=":material/help:", help=help_text, disabled=busy):
-            start_unconstrained_fit(controller, name)
+            start_subtask(controller, name, "free", task="free", seed=controller.session.choices.seed)
             st.rerun()
         return
     if "trouble" in found:
@@ -270,54 +240,39 @@ def _show_validation(validation: Mapping[str, Any], name: str) -> None:
         ahead = list(next(iter(validation["channels"].values()))["ahead"])
         head = ["channel", "free run, fit", "in 95 % band", f"ahead by {', '.join(ahead)} lines"]
         show_table(head, lines, numeric_columns=[1, 2], aria_label="Validation")
-        st.caption(
-            f"Free run from {', '.join(validation['given']) or 'the initial state alone'}; {validation['start']}."
-        )
+        given = ", ".join(validation["given"]) or "the initial state alone"
+        st.caption(f"Free run from {given}; {validation['start']}.")
     with right:
-        percents = [
-            f"{c}: {o['fit_percent']:.1f} %" for c, o in validation["channels"].items() if o["fit_percent"] is not None
-        ]
-        show_figure(
-            validation["figure"],
-            f"Free run over the held-out measurements; fit {', '.join(percents)}",
-            f"validation-{name}",
-        )
+        words = f"Free run over the held-out measurements; fit {', '.join(_fit_percents(validation))}"
+        show_figure(validation["figure"], words, f"validation-{name}")
+
+
+def _fit_percents(validation: Mapping[str, Any]) -> list[str]:
+    each = validation["channels"].items()
+    return [f"{name}: {own['fit_percent']:.1f} %" for name, own in each if own["fit_percent"] is not None]
 
 
 def render_comparison(controller: SessionController) -> None:
     """Show all fits in one table."""
     show_heading("Compare")
-    tray = [
-        (name, found)
-        for name in controller.session.tray
-        if (found := read_fit_result(controller, name)) and "trouble" not in found
-    ]
+    results = ((name, read_fit_result(controller, name)) for name in controller.session.tray)
+    tray = [(name, result) for name, result in results if result and "trouble" not in result]
     if not tray:
         show_notice("Each fit is kept here: change equations, windows or parameters, fit again, and compare.")
         return
     head = ["fit", "equations", "parameters", "fitted to", "log evidence", "validation", "residuals", "certificate"]
-    best = _best_fit(tray)
-    lines = [_comparison_row(name, found, is_best=name == best) for name, found in tray]
+    # Evidences are comparable for the same file, window and number of measurements.
+    is_comparable = len({(r["source"], tuple(r["window"]), r["observations"]) for _, r in tray}) == 1
+    best = max(tray, key=lambda item: float(item[1]["log_evidence"]))[0] if is_comparable and len(tray) > 1 else ""
+    lines = [_comparison_row(name, result, is_best=name == best) for name, result in tray]
     show_table(head, lines, numeric_columns=[4], aria_label="All fits of this session")
-    if len({_data_key(found) for _, found in tray}) > 1:
+    if not is_comparable:
         st.caption("Evidences are compared only where fits have the same data and the same window.")
     left, right = st.columns([3, 7], vertical_alignment="bottom")
     chosen = left.selectbox("A fit to take out of the tray", [name for name, _ in tray], key=f"out-{len(tray)}")
     if right.button("Take it out", key="forget", icon=":material/delete:") and chosen:
-        remove_fit(controller, str(chosen))
+        controller.remove_fit(str(chosen))
         st.rerun()
-
-
-def _data_key(result: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what makes evidences comparable: the file, the window, and the number of measurements."""
-    return result["source"], tuple(result["window"]), result["observations"]
-
-
-def _best_fit(tray: list[tuple[str, dict[str, Any]]]) -> str:
-    """Return the most likely of several fits to the same data; empty where there are none."""
-    if len(tray) < 2 or len({_data_key(found) for _, found in tray}) > 1:
-        return ""
-    return max(tray, key=lambda item: float(item[1]["log_evidence"]))[0]
 
 
 def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> list[Any]:
@@ -332,10 +287,12 @@ def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> l
     elif "trouble" in checked:
         validated = "not possible"
     else:
-        each = checked["channels"].items()
-        validated = "\n".join(f"{c}: {o['fit_percent']:.1f} %" for c, o in each if o["fit_percent"] is not None)
+        validated = "\n".join(_fit_percents(checked))
     evidence = (f"{result['log_evidence']:.3f}{' ★' if is_best else ''}", result["log_evidence"])
     strict = result["certificate"].get("strict")
+    verdict = "unknown"
+    if strict is not None:
+        verdict = f"{'strict' if strict else 'not strict'}, {result['certificate']['residual']:.0e}"
     return [
         name if result["converged"] else f"{name} (failed)",
         "\n".join(result["equations"]),
@@ -344,9 +301,7 @@ def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> l
         evidence,
         validated,
         "independent" if result["independent"] else "correlated",
-        "unknown"
-        if strict is None
-        else f"{'strict' if strict else 'not strict'}, {result['certificate']['residual']:.0e}",
+        verdict,
     ]
 
 
@@ -370,16 +325,13 @@ def render_downloads(controller: SessionController) -> None:
 def _offer_fit_files(controller: SessionController) -> None:
     tray = controller.session.tray
     name = st.selectbox("Of which fit", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
-    folder = controller.server_session.folder / name
-    st.download_button(
-        "Model file", (folder / MODEL_FILE).read_bytes, f"{name}.lodekit", key="get-model", on_click="ignore"
-    )
+    folder = controller.state.folder / name
+    model = (folder / MODEL_FILE).read_bytes
+    st.download_button("Model file", model, f"{name}.lodekit", key="get-model", on_click="ignore")
     found = read_fit_result(controller, name, "files")
     if not found:
-        busy = controller.server_session.task is not None
-        if st.button(
-            "Make report, predictions and figures", key="deliver", icon=":material/description:", disabled=busy
-        ):
+        label, busy = "Make report, predictions and figures", controller.state.task is not None
+        if st.button(label, key="deliver", icon=":material/description:", disabled=busy):
             start_export(controller, name, figures=find_spec("matplotlib") is not None)
             st.rerun()
         return
@@ -396,31 +348,23 @@ def _offer_fit_files(controller: SessionController) -> None:
 
 def _offer_session(controller: SessionController) -> None:
     st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
-    own, folder = controller.session, controller.server_session.folder
+    own, folder = controller.session, controller.state.folder
     if obstacle := controller.save_error:
         show_notice(obstacle, "warning")
     else:
-        st.download_button(
-            "Save session",
-            lambda: pack_session(own, folder),
-            f"session{SESSION_SUFFIX}",
-            key="get-session",
-            icon=":material/save:",
-            on_click="ignore",
-        )
-    number = len(controller.server_session.uploaded_ids)
-    found = st.file_uploader(
-        f"Reopen a session, up to {MAX_UPLOAD_BYTES >> 20} MB", type=[SESSION_SUFFIX.lstrip(".")], key=f"open-{number}"
-    )
-    if found is not None and found.file_id not in controller.server_session.uploaded_ids:
-        controller.server_session.uploaded_ids.append(found.file_id)
-        controller.server_session.errors.pop("session", None)
+        options: dict[str, Any] = {"key": "get-session", "icon": ":material/save:", "on_click": "ignore"}
+        st.download_button("Save session", lambda: pack_session(own, folder), f"session{SESSION_SUFFIX}", **options)
+    label, key = f"Reopen a session, up to {MAX_UPLOAD_BYTES >> 20} MB", f"open-{len(controller.state.uploaded_ids)}"
+    found = st.file_uploader(label, type=[SESSION_SUFFIX.lstrip(".")], key=key)
+    if found is not None and found.file_id not in controller.state.uploaded_ids:
+        controller.state.uploaded_ids.append(found.file_id)
+        controller.state.errors.pop("session", None)
         try:
             controller.reopen(found.getvalue())
         except LodekitError as problem:
-            controller.server_session.errors["session"] = controller.error_message(problem)
+            controller.state.errors["session"] = controller.error_message(problem)
         st.rerun()
-    if trouble := controller.server_session.errors.get("session"):
+    if trouble := controller.state.errors.get("session"):
         show_notice(trouble, "warning")
 
 
@@ -441,5 +385,4 @@ def _show_scripts(controller: SessionController) -> None:
     one, two, three = st.columns(3)
     one.download_button("System file", text, SYSTEM_FILE, "text/plain", key="get-system", on_click="ignore")
     two.download_button("Script", generate_script(own), "fit.py", "text/x-python", key="get-script", on_click="ignore")
-    data = (controller.server_session.folder / own.file).read_bytes
-    three.download_button("Data file", data, own.file, key="get-data", on_click="ignore")
+    three.download_button("Data file", controller.path.read_bytes, own.file, key="get-data", on_click="ignore")

@@ -1,7 +1,4 @@
-"""The first step: equations, and what they imply.
-
-The third step: what is known of each parameter, and a curve that follows its slider.
-"""
+"""The steps for equations and what they imply, and for parameters with sliders and their curve."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import streamlit as st
 
 from lodekit.errors import LodekitError
 from lodekit.studio.components import (
-    Slider,
     equation_editor,
     parameter_sliders,
     render_html,
@@ -39,7 +35,7 @@ def render_system(controller: SessionController) -> None:
         _choose_example(controller)
         rested = _edit_equations(controller)
     with right:
-        reading, analysis = controller.parsed, controller.analysis
+        reading, analysis = controller.parsed, controller.parsed.analysis
         if reading.is_empty:
             show_notice("Type equations, or take an example: x' = -a*x + u, say, is a room that cools and is heated.")
         elif analysis is None or reading.outline is None:
@@ -48,7 +44,7 @@ def render_system(controller: SessionController) -> None:
             _show_analysis(reading.outline, analysis, reading.inferred_parameters)
     if analysis is not None:
         _show_algebra(controller, analysis)
-    if rested and controller.server_session.get_cached("shown") != controller.signature:
+    if rested and controller.state.get_cached("shown") != controller.system:
         # The steps below are about other equations now; they follow when nobody types any more.
         st.rerun()
 
@@ -141,10 +137,8 @@ def _show_poles(controller: SessionController, analysis: EquationAnalysis) -> No
     what = [f"× poles, with {', '.join(known)} known"] if poles else []
     what += ["● modes that nothing can influence"] if fixed and analysis.free_functions else []
     caption = "; ".join(what or ["● modes"]) + (f"; at {at}" if at else "")
-    render_html(
-        f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}<p>{escape(caption)}</p><p>{escape(words)}.</p></div>',
-        "plane",
-    )
+    texts = f"<p>{escape(caption)}</p><p>{escape(words)}.</p>"
+    render_html(f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}{texts}</div>', "plane")
 
 
 def render_parameters(controller: SessionController) -> None:
@@ -180,25 +174,24 @@ def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...
 def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool:
     """Show the sliders, and return whether one has just come to rest."""
     revision, sliders = controller.session.revision, []
-    dimensions = controller.analysis.dimensions if controller.analysis else {}
-    centres: dict[str, float] = controller.server_session.get_or_compute(
-        "centres", (revision, names), controller.values
-    )
+    analysis = controller.parsed.analysis
+    dimensions = analysis.dimensions if analysis else {}
+    centres: dict[str, float] = controller.state.get_or_compute("centres", (revision, names), controller.values)
     for name in names:
         entry, dimension = controller.session.entry(name), dimensions.get(name, "")
         low, high = slider_range(entry, centres[name])
         label = f"{name} in {dimension}" if dimension not in ("", "1", "cannot be told") else name
         # A value that was typed may lie outside.
-        sliders.append(Slider(name, label, min(low, entry.value), max(high, entry.value), entry.value))
+        limits = {"low": min(low, entry.value), "high": max(high, entry.value), "value": entry.value}
+        sliders.append({"name": name, "label": label, **limits})
     values, rest = parameter_sliders(sliders, key=f"s-{revision}-{'-'.join(names)}")
     before = st.session_state.get(f"seen-{revision}", (values, rest))
     st.session_state[f"seen-{revision}"] = (values, rest)
-    for own in sliders:
-        value = values.get(own.name, own.value)
-        if value not in (before[0].get(own.name, value), own.value):
-            controller.server_session.session = controller.session.with_entry(
-                replace(controller.session.entry(own.name), value=value)
-            )
+    for name in names:
+        entry = controller.session.entry(name)
+        value = values.get(name, entry.value)
+        if value not in (before[0].get(name, value), entry.value):
+            controller.state.session = controller.session.with_entry(replace(entry, value=value))
     return bool(rest != before[1])
 
 
@@ -218,12 +211,12 @@ def _edit_parameter(controller: SessionController, name: str) -> bool:
     own, revision = controller.session.entry(name), controller.session.revision
     head, typed, fixed, sign, bounds, prior = st.columns([1, 3, 2, 2, 3, 4], vertical_alignment="center")
     head.markdown(f"`{name}`")
-    text: dict[str, Any] = {"label_visibility": "collapsed"}
+    hidden: dict[str, Any] = {"label_visibility": "collapsed"}
     key = f"v-{revision}-{name}-{own.value}"
-    short = {**text, "max_chars": 60}
+    short = {**hidden, "max_chars": 60}
     new = replace(
         own,
-        value=float(typed.number_input(f"Value of {name}", value=own.value, format="%.6g", key=key, **text)),
+        value=float(typed.number_input(f"Value of {name}", value=own.value, format="%.6g", key=key, **hidden)),
         is_fixed=fixed.checkbox("fixed", own.is_fixed, key=f"f-{revision}-{name}"),
         is_positive=sign.checkbox("\\> 0", own.is_positive, key=f"p-{revision}-{name}"),
         bounds=bounds.text_input(
@@ -234,7 +227,7 @@ def _edit_parameter(controller: SessionController, name: str) -> bool:
         ),
     )
     if new != own:
-        controller.server_session.session = controller.session.with_entry(new)
+        controller.state.session = controller.session.with_entry(new)
     try:
         new.parameter()
     except LodekitError as problem:
@@ -243,14 +236,9 @@ def _edit_parameter(controller: SessionController, name: str) -> bool:
 
 
 def slider_range(entry: ParameterEntry, centre: float) -> tuple[float, float]:
-    """Return from where to where a slider goes: its bounds, or three times a value to either side of it.
+    """Return the range of a slider: the bounds, or three times the value to either side of it.
 
-    What is positive goes from a tenth of the value to three times as much.
-
-    Examples
-    --------
-    >>> slider_range(ParameterEntry("k", is_positive=True), 2.0), slider_range(ParameterEntry("k", bounds="1 to 3"), 2.0)
-    ((0.2, 6.0), (1.0, 3.0))
+    A positive parameter ranges from a tenth of the value to three times the value.
     """
     size = abs(centre) or 1.0
     low, high = (0.1 * size, 3.0 * size) if entry.is_positive else (centre - 3.0 * size, centre + 3.0 * size)
@@ -268,7 +256,7 @@ def _offer_fit(controller: SessionController) -> None:
         "Fit from here",
         key="fit-from-here",
         icon=":material/play_arrow:",
-        disabled=controller.server_session.task is not None or controller.session.file == "",
+        disabled=controller.state.task is not None or controller.session.file == "",
         help="Begin the search for the best values where the sliders stand.",
     )
     if go:
@@ -281,9 +269,9 @@ def _show_curve(controller: SessionController) -> None:
         show_notice("With data, the curve at these values is drawn here, and follows the sliders.")
         return
     try:
-        picture = controller.curve_image()
+        svg, log_evidence = controller.curve_image()
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
         return
-    text = f"<p>Posterior mean at these values; log evidence <b>{picture.log_evidence:.3f}</b></p>"
-    render_html(f'<div class="lk-plot">{text}{picture.svg}</div>', "curve")
+    text = f"<p>Posterior mean at these values; log evidence <b>{log_evidence:.3f}</b></p>"
+    render_html(f'<div class="lk-plot">{text}{svg}</div>', "curve")

@@ -1,6 +1,6 @@
-"""The process in which long work is done: it reads what is wanted from a folder, and writes what came of it there.
+"""The process of one background task: it reads a request from a folder, and writes progress and result there.
 
-Whoever starts it says the folder on standard input; until then it has loaded all that it needs, and waits.
+The server sends the name of the folder on standard input after the modules are loaded.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ from lodekit.workflow.pipeline import FitRun, compute_results, fit_file, fit_to_
 
 Array = NDArray[np.float64]
 REQUEST_FILE, RESULT_FILE, PROGRESS_FILE = "request.json", "result.json", "progress.json"
-#: How many functions are drawn from the posterior, to be shown.
-N_SAMPLE_CURVES = 3
 
 
 def run_task(folder: Path) -> None:
@@ -80,9 +78,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     )
     gp = product.gp
     gp.save(folder / MODEL_FILE)
-    tell = _progress_writer(folder)
-    tell("looking at the curves", 0, None)
-    held = request["held_out"]
+    _progress_writer(folder)("looking at the curves", 0, None)
     return {
         **fit_to_dict(product),
         "summary": gp.summary(),
@@ -93,19 +89,14 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "units": dict(gp.labels_["units"]),
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
-        "figures": _figures_by_record(gp, product.source),
+        "figures": {
+            record: _record_curves_figure(gp, product.source, part)
+            for record, part in zip(gp.records_, gp.fit_.record_fits, strict=True)
+        },
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
-        "validation": None if held is None else _validate(gp, folder, request),
+        "validation": None if request["held_out"] is None else _validate(gp, folder, request),
         "seconds": time.monotonic() - began,
-    }
-
-
-def _figures_by_record(gp: LODEGP, name: str) -> dict[str, Any]:
-    """Return for each record the plot of every observable, with functions drawn from the posterior."""
-    return {
-        record: _record_curves_figure(gp, name, part)
-        for record, part in zip(gp.records_, gp.fit_.record_fits, strict=True)
     }
 
 
@@ -116,7 +107,7 @@ def _record_curves_figure(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
     times = subject.curve_times[:: max(len(subject.curve_times) // 200, 1)]
     names = [name for name in subject.observables if name not in fit.measurements.inputs]
     try:
-        drawn = own.sample(times, N_SAMPLE_CURVES, random_state=0, observable=names)
+        drawn = own.sample(times, 3, random_state=0, observable=names)
     except LodekitError:
         # Priors that are too rough to be drawn at many times have no samples here.
         return {"data": data, "layout": layout}

@@ -1,8 +1,6 @@
-"""What a fit answers as columns of a table, and columns as CSV.
+"""From files to results: read a system and its measurements, fit, and compute tables, figures and a report.
 
-From files to results: read a system and its measurements, fit, and compute everything that a fit writes.
-
-The command line prints what these functions return; a web page can show it. Nothing is printed here.
+Nothing is printed here; the command line and the studio show what these functions return.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,23 +33,24 @@ if TYPE_CHECKING:
     from lodekit.model import LODEGP
 
 
-#: How many times are predicted at once.
-PREDICTION_BLOCK_ROWS = 5000
-
-
 def prediction_table(
     gp: LODEGP, times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]], observables: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return times, dates where there are any, and means with standard deviations, as columns.
+    """Return times, dates if there are any, and means with standard deviations, as columns.
 
-    Where there are several records, the first column names them.
+    With several records, the first column contains their names.
 
     Shapes: times (n,).
     """
-    if isinstance(times, Mapping):
-        parts = [(record, _record_prediction_table(gp, own, observables, record)) for record, own in times.items()]
-        return _concatenate_records(parts) if len(gp.records_) > 1 else parts[0][1]
-    return _record_prediction_table(gp, times, observables, None)
+    return _by_record(gp, times, partial(_record_prediction_table, gp, observables))
+
+
+def _by_record(gp: LODEGP, times: Any, make_table: Callable[[Any, str | None], dict[str, Any]]) -> dict[str, Any]:
+    """Return the table of the given times, or of all records by name in one."""
+    if not isinstance(times, Mapping):
+        return make_table(times, None)
+    parts = [(record, make_table(record_times, record)) for record, record_times in times.items()]
+    return _concatenate_records(gp, parts)
 
 
 def forecast_table(
@@ -65,30 +65,29 @@ def forecast_table(
         texts = list(observables or fit.measurements.names)
         times, mean, std = forecast_observables(fit, texts, parse_horizon(horizon, fit.clock.unit))
         parts.append((own, _mean_std_table(gp, times, texts, mean, std)))
-    return _concatenate_records(parts) if len(gp.records_) > 1 else parts[0][1]
+    return _concatenate_records(gp, parts)
 
 
-def _concatenate_records(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the tables of several records as one, below each other, with a column of their names.
-
-    Cells of a column that a record does not have are None, and empty in CSV.
-    """
+def _concatenate_records(gp: LODEGP, parts: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the tables of all records of a model as one, with a column of their names; None for missing cells."""
+    if len(gp.records_) == 1:
+        return parts[0][1]
     columns: dict[str, Any] = {"record": [record for record, own in parts for _ in own["t"]]}
     for name in dict.fromkeys(name for _, own in parts for name in own):
         lists = (own.get(name, [None] * len(own["t"])) for _, own in parts)
-        merge_columns(columns, {name: [cell for cells in lists for cell in cells]})
+        merge_columns(columns, [(name, [cell for cells in lists for cell in cells])])
     return columns
 
 
 def _record_prediction_table(
-    gp: LODEGP, times: NDArray[np.float64], observables: Sequence[str] | None, record: str | None
+    gp: LODEGP, observables: Sequence[str] | None, times: NDArray[np.float64], record: str | None
 ) -> dict[str, Any]:
     """Return the predictions of one record as columns."""
     import numpy as np
 
     observables = gp.fit_.setup.channels if observables is None else observables
-    # In blocks, so that memory does not grow with the number of times.
-    blocks = np.split(times, range(PREDICTION_BLOCK_ROWS, len(times), PREDICTION_BLOCK_ROWS))
+    # In blocks of rows, so that memory does not grow with the number of times.
+    blocks = np.split(times, range(5000, len(times), 5000))
     with track_progress("predicting", len(blocks)) as advance:
         parts = []
         for block in blocks:
@@ -109,8 +108,9 @@ def _mean_std_table(
     """Return times, dates where there are any, means and standard deviations, as columns; what is known has no std."""
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     for number, name in enumerate(observables):
-        own = {name: mean[:, number].tolist()}
-        merge_columns(columns, own if name in known_channels else {**own, f"std({name})": std[:, number].tolist()})
+        merge_columns(columns, [(name, mean[:, number].tolist())])
+        if name not in known_channels:
+            merge_columns(columns, [(f"std({name})", std[:, number].tolist())])
     return columns
 
 
@@ -122,34 +122,24 @@ def sample_table(
     size: int = 1,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return functions drawn from the posterior as columns: a number for each, times, dates, channels, and parameters.
+    """Return samples of the posterior as columns: the number of the sample, times, dates, channels, and parameters.
 
-    Each function solves the equations at parameters of its own; those that were learned are columns, too.
+    Each sample solves the equations at its own parameters; estimated ones are columns, too.
 
     Shapes: times (n,).
     """
-    if isinstance(times, Mapping):
-        parts = [
-            (record, _record_sample_table(gp, own, observables, size, seed, record)) for record, own in times.items()
-        ]
-        return _concatenate_records(parts) if len(gp.records_) > 1 else parts[0][1]
-    return _record_sample_table(gp, times, observables, size, seed, None)
+    names = gp.fit_.setup.channels if observables is None else observables
+    estimated = [gp.fit_.layout.names[number] for number in gp.fit_.layout.free_parameters]
 
+    def make_table(times: NDArray[np.float64], record: str | None) -> dict[str, Any]:
+        samples, parameters = gp.sample(times, size, seed, names, return_parameters=True, record=record)
+        columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
+        columns |= {name: values * size for name, values in date_column(gp.labels_, times).items()}
+        merge_columns(columns, ((name, samples[:, :, k].ravel().tolist()) for k, name in enumerate(names)))
+        merge_columns(columns, ((name, parameters[name].repeat(len(times)).tolist()) for name in estimated))
+        return columns
 
-def _record_sample_table(
-    gp: LODEGP, times: NDArray[np.float64], observables: Sequence[str] | None, size: int, seed: int, record: str | None
-) -> dict[str, Any]:
-    """Return functions of one record as columns."""
-    observables = gp.fit_.setup.channels if observables is None else observables
-    drawn, own = gp.sample(times, size, seed, observables, return_parameters=True, record=record)
-    columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
-    dates = date_column(gp.labels_, times)
-    columns |= {name: values * size for name, values in dates.items()}
-    for number, name in enumerate(observables):
-        merge_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
-    learned = [gp.fit_.layout.names[number] for number in gp.fit_.layout.free_parameters]
-    merge_columns(columns, {name: own[name].repeat(len(times)).tolist() for name in learned})
-    return columns
+    return _by_record(gp, times, make_table)
 
 
 def simulation_table(
@@ -190,13 +180,12 @@ def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, 
         raise LodekitError("expected times whose dates lie between the years 1 and 9999, got others") from None
 
 
-def merge_columns(columns: dict[str, Any], new_columns: Mapping[str, Any]) -> None:
-    """Add columns to a table; two of one name are refused."""
-    for name, values in new_columns.items():
+def merge_columns(columns: dict[str, Any], new_columns: Iterable[tuple[str, Any]]) -> None:
+    """Add columns to a table; raise if two have the same name."""
+    for name, values in new_columns:
         if name in columns:
-            raise LodekitError(
-                f"two columns would be called {name!r}; ask for each observable once, and rename channels"
-            )
+            message = f"two columns would be called {name!r}; ask for each observable once, and rename channels"
+            raise LodekitError(message)
         columns[name] = values
 
 
@@ -222,18 +211,16 @@ RESULT_FILES = {
     *("channels.png", "equations.png", "parameters.png", "modes.png"),
     *("residuals.png", "bode.png", "step.png"),
 }
-#: How many times the table of predictions has.
-N_PREDICTION_TIMES = 400
 
 
 @dataclass(frozen=True)
 class FitRun:
-    """A fit with everything that its report says about where it comes from.
+    """A fit with its origin, for the report.
 
     gp: Fitted.
-    source: What the data are called.
-    command: The command that makes it again; empty where there is none.
-    notes: What was found out about the data, in words.
+    source: The name of the data.
+    command: The command that reproduces it; empty if there is none.
+    notes: Observations about the data, for users.
     """
 
     gp: LODEGP
@@ -244,10 +231,10 @@ class FitRun:
 
 @dataclass(frozen=True)
 class FitOutputs:
-    """Everything that a fit writes but the model itself.
+    """All files that a fit writes except the model.
 
     contents: By the name of the file.
-    remarks: What is not there, and why.
+    remarks: What is missing, and why.
     """
 
     contents: dict[str, str | bytes]
@@ -259,14 +246,10 @@ def fit_file(
     data: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, Any] | None = None,
-    header: bool | None = None,
-    dt: float | None = None,
-    window: tuple[Any, Any] = (None, None),
-    records: str | None = None,
     command: str = "",
     **arguments: Any,
 ) -> FitRun:
-    r"""Fit the system of a system file to measurements in files.
+    r"""Fit the system of a system file to measurements in files; `prepare_fit` lists the arguments.
 
     Examples
     --------
@@ -284,8 +267,7 @@ def fit_file(
     """
     from lodekit.support.labels import Labels
 
-    how: dict[str, Any] = {"columns": columns, "header": header, "dt": dt, "window": window, "records": records}
-    gp, source = prepare_fit(file, data, in_shell=bool(command), **how, **arguments)
+    gp, source = prepare_fit(file, data, columns=columns, in_shell=bool(command), **arguments)
     labels = gp.fit(source).labels_
     known = {**file.columns, **(columns or {})}
     units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
@@ -306,41 +288,12 @@ def prepare_fit(
     in_shell: bool = False,
     **arguments: Any,
 ) -> tuple[LODEGP, LoadedData]:
-    """Return the estimator of a system file, not fitted yet, and the measurements that it would be fitted to."""
-    from lodekit.model import LODEGP
-
-    given = {name: value for name, value in arguments.items() if value is not None}
-    gp = LODEGP(file.system, **{**_model_arguments(file), **given})
-    known, paths = {**file.columns, **(columns or {})}, _list_paths(data)
-    how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
-    never = tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else ()
-    return gp, _read_data(
-        file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, never=never, **how
-    )
-
-
-def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [data] if isinstance(data, str | Path) else list(data)
-
-
-def _read_data(file: SystemFile, data: Any, **how: Any) -> LoadedData:
-    """Return the measurements of a system file: in its units, with the noise that it says."""
+    """Return the estimator of a system file, not fitted yet, and the measurements for it."""
     from lodekit.data.sources import load_data
+    from lodekit.model import LODEGP
     from lodekit.prior.observables import table_checks
 
-    return load_data(
-        data,
-        channels=file.system.plain_channels,
-        noise_std=file.noise if isinstance(file.noise, dict) else None,
-        units={name: unit for name, unit in file.units.items() if name in (*file.system.plain_channels, "t")},
-        **table_checks(file.system, file.units),
-        **how,
-    )
-
-
-def _model_arguments(file: SystemFile) -> dict[str, Any]:
-    """Return the arguments of `LODEGP` that a system file holds."""
-    return {
+    options: dict[str, Any] = {
         "noise": file.noise if isinstance(file.noise, str) else "channel",
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
         "prior": file.prior,
@@ -348,6 +301,26 @@ def _model_arguments(file: SystemFile) -> dict[str, Any]:
         "inputs": dict(file.inputs) or None,
         "disturbances": dict(file.disturbances) or None,
     }
+    gp = LODEGP(file.system, **options | {name: value for name, value in arguments.items() if value is not None})
+    paths, channels = _list_paths(data), file.system.plain_channels
+    return gp, load_data(
+        paths[0] if len(paths) == 1 else paths,
+        channels=channels,
+        noise_std=file.noise if isinstance(file.noise, dict) else None,
+        units={name: unit for name, unit in file.units.items() if name in (*channels, "t")},
+        **table_checks(file.system, file.units),
+        columns={**file.columns, **(columns or {})},
+        in_shell=in_shell,
+        never=tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else (),
+        header=header,
+        dt=dt,
+        window=window,
+        records=records or file.records or None,
+    )
+
+
+def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [data] if isinstance(data, str | Path) else list(data)
 
 
 def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:
@@ -382,8 +355,10 @@ def read_model(path: str | Path) -> LODEGP:
     return LODEGP.load(place)
 
 
-def compute_results(fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> FitOutputs:
-    """Compute report, predictions and figures of a fit; nothing is written yet."""
+def compute_results(
+    fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None, n_times: int = 400
+) -> FitOutputs:
+    """Compute the report, predictions at `n_times` times, and figures of a fit; nothing is written yet."""
     import numpy as np
 
     from lodekit.report import make_report
@@ -391,23 +366,17 @@ def compute_results(fit_run: FitRun, *, figures: bool = True, data: Mapping[str,
     gp, remarks = fit_run.gp, list[str]()
     if gp.fit_.is_on_disk:
         remarks.append(
-            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there on, and "
-            "goes on as a stream"
+            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there "
+            "on, and goes on as a stream"
         )
     contents: dict[str, bytes | str] = {}
     with track_progress("writing") as advance:
         advance(1, "report")
-        contents["report.html"] = make_report(
-            gp,
-            title=gp.labels_["title"],
-            units=gp.labels_["units"],
-            source=fit_run.source,
-            command=fit_run.command,
-            notes=fit_run.notes,
-        )
+        texts = {"title": gp.labels_["title"], "source": fit_run.source, "command": fit_run.command}
+        contents["report.html"] = make_report(gp, units=gp.labels_["units"], notes=fit_run.notes, **texts)
         advance(1, "predictions")
         parts = zip(gp.records_, gp.fit_.record_fits, strict=True)
-        times = {record: np.linspace(*part.setup.default_window, N_PREDICTION_TIMES) for record, part in parts}
+        times = {record: np.linspace(*part.setup.default_window, n_times) for record, part in parts}
         contents["predictions.csv"] = to_csv(prediction_table(gp, times))
         if figures:
             advance(1, "figures")

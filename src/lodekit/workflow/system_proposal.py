@@ -1,4 +1,4 @@
-"""A system file from a data file: channels, inputs, units, and equations to begin with."""
+"""Propose a system file for a data file: channels, inputs, units, and first-order equations."""
 
 from __future__ import annotations
 
@@ -15,20 +15,13 @@ from lodekit.system.files import SystemFileHints, format_system_file
 from lodekit.system.parameters import parse_names
 from lodekit.system.system import System
 
-_FIRST_ORDER_REMARK = (
-    "A first guess, to begin with: whatever was measured follows the inputs with one time constant. Write your own."
-)
-_NO_INPUT_REMARK = (
-    "No column looks like an input, so there is no guess; write your equations, and their parameters below."
-)
-
 
 @dataclass(frozen=True)
 class ColumnRole:
-    """What a column is taken for.
+    """The proposed role of a column.
 
-    input_kind: Of an input, what it does between samples; empty for what was measured.
-    reason: In words.
+    input_kind: The interpolation of an input between samples; empty for a measured channel.
+    reason: For users.
     """
 
     channel: str
@@ -40,51 +33,43 @@ class ColumnRole:
 def guess_column_roles(
     preview: TablePreview, system: System | None = None, mapping: Mapping[str, str] | None = None
 ) -> list[ColumnRole]:
-    """Return what each column is taken for: those of a system's channels, or all that hold numbers."""
+    """Return the roles of columns: those of a system's channels, or all numeric ones."""
     if system is None:
         usable = [column for column in preview.columns if not column.is_constant]
         named = _channel_names(usable, preview.has_header)
         return [_guess_role(name, column) for name, column in zip(named, usable, strict=True)]
-    time = None if preview.time is None else preview.time.name
-    known = {column.name: column for column in preview.columns}
+    time = None if preview.time is None or "t" in (mapping or {}) else preview.time.name
+    known, syntax = {column.name: column for column in preview.columns}, ArgumentSyntax(in_shell=True)
     try:
-        own_time = None if "t" in (mapping or {}) else time
-        found = resolve_columns(
-            preview.names, system.plain_channels, mapping, own_time, syntax=ArgumentSyntax(in_shell=True)
-        )
+        places = resolve_columns(preview.names, system.plain_channels, mapping, time, syntax=syntax).values
     except DataError:
         if preview.has_header or mapping:
             raise
         return []
-    return [_guess_role(name, known[column]) for name, column in found.values.items() if column in known]
+    return [_guess_role(name, known[column]) for name, column in places.items() if column in known]
 
 
 def _guess_role(channel: str, column: ColumnPreview) -> ColumnRole:
-    if column.input_evidence:
-        return ColumnRole(channel, column, "hold", column.input_evidence)
-    return ColumnRole(channel, column, "", "changes as sensors do")
+    evidence = column.input_evidence
+    return ColumnRole(channel, column, "hold" if evidence else "", evidence or "changes as sensors do")
 
 
 def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[str]:
-    """Return names that equations can have: u and y without a header, otherwise those of the columns."""
-    found: list[str] = []
-    counts = {letter: sum(bool(c.input_evidence) == (letter == "u") for c in columns) for letter in "uy"}
-    for column in columns:
-        letter = "u" if column.input_evidence else "y"
+    """Return valid channel names: u and y without a header, otherwise those of the columns."""
+    names: list[str] = []
+    letters = ["u" if column.input_evidence else "y" for column in columns]
+    for index, (letter, column) in enumerate(zip(letters, columns, strict=True)):
         plain = re.sub(r"\s*(\[[^\[\]]*\]|\([^()]*\))\s*$", "", column.name) if has_header else ""
         average = _interval_of_column(column)
         name = re.sub(r"\W+", "_", plain if average is None else average.expression).strip("_")
         try:
             (name,) = parse_names([name], "channel")
         except EquationError:
-            number = 1 + sum(
-                bool(c.input_evidence) == bool(column.input_evidence) for c in columns[: columns.index(column)]
-            )
-            name = letter if counts[letter] == 1 else f"{letter}{number}"
-        while name in found:
+            name = letter if letters.count(letter) == 1 else f"{letter}{1 + letters[:index].count(letter)}"
+        while name in names:
             name += "_"
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def _interval_of_column(column: ColumnPreview) -> IntervalObservable | None:
@@ -97,14 +82,9 @@ def _interval_of_column(column: ColumnPreview) -> IntervalObservable | None:
 
 
 def propose_first_order_equations(roles: Sequence[ColumnRole]) -> tuple[str, dict[str, str]]:
-    """Return equations to begin with, and what is known of their parameters; nothing without inputs or outputs.
+    """Return proposed equations and the definitions of their parameters; empty without inputs or outputs.
 
     Each output follows all inputs with a gain each, one time constant and an offset.
-
-    Examples
-    --------
-    >>> propose_first_order_equations([ColumnRole("u", Column("u", 2), "hold"), ColumnRole("y", Column("y", 3))])
-    ("tau*y' + y - y0 = K*u", {'tau': 'positive = true', 'K': '', 'y0': ''})
     """
     inputs = [guess.channel for guess in roles if guess.input_kind]
     outputs = [guess.channel for guess in roles if not guess.input_kind]
@@ -146,8 +126,16 @@ def propose_system_file(
     remark = ""
     if not equations:
         equations, about = propose_first_order_equations(roles)
-        remark, parameters = (_FIRST_ORDER_REMARK if equations else _NO_INPUT_REMARK), list(about)
-        channels = None if equations else [guess.channel for guess in roles]
+        parameters = list(about)
+        if equations:
+            channels = None
+            remark = "A first guess, to begin with: whatever was measured follows the inputs with one time constant."
+            remark += " Write your own."
+        else:
+            channels = [guess.channel for guess in roles]
+            remark = (
+                "No column looks like an input, so there is no guess; write your equations, and their parameters below."
+            )
     contents = SystemFileHints(
         units=_consistent_units(preview, roles, equations, parameters),
         inputs={guess.channel: (guess.input_kind, guess.reason) for guess in roles if guess.input_kind},
