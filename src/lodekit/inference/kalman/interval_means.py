@@ -76,8 +76,8 @@ class AveragingStates:
         every = [np.concatenate(part) if part else np.zeros(0) for part in (starts, states, readings)]
         if len(owners) > _MAX_OPEN_INTERVALS:
             raise LodekitError(
-                f"expected intervals of which at most {_MAX_OPEN_INTERVALS} are open at the same time, got {len(owners)}: the Markov "
-                "engine needs a state for each; use engine='dense', or every second value or fewer"
+                f"expected intervals of which at most {_MAX_OPEN_INTERVALS} are open at the same time, got "
+                f"{len(owners)}: the Markov engine needs a state for each; use engine='dense', or every second value or fewer"
             )
         numbers = np.array(owners, dtype=np.intp)
         return cls(
@@ -117,9 +117,7 @@ def _snap_to_times(values: Array, times: Array, resolution: float) -> Array:
 class AveragedStateSpaceModel(StateSpaceModel):
     """A linear system with states that add up observables; they come last among those that noise drives.
 
-    `prior`, `hyper`, `coefficients`, `units`, `matrix`, `density`, `readings` and `disturbed` are those of `StateSpaceModel`.
-
-    base_model: Without these states.
+    base_model: The model without these states.
     """
 
     base_model: StateSpaceModel
