@@ -1,9 +1,9 @@
 """Innovations of all measurements, and predictions several steps ahead, by a Kalman filter from row to row.
 
 The state at the start of every block, given all blocks before, is known from the filter between them. So one filter
-goes through all blocks at once, row by row. Inside a block the state is ``A x + a + noise`` given the state x at its start
-and the measurements so far; these also update a root of the covariance of x, by Potter's formula [1]_, which never
-subtracts a covariance. Blocks of a pattern that start from the same covariance share everything but means.
+goes through all blocks at once, row by row. Inside a block the state is ``A x + a + noise`` given the state x at its
+start and the measurements so far; these also update a root of the covariance of x, by Potter's formula [1]_, which
+never subtracts a covariance. Blocks of a pattern that start from the same covariance share everything but means.
 
 .. [1] G. J. Bierman, Factorization Methods for Discrete Sequential Estimation, Academic Press, 1977, chapter 2.
 """

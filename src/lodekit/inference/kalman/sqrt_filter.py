@@ -121,7 +121,8 @@ def _complete_covariances(
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
     results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log
     repeats = np.diff(first_blocks, append=len(patterns))
-    return FilteredCovariances(*(np.repeat(part, repeats, axis=0) for part in results), P_root_final=P_root_final)
+    repeated = [np.repeat(part, repeats, axis=0) for part in results]
+    return FilteredCovariances(*[*repeated, P_root_final])
 
 
 def covariances_agree(first_root: Array, second_root: Array) -> bool:
