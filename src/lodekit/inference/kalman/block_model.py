@@ -223,9 +223,8 @@ class BlockModel:
     def __init__(self, discretized: DiscretizedModel, plan: SegmentPlan, size: int) -> None:
         n, s, steps = discretized.model.n_stochastic, discretized.model.size, plan.segment_steps
         self.discretized, self._step_index, self._size = discretized, steps, size
-        self._observable_index = np.where(
-            plan.observable_index >= 0, plan.observable_index, len(discretized.H_padded) - 1
-        )
+        seen = plan.observable_index
+        self._observable_index = np.where(seen >= 0, seen, len(discretized.H_padded) - 1)
         Phi, Q = np.zeros((2, len(steps), s, s))
         Phi[:, :n, :n], Phi[:, n:, n:] = discretized.stochastic.Phi[steps], discretized.deterministic.Phi[steps]
         Q[:, :n, :n] = discretized.stochastic.Q[steps]

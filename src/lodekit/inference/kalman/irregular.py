@@ -236,32 +236,21 @@ class FrameColumn(NamedTuple):
     terms: Array
 
 
-class FrameChanges(NamedTuple):
-    """Blocks that change to a new frame in a row.
-
-    blocks: Their indices; (c,).
-    step_index: Indices of `ReferenceFrames.discretized`: the time from one origin to the next; (c,).
-    position: Their position among all changes.
-    """
-
-    blocks: IndexArray
-    step_index: IndexArray
-    position: slice
-
-
 @dataclass(frozen=True)
 class ReferenceFrames:
     """The reference frames of some blocks.
 
     discretized: The model over the times from origin to origin.
-    changes: For each row, and after the last one: all blocks change where the first frame begins and the last one ends.
+    changes: For each row, and after the last one: the blocks that change to a new frame, the index of the step from
+        origin to origin in `discretized`, (c,), and their position among all changes. All blocks change where the first
+        frame begins and the last one ends.
     time_offsets: Times since the origins; (p, u).
     columns: The series of the columns of measurements.
     """
 
     series: FrameSeries
     discretized: DiscretizedModel
-    changes: tuple[FrameChanges, ...]
+    changes: tuple[tuple[IndexArray, IndexArray, slice], ...]
     time_offsets: Array
     columns: tuple[FrameColumn, ...]
 
@@ -344,7 +333,7 @@ def build_frames(model: StateSpaceModel, block_rows: BlockRows, noise_variance: 
     whole, which = np.unique(gone[order], return_inverse=True)
     where, blocks = where[order], blocks[order]
     edges = np.searchsorted(where, np.arange(places + 2)).tolist()
-    cuts = tuple(FrameChanges(blocks[a:b], which[a:b], slice(a, b)) for a, b in pairwise(edges))
+    cuts = tuple((blocks[a:b], which[a:b], slice(a, b)) for a, b in pairwise(edges))
     series = FrameSeries(model, float(np.abs(since).max(initial=0.0)), norm)
     columns = tuple(series.build_column(seen) for seen in block_rows.column_observables)
     return ReferenceFrames(series, DiscretizedModel(model, whole), cuts, since, columns)
@@ -472,7 +461,7 @@ class IrregularBlocks:
                 self._frame_change_vjp(i, adjoint)
             self.frames.rows_vjp(in_terms, group, own, self.rows.observable_index[group])
         inner = BlockGradient.zeros(self.frames.discretized)
-        steps = np.concatenate([change.step_index for change in self.frames.changes])
+        steps = np.concatenate([index for _, index, _ in self.frames.changes])
         scatter_add(inner.Phi, steps, adjoint.grad_steps[0])
         scatter_add(inner.Q, steps, adjoint.grad_steps[1])
         if adjoint.grad_deterministic_steps.size:
@@ -576,7 +565,7 @@ class _AdjointState:
         """Return the state at the end of the blocks."""
         D, A = (move_blocks_last_padded(part) for part in (grad_final_moments, grad_Phi_deterministic))
         (n, width, count), q = D.shape, len(A)
-        changes = sum(len(cuts.blocks) for cuts in blocks.frames.changes)
+        changes = sum(len(changing) for changing, _, _ in blocks.frames.changes)
         steps, others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
         room = aligned_zeros(n + q, count), aligned_zeros(n, count), aligned_zeros(width, count)
         return cls(D, A, aligned_zeros(*D.shape), aligned_zeros(*D.shape), *room, steps, others)
@@ -607,8 +596,8 @@ def filter_irregular_blocks(
         if i % ROWS_PER_GROUP == 0 and i < rows:
             group = slice(i, min(i + ROWS_PER_GROUP, rows))
             observation_rows.append(frames.build_rows(group, observed[group]))
-        if len(frames.changes[i].blocks):
-            before[i], A = _change_frames(frames, frames.changes[i], D, A)
+        if len(frames.changes[i][0]):
+            before[i], A = _change_frames(frames, i, D, A)
         transitions[i] = A
         if i == rows:
             break
@@ -668,20 +657,20 @@ def _estimate_min_noise_variance(observable_index: IndexArray, noise_variance: A
 
 
 def _change_frames(
-    frames: ReferenceFrames, changes: FrameChanges, moments: Array, Phi_deterministic: Array
+    frames: ReferenceFrames, position: int, moments: Array, Phi_deterministic: Array
 ) -> tuple[Array, Array]:
     """Transform moments to new frames; return those before the change, and the transitions of deterministic states."""
-    motion, s = frames.discretized, moments.shape[1] - len(moments)
-    blocks = slice_or_index(changes.blocks, moments.shape[-1])
+    motion, s, (changing, steps, _) = frames.discretized, moments.shape[1] - len(moments), frames.changes[position]
+    blocks = slice_or_index(changing, moments.shape[-1])
     # Products of many small matrices: blocks first.
-    Phi, before = motion.stochastic.Phi[changes.step_index], move_blocks_first(moments[..., blocks])
+    Phi, before = motion.stochastic.Phi[steps], move_blocks_first(moments[..., blocks])
     moved = Phi @ before
     moved[..., s:] = moved[..., s:] @ Phi.swapaxes(-1, -2)
-    moved[..., s:] += motion.stochastic.Q[changes.step_index]
+    moved[..., s:] += motion.stochastic.Q[steps]
     moments[..., blocks] = np.moveaxis(moved, 0, -1)
     if len(Phi_deterministic):
         Phi_deterministic = Phi_deterministic.copy()
         Phi_deterministic[..., blocks] = matmul_blocks_last(
-            move_blocks_last(motion.deterministic.Phi[changes.step_index]), Phi_deterministic[..., blocks]
+            move_blocks_last(motion.deterministic.Phi[steps]), Phi_deterministic[..., blocks]
         )
     return before, Phi_deterministic

@@ -390,8 +390,7 @@ def _raise_rows_missing() -> NoReturn:
 
 def _find_input_response(known: Sequence[tuple[Array, Array]], table: Array) -> Array:
     """Return the saved states of the response for the coefficients of its state space."""
-    states = (state for own, state in known if _points_agree(own, table))
-    state = next(states, None)
+    state = next((state for own, state in known if _points_agree(own, table)), None)
     return _raise_rows_missing() if state is None else state
 
 

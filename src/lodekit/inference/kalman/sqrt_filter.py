@@ -121,8 +121,7 @@ def _complete_covariances(
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
     results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log
     repeats = np.diff(first_blocks, append=len(patterns))
-    repeated = [np.repeat(part, repeats, axis=0) for part in results]
-    return FilteredCovariances(*[*repeated, P_root_final])
+    return FilteredCovariances(*[*(np.repeat(part, repeats, axis=0) for part in results), P_root_final])
 
 
 def covariances_agree(first_root: Array, second_root: Array) -> bool:
@@ -229,10 +228,8 @@ class ReducedMeasurements:
             self.residual_error += float(np.sum((residual * z) ** 2))
             # Errors of the entries of a covariance are proportional to the variances.
             alpha = whitening.swapaxes(-1, -2) @ residual
-            inverse = blocks.shape[1] * np.sum(whitening**2, axis=1)
-            self.covariance_error += 0.5 * float(
-                np.sum(reduced.signal_variances * (np.sum(alpha**2, axis=2) + inverse))
-            )
+            weights = np.sum(alpha**2, axis=2) + blocks.shape[1] * np.sum(whitening**2, axis=1)
+            self.covariance_error += 0.5 * float(np.sum(reduced.signal_variances * weights))
 
 
 def run_filter(

@@ -231,9 +231,8 @@ class DisturbanceStates:
                 continue
             in_pushes[:, k] = grad_F[x, place.start]
             deviations[k] = 2.0 * (of_density + float(np.sum(grad_P_initial[place, place] * unit.P)))
-            lengthscales[k] = _lengthscale_vjp(
-                grad_F[place, place], self.F[place, place], grad_H[:, place], H[:, place], of_density
-            )
+            matrices = grad_F[place, place], self.F[place, place], grad_H[:, place], H[:, place]
+            lengthscales[k] = _lengthscale_vjp(*matrices, of_density)
         theta += np.tensordot(slopes.G * (self._integrated_std / scales[:, None]), in_pushes, 2)
         return theta, np.array([lengthscales[k] for k in self.response.coloured_index]), deviations
 
@@ -371,9 +370,8 @@ class StateSpaceModel:
             in_density = float(np.sum(gradient.noise_intensity[place, place] * self.noise_intensity[place, place]))
             in_start = float(np.sum(gradient.P_initial[place, place] * unit.P)) * self.hyper.amplitudes[k] ** 2
             deviations[k] = 2.0 * (in_density + in_start)
-            lengthscales[k] = _lengthscale_vjp(
-                gradient.F[place, place], self.F[place, place], gradient.H[:, place], self.H[:, place], in_density
-            )
+            matrices = gradient.F[place, place], self.F[place, place], gradient.H[:, place], self.H[:, place]
+            lengthscales[k] = _lengthscale_vjp(*matrices, in_density)
             length = min(values.free.shape[-1], len(unit.F))
             scale = (unit.rate / self.hyper.lengthscales[k]) ** np.arange(length)
             weights = gradient.H[:, place][:, :length] * scale
