@@ -69,7 +69,7 @@ def make(
     lengths = np.full(count, 2.0) / prior.units.time_scale
     theta = np.array([1.0, 0.5])[: len(setup.layout.names)]
     levels = np.full(prior.noise.n_levels, 0.1)
-    engine = setup.engine.first  # type: ignore[attr-defined]
+    engine = setup.engine.primary  # type: ignore[attr-defined]
     return engine, Hyperparameters(theta, lengths, np.ones(count), np.ones(len(prior.groups)), levels)
 
 
@@ -101,8 +101,8 @@ def peak(action: Callable[[], object]) -> int:
 
 def innovations(engine: Engine, hyper: Hyperparameters) -> Array:
     """Return what each measurement adds to those before it."""
-    found = engine.turns(hyper)  # type: ignore[attr-defined]
-    return np.asarray(found.innovations)
+    found = engine.compute_innovations(hyper)  # type: ignore[attr-defined]
+    return np.asarray(found.standardized)
 
 
 def fit(found: list[dict[str, Any]], kind: str, name: str) -> None:
@@ -275,7 +275,7 @@ def huge(rows: int, *, regular: bool) -> dict[str, Any]:
         prior, count = setup.prior, setup.prior.n_processes
         levels, lengths = np.full(prior.noise.n_levels, 0.1), np.full(count, 2.0) / prior.units.time_scale
         hyper = Hyperparameters(np.array([1.0, 0.5]), lengths, np.ones(count), np.ones(len(prior.groups)), levels)
-        engine = setup.engine.first  # type: ignore[attr-defined]
+        engine = setup.engine.primary  # type: ignore[attr-defined]
         found |= {
             "value_s": best(lambda: engine.value(hyper), 1),
             "gradient_s": best(lambda: engine.evaluate(hyper), 1),

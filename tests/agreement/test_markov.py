@@ -173,7 +173,7 @@ def test_many_rows_within_a_lengthscale(few: int, monkeypatch: pytest.MonkeyPatc
     places = BlockRows.of(own.step_lengths[own.step_index], own.observable_index, own.measurement_index)
     frames = build_frames(space, places, np.full(prior.observables.count, 0.01))
     # All blocks change to their first frame and from their last one, and few places lie in between.
-    changes = sum(len(cuts.blocks) for cuts in frames.changes) - 2 * frames.time_offsets.shape[1]
+    changes = sum(len(cuts[0]) for cuts in frames.changes) - 2 * frames.time_offsets.shape[1]
     assert 0 < changes < 0.5 * frames.time_offsets.size
     compare(dense, markov, hyper)
 

@@ -16,9 +16,9 @@ import lodekit as lk
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.inference.kalman.posterior import KalmanPosterior
-from lodekit.inference.kalman.step_filter import DiscreteStep, StepDiscretizer
 from lodekit.prior.observables import ObservableCompiler, Observables
 from lodekit.results.stream.stream import Stream
 
@@ -201,7 +201,7 @@ def test_steps_are_those_of_exponentials(case: str) -> None:
     n, root = space.n_stochastic, space.prior_P_root(0.0)
     at_rest = (root @ root.T)[:n, :n]
     for length in (1e-3, 0.03, 2.0, 40.0):
-        leap = StepDiscretizer(space).discretize(length)
+        leap = StepDiscretizer(space.F, space.noise_intensity).discretize(length)
         transition = expm(length * space.F)
         assert np.allclose(leap.Phi, transition, rtol=1e-9, atol=1e-12)
         own = transition[:n, :n]

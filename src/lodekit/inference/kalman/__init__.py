@@ -1,15 +1,13 @@
-"""The Markov engine: free functions with finitely many states, in time that grows as the data do (docs/markov.md).
+"""Kalman filter and smoother for Gaussian process priors with finitely many states, in linear time (docs/markov.md).
 
-The prior as a linear system: `states`, of `unit` processes, with those of disturbances (`disturbed`) and those that add
-up means over intervals (`sums`); `steps` moves it. Measurements are cut into blocks by `layout`. Inside blocks
-everything is dense (`inside`, of `stretches`), or filtered where blocks share nothing: side by side in `lanes` they are
-`framed` on `frames`, by `taking` their measurements, or with their states, by `sweeping`. `whitening` is what all of
-these come to. `between` carries states from block to block, `filtering` is both together, `evaluation` the log evidence
-with its gradient.
-
-Questions: `looking` finds states at any times, `posterior` makes observables of them, `turns` takes measurements in
-their turn, `ending` is where a record ends, `online` takes one row at a time. Of rows on disk, `pieces` is the engine
-and `piecewise` the posterior.
+- `engine`, `out_of_core`: the engine of ``engine="markov"`` (log evidence and posterior), in memory and on disk
+- `evidence`: log evidence and its gradient; `innovations`: one-step and multi-step prediction errors
+- `posterior`: means, covariances and samples of observables
+- `sqrt_filter`, `smoother`: square-root Kalman filter and Rauch-Tung-Striebel smoother from block to block
+- `blocks`, `block_reduction`: blocks of measurements, and their reduction to the dimension of the state
+- `block_model`, `irregular`: models inside blocks, dense for regular and filtered for irregular ones
+- `state_space`, `interval_means`: the prior as a state-space model, with states for means over intervals
+- `discretize`: transition matrices and process noise over steps; `step_filter`: filter for one row at a time
 """
 
 from lodekit.inference.kalman.engine import KalmanEngine, KalmanFactory

@@ -1,16 +1,13 @@
-"""Stretches of places, joined two by two until they are whole blocks; those that are alike are made once.
+"""Dense models of blocks: measurements and final state given the initial state, by doubling of segments.
 
-What a stretch has to say is all that is read at its places, and the state at its end: v. Given the state x at its
-start, ``v = G x + noise`` with the covariance J of that noise. Two stretches that follow each other are one of twice
-the length: what is read in the second one, and the state at its end, follow from the state at the end of the first, so
-that B = diag(1, G of the second) makes ``B G`` and ``B J B'`` of the first, and J of the second is added. So the number
-of joins is the logarithm of that of the places, and with regular steps each join is of one or two stretches. Nothing is
-divided or subtracted. The way back is the adjoint of the same joins.
+The measurements of a segment of rows and the state at its end are stacked in a vector ``v = G x + e`` with x the state
+at its start and J the covariance of e. Two consecutive segments form one of twice the length: with ``B = diag(1, G2)``
+its matrices are ``B G1`` and ``B J1 B' + diag(0, J2)``, as in a parallel prefix sum [1]_. So the number of operations
+is logarithmic in the number of rows; with regular steps each level has one or two different segments. Nothing is
+divided or subtracted. Derivatives are the adjoint of the same recursion.
 
-Inside blocks everything is dense: measurements given the state at the start of their block, and the way back.
-
-Given the state x at the start of a block its measurements are ``y = M x + noise``, with the covariance K of that noise,
-which has covariances with the state at the end, too. All of these come from joining `stretches`.
+.. [1] S. Sarkka and A. F. Garcia-Fernandez, Temporal parallelization of Bayesian smoothers, IEEE Transactions on
+   Automatic Control 66 (2021), 299-306.
 """
 
 from __future__ import annotations
@@ -31,97 +28,68 @@ IndexArray = NDArray[np.intp]
 
 
 class GroupSum:
-    """Sums of what has the same number; all numbers from zero on occur.
-
-    numbers: shape (k,)
-    """
+    """Sums over rows with the same group index, shape (k,); all indices from zero on occur."""
 
     def __init__(self, group_index: IndexArray) -> None:
         self._order = np.argsort(group_index, kind="stable")
         self._starts = np.flatnonzero(np.diff(group_index[self._order], prepend=-1))
 
     def __call__(self, values: Array) -> Array:
+        """Return the sum of each group."""
         return np.asarray(np.add.reduceat(values[self._order], self._starts, axis=0))
-
-
-class SegmentPairs:
-    """Stretches of which each is made of two of half its length.
-
-    first, second: The numbers of the two; (d,).
-    """
-
-    def __init__(self, first: IndexArray, second: IndexArray) -> None:
-        self.first, self.second = first, second
-        self._group_sum = GroupSum(np.concatenate([first, second]))
-
-    def sum_uses(self, of_first: Array, of_second: Array) -> Array:
-        """Return sums over all uses of each stretch of half the length.
-
-        Shapes: of_first, of_second (d, ...).
-        """
-        return self._group_sum(np.concatenate([of_first, of_second]))
 
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """Which stretches of some blocks are alike.
+    """The distinct segments of some blocks.
 
-    blocks: The numbers of the blocks; (u,).
-    step_index: The numbers of all different steps, ascending; (k,).
-    segment_steps: Of all different stretches of one place, which of these follows; (d,).
-    observable_index: The numbers of the observables that are read there; -1 for none; (d, w).
-    pairings: Of stretches of two places, of four, and so on.
-    block_segments: The stretch that is each of the blocks; (u,).
+    blocks: The indices of the blocks; (u,).
+    step_index: The indices of all distinct steps, ascending; (k,).
+    segment_steps: For each distinct segment of one row, which of these steps follows; (d,).
+    observable_index: The observables that are measured there; -1 for none; (d, w).
+    pairings: For segments of two rows, of four, and so on: the first and second half of each, (d,), and sums over all
+        uses of the segments of half the length.
+    block_segments: The segment that is each of the blocks; (u,).
     """
 
     blocks: IndexArray
     step_index: IndexArray
     segment_steps: IndexArray
     observable_index: IndexArray
-    pairings: tuple[SegmentPairs, ...]
+    pairings: tuple[tuple[IndexArray, IndexArray, GroupSum], ...]
     block_segments: IndexArray
 
     @cached_property
     def sum_blocks(self) -> GroupSum:
-        """Sums over all blocks that are the same stretch."""
+        """Sums over all blocks that are the same segment."""
         return GroupSum(self.block_segments)
 
     @classmethod
     def of(cls, blocks: IndexArray, step_index: IndexArray, observable_index: IndexArray) -> SegmentPlan:
-        """Return the stretches of some blocks, which are filled up with places where nothing moves or is read.
+        """Find the distinct segments; blocks are padded with empty rows to a power of two.
 
         Shapes: blocks (u,), step_index (u, p), observable_index (u, p, w).
         """
-        count, places, width = observable_index.shape
-        key = np.full((count, 1 << max(0, places - 1).bit_length(), 1 + width), -1, dtype=np.intp)
-        key[:, :places, 0], key[:, places:, 0], key[:, :places, 1:] = step_index, 0, observable_index
-        different, which = np.unique(key.reshape(-1, 1 + width), axis=0, return_inverse=True)
-        which, joins = which.reshape(count, -1), []
+        count, rows, width = observable_index.shape
+        key = np.full((count, 1 << max(0, rows - 1).bit_length(), 1 + width), -1, dtype=np.intp)
+        key[:, :rows, 0], key[:, rows:, 0], key[:, :rows, 1:] = step_index, 0, observable_index
+        distinct, which = np.unique(key.reshape(-1, 1 + width), axis=0, return_inverse=True)
+        which, pairings = which.reshape(count, -1), []
         while which.shape[1] > 1:
             pairs, number = np.unique(which.reshape(-1, 2), axis=0, return_inverse=True)
-            joins.append(SegmentPairs(pairs[:, 0], pairs[:, 1]))
+            pairings.append((pairs[:, 0], pairs[:, 1], GroupSum(pairs.T.ravel())))
             which = number.reshape(count, -1)
-        lengths, step_index = np.unique(different[:, 0], return_inverse=True)
-        return cls(blocks, lengths, step_index.reshape(-1), different[:, 1:], tuple(joins), which[:, 0])
+        steps, segment_steps = np.unique(distinct[:, 0], return_inverse=True)
+        return cls(blocks, steps, segment_steps.reshape(-1), distinct[:, 1:], tuple(pairings), which[:, 0])
 
 
 class SegmentModels:
-    """What is read in blocks, and the state at their ends, given the state at their starts.
+    """Measurements and final states of blocks given their initial states.
 
-    rows: What is read at the place of each different stretch of one place; (d, w, s).
-    transitions, noises: Of the steps that follow; (d, s, s).
+    H, Phi, Q: Observation matrix, and transition and noise of the step that follows, for each distinct segment of one
+        row; (d, w, s) and (d, s, s).
     mean_maps: G of all blocks; (u, m + s, s).
-    covariances: J of all blocks; the lower triangle, and some more that is not meant; (u, m + s, m + s).
-
-    Examples
-    --------
-    >>> plan = SegmentPlan.of(np.array([0]), np.array([[1, 1, 1, 0]]), np.zeros((1, 4, 1), dtype=int))
-    >>> [len(join.first) for join in plan.joins]
-    [2, 1]
-    >>> one = np.ones((2, 1, 1))
-    >>> walk = SegmentModels(plan, one, one, np.array([0.0, 1.0]).reshape(2, 1, 1))
-    >>> np.tril(walk.covariances[0]).diagonal().tolist()
-    [0.0, 1.0, 2.0, 3.0, 3.0]
+    covariances: J of all blocks; only the lower triangle is valid; (u, m + s, m + s).
     """
 
     def __init__(self, plan: SegmentPlan, H: Array, Phi: Array, Q: Array) -> None:
@@ -130,56 +98,52 @@ class SegmentModels:
         G, J = np.concatenate([H, Phi], axis=1), np.zeros((count, width + size, width + size))
         J[:, width:, width:] = Q
         self._levels = [(G, J)]
-        for join in plan.pairings:
+        for first, second, _ in plan.pairings:
             read, total = G.shape[1] - size, 2 * G.shape[1] - size
-            first, second, known = G[join.first], G[join.second], J[join.first]
+            G1, G2, J1, J2 = G[first], G[second], J[first], J[second]
             G = np.empty((len(first), total, size))
-            G[:, :read] = first[:, :read]
-            np.matmul(second, first[:, read:], out=G[:, read:])
-            own, J = J[join.second], np.zeros((len(first), total, total))
-            J[:, :read, :read] = known[:, :read, :read]
-            # Of the state between both, its covariances with all that was read before, and its own.
-            moved = second @ known[:, read:]
+            G[:, :read] = G1[:, :read]
+            np.matmul(G2, G1[:, read:], out=G[:, read:])
+            J = np.zeros((len(first), total, total))
+            J[:, :read, :read] = J1[:, :read, :read]
+            # The covariances of the state in the middle with earlier measurements, and its own.
+            moved = G2 @ J1[:, read:]
             J[:, read:, :read] = moved[:, :, :read]
-            np.matmul(moved[:, :, read:], second.swapaxes(-1, -2), out=J[:, read:, read:])
-            J[:, read:, read:] += own
+            np.matmul(moved[:, :, read:], G2.swapaxes(-1, -2), out=J[:, read:, read:])
+            J[:, read:, read:] += J2
             self._levels.append((G, J))
         self.mean_maps, self.covariances = G[plan.block_segments], J[plan.block_segments]
 
     def vjp(self, grad_mean_maps: Array, grad_covariances: Array) -> tuple[Array, Array, Array]:
-        """Return derivatives in rows, transitions and noises."""
+        """Return derivatives in H, Phi and Q."""
         size, width = self._size, self._n_columns
-        # Blocks that differ by their noise are the same stretch.
+        # Blocks that differ by their noise only are the same segment.
         in_G, in_J = self._plan.sum_blocks(grad_mean_maps), self._plan.sum_blocks(grad_covariances)
-        for join, (G, J) in zip(reversed(self._plan.pairings), reversed(self._levels[:-1]), strict=True):
+        for pairing, (G, J) in zip(reversed(self._plan.pairings), reversed(self._levels[:-1]), strict=True):
+            first, second, sum_uses = pairing
             read = G.shape[1] - size
-            first, second, known = G[join.first, read:], G[join.second], J[join.first, read:]
+            G1, G2, J1 = G[first, read:], G[second], J[first, read:]
             slopes = np.concatenate([in_J[:, read:], in_G[:, read:]], axis=2)
-            back = second.swapaxes(-1, -2) @ slopes
-            G_first, J_first = in_G[:, : read + size].copy(), in_J[:, : read + size, : read + size].copy()
-            G_first[:, read:] = back[:, :, -size:] if size else 0.0
-            J_first[:, read:, :read] = back[:, :, :read]
-            J_first[:, :read, read:] = back[:, :, :read].swapaxes(-1, -2)
-            J_first[:, read:, read:] = back[:, :, read : 2 * read + size] @ second
-            # What was read before, what comes behind, and the mean at the start.
-            through = 2.0 * second @ known[:, :, read:]
-            parts = 2.0 * known[:, :, :read].swapaxes(-1, -2), through, first.swapaxes(-1, -2)
-            G_second = slopes @ np.concatenate(parts, axis=1)
-            in_J = join.sum_uses(J_first, in_J[:, read:, read:])
-            in_G = join.sum_uses(G_first, G_second)
+            back = G2.swapaxes(-1, -2) @ slopes
+            in_G1, in_J1 = in_G[:, : read + size].copy(), in_J[:, : read + size, : read + size].copy()
+            in_G1[:, read:] = back[:, :, -size:] if size else 0.0
+            in_J1[:, read:, :read] = back[:, :, :read]
+            in_J1[:, :read, read:] = back[:, :, :read].swapaxes(-1, -2)
+            in_J1[:, read:, read:] = back[:, :, read : 2 * read + size] @ G2
+            # Through earlier measurements, through the covariance of the second half, and through the mean.
+            through = 2.0 * G2 @ J1[:, :, read:]
+            parts = 2.0 * J1[:, :, :read].swapaxes(-1, -2), through, G1.swapaxes(-1, -2)
+            in_G2 = slopes @ np.concatenate(parts, axis=1)
+            in_J = sum_uses(np.concatenate([in_J1, in_J[:, read:, read:]]))
+            in_G = sum_uses(np.concatenate([in_G1, in_G2]))
         return in_G[:, :width], in_G[:, width:], in_J[:, width:, width:]
 
 
-#: So few parts are added up one by one.
-_MAX_ADD_AT_ROWS = 32
-
-
 class DiscretizedModel:
-    """A linear system over all different steps.
+    """A state-space model over all distinct steps.
 
-    dt: Of the steps, in scaled time; (k,).
-    keeps: One for each of the last states that noise drives which a step keeps, zero for those that begin anew with
-        it; (k, c).
+    dt: Lengths of the steps, in scaled time; (k,).
+    retained: 1 for each of the last stochastic states that a step keeps, 0 for those that it resets; (k, c).
     """
 
     def __init__(self, model: StateSpaceModel, dt: Array, retained: Array | None = None) -> None:
@@ -191,29 +155,28 @@ class DiscretizedModel:
             self.stochastic.Phi = self.stochastic.Phi * self._retained
         quiet = size - noisy
         self.deterministic = ProcessDiscretization(model.F[noisy:, noisy:], np.zeros((quiet, quiet)), dt)
-        # Observables that are not measured somewhere have a row of zeros there.
+        # The last row stands for no measurement.
         self.H_padded = np.concatenate([model.H, np.zeros((1, size))])
 
     def vjp(self, gradient: BlockGradient) -> tuple[Array, Array]:
-        """Return derivatives in F, shape (s, s), and in the density of the noise, (n, n)."""
+        """Return derivatives in F, shape (s, s), and in the noise intensity, (n, n)."""
         n, size = self.model.n_stochastic, self.model.size
         in_matrix = np.zeros((size, size))
         in_transitions = gradient.Phi if self._retained is None else gradient.Phi * self._retained
         in_matrix[:n, :n], in_density = self.stochastic.vjp(in_transitions, gradient.Q)
         if size > n:
-            in_matrix[n:, n:], _ = self.deterministic.vjp(
-                gradient.Phi_deterministic, np.zeros_like(gradient.Phi_deterministic)
-            )
+            slopes = gradient.Phi_deterministic
+            in_matrix[n:, n:], _ = self.deterministic.vjp(slopes, np.zeros_like(slopes))
         return in_matrix, in_density
 
 
 @dataclass
 class BlockGradient:
-    """Derivatives of a number in all that blocks are made of; they are summed up.
+    """Derivatives of the log evidence in the parts of a `DiscretizedModel`.
 
-    Phi, Q, Phi_deterministic: In the transitions of states that noise drives, in their noises, and in the transitions
-        of the others; (k, n, n), (k, n, n) and (k, q, q).
-    H: In the rows of the observables, and in the row of zeros; (o + 1, s).
+    Phi, Q, Phi_deterministic: In transitions and noise covariances of stochastic states, and in the transitions of the
+        others; (k, n, n), (k, n, n) and (k, q, q).
+    H: In the rows of `DiscretizedModel.H_padded`; (o + 1, s).
     """
 
     Phi: Array
@@ -224,133 +187,89 @@ class BlockGradient:
     @classmethod
     def zeros(cls, discretized: DiscretizedModel) -> BlockGradient:
         """Return zeros."""
-        noisy, quiet = discretized.stochastic.Phi, discretized.deterministic.Phi
-        return cls(
-            np.zeros_like(noisy), np.zeros_like(noisy), np.zeros_like(quiet), np.zeros_like(discretized.H_padded)
-        )
+        Phi = discretized.stochastic.Phi
+        return cls(*(np.zeros_like(a) for a in (Phi, Phi, discretized.deterministic.Phi, discretized.H_padded)))
 
 
 class ModelGradient:
-    """Derivatives in the system itself, summed up over chunks."""
+    """Derivatives of the log evidence in a state-space model, summed over chunks."""
 
     def __init__(self, model: StateSpaceModel) -> None:
         self.F, self.noise_intensity = np.zeros_like(model.F), np.zeros_like(model.noise_intensity)
         self.H = np.zeros_like(model.H)
 
     def add_blocks(self, discretized: DiscretizedModel, gradient: BlockGradient) -> None:
-        """Add those of a chunk."""
+        """Add the derivatives of a chunk."""
         self.add_terms(*discretized.vjp(gradient), gradient.H)
 
     def add_terms(self, grad_F: Array, grad_noise_intensity: Array, grad_H: Array) -> None:
-        """Add derivatives in F, in the density of the noise, and in the rows of observables and of nothing.
-
-        Shapes: grad_F, grad_noise_intensity (s, s) and (n, n), grad_H (o + 1, s).
-        """
+        """Add derivatives in F, in the noise intensity, and in H with its row of zeros."""
         self.F += grad_F
         self.noise_intensity += grad_noise_intensity
-        # The last row is that of nothing.
         self.H += grad_H[:-1]
 
 
-@dataclass(frozen=True)
 class BlockModel:
-    """Some blocks, without the noise of measurements.
+    """Dense models of some blocks, without measurement noise.
 
-    discretized: Over the different steps of all blocks.
-    step_index: Of all different stretches of one place, the number of the step that follows, in `discretized`; (d,).
-    observable_index: The numbers of the observables that are read there; that of the row of zeros for none; (d, w).
-    size: The number of places times that of measurements at each.
+    size: The number of measurements m of a block.
+    H: Observation matrices for the state at the start; (u, m, s).
+    measurement_covariance: Given that state; only the lower triangle is valid; (u, m, m).
+    Phi: Transitions to the start of the next block; (u, s, s).
+    Q, cross_covariance: Covariances of the stochastic states at the end, given the state at the start, among each other
+        and with the measurements; (u, n, n) and (u, n, m).
     """
 
-    discretized: DiscretizedModel
-    step_index: IndexArray
-    observable_index: IndexArray
-    segments: SegmentModels
-    size: int
-
-    @property
-    def H(self) -> Array:
-        """M, shape (u, p w, s)."""
-        return self.segments.mean_maps[:, : self.size]
-
-    @property
-    def measurement_covariance(self) -> Array:
-        """K, shape (u, p w, p w); the lower triangle, and some more that is not meant."""
-        return self.segments.covariances[:, : self.size, : self.size]
-
-    @property
-    def Phi(self) -> Array:
-        """From the start of a block to that of the next one, shape (u, s, s)."""
-        return (
-            self.segments.mean_maps[:, -self.discretized.model.size :] if self.discretized.model.size else self.H[:, :0]
-        )
-
-    @property
-    def Q(self) -> Array:
-        """Covariance of the state at the end, given that at the start, shape (u, n, n)."""
-        end = self._final_state_slice
-        return self.segments.covariances[:, end, end]
-
-    @property
-    def cross_covariance(self) -> Array:
-        """Covariance of the state at the end with the measurements, shape (u, n, p w)."""
-        return self.segments.covariances[:, self._final_state_slice, : self.size]
-
-    @property
-    def _final_state_slice(self) -> slice:
-        """Where the states that noise drives stand behind all that is read."""
-        start = self.segments.mean_maps.shape[1] - self.discretized.model.size
-        return slice(start, start + self.discretized.model.n_stochastic)
+    def __init__(self, discretized: DiscretizedModel, plan: SegmentPlan, size: int) -> None:
+        n, s, steps = discretized.model.n_stochastic, discretized.model.size, plan.segment_steps
+        self.discretized, self._step_index, self._size = discretized, steps, size
+        seen = plan.observable_index
+        self._observable_index = np.where(seen >= 0, seen, len(discretized.H_padded) - 1)
+        Phi, Q = np.zeros((2, len(steps), s, s))
+        Phi[:, :n, :n], Phi[:, n:, n:] = discretized.stochastic.Phi[steps], discretized.deterministic.Phi[steps]
+        Q[:, :n, :n] = discretized.stochastic.Q[steps]
+        self._segments = SegmentModels(plan, discretized.H_padded[self._observable_index], Phi, Q)
+        G, J = self._segments.mean_maps, self._segments.covariances
+        first = G.shape[1] - s
+        self._end = end = slice(first, first + n)
+        self.H, self.Phi, self.measurement_covariance = G[:, :size], G[:, first:], J[:, :size, :size]
+        self.Q, self.cross_covariance = J[:, end, end], J[:, end, :size]
 
     def vjp(
         self,
-        gradient: BlockGradient,
+        gradient: ModelGradient,
         grad_measurement_covariance: Array,
         grad_H: Array,
         grad_Phi: Array,
         grad_Q: Array,
         grad_cross_covariance: Array,
     ) -> None:
-        """Add derivatives in steps and rows, from those in what blocks are made of.
-
-        Shapes: grad_measurement_covariance (u, p w, p w).
-        """
-        space, end = self.discretized.model, self._final_state_slice
-        n, rest = space.n_stochastic, self.segments.mean_maps.shape[1] - space.size
-        in_means, in_covariances = np.zeros_like(self.segments.mean_maps), np.zeros_like(self.segments.covariances)
-        in_means[:, : self.size], in_means[:, rest:] = grad_H, grad_Phi
-        in_covariances[:, : self.size, : self.size], in_covariances[:, end, end] = grad_measurement_covariance, grad_Q
-        in_covariances[:, end, : self.size] = 0.5 * grad_cross_covariance
-        in_covariances[:, : self.size, end] = 0.5 * grad_cross_covariance.swapaxes(-1, -2)
-        in_rows, in_steps, in_noises = self.segments.vjp(in_means, in_covariances)
-        scatter_add(gradient.Phi, self.step_index, in_steps[:, :n, :n])
-        scatter_add(gradient.Q, self.step_index, in_noises[:, :n, :n])
-        scatter_add(gradient.Phi_deterministic, self.step_index, in_steps[:, n:, n:])
-        scatter_add(gradient.H, self.observable_index.ravel(), in_rows.reshape(self.observable_index.size, space.size))
-
-
-def build_block_models(discretized: DiscretizedModel, plan: SegmentPlan, size: int) -> BlockModel:
-    """Return some blocks."""
-    observed = np.where(plan.observable_index >= 0, plan.observable_index, len(discretized.H_padded) - 1)
-    n, whole, numbers = discretized.model.n_stochastic, discretized.model.size, plan.segment_steps
-    transitions, noises = np.zeros((2, len(numbers), whole, whole))
-    transitions[:, :n, :n] = discretized.stochastic.Phi[numbers]
-    transitions[:, n:, n:] = discretized.deterministic.Phi[numbers]
-    noises[:, :n, :n] = discretized.stochastic.Q[numbers]
-    return BlockModel(
-        discretized, numbers, observed, SegmentModels(plan, discretized.H_padded[observed], transitions, noises), size
-    )
+        """Add derivatives in the state-space model, from those in the arrays of the blocks."""
+        model, end, size = self.discretized.model, self._end, self._size
+        n, index = model.n_stochastic, self._observable_index
+        in_G, in_J = np.zeros_like(self._segments.mean_maps), np.zeros_like(self._segments.covariances)
+        in_G[:, :size], in_G[:, end.start :] = grad_H, grad_Phi
+        in_J[:, :size, :size], in_J[:, end, end] = grad_measurement_covariance, grad_Q
+        in_J[:, end, :size] = 0.5 * grad_cross_covariance
+        in_J[:, :size, end] = 0.5 * grad_cross_covariance.swapaxes(-1, -2)
+        in_H, in_Phi, in_Q = self._segments.vjp(in_G, in_J)
+        inner = BlockGradient.zeros(self.discretized)
+        scatter_add(inner.Phi, self._step_index, in_Phi[:, :n, :n])
+        scatter_add(inner.Q, self._step_index, in_Q[:, :n, :n])
+        scatter_add(inner.Phi_deterministic, self._step_index, in_Phi[:, n:, n:])
+        scatter_add(inner.H, index.ravel(), in_H.reshape(index.size, model.size))
+        gradient.add_blocks(self.discretized, inner)
 
 
 def scatter_add(target: Array, index: IndexArray, values: Array) -> None:
-    """Add parts to the rows that have their numbers; some may have the same.
+    """Add values to rows of the target; indices may repeat.
 
     Shapes: target (k, ...), index (n,), values (n, ...).
     """
-    if len(index) <= _MAX_ADD_AT_ROWS:
+    if len(index) <= 32:
         np.add.at(target, index, values)
         return
-    # One entry a column: a product with it adds up rows, in their order.
+    # Faster for many rows: a sparse matrix with one entry in each column.
     chosen = csc_array((np.ones(len(index)), index, np.arange(len(index) + 1)), shape=(len(target), len(index)))
     target += (chosen @ values.reshape(len(index), -1)).reshape(target.shape)
 
@@ -365,12 +284,12 @@ def invert_cholesky_factors(K: Array, sizes: IndexArray) -> Array:
     >>> invert_cholesky_factors(np.array([[[4.0, 0.0], [2.0, 17.0]]]), np.array([2])).tolist()
     [[[0.5, 0.0], [-0.125, 0.25]]]
     """
-    found = np.zeros_like(K)
-    for own, inverse, end in zip(K, found, sizes.tolist(), strict=True):
-        # A row after the other is a column after the other of the transposed.
+    inverses = np.zeros_like(K)
+    for own, inverse, end in zip(K, inverses, sizes.tolist(), strict=True):
+        # The transpose is in column-major order, as LAPACK expects.
         root, info = lapack.dpotrf(own[:end, :end].T, lower=0)
         if info:
             raise np.linalg.LinAlgError("expected positive matrices")
         inverse[:end, :end] = lapack.dtrtri(root, lower=0, overwrite_c=1)[0].T
         np.einsum("ii->i", inverse)[end:] = 1.0
-    return found
+    return inverses

@@ -1,4 +1,9 @@
-"""Measurements inside blocks, whitened given the state at the start of their block: by a matrix, or one by one."""
+"""Reduction of the measurements of a block to the dimension of the state at its start.
+
+Given this state x, the measurements of a block are whitened, ``y~ = H~ x + e``, and multiplied by the orthonormal Q of
+``H~ = Q R``: ``z = Q'y~`` is a sufficient statistic for x, and the rest contributes a sum of squares. Regular blocks
+are whitened by the inverse Cholesky factor of their covariance, irregular ones by a Kalman filter inside each.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from lodekit.inference.kalman.block_model import BlockModel, SegmentPlan, build_block_models, invert_cholesky_factors
+from lodekit.inference.kalman.block_model import BlockModel, SegmentPlan, invert_cholesky_factors
 from lodekit.inference.kalman.blocks import BlockChunk, BlockLayout
+from lodekit.inference.kalman.discretize import factor_semidefinite
 from lodekit.inference.kalman.irregular import IrregularBlocks, filter_irregular_blocks
 from lodekit.inference.kalman.state_space import StateSpaceModel
 
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
-#: So many rows are turned around at the same time: what is read and what is written both stay in the cache.
-_CHUNK_ROWS = 128
-#: Of so many places one tells how large measurements are.
-_SAMPLING_STRIDE = 4
-#: States that are told by less than this share of what is said of them together with others are not told.
-_RANK_TOLERANCE = 1e-13
-#: Where some rows are so many times as large as one of the first, they come first.
-_MAX_ROW_RATIO = 100.0
 
 
 @dataclass(frozen=True)
 class ReducedBlocks:
-    """Blocks of different patterns with their measurements whitened, given the state at the start of each.
+    """Regular blocks, one for each pattern, reduced to ``z = H x + e``.
 
-    signal_variances: Of the measurements without their noise; (u, m).
-    whitening_matrix: The inverse of the Cholesky factor of the covariance with noise; (u, m, m).
-    half_log_det: Half the logarithm of its determinant; (u,).
-    whitened_H: What measurements say of the state at the start; (u, m, s).
-    noise_gain: What measurements say of the noise that states have at the end; (u, n, m).
-    basis: Orthonormal columns that span those of the design; rows of zeros are added where these are more; (u, m, s).
-    H, Phi, Q_root: The design in that basis; how the state moves to the next block, given the measurements; a root of
-        the noise of that; (u, s, s).
+    signal_variances: Variances of the measurements without their noise; (u, m).
+    whitening_matrix: Inverse of the Cholesky factor of the measurement covariance, given the state at the start;
+        (u, m, m).
+    half_log_det: Half the log determinant of that covariance; (u,).
+    whitened_H: Whitened observation matrix for the state at the start; (u, m, s).
+    noise_gain: Gain from whitened measurements to the process noise in the state at the end; (u, n, m).
+    basis: Q of the QR factorization of `whitened_H`, padded with zero rows if m <= s; (u, m, s).
+    H, Phi, Q_root: R of this factorization; transition to the next block, given the measurements; a root of the
+        covariance of its noise; (u, s, s).
     """
 
     block_model: BlockModel
@@ -52,93 +51,81 @@ class ReducedBlocks:
     Q_root: Array
 
     def select(self, where: slice) -> ReducedBlocks:
-        """Return some of the patterns; what is inside stays that of all."""
-        own = {name: value[where] for name, value in vars(self).items() if name != "block_model"}
-        return ReducedBlocks(self.block_model, **own)
+        """Return some of the patterns; `block_model` stays that of all."""
+        parts = {name: value[where] for name, value in vars(self).items() if name != "block_model"}
+        return ReducedBlocks(self.block_model, **parts)
 
     def measurement_scores(self, y: Array, reduced_scores: Array, end_scores: Array) -> Array:
         """Return derivatives of the log evidence in the means of whitened measurements, shape (u, m, k).
 
         Shapes: y (u, m, k), reduced_scores (u, s, k), end_scores (u, s, k).
         """
-        m = y.shape[1]
-        _, left = self.project(self.whitening_matrix @ y)
-        return (left + self.basis @ reduced_scores)[:, :m] - self.noise_gain.swapaxes(-1, -2) @ end_scores[
-            :, : self.noise_gain.shape[1]
-        ]
+        _, residual = self.project(self.whitening_matrix @ y)
+        scores = (residual + self.basis @ reduced_scores)[:, : y.shape[1]]
+        return scores - self.noise_gain.swapaxes(-1, -2) @ end_scores[:, : self.noise_gain.shape[1]]
 
     def project(self, z: Array) -> tuple[Array, Array]:
-        """Return whitened values in the basis of the design, (u, s, k), and what is left of them, (u, m, k).
+        """Return coefficients of whitened values in the basis, (u, s, k), and the residuals, (u, m, k).
 
         Shapes: z (u, m, k).
         """
-        return _project_onto_basis(self.basis, z)
-
-
-def _project_onto_basis(basis: Array, z: Array) -> tuple[Array, Array]:
-    missing = basis.shape[1] - z.shape[1]
-    if missing:
-        z = np.concatenate([z, np.zeros((len(z), missing, z.shape[2]))], axis=1)
-    turned = basis.swapaxes(-1, -2)
-    own = turned @ z
-    left = z - basis @ own
-    # Once more: exact values are huge in units of their noise, and rounding would leave some of them.
-    more = turned @ left
-    return own + more, left - basis @ more
-
-
-def _basis_rows(rows: int, size: int) -> int:
-    """Return how many rows a basis has: one more than columns at least, for what is left of values."""
-    return max(rows, size + 1)
+        missing = self.basis.shape[1] - z.shape[1]
+        if missing:
+            z = np.concatenate([z, np.zeros((len(z), missing, z.shape[2]))], axis=1)
+        transposed = self.basis.swapaxes(-1, -2)
+        first = transposed @ z
+        residual = z - self.basis @ first
+        # Twice: exact values are huge in units of their noise, and rounding would leave some of them in the residuals.
+        second = transposed @ residual
+        return first + second, residual - self.basis @ second
 
 
 def orthonormalize(whitened_H: Array) -> tuple[Array, Array]:
-    """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R.
+    """Return Q, padded with zero rows to at least s + 1 rows, and R of the QR factorizations of matrices.
 
     Shapes: whitened_H (u, m, s).
     """
     count, rows, size = whitened_H.shape
-    padded = np.zeros((count, _basis_rows(rows, size), size))
+    padded = np.zeros((count, max(rows, size + 1), size))
     padded[:, :rows] = whitened_H
     if not size:
         return padded, np.zeros((count, 0, 0))
     R, order = np.zeros((count, size, size)), _order_by_magnitude(padded.swapaxes(1, 2))
     if order is not None:
         padded = np.take_along_axis(padded, order[:, :, None], axis=1)
-    for own, inner in zip(padded, R, strict=True):
-        factor, tau, _, _ = lapack.dgeqrf(own)
-        inner[:] = factor[:size]
-        own[:] = lapack.dorgqr(factor, tau, overwrite_a=1)[0]
+    for Q, R_factor in zip(padded, R, strict=True):
+        factor, tau, _, _ = lapack.dgeqrf(Q)
+        R_factor[:] = factor[:size]
+        Q[:] = lapack.dorgqr(factor, tau, overwrite_a=1)[0]
     if order is not None:
         np.put_along_axis(padded, order[:, :, None], padded.copy(), axis=1)
     return padded, R * np.triu(np.ones((size, size)))
 
 
 def _order_by_magnitude(columns: Array) -> IndexArray | None:
-    """Return the order in which rows should come, (u, m); None where they are of similar size, and any order will do.
+    """Return the order of rows by decreasing size, (u, m); None if they are of similar size.
 
-    Exact values, and modes that grow, make rows that are large beside others; reflections that begin with a small one
-    lose its digits.
+    Exact values and growing modes lead to some large rows; Householder reflections that begin with a small row lose
+    its digits.
 
     Shapes: columns (u, s, m).
     """
     sizes = np.abs(columns).max(axis=1, initial=0.0)
     first = sizes[:, : columns.shape[1]]
-    # Rows of zeros have no digits to lose.
+    # Zero rows have no digits to lose.
     smallest = np.where(first > 0, first, np.inf).min(axis=1, initial=np.inf)
-    if (sizes.max(axis=1, initial=0.0) <= _MAX_ROW_RATIO * smallest).all():
+    if (sizes.max(axis=1, initial=0.0) <= 100.0 * smallest).all():
         return None
     return np.argsort(-sizes, axis=1, kind="stable")
 
 
 @dataclass(frozen=True)
 class ReducedIrregularBlocks:
-    """Blocks that share nothing, with their measurements whitened one after the other.
+    """Irregular blocks, reduced together with their values: the last column of their QR factorization.
 
-    R_factor: Upper triangles: designs, and the measurements behind them, are Q times these; (u, s + 1, s + 1).
-    reflectors: What Q is made of, with R; (u, s + 1, m).
-    tau: shape (u, s + 1)
-    row_order: In which measurements were taken for that, where they are not of similar size; (u, m).
+    R_factor: R of the QR factorization of whitened observation matrix and measurements; (u, s + 1, s + 1).
+    reflectors, tau: Householder reflectors and factors of Q; (u, s + 1, m) and (u, s + 1).
+    row_order: The order of rows in the factorization, if they are not of similar size; (u, m).
     """
 
     irregular_blocks: IrregularBlocks
@@ -151,27 +138,21 @@ class ReducedIrregularBlocks:
     def of(
         cls, model: StateSpaceModel, layout: BlockLayout, group_index: int, noise_variance: Array, values: Array
     ) -> ReducedIrregularBlocks:
-        """Return the blocks of a family.
+        """Filter and reduce the blocks of a group.
 
         Shapes: noise_variance (n,), values (b, m, 1).
         """
-        own = values[layout.chunk_groups[group_index].chunks[0].blocks.ravel()]
-        swept = filter_irregular_blocks(
-            model,
-            layout.get_irregular_rows(group_index),
-            own.reshape(len(own), layout.rows_per_block, -1),
-            noise_variance,
-        )
-        reflections, factors, order = _factor_householder(swept.whitened_H_and_z)
-        R = np.triu(reflections[:, :, : model.size + 1].swapaxes(1, 2))
-        return cls(swept, R, reflections, factors, order)
+        own = values[layout.chunk_groups[group_index].single_blocks.blocks.ravel()]
+        own = own.reshape(len(own), layout.rows_per_block, -1)
+        blocks = filter_irregular_blocks(model, layout.get_irregular_rows(group_index), own, noise_variance)
+        reflectors, tau, order = _factor_householder(blocks.whitened_H_and_z)
+        return cls(blocks, np.triu(reflectors[:, :, : model.size + 1].swapaxes(1, 2)), reflectors, tau, order)
 
     @cached_property
     def Q_factor(self) -> Array:
-        """Orthonormal columns, with rows of zeros where columns are more, shape (u, m, s + 1)."""
-        for own, factors in zip(self.reflectors, self.tau, strict=True):
-            # In place: nobody needs the reflections any more.
-            lapack.dorgqr(own.T, factors, overwrite_a=1)
+        """Q with zero rows if m <= s, shape (u, m, s + 1); overwrites `reflectors`."""
+        for own, tau in zip(self.reflectors, self.tau, strict=True):
+            lapack.dorgqr(own.T, tau, overwrite_a=1)
         if self.row_order is not None:
             np.put_along_axis(self.reflectors, self.row_order[:, None], self.reflectors.copy(), axis=2)
         return self.reflectors.swapaxes(1, 2)
@@ -188,33 +169,50 @@ class ReducedIrregularBlocks:
 
     @property
     def z(self) -> Array:
-        """Whitened measurements in the basis, shape (u, s, 1)."""
+        """The reduced measurements, shape (u, s, 1)."""
         return self.R_factor[:, :-1, -1:]
 
     @property
+    def Phi(self) -> Array:
+        """As in `ReducedBlocks`, shape (u, s, s)."""
+        return self.irregular_blocks.Phi
+
+    @property
+    def Q_root(self) -> Array:
+        """As in `ReducedBlocks`, shape (u, s, s)."""
+        found, n = np.zeros(self.H.shape), self.irregular_blocks.model.n_stochastic
+        found[:, :n, :n] = factor_semidefinite(self.irregular_blocks.Q)
+        return found
+
+    @property
+    def half_log_det(self) -> Array:
+        """As in `ReducedBlocks`, shape (u,)."""
+        return self.irregular_blocks.half_log_det
+
+    @property
     def residual_ss(self) -> Array:
-        """What is left of them, squared and summed up, shape (u, 1)."""
+        """Sum of squares of the residuals, shape (u, 1)."""
         return self.R_factor[:, -1, -1:] ** 2
 
     @property
     def residual_error(self) -> float:
-        """What relative errors of measurements do to the log evidence, squared; about, as some of them tell."""
-        own = self.irregular_blocks.whitened_H_and_z[::_SAMPLING_STRIDE]
-        design, z = own[:, :, :-1], own[:, :, -1]
-        left = z - np.einsum("pwsu,su->pwu", design, _solve_upper_triangular(self.H, self.z[:, :, 0]).T)
-        return _SAMPLING_STRIDE * float(np.sum((left * z) ** 2))
+        """Squared error of the log evidence from relative errors of measurements, estimated from every fourth row."""
+        own = self.irregular_blocks.whitened_H_and_z[::4]
+        H, z = own[:, :, :-1], own[:, :, -1]
+        residual = z - np.einsum("pwsu,su->pwu", H, _solve_upper_triangular(self.H, self.z[:, :, 0]).T)
+        return 4 * float(np.sum((residual * z) ** 2))
 
     @property
     def n_elements(self) -> int:
-        """About how many numbers it has."""
+        """Approximate number of elements of all arrays."""
         return self.reflectors.size + self.irregular_blocks.n_elements
 
     def measurement_gradient(self, start_means: Array, reduced_scores: Array, grad_whitened_H: Array) -> Array:
-        """Return derivatives in designs and in the measurements behind them, shape (u, m, s + 1).
+        """Return derivatives in whitened observation matrices and measurements, shape (u, m, s + 1).
 
         Shapes: start_means (u, s, 1), reduced_scores (u, s, 1), grad_whitened_H (u, s, s).
         """
-        # All of them are e x', e, and what goes through covariances, where e is what is left and the basis times told.
+        # e x' and e, with e the scores in all directions of Q, plus what depends on covariances.
         e = np.concatenate([reduced_scores, self.R_factor[:, -1:, -1:]], axis=1)
         parts = np.concatenate([e * start_means.swapaxes(-1, -2), -e], axis=2)
         parts[:, :-1, :-1] += grad_whitened_H
@@ -222,55 +220,49 @@ class ReducedIrregularBlocks:
 
 
 def _factor_householder(whitened_rows: Array) -> tuple[Array, Array, IndexArray | None]:
-    """Return reflections that make triangles of designs and measurements, factors and order, as `ReducedIrregularBlocks` has them.
+    """Factor whitened observation matrices and measurements; return reflectors, tau and row order.
 
     Shapes: whitened_rows (p, w, s + 1, u).
     """
     places, width, size, count = whitened_rows.shape
-    rows = places * width
-    length = _basis_rows(rows, size - 1)
+    rows, length = places * width, max(places * width, size)
     # Columns that are a power of two apart would push each other out of the cache.
     own = np.zeros((count, size * length + 9))[:, : size * length].reshape(count, size, length)
-    flat, factors = whitened_rows.reshape(rows, size, count), np.zeros((count, size))
-    for start in range(0, rows, _CHUNK_ROWS):
-        part = slice(start, min(start + _CHUNK_ROWS, rows))
+    flat, tau = whitened_rows.reshape(rows, size, count), np.zeros((count, size))
+    # 128 rows are transposed at a time: source and target both stay in the cache.
+    for start in range(0, rows, 128):
+        part = slice(start, min(start + 128, rows))
         own[:, :, part] = flat[part].transpose(2, 1, 0)
     order = _order_by_magnitude(own[:, :-1])
     if order is not None:
         own[:] = np.take_along_axis(own, order[:, None], axis=2)
-    for number, found in enumerate(own):
-        factors[number] = lapack.dgeqrf(found.T, overwrite_a=1)[1]
-    return own, factors, order
+    for number, matrix in enumerate(own):
+        tau[number] = lapack.dgeqrf(matrix.T, overwrite_a=1)[1]
+    return own, tau, order
 
 
 def _solve_upper_triangular(R_factor: Array, z: Array) -> Array:
-    """Return x with R x = c, shape (u, s), for upper triangles; zero for what is not told.
+    """Solve ``R x = z`` for many upper triangular R, shape (u, s); components that are not determined are zero.
 
-    Shapes: R_factor, z (u, s, s) and (u, s).
+    Shapes: R_factor (u, s, s), z (u, s).
     """
-    found = np.zeros_like(z)
+    x = np.zeros_like(z)
     for i in range(z.shape[1] - 1, -1, -1):
         pivot = R_factor[:, i, i]
-        left = z[:, i] - np.einsum("us,us->u", R_factor[:, i, i + 1 :], found[:, i + 1 :])
-        is_told = np.abs(pivot) > _RANK_TOLERANCE * np.abs(R_factor[:, :, i]).max(axis=1, initial=0.0)
-        np.divide(left, pivot, out=found[:, i], where=is_told)
-    return found
+        rest = z[:, i] - np.einsum("us,us->u", R_factor[:, i, i + 1 :], x[:, i + 1 :])
+        is_determined = np.abs(pivot) > 1e-13 * np.abs(R_factor[:, :, i]).max(axis=1, initial=0.0)
+        np.divide(rest, pivot, out=x[:, i], where=is_determined)
+    return x
 
 
 def stack_by_pattern(values: Array, chunk: BlockChunk) -> Array:
-    """Return something of each block, (b, m, k), with the blocks of a pattern as columns: (u, m, often k).
-
-    Shapes: values (b, m, k).
-    """
+    """Return arrays of each block, (b, m, k), with the blocks of a pattern side by side as columns: (u, m, often k)."""
     own = values[chunk.blocks].swapaxes(1, 2)
     return own.reshape(*own.shape[:2], own.shape[2] * own.shape[3])
 
 
 def unstack_by_pattern(values: Array, chunk: BlockChunk) -> Array:
-    """Return the way back from `stack_by_pattern`, shape (u, often, m, k).
-
-    Shapes: values (u, m, often k).
-    """
+    """Undo `stack_by_pattern`: return (u, often, m, k) from (u, m, often k)."""
     count, size, width = values.shape
     often = chunk.blocks.shape[1]
     return values.reshape(count, size, often, width // often).swapaxes(1, 2)
@@ -279,37 +271,24 @@ def unstack_by_pattern(values: Array, chunk: BlockChunk) -> Array:
 def whiten_blocks(
     model: StateSpaceModel, layout: BlockLayout, plan: SegmentPlan, noise_variance: Array
 ) -> ReducedBlocks:
-    """Return some blocks by their matrices.
+    """Whiten and reduce regular blocks by their covariance matrices.
 
     Shapes: noise_variance (n,).
     """
-    blocks = plan.blocks
-    inside = build_block_models(layout.discretize_model(model, plan.step_index), plan, layout.observable_index[0].size)
-    K = inside.measurement_covariance.copy()
+    blocks, size, n = plan.blocks, model.size, model.n_stochastic
+    inner = BlockModel(layout.discretize_model(model, plan.step_index), plan, layout.observable_index[0].size)
+    K = inner.measurement_covariance.copy()
     diagonal = np.einsum("uii->ui", K)
     variances = diagonal.copy()
     numbers = layout.measurement_index[blocks].reshape(len(blocks), -1)
     diagonal += np.where(numbers >= 0, noise_variance[numbers], 1.0)
-    # The last block of a record is shorter: nothing is there behind its last measurement.
-    inverse = invert_cholesky_factors(K, numbers.shape[1] - np.argmax(numbers[:, ::-1] >= 0, axis=1))
-    half_log = -np.log(np.einsum("uii->ui", inverse)).sum(axis=1)
-    design = inverse @ inside.H
-    gain = inside.cross_covariance @ inverse.swapaxes(-1, -2)
-    count, size, n = len(blocks), model.size, model.n_stochastic
-    basis, told = orthonormalize(design)
-    moved = inside.Phi.copy()
-    moved[:, :n] -= gain @ design
-    noise = np.zeros((count, size, size))
-    noise[:, :n, :n] = factor_semidefinite(inside.Q - gain @ gain.swapaxes(-1, -2))
-    return ReducedBlocks(inside, variances, inverse, half_log, design, gain, basis, told, moved, noise)
-
-
-def factor_semidefinite(covariances: Array) -> Array:
-    """Return roots of covariances that may be singular, shape (u, n, n); states have units of their own.
-
-    Shapes: covariances (u, n, n).
-    """
-    scales = np.sqrt(np.maximum(np.einsum("uii->ui", covariances), 0.0))
-    safe = np.where(scales > 0, scales, 1.0)
-    values, vectors = np.linalg.eigh(covariances / (safe[:, :, None] * safe[:, None, :]))
-    return np.asarray(scales[:, :, None] * vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+    # The last block of a record is shorter: it has no measurements after its last one.
+    whitening = invert_cholesky_factors(K, numbers.shape[1] - np.argmax(numbers[:, ::-1] >= 0, axis=1))
+    half_log_det = -np.log(np.einsum("uii->ui", whitening)).sum(axis=1)
+    whitened_H = whitening @ inner.H
+    gain = inner.cross_covariance @ whitening.swapaxes(-1, -2)
+    Phi, Q_root = inner.Phi.copy(), np.zeros((len(blocks), size, size))
+    Phi[:, :n] -= gain @ whitened_H
+    Q_root[:, :n, :n] = factor_semidefinite(inner.Q - gain @ gain.swapaxes(-1, -2))
+    parts = variances, whitening, half_log_det, whitened_H, gain, *orthonormalize(whitened_H), Phi, Q_root
+    return ReducedBlocks(inner, *parts)

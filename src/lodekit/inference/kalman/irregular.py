@@ -1,26 +1,19 @@
-"""Many blocks side by side: they come last in all arrays, and rows begin where a line of the cache does.
+"""Kalman filter inside irregular blocks: sequential scalar updates from row to row, for many blocks side by side.
 
-Processors load 64 bytes at once, and half as fast where these lie in two lines of the cache. Rows of blocks, of which
-there are as many as it happens to be, would begin anywhere. So they are filled up with blocks that have nothing to say.
-What does not depend on hyperparameters is made once: `BlockRows`.
+It runs given the state at the start of a block, which is unknown but not random: means are numbers plus a row of
+coefficients of that state. So it whitens measurements as a Cholesky factor would, at a cost that is linear in the
+length of a block. Derivatives are the adjoint of the same recursion.
 
-States seen from a time nearby: in such a frame nothing moves, and a step costs no product of matrices.
+States are transformed to a reference frame with origin o in which they do not move, ``y(t) = e^(-F (t - o)) x(t)``, so
+that a step costs no matrix product. A measurement observes ``H e^(F (t - o)) y``, and process noise accumulates to
+``C(t - o) = int_0^(t - o) e^(-F s) B e^(-F' s) ds``. A frame carries the covariance of y without C, which only
+measurements change. So a row needs only ``H e^(F (t - o))`` and its product with C: Taylor series in the time since the
+origin, whose terms are shared by all times. Origins are in the middle of their frames. When these matrices would become
+large, the next frame begins, for all blocks that need it soon.
 
-With ``y(t) = e^(-F (t - o)) x(t)`` a measurement reads ``H e^(F (t - o)) y``, and noise adds up to
-``C(t - o) = int_0^(t - o) e^(-F s) B e^(-F' s) ds``. What a frame carries is the covariance of y without C, which
-measurements alone change, and which is moved to another origin as a covariance is moved in time. So all that is needed
-at a place are ``H e^(F (t - o))`` and its product with C: Taylor's series in the time since the origin, whose terms
-serve all times. Origins stand in the middle of what is seen from them. Where a frame would become so long that these
-matrices are large, or steps are, the next one begins, for those blocks that need it soon.
-
-Blocks of which each is one of its own: a filter inside each, from measurement to measurement, all blocks at once.
-
-It starts from the state at the start of its block, which is not known but is not random either: means are numbers plus
-a row of numbers for that state. So it whitens measurements as a Cholesky factor would, at a cost that does not grow
-with the length of a block. States are seen from frames in which they do not move. Blocks come last in all arrays, and
-some that have nothing to say fill them up (`lanes`). The way back is the adjoint of the same recursion.
-
-Measurements inside blocks taken one after the other, all blocks at once: the way forward of `framed`.
+The moments D of the stochastic states are one array (n, s + 1 + n, u): the dependence of their mean on the state at the
+start, minus its remainder, and their covariance. Blocks are the last axis u of all arrays, and padded with empty ones:
+processors load 64 bytes at once, and half as fast if rows do not begin at a cache line.
 """
 
 from __future__ import annotations
@@ -29,8 +22,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,18 +34,17 @@ from lodekit.inference.kalman.state_space import StateSpaceModel
 Array = NDArray[np.float64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 IndexArray = NDArray[np.intp]
-#: Numbers in a line of the cache.
+#: Numbers of type float64 in a cache line.
 _CACHE_LINE_DOUBLES = 8
 
 
 @dataclass(frozen=True)
 class BlockRows:
-    """The places of some blocks that share nothing, side by side, with what was measured there.
+    """The rows of some irregular blocks, side by side.
 
-    n_blocks: How many of the u blocks have something to say.
-    times: Since the start of the block, that of the following block included; (p + 1, u).
-    observable_index, measurement_index: The numbers of the observables, and those of the measurements; -1 for none;
-        (p, w, u).
+    n_blocks: How many of the u blocks are not padding.
+    times: Since the start of the block; the last is the start of the next block; (p + 1, u).
+    observable_index, measurement_index: What was measured in each row; -1 for none; (p, w, u).
     """
 
     n_blocks: int
@@ -63,43 +54,38 @@ class BlockRows:
 
     @classmethod
     def of(cls, dt: Array, observable_index: IndexArray, measurement_index: IndexArray) -> BlockRows:
-        """Return some blocks, filled up.
+        """Arrange blocks side by side, with padding.
 
         Shapes: dt (u, p + 1), observable_index, measurement_index (u, p, w).
         """
         times = np.cumsum(move_blocks_last(pad_to_cache_line(dt)), axis=0)
-        both = (
-            np.ascontiguousarray(pad_to_cache_line(part, -1).transpose(1, 2, 0))
-            for part in (observable_index, measurement_index)
-        )
-        return cls(len(dt), times, *both)
+        index = (pad_to_cache_line(part, -1).transpose(1, 2, 0) for part in (observable_index, measurement_index))
+        return cls(len(dt), times, *(np.ascontiguousarray(part) for part in index))
 
     @cached_property
     def column_observables(self) -> tuple[IndexArray, ...]:
-        """The numbers of all observables of the first measurement at each place, of the second, and so on."""
+        """The observables that occur in the first column, in the second, and so on."""
         every = (np.unique(self.observable_index[:, j]) for j in range(self.observable_index.shape[1]))
         return tuple(own[own >= 0] for own in every)
 
 
 def aligned_empty(*shape: int) -> Array:
-    """Return room for numbers, the first at the beginning of a line of the cache."""
-    size = prod(shape)
+    """Return an uninitialized array that begins at a cache line."""
+    size = math.prod(shape)
     whole = np.empty(size + _CACHE_LINE_DOUBLES)
     first = -(whole.__array_interface__["data"][0] // whole.itemsize) % _CACHE_LINE_DOUBLES
     return whole[first : first + size].reshape(shape)
 
 
 def aligned_zeros(*shape: int) -> Array:
-    """Return zeros, the first at the beginning of a line of the cache."""
+    """Return an array of zeros that begins at a cache line."""
     found = aligned_empty(*shape)
     found[...] = 0.0
     return found
 
 
 def pad_to_cache_line(values: NDArray[Scalar], fill_value: int = 0) -> NDArray[Scalar]:
-    """Return something of each block, with so many blocks more that they fill lines of the cache.
-
-    Shapes: values (u, ...).
+    """Pad the first axis, that of blocks, to a multiple of a cache line.
 
     Examples
     --------
@@ -111,15 +97,7 @@ def pad_to_cache_line(values: NDArray[Scalar], fill_value: int = 0) -> NDArray[S
 
 
 def move_blocks_last_padded(values: Array) -> Array:
-    """Return the first dimension, that of blocks, as the last one, filled up with zeros to lines of the cache.
-
-    Shapes: values (u, ...).
-
-    Examples
-    --------
-    >>> move_blocks_last_padded(np.ones((3, 2)))[1].tolist()
-    [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    """
+    """Move the first axis, that of blocks, to the end, padded with zeros to cache lines."""
     count = len(values)
     found = aligned_empty(*values.shape[1:], count + -count % _CACHE_LINE_DOUBLES)
     found[..., :count], found[..., count:] = np.moveaxis(values, 0, -1), 0.0
@@ -127,42 +105,33 @@ def move_blocks_last_padded(values: Array) -> Array:
 
 
 def move_blocks_first(values: Array) -> Array:
-    """Return the last dimension, that of blocks, as the first one."""
+    """Move the last axis, that of blocks, to the front."""
     return np.ascontiguousarray(np.moveaxis(values, -1, 0))
 
 
 def move_blocks_last(values: Array) -> Array:
-    """Return the first dimension, that of blocks, as the last one."""
+    """Move the first axis, that of blocks, to the end."""
     return np.ascontiguousarray(np.moveaxis(values, 0, -1))
 
 
 def matmul_blocks_last(first: Array, second: Array) -> Array:
-    """Return products of matrices, blocks last.
-
-    Shapes: first, second (i, j, b) and (j, k, b).
-    """
+    """Multiply matrices with blocks last, (i, j, b) and (j, k, b)."""
     return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
 
 
-#: How far a frame may reach from its origin in units of the norm of F, at most and at least: so far transitions and
-#: their inverses are of moderate size.
-_MAX_FRAME_RADIUS, _MIN_FRAME_RADIUS = 3.0, 0.01
-#: Blocks that have come so far through a frame change it where another block has to: few changes cost as much as many.
-_EARLY_CHANGE_FRACTION = 0.7
-#: How large what noise does from the origin of a frame to its ends may be beside the noise of measurements: rounding is
-#: in proportion to the first, and what is computed to the second.
-_MAX_NOISE_RATIO = 300.0
-#: The most terms of a series, what those that are left out may be, and how many such ones have to follow each other.
-_MAX_TAYLOR_TERMS, _TAYLOR_TOLERANCE, _N_NEGLIGIBLE_TERMS = 60, 1e-17, 3
+#: The largest distance of a row from the origin of its frame, in units of the norm of F: up to it transitions and their
+#: inverses are of moderate size.
+_MAX_FRAME_RADIUS = 3.0
+#: Rows whose observation rows are computed together.
+ROWS_PER_GROUP = 8
 
 
 class FrameSeries:
-    """Rows of observables, and these times the noise in a frame, as series in the time since its origin.
+    """Taylor series of ``H e^(F t)`` and of its product with C(t), in the time t since the origin of a frame.
 
-    longest: The longest time from an origin.
-    norm: Of F.
-    terms: Terms of the rows of all observables, and of their products with the noise; those of a row of zeros are
-        last; (k, o + 1, s + n).
+    max_offset: The largest t.
+    F_norm: The norm of F.
+    terms: Taylor terms for all observables and, last, a row of zeros; (k, o + 1, s + n).
     """
 
     def __init__(self, model: StateSpaceModel, max_offset: float, F_norm: float) -> None:
@@ -172,31 +141,27 @@ class FrameSeries:
         self._F[:n, :n], self._F[n:, n:] = model.F[:n, :n] / F_norm, model.F[n:, n:] / F_norm
         self._noise_intensity = model.noise_intensity / F_norm
         own, self._H = self._F[:n, :n], np.concatenate([model.H, np.zeros((1, size))])
-        # The derivatives at zero of e^(F t) C(t), and the powers of minus F transposed, which have B before them there.
+        # The derivatives of e^(F t) C(t) at zero, and the powers of -F' in them.
         rows, noises, powers = [self._H], [np.zeros((n, n))], [np.eye(n)]
         terms = [np.concatenate([rows[0], np.zeros((len(self._H), n))], axis=1)]
         largest = np.abs(terms[0])
         weight, small = 1.0, 0
-        # Terms matter in proportion to the entry that they are added to: these begin with different powers.
-        while len(terms) < _MAX_TAYLOR_TERMS and small < _N_NEGLIGIBLE_TERMS:
+        # Up to three negligible terms in a row, relative to each entry: they begin with different powers.
+        while len(terms) < 60 and small < 3:
             rows.append(rows[-1] @ self._F)
             noises.append(own @ noises[-1] + self._noise_intensity @ powers[-1])
             powers.append(-powers[-1] @ own.T)
             weight *= 1.0 / len(terms)
             terms.append(weight * np.concatenate([rows[-1], self._H[:, :n] @ noises[-1]], axis=1))
             part = np.abs(terms[-1]) * (max_offset * F_norm) ** (len(terms) - 1)
-            small = small + 1 if (part <= _TAYLOR_TOLERANCE * largest).all() and len(terms) > 2 else 0
+            small = small + 1 if (part <= 1e-17 * largest).all() and len(terms) > 2 else 0
             largest = np.maximum(part, largest)
         self.n_terms = max(1, len(terms) - small)
         self.terms = np.stack(terms[: self.n_terms])
-        self._row_terms, self._noise_terms, self._F_powers = (
-            rows[: self.n_terms],
-            noises[: self.n_terms],
-            powers[: self.n_terms],
-        )
+        self._row_terms, self._noise_terms, self._F_powers = rows, noises, powers
 
     def evaluate_powers(self, times: Array) -> Array:
-        """Return powers of times since the origin, from the zeroth on, shape (k, ...)."""
+        """Return powers of scaled times since the origin, from the zeroth on, shape (k, ...)."""
         x = times * self._F_norm
         found = aligned_empty(self.n_terms, *times.shape)
         found[0] = 1.0
@@ -205,48 +170,45 @@ class FrameSeries:
         return found
 
     def build_column(self, observable_index: IndexArray) -> FrameColumn:
-        """Return what all measurements of a column have in common, from the numbers of their observables."""
+        """Return the series of a column of measurements, from the indices of its observables."""
         n, size = self._n_stochastic, len(self._F)
-        there = np.asarray(self.terms[:, observable_index].any(axis=(0, 1)))
-        own, noise = _nonzero_slice(there[:n]), _nonzero_slice(there[size:])
+        nonzero = np.asarray(self.terms[:, observable_index].any(axis=(0, 1)))
+        own, noise = _nonzero_slice(nonzero[:n]), _nonzero_slice(nonzero[size:])
         parts = self.terms[..., own], self.terms[..., n:size], self.terms[..., size:][..., noise]
-        return FrameColumn(tuple(observable_index.tolist()), own, noise, np.concatenate(parts, axis=2))
+        index, n_states = tuple(observable_index.tolist()), own.stop - own.start
+        return FrameColumn(index, own, noise, n_states, np.concatenate(parts, axis=2))
 
     def find_frame_radius(self, noise_variance: Array) -> float:
-        """Return how far frames may reach from their origins.
+        """Return the largest radius at which process noise is at most 300 times the measurement noise variance.
 
-        Shapes: noise_variance (o,).
+        Rounding errors are proportional to the first, and results to the second. Shapes: noise_variance (o,).
         """
-        tried = np.geomspace(_MAX_FRAME_RADIUS, _MIN_FRAME_RADIUS, 24) / self._F_norm
+        tried = np.geomspace(_MAX_FRAME_RADIUS, 0.01, 24) / self._F_norm
         n = self._n_stochastic
         both = np.einsum("koi,kst->osit", self.terms[:, :-1], self.evaluate_powers(np.stack([tried, -tried])))
-        # What noise does to a measurement is what its row says of its covariances with all states.
+        # The variance of process noise in a measurement is its row times its covariances with all states.
         rows, noises = np.abs(both[..., :n, :]), np.abs(both[..., self._F.shape[0] :, :])
-        loud = np.einsum("osit,osit->ost", rows, noises) / noise_variance[:, None, None]
-        # Numbers that are not finite are not quiet.
-        quiet = np.flatnonzero((loud <= _MAX_NOISE_RATIO).all(axis=(0, 1)))
-        return float(tried[quiet[0]] if len(quiet) else tried[-1])
+        ratio = np.einsum("osit,osit->ost", rows, noises) / noise_variance[:, None, None]
+        # Infinite ratios and NaN are too large as well.
+        small = np.flatnonzero((ratio <= 300.0).all(axis=(0, 1)))
+        return float(tried[small[0]] if len(small) else tried[-1])
 
     def vjp(self, grad_terms: Array) -> tuple[Array, Array, Array]:
-        """Return derivatives in F, (s, s), in the density of the noise, (n, n), and in the rows, (o + 1, s).
+        """Return derivatives in F, (s, s), in the noise intensity, (n, n), and in H with its row of zeros, (o + 1, s).
 
         Shapes: grad_terms (k, o + 1, s + n).
         """
-        n, size, in_F, in_B = (
-            self._n_stochastic,
-            len(self._F),
-            np.zeros_like(self._F),
-            np.zeros_like(self._noise_intensity),
-        )
+        n, size = self._n_stochastic, len(self._F)
+        in_F, in_B = np.zeros_like(self._F), np.zeros_like(self._noise_intensity)
         own, H = self._F[:n, :n], self._H[:, :n]
         scaled = grad_terms / np.cumprod([1.0, *range(1, self.n_terms)])[:, None, None]
         in_plain, in_mixed = scaled[..., :size], scaled[..., size:]
         slope, in_noise, in_power = in_plain[-1], H.T @ in_mixed[-1], np.zeros((n, n))
-        in_H = in_mixed[-1] @ self._noise_terms[-1].T
+        in_H = in_mixed[-1] @ self._noise_terms[self.n_terms - 1].T
         for k in range(self.n_terms - 1, 0, -1):
             in_F += self._row_terms[k - 1].T @ slope
             slope = slope @ self._F.T + in_plain[k - 1]
-            # The noise's k-th derivative is F times the one before, and B times a power.
+            # The k-th derivative of the noise is F times the previous one, plus B times a power.
             in_F[:n, :n] += in_noise @ self._noise_terms[k - 1].T
             in_B += in_noise @ self._F_powers[k - 1].T
             in_F[:n, :n] -= in_power.T @ self._F_powers[k - 1]
@@ -254,149 +216,109 @@ class FrameSeries:
             in_noise = own.T @ in_noise + H.T @ in_mixed[k - 1]
             in_H += in_mixed[k - 1] @ self._noise_terms[k - 1].T
         slope[:, :n] += in_H
-        # Whatever F and the density were divided by, times were multiplied by: nothing depends on it.
+        # Nothing depends on the norm that F and B were divided by and times multiplied by.
         return in_F / self._F_norm, 0.5 * (in_B + in_B.T) / self._F_norm, slope
 
 
-@dataclass(frozen=True)
-class FrameColumn:
-    """Measurements of which there is one at each place: what they read, without all that is always zero.
+class FrameColumn(NamedTuple):
+    """The series of a column of measurements, without entries that are always zero.
 
-    observable_index: Of the observables.
-    state_slice, covariance_slice: Among the states that noise drives, those that are read, and those with which noise
-        makes a covariance.
-    terms: Terms for these states, for all that nothing drives, and for these covariances; (k, o + 1, r).
+    observable_index: The indices of the observables.
+    state_slice, covariance_slice: The stochastic states that are observed, and those that process noise affects.
+    n_states: The number of observed ones.
+    terms: Terms for these states, for all deterministic states, and for these covariances; (k, o + 1, r).
     """
 
     observable_index: tuple[int, ...]
     state_slice: slice
     covariance_slice: slice
+    n_states: int
     terms: Array
-
-
-@dataclass(frozen=True)
-class FrameChanges:
-    """Blocks that change to a new frame at some place.
-
-    blocks: Their numbers in the chunk; (c,).
-    step_index: Numbers of lengths in `ReferenceFrames.motion`: of the time from one origin to the next; (c,).
-    offset: How many such changes come before.
-    """
-
-    blocks: IndexArray
-    step_index: IndexArray
-    offset: int
-
-    @property
-    def change_slice(self) -> slice:
-        """Where they stand among all changes."""
-        return slice(self.offset, self.offset + len(self.blocks))
 
 
 @dataclass(frozen=True)
 class ReferenceFrames:
-    """The frames of the blocks of a chunk.
+    """The reference frames of some blocks.
 
-    discretized: Over the times from origin to origin.
-    changes: For each place, that behind the last one included: where the first frame begins, and where the last one
-        ends, all blocks change.
+    discretized: The model over the times from origin to origin.
+    changes: For each row, and after the last one: the blocks that change to a new frame, the index of the step from
+        origin to origin in `discretized`, (c,), and their position among all changes. All blocks change where the first
+        frame begins and the last one ends.
     time_offsets: Times since the origins; (p, u).
-    columns: Of the measurements at each place.
+    columns: The series of the columns of measurements.
     """
 
     series: FrameSeries
     discretized: DiscretizedModel
-    changes: tuple[FrameChanges, ...]
+    changes: tuple[tuple[IndexArray, IndexArray, slice], ...]
     time_offsets: Array
     columns: tuple[FrameColumn, ...]
 
-    def select_rows(self, start: int, stop: int) -> FrameSegment:
-        """Return some consecutive places."""
-        return FrameSegment(
-            self.columns, self._stacked_terms, self.series.evaluate_powers(self.time_offsets[start:stop])
-        )
-
     @cached_property
     def _stacked_terms(self) -> Array:
-        """Terms of all observables of all columns, one below the other."""
+        """Terms of all observables of all columns, stacked, shape (r, k)."""
         parts = [column.terms[:, number].T for column in self.columns for number in column.observable_index]
         return np.concatenate([np.zeros((0, self.series.n_terms)), *parts])
 
-    def vjp(self, grad_terms: list[Array]) -> tuple[Array, Array, Array]:
-        """Return derivatives as `FrameSeries.pull` does, from those in the terms of each column.
-
-        Shapes: grad_terms (k, o + 1, r).
-        """
-        n, size, found = (
-            self.discretized.model.n_stochastic,
-            self.discretized.model.size,
-            np.zeros_like(self.series.terms),
-        )
-        for column, own in zip(self.columns, grad_terms, strict=True):
-            first = column.state_slice.stop - column.state_slice.start
-            found[..., column.state_slice] += own[..., :first]
-            found[..., n:size] += own[..., first : first + size - n]
-            found[..., size:][..., column.covariance_slice] += own[..., first + size - n :]
-        return self.series.vjp(found)
-
-
-@dataclass(frozen=True)
-class FrameSegment:
-    """Some consecutive places of the blocks of a chunk.
-
-    terms: Of all observables of all columns, one below the other; (r, k).
-    powers: Powers of the times since the origins; (k, p, u).
-    """
-
-    columns: tuple[FrameColumn, ...]
-    terms: Array
-    powers: Array
-
-    def build_rows(self, observable_index: IndexArray) -> list[Array]:
-        """Return what each column reads in the frames of its places, shapes (r, p, u).
+    def build_rows(self, where: slice, observable_index: IndexArray) -> list[Array]:
+        """Return what each column observes in the frames of some consecutive rows, shapes (r, p, u).
 
         Shapes: observable_index (p, w, u).
         """
-        shape, stop, found = self.powers.shape[1:], 0, []
-        whole, places = aligned_empty(len(self.terms), *shape), math.prod(shape)
-        # Where no column reads a state, there are no terms, and no -1 tells a shape.
-        np.matmul(self.terms, self.powers.reshape(-1, places), out=whole.reshape(len(whole), places))
+        powers, stop, found = self.series.evaluate_powers(self.time_offsets[where]), 0, []
+        shape, n_entries = powers.shape[1:], math.prod(powers.shape[1:])
+        whole = aligned_empty(len(self._stacked_terms), *shape)
+        # Explicit shapes: there are no terms if no column observes a state.
+        np.matmul(self._stacked_terms, powers.reshape(-1, n_entries), out=whole.reshape(len(whole), n_entries))
         for column, seen in zip(self.columns, observable_index.swapaxes(0, 1), strict=True):
             width = column.terms.shape[2]
             start, stop = stop, stop + len(column.observable_index) * width
             if len(column.observable_index) == 1:
                 found.append(whole[start:stop])
-                found[-1].reshape(width, places)[:, np.flatnonzero(seen != column.observable_index[0])] = 0.0
+                found[-1].reshape(width, n_entries)[:, np.flatnonzero(seen != column.observable_index[0])] = 0.0
                 continue
             found.append(aligned_zeros(width, *shape))
             for i, number in enumerate(column.observable_index):
                 np.copyto(found[-1], whole[start + i * width :][:width], where=seen == number)
         return found
 
-    def vjp(self, grad_terms: list[Array], grad_rows: list[Array], observable_index: IndexArray) -> None:
-        """Add derivatives in the terms of each column, from those in `readings`.
+    def rows_vjp(
+        self, grad_terms: list[Array], where: slice, grad_rows: list[Array], observable_index: IndexArray
+    ) -> None:
+        """Add derivatives in the terms of each column, from those in the result of `build_rows`.
 
         Shapes: grad_terms (k, o + 1, r), grad_rows (r, p, u), observable_index (p, w, u).
         """
-        weights, seen = self.powers.reshape(len(self.powers), -1), observable_index.swapaxes(0, 1)
+        powers = self.series.evaluate_powers(self.time_offsets[where])
+        weights, seen = powers.reshape(len(powers), -1), observable_index.swapaxes(0, 1)
         for column, slopes, own, which in zip(self.columns, grad_terms, grad_rows, seen, strict=True):
             for number in column.observable_index:
-                # Where nothing was measured nothing depends on the row.
+                # Derivatives in the rows of missing measurements are zero.
                 part = own if len(column.observable_index) == 1 else own * (which == number)
                 slopes[:, number] += weights @ part.reshape(len(own), weights.shape[1]).T
 
+    def vjp(self, grad_terms: list[Array]) -> tuple[Array, Array, Array]:
+        """Return derivatives as `FrameSeries.vjp` does, from those in the terms of each column.
+
+        Shapes: grad_terms (k, o + 1, r).
+        """
+        n, size = self.discretized.model.n_stochastic, self.discretized.model.size
+        found = np.zeros_like(self.series.terms)
+        for column, own in zip(self.columns, grad_terms, strict=True):
+            first, last = column.n_states, column.n_states + size - n
+            found[..., column.state_slice] += own[..., :first]
+            found[..., n:size] += own[..., first:last]
+            found[..., size:][..., column.covariance_slice] += own[..., last:]
+        return self.series.vjp(found)
+
 
 def build_frames(model: StateSpaceModel, block_rows: BlockRows, noise_variance: Array) -> ReferenceFrames:
-    """Return the frames of the blocks of a chunk.
-
-    Shapes: noise_variance (o,).
-    """
+    """Choose the reference frames of some blocks, for measurement noise variances of shape (o,)."""
     times = block_rows.times
     places, count = len(times) - 1, times.shape[1]
     norm = _balanced_norm(model)
-    cut = _find_frame_changes(
-        times[:-1], 2.0 * FrameSeries(model, _MAX_FRAME_RADIUS / norm, norm).find_frame_radius(noise_variance)
-    )
+    radius = FrameSeries(model, _MAX_FRAME_RADIUS / norm, norm).find_frame_radius(noise_variance)
+    cut = _find_frame_changes(times[:-1], 2.0 * radius)
     # One frame after the other, block by block.
     blocks, where = np.nonzero(cut.T)
     is_last = np.append(blocks[1:] != blocks[:-1], True)
@@ -411,32 +333,32 @@ def build_frames(model: StateSpaceModel, block_rows: BlockRows, noise_variance: 
     whole, which = np.unique(gone[order], return_inverse=True)
     where, blocks = where[order], blocks[order]
     edges = np.searchsorted(where, np.arange(places + 2)).tolist()
-    cuts = tuple(FrameChanges(blocks[a:b], which[a:b], a) for a, b in pairwise(edges))
+    cuts = tuple((blocks[a:b], which[a:b], slice(a, b)) for a, b in pairwise(edges))
     series = FrameSeries(model, float(np.abs(since).max(initial=0.0)), norm)
     columns = tuple(series.build_column(seen) for seen in block_rows.column_observables)
     return ReferenceFrames(series, DiscretizedModel(model, whole), cuts, since, columns)
 
 
 def _find_frame_changes(times: Array, max_length: float) -> NDArray[np.bool_]:
-    """Return where new frames begin, shape (p, u)."""
+    """Return where new frames begin, shape (p, u): few changes cost as much as many, so some blocks change early."""
     found, first = np.zeros(times.shape, dtype=bool), times[0]
     found[0] = True
     for own, now in zip(found[1:], times[1:], strict=True):
         gone = now - first
         if gone.max(initial=0.0) > max_length:
-            np.greater(gone, _EARLY_CHANGE_FRACTION * max_length, out=own)
+            np.greater(gone, 0.7 * max_length, out=own)
             first = np.where(own, now, first)
     return found
 
 
 def _nonzero_slice(mask: NDArray[np.bool_]) -> slice:
-    """Return from where on and up to where something is there."""
+    """Return the smallest slice that contains all true entries."""
     own = np.flatnonzero(mask)
     return slice(int(own[0]), int(own[-1]) + 1) if len(own) else slice(0, 0)
 
 
 def _balanced_norm(model: StateSpaceModel) -> float:
-    """Return the largest sum of a row of F, in units of states that make it small."""
+    """Return the maximum row sum of F after balancing."""
     n, found = model.n_stochastic, 0.0
     for part in (model.F[:n, :n], model.F[n:, n:]):
         if part.size:
@@ -445,25 +367,19 @@ def _balanced_norm(model: StateSpaceModel) -> float:
     return found or 1.0
 
 
-#: Places that are worked on together.
-ROWS_PER_GROUP = 8
-
-
 @dataclass(frozen=True)
 class IrregularBlocks:
-    """Blocks of a chunk with their measurements whitened, given the state at the start of each.
+    """Irregular blocks with their measurements whitened, given the state at the start of each.
 
-    rows: With u blocks.
-    observation_rows: What each column reads in its frames, for some consecutive places each. The way back takes them
-        away; (r, g, u).
-    moments_before_change: Before the changes of frames at a place, how the mean of the states that noise drives
-        follows from the state at the start, minus the rest of it, and their covariance; (c, n, s + 1 + n).
-    Phi_deterministic: How the other states follow from those at the start; (p + 1, q, q, u).
-    whitened_rows: What whitened measurements say of the state at the start, they themselves, and what they add to the
-        mean; (p, w, s + 1 + n, u).
-    S_inverse_roots: What they were multiplied by: one over their deviations; (p, w, u).
-    final_moments: The same at the end; (n, s + 1 + n, u).
-    covariance_error: What relative errors of covariances do to the log evidence.
+    rows: The rows, with u blocks.
+    observation_rows: The results of `ReferenceFrames.build_rows` for groups of rows; `vjp` consumes them.
+    moments_before_change: Moments D before the changes of frames in a row; (c, n, s + 1 + n).
+    Phi_deterministic: Transitions of deterministic states from the start; (p + 1, q, q, u).
+    whitened_rows: Whitened observation matrix for the state at the start, whitened measurements, and gains;
+        (p, w, s + 1 + n, u).
+    S_inverse_roots: Inverse standard deviations of the innovations; (p, w, u).
+    final_moments: D at the end; (n, s + 1 + n, u).
+    covariance_error: Error of the log evidence from relative errors of covariances.
     """
 
     model: StateSpaceModel
@@ -479,22 +395,22 @@ class IrregularBlocks:
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks have something to say."""
+        """The number of blocks without padding."""
         return self.rows.n_blocks
 
     @property
     def whitened_H_and_z(self) -> Array:
-        """What whitened measurements say of the state at the start, and they themselves, shape (p, w, s + 1, b)."""
+        """Whitened observation matrix and measurements, shape (p, w, s + 1, b)."""
         return self.whitened_rows[:, :, : self.model.size + 1, : self.n_blocks]
 
     @property
     def half_log_det(self) -> Array:
-        """Half the logarithms of the determinants of covariances of measurements, shape (b,)."""
+        """Half the log determinants of the measurement covariances, shape (b,)."""
         return np.asarray(-np.log(self.S_inverse_roots[:, :, : self.n_blocks]).sum(axis=(0, 1)))
 
     @property
     def Phi(self) -> Array:
-        """From the start of a block to that of the next one, given its measurements, shape (b, s, s)."""
+        """Transitions to the start of the next block, given the measurements, shape (b, s, s)."""
         n, size = self.model.n_stochastic, self.model.size
         found = np.zeros((self.n_blocks, size, size))
         found[:, :n] = self.final_moments[:, :size, : self.n_blocks].transpose(2, 0, 1)
@@ -503,58 +419,54 @@ class IrregularBlocks:
 
     @property
     def state_shift(self) -> Array:
-        """What measurements add to the states that noise drives until the end, shape (b, n)."""
+        """What measurements add to the stochastic states at the end, shape (b, n)."""
         return -self.final_moments[:, self.model.size, : self.n_blocks].T
 
     @property
     def Q(self) -> Array:
-        """The covariance of the state at the end, given that at the start and the measurements, shape (b, n, n)."""
+        """Covariances of the states at the end, given those at the start and the measurements, shape (b, n, n)."""
         return self.final_moments[:, self.model.size + 1 :, : self.n_blocks].transpose(2, 0, 1)
 
     @property
     def n_elements(self) -> int:
-        """About how many numbers it has."""
-        readings = (part for parts in self.observation_rows for part in parts)
-        parts = (
-            self.whitened_rows,
-            self.S_inverse_roots,
-            self.Phi_deterministic,
-            *self.moments_before_change.values(),
-            *readings,
-        )
-        return sum(part.size for part in parts)
+        """Approximate number of elements of all arrays."""
+        rows = (part for parts in self.observation_rows for part in parts)
+        parts = self.whitened_rows, self.S_inverse_roots, self.Phi_deterministic, *self.moments_before_change.values()
+        return sum(part.size for part in (*parts, *rows))
 
     def move_blocks_last_padded(self, scores: Array) -> Array:
-        """Return something of each measurement as `white` has it, shape (p, w, k, u).
-
-        Shapes: scores (b, m, k).
-        """
+        """Rearrange arrays of measurements, (b, m, k), as `whitened_rows`, (p, w, k, u)."""
         places, width, count = self.rows.observable_index.shape
         return move_blocks_last_padded(scores[:, : places * width]).reshape(places, width, scores.shape[2], count)
 
     def vjp(
         self, gradient: ModelGradient, grad_whitened: Array, grad_final_moments: Array, grad_Phi_deterministic: Array
     ) -> Array:
-        """Add derivatives in the system; return those in values and in variances, shape (2, p, w, b).
+        """Add derivatives in the model; return those in values and in noise variances, shape (2, p, w, b).
 
-        The logarithms of the deviations count minus one each.
+        Those in the log standard deviations of the innovations are minus one each.
         """
-        places, width, count = self.rows.observable_index.shape
+        rows, width, count = self.rows.observable_index.shape
         in_terms = [np.zeros_like(column.terms) for column in self.frames.columns]
-        found = aligned_zeros(2, places, width, count)
-        way = _AdjointState.of(self, grad_final_moments, grad_Phi_deterministic)
-        self._frame_change_vjp(places, way)
-        for start in range((places - 1) // ROWS_PER_GROUP * ROWS_PER_GROUP, -1, -ROWS_PER_GROUP):
-            stop = min(start + ROWS_PER_GROUP, places)
-            part, observed = self.frames.select_rows(start, stop), self.rows.observable_index[start:stop]
-            # Numbers that were used make room for derivatives in them.
-            rows = self.observation_rows.pop()
-            for i in range(stop - 1, start - 1, -1):
+        found = aligned_zeros(2, rows, width, count)
+        adjoint = _AdjointState.of(self, grad_final_moments, grad_Phi_deterministic)
+        self._frame_change_vjp(rows, adjoint)
+        for start in range((rows - 1) // ROWS_PER_GROUP * ROWS_PER_GROUP, -1, -ROWS_PER_GROUP):
+            group = slice(start, min(start + ROWS_PER_GROUP, rows))
+            # Derivatives take the place of the rows.
+            own = self.observation_rows.pop()
+            for i in range(group.stop - 1, start - 1, -1):
                 for j in range(width - 1, -1, -1):
-                    self._measurement_vjp((i, j), rows[j][:, i - start], grad_whitened[i, j], way, found[:, i, j])
-                self._frame_change_vjp(i, way)
-            part.vjp(in_terms, rows, observed)
-        self._add_frame_changes(gradient, way)
+                    self._measurement_vjp((i, j), own[j][:, i - start], grad_whitened[i, j], adjoint, found[:, i, j])
+                self._frame_change_vjp(i, adjoint)
+            self.frames.rows_vjp(in_terms, group, own, self.rows.observable_index[group])
+        inner = BlockGradient.zeros(self.frames.discretized)
+        steps = np.concatenate([index for _, index, _ in self.frames.changes])
+        scatter_add(inner.Phi, steps, adjoint.grad_steps[0])
+        scatter_add(inner.Q, steps, adjoint.grad_steps[1])
+        if adjoint.grad_deterministic_steps.size:
+            scatter_add(inner.Phi_deterministic, steps, adjoint.grad_deterministic_steps)
+        gradient.add_blocks(self.frames.discretized, inner)
         gradient.add_terms(*self.frames.vjp(in_terms))
         return found[..., : self.n_blocks]
 
@@ -566,20 +478,16 @@ class IrregularBlocks:
         adjoint: _AdjointState,
         grad_value_and_variance: Array,
     ) -> None:
-        """Go back over a measurement; find derivatives in its value and variance, those in its row take its place."""
+        """Undo a measurement; compute derivatives in its value and variance, those in its row replace the row."""
         n, s, column = self.model.n_stochastic, self.model.size + 1, self.frames.columns[position[1]]
-        states, first = column.state_slice, column.state_slice.stop - column.state_slice.start
+        states, first = column.state_slice, column.n_states
         behind = first + s - 1 - n
-        xi, scale, D, minus = (
-            self.whitened_rows[position],
-            self.S_inverse_roots[position],
-            adjoint.grad_moments,
-            adjoint.negative_gradient,
-        )
+        xi, scale = self.whitened_rows[position], self.S_inverse_roots[position]
+        D, minus = adjoint.grad_moments, adjoint.negative_gradient
         h, mixed, (in_value, in_variance) = adjoint.row_buffer[:behind], xi[s:], grad_value_and_variance
         h[:] = row[:behind]
         adjoint.moments += np.multiply(mixed[:, None], xi, out=adjoint.update_buffer)
-        # Minus derivatives in what it says.
+        # Minus the derivatives in the row before it was whitened.
         np.einsum("ib,ikb->kb", mixed, D, out=minus)
         in_mixed = minus[s:]
         in_mixed += np.einsum("ikb,kb->ib", D, xi, out=adjoint.covariance_buffer)
@@ -601,60 +509,45 @@ class IrregularBlocks:
         np.negative(in_mixed[column.covariance_slice], out=row[behind:])
 
     def _frame_change_vjp(self, position: int, adjoint: _AdjointState) -> None:
-        """Go back over a change of frames at some place."""
-        cuts, motion, s = self.frames.changes[position], self.frames.discretized, self.model.size + 1
-        if not len(cuts.blocks):
+        """Undo the changes of frames in a row."""
+        (changing, steps, where), motion = self.frames.changes[position], self.frames.discretized
+        if not len(changing):
             return
+        s, before = self.model.size + 1, self.moments_before_change[position]
+        blocks = slice_or_index(changing, adjoint.grad_moments.shape[-1])
         # Products of many small matrices: blocks first.
-        blocks, before = (
-            slice_or_index(cuts.blocks, adjoint.grad_moments.shape[-1]),
-            self.moments_before_change[position],
-        )
-        Phi, own = motion.stochastic.Phi[cuts.step_index], move_blocks_first(adjoint.grad_moments[..., blocks])
-        # The covariance is symmetric, whatever was done to its two halves.
+        Phi, own = motion.stochastic.Phi[steps], move_blocks_first(adjoint.grad_moments[..., blocks])
+        # Derivatives in the symmetric covariance.
         half = 0.5 * (own[..., s:] + own[..., s:].swapaxes(-1, -2))
-        in_transition = own[..., :s] @ before[..., :s].swapaxes(-1, -2)
-        in_transition += 2.0 * half @ (Phi @ before[..., s:])
-        adjoint.grad_steps[0, cuts.change_slice], adjoint.grad_steps[1, cuts.change_slice] = in_transition, half
+        in_Phi = own[..., :s] @ before[..., :s].swapaxes(-1, -2)
+        in_Phi += 2.0 * half @ (Phi @ before[..., s:])
+        adjoint.grad_steps[0, where], adjoint.grad_steps[1, where] = in_Phi, half
         own[..., s:] = half @ Phi
         adjoint.grad_moments[..., blocks] = np.moveaxis(Phi.swapaxes(-1, -2) @ own, 0, -1)
         adjoint.moments[..., blocks] = np.moveaxis(before, 0, -1)
         if len(adjoint.grad_Phi_deterministic):
-            moved, own = (
-                move_blocks_last(motion.deterministic.Phi[cuts.step_index]),
-                adjoint.grad_Phi_deterministic[..., blocks],
-            )
+            own = adjoint.grad_Phi_deterministic[..., blocks]
+            known = np.broadcast_to(np.eye(len(own))[:, :, None], own.shape)
             # The first change is that from the start of the block.
-            known = (
-                self.Phi_deterministic[position - 1][..., blocks]
-                if position
-                else np.eye(len(own))[:, :, None] + np.zeros(own.shape)
-            )
-            adjoint.grad_deterministic_steps[cuts.change_slice] = np.einsum("ikb,jkb->bij", own, known)
+            if position:
+                known = self.Phi_deterministic[position - 1][..., blocks]
+            adjoint.grad_deterministic_steps[where] = np.einsum("ikb,jkb->bij", own, known)
             adjoint.grad_Phi_deterministic = adjoint.grad_Phi_deterministic.copy()
+            moved = move_blocks_last(motion.deterministic.Phi[steps])
             adjoint.grad_Phi_deterministic[..., blocks] = np.einsum("jib,jkb->ikb", moved, own)
-
-    def _add_frame_changes(self, gradient: ModelGradient, adjoint: _AdjointState) -> None:
-        inner = BlockGradient.zeros(self.frames.discretized)
-        gone = np.concatenate([cuts.step_index for cuts in self.frames.changes])
-        scatter_add(inner.Phi, gone, adjoint.grad_steps[0])
-        scatter_add(inner.Q, gone, adjoint.grad_steps[1])
-        if adjoint.grad_deterministic_steps.size:
-            scatter_add(inner.Phi_deterministic, gone, adjoint.grad_deterministic_steps)
-        gradient.add_blocks(self.frames.discretized, inner)
 
 
 @dataclass
 class _AdjointState:
-    """Where the way back is.
+    """The state of the adjoint recursion.
 
-    grad_moments, grad_Phi_deterministic: Derivatives in what is known of the states that noise drives, and of the
-        others; (n, s + 1 + n, u) and (q, q, u).
-    moments, update_buffer: What is known, and room for what changes that; (n, s + 1 + n, u).
-    row_buffer, covariance_buffer, negative_gradient: Room for what a measurement reads, its covariance with the
-        state, and minus derivatives in what it says; (s, u), (n, u) and (s + 1 + n, u).
-    grad_steps, grad_deterministic_steps: Derivatives in transitions and noises of all changes of frames, and in
-        transitions of the other states; (2, c, n, n) and (c, q, q).
+    grad_moments, grad_Phi_deterministic: Derivatives in D and in transitions of deterministic states;
+        (n, s + 1 + n, u) and (q, q, u).
+    moments, update_buffer: D, and a buffer for its updates; (n, s + 1 + n, u).
+    row_buffer, covariance_buffer, negative_gradient: Buffers for an observation row, its covariance with the state,
+        and minus the derivatives in a row before it was whitened; (s, u), (n, u) and (s + 1 + n, u).
+    grad_steps, grad_deterministic_steps: Derivatives in transitions and noise covariances of all changes of frames, and
+        in transitions of deterministic states; (2, c, n, n) and (c, q, q).
     """
 
     grad_moments: Array
@@ -669,132 +562,93 @@ class _AdjointState:
 
     @classmethod
     def of(cls, blocks: IrregularBlocks, grad_final_moments: Array, grad_Phi_deterministic: Array) -> _AdjointState:
-        """Return its beginning, which is the end."""
+        """Return the state at the end of the blocks."""
         D, A = (move_blocks_last_padded(part) for part in (grad_final_moments, grad_Phi_deterministic))
         (n, width, count), q = D.shape, len(A)
-        changes = sum(len(cuts.blocks) for cuts in blocks.frames.changes)
+        changes = sum(len(changing) for changing, _, _ in blocks.frames.changes)
         steps, others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
         room = aligned_zeros(n + q, count), aligned_zeros(n, count), aligned_zeros(width, count)
         return cls(D, A, aligned_zeros(*D.shape), aligned_zeros(*D.shape), *room, steps, others)
 
 
 def slice_or_index(index: IndexArray, count: int) -> IndexArray | slice:
-    """Return a slice where all blocks are meant: nothing is copied then."""
+    """Return a slice if all blocks are selected: it avoids copies."""
     return slice(None) if len(index) == count else index
-
-
-#: So many measurements tell how much noise they have.
-_N_SAMPLED_MEASUREMENTS = 2000
 
 
 def filter_irregular_blocks(
     model: StateSpaceModel, block_rows: BlockRows, values: Array, noise_variance: Array
 ) -> IrregularBlocks:
-    """Return blocks of a chunk.
+    """Run the filter through irregular blocks.
 
     Shapes: values (b, p, w), noise_variance (m,).
     """
-    places, width, count = block_rows.observable_index.shape
-    n, q, R = (
-        model.n_stochastic,
-        model.size - model.n_stochastic,
-        np.append(noise_variance, 1.0)[block_rows.measurement_index],
-    )
-    frames, y = (
-        build_frames(model, block_rows, _estimate_min_noise_variance(block_rows.observable_index, R, len(model.H))),
-        move_blocks_last_padded(values),
-    )
-    taken = _ConditionalMoments.initial(n, q, count)
-    white, scales = aligned_empty(places, width, taken.moments.shape[1], count), aligned_empty(places, width, count)
-    quiet, past, largest, doubt = aligned_zeros(places + 1, q, q, count), {}, np.zeros((width, count)), 0.0
-    readings: list[list[Array]] = []
-    for i in range(places + 1):
-        if i % ROWS_PER_GROUP == 0 and i < places:
-            group = slice(i, min(i + ROWS_PER_GROUP, places))
-            readings.append(frames.select_rows(group.start, group.stop).build_rows(block_rows.observable_index[group]))
-        if len(frames.changes[i].blocks):
-            past[i], taken.Phi_deterministic = _change_frames(
-                frames, frames.changes[i], taken.moments, taken.Phi_deterministic
-            )
-        quiet[i] = taken.Phi_deterministic
-        if i == places:
+    rows, width, count = block_rows.observable_index.shape
+    n, q, observed = model.n_stochastic, model.size - model.n_stochastic, block_rows.observable_index
+    R, y = np.append(noise_variance, 1.0)[block_rows.measurement_index], move_blocks_last_padded(values)
+    frames = build_frames(model, block_rows, _estimate_min_noise_variance(observed, R, len(model.H)))
+    D, A = aligned_zeros(n, n + q + 1 + n, count), aligned_zeros(q, q, count)
+    D[:, :n], A[:], buffer = np.eye(n)[:, :, None], np.eye(q)[:, :, None], aligned_empty(*D.shape)
+    whitened, scales = aligned_empty(rows, width, D.shape[1], count), aligned_empty(rows, width, count)
+    transitions, before, largest, error = aligned_zeros(rows + 1, q, q, count), {}, np.zeros((width, count)), 0.0
+    observation_rows: list[list[Array]] = []
+    for i in range(rows + 1):
+        if i % ROWS_PER_GROUP == 0 and i < rows:
+            group = slice(i, min(i + ROWS_PER_GROUP, rows))
+            observation_rows.append(frames.build_rows(group, observed[group]))
+        if len(frames.changes[i][0]):
+            before[i], A = _change_frames(frames, i, D, A)
+        transitions[i] = A
+        if i == rows:
             break
-        deviations = taken.state_std if i == group.start else None
-        for j, (column, rows) in enumerate(zip(frames.columns, readings[-1], strict=True)):
-            row = rows[:, i - group.start]
-            taken.condition(column, row, y[i, j], R[i, j], white[i, j], scales[i, j])
-            if deviations is not None:
-                # Entries of covariances err as the deviations are large, and these grow through a frame.
-                read = deviations[column.state_slice]
-                signal = np.einsum("ib,ib->b", np.abs(row[: len(read)]), read) ** 2
+        # Errors of covariances are proportional to variances, which grow through a frame: look at the first rows.
+        state_std = np.sqrt(np.abs(np.einsum("iib->ib", D[:, n + q + 1 :]))) if i == group.start else None
+        for j, (column, own) in enumerate(zip(frames.columns, observation_rows[-1], strict=True)):
+            row = own[:, i - group.start]
+            _condition((D, A, buffer), column, row, y[i, j], R[i, j], whitened[i, j], scales[i, j])
+            if state_std is not None:
+                seen = state_std[column.state_slice]
+                signal = np.einsum("ib,ib->b", np.abs(row[: len(seen)]), seen) ** 2
                 np.maximum(signal, largest[j], out=largest[j])
-                often = group.stop - group.start
-                doubt += often * float(np.einsum("b,b,b->", largest[j], scales[i, j], scales[i, j]))
-    return IrregularBlocks(model, block_rows, frames, readings, past, quiet, white, scales, taken.moments, doubt)
+                weight = group.stop - group.start
+                error += weight * float(np.einsum("b,b,b->", largest[j], scales[i, j], scales[i, j]))
+    return IrregularBlocks(model, block_rows, frames, observation_rows, before, transitions, whitened, scales, D, error)
 
 
-@dataclass
-class _ConditionalMoments:
-    """What is known of states when some measurements were taken.
+def _condition(
+    moments: tuple[Array, Array, Array],
+    column: FrameColumn,
+    row: Array,
+    y: Array,
+    noise_variance: Array,
+    whitened_row: Array,
+    S_inverse_root: Array,
+) -> None:
+    """Update D with a measurement of each block; also sets its whitened row and its scale.
 
-    moments: How the mean of the states that noise drives follows from the state at the start, minus the rest of it,
-        and their covariance; (n, s + 1 + n, u).
-    Phi_deterministic: How the other states follow from those at the start; (q, q, u).
-    update_buffer: Room for what changes D; (n, s + 1 + n, u).
+    Shapes: moments D, transitions of deterministic states, and a buffer for D; row (r, u), y, noise_variance (u,),
+    whitened_row (s + 1 + n, u), S_inverse_root (u,).
     """
-
-    moments: Array
-    Phi_deterministic: Array
-    update_buffer: Array
-
-    @classmethod
-    def initial(cls, n_stochastic: int, n_deterministic: int, n_blocks: int) -> _ConditionalMoments:
-        """Return what is known at the start of so many blocks."""
-        D, A = (
-            aligned_zeros(n_stochastic, n_stochastic + n_deterministic + 1 + n_stochastic, n_blocks),
-            aligned_zeros(n_deterministic, n_deterministic, n_blocks),
-        )
-        D[:, :n_stochastic], A[:] = np.eye(n_stochastic)[:, :, None], np.eye(n_deterministic)[:, :, None]
-        return cls(D, A, aligned_empty(*D.shape))
-
-    @property
-    def state_std(self) -> Array:
-        """Those of the states that noise drives, shape (n, u)."""
-        variances = np.einsum("iib->ib", self.moments[:, self.moments.shape[1] - len(self.moments) :])
-        return np.asarray(np.sqrt(np.abs(variances)))
-
-    def condition(
-        self,
-        column: FrameColumn,
-        row: Array,
-        y: Array,
-        noise_variance: Array,
-        whitened_row: Array,
-        S_inverse_root: Array,
-    ) -> None:
-        """Take a measurement of each block.
-
-        Shapes: row (r, u), y, noise_variance (u,), whitened_row, S_inverse_root (s + 1 + n, u) and (u,).
-        """
-        n, q, first = len(self.moments), len(self.Phi_deterministic), column.state_slice.stop - column.state_slice.start
-        h, hq, noise = row[:first], row[first : first + q], row[first + q :]
-        # How a measurement follows from the state at the start, its value, and its covariance with the state.
-        np.einsum("ib,ikb->kb", h, self.moments[column.state_slice], out=whitened_row)
-        if q:
-            whitened_row[n : n + q] += np.einsum("ib,ikb->kb", hq, self.Phi_deterministic)
-        whitened_row[n + q] += y
-        mixed = whitened_row[n + q + 1 :]
-        mixed[column.covariance_slice] += noise
-        # One over the deviation.
-        np.einsum("ib,ib->b", h, mixed[column.state_slice], out=S_inverse_root)
-        S_inverse_root += noise_variance
-        whitened_row *= np.divide(1.0, np.sqrt(S_inverse_root, out=S_inverse_root), out=S_inverse_root)
-        self.moments -= np.multiply(mixed[:, None], whitened_row, out=self.update_buffer)
+    D, A, buffer = moments
+    n, q, first = len(D), len(A), column.n_states
+    h, h_deterministic, noise = row[:first], row[first : first + q], row[first + q :]
+    # How a measurement depends on the state at the start, its value, and its covariance with the state.
+    np.einsum("ib,ikb->kb", h, D[column.state_slice], out=whitened_row)
+    if q:
+        whitened_row[n : n + q] += np.einsum("ib,ikb->kb", h_deterministic, A)
+    whitened_row[n + q] += y
+    gain = whitened_row[n + q + 1 :]
+    gain[column.covariance_slice] += noise
+    # The inverse standard deviation.
+    np.einsum("ib,ib->b", h, gain[column.state_slice], out=S_inverse_root)
+    S_inverse_root += noise_variance
+    whitened_row *= np.divide(1.0, np.sqrt(S_inverse_root, out=S_inverse_root), out=S_inverse_root)
+    D -= np.multiply(gain[:, None], whitened_row, out=buffer)
 
 
 def _estimate_min_noise_variance(observable_index: IndexArray, noise_variance: Array, n_observables: int) -> Array:
-    """Return about the smallest variance of the noise of each observable; exact values are few, and do not count."""
-    every = max(1, observable_index.size // _N_SAMPLED_MEASUREMENTS)
+    """Estimate the smallest noise variance of each observable, from 2000 measurements; ignore few exact values."""
+    every = max(1, observable_index.size // 2000)
     seen, own = observable_index.ravel()[::every], noise_variance.ravel()[::every]
     found = np.full(n_observables, np.inf)
     for number in np.unique(seen[seen >= 0]):
@@ -803,23 +657,20 @@ def _estimate_min_noise_variance(observable_index: IndexArray, noise_variance: A
 
 
 def _change_frames(
-    frames: ReferenceFrames, changes: FrameChanges, moments: Array, Phi_deterministic: Array
+    frames: ReferenceFrames, position: int, moments: Array, Phi_deterministic: Array
 ) -> tuple[Array, Array]:
-    """Move what is known of states to new frames, for some blocks; return what was known of these, and A."""
-    motion, s, blocks = (
-        frames.discretized,
-        moments.shape[1] - len(moments),
-        slice_or_index(changes.blocks, moments.shape[-1]),
-    )
+    """Transform moments to new frames; return those before the change, and the transitions of deterministic states."""
+    motion, s, (changing, steps, _) = frames.discretized, moments.shape[1] - len(moments), frames.changes[position]
+    blocks = slice_or_index(changing, moments.shape[-1])
     # Products of many small matrices: blocks first.
-    Phi, before = motion.stochastic.Phi[changes.step_index], move_blocks_first(moments[..., blocks])
+    Phi, before = motion.stochastic.Phi[steps], move_blocks_first(moments[..., blocks])
     moved = Phi @ before
     moved[..., s:] = moved[..., s:] @ Phi.swapaxes(-1, -2)
-    moved[..., s:] += motion.stochastic.Q[changes.step_index]
+    moved[..., s:] += motion.stochastic.Q[steps]
     moments[..., blocks] = np.moveaxis(moved, 0, -1)
     if len(Phi_deterministic):
         Phi_deterministic = Phi_deterministic.copy()
         Phi_deterministic[..., blocks] = matmul_blocks_last(
-            move_blocks_last(motion.deterministic.Phi[changes.step_index]), Phi_deterministic[..., blocks]
+            move_blocks_last(motion.deterministic.Phi[steps]), Phi_deterministic[..., blocks]
         )
     return before, Phi_deterministic

@@ -1,27 +1,27 @@
-"""A process with finitely many states at unit lengthscale and variance.
+"""The prior as a linear state-space model driven by white noise.
 
-Disturbances as states: those of coloured ones, and those of the system that they drive, from rest at the start.
+A latent function z with a Matern covariance has the states ``z^(k)``, each divided by the k-th power of its rate; white
+noise drives the last one [1]_. Modes are deterministic states: weights of their basis functions, propagated to the
+current time. Disturbances add their own states and those of the system that they drive, from rest at the start. Every
+observable is then a linear combination of states that does not depend on time.
 
-States of the system have units of their own. Each is divided by a size that it may well reach, which is made of the
-magnitudes of F and G in such a way that rows of F stay as small as its eigenvalues allow, whatever the units are.
-Nothing depends on these sizes, so that derivatives take them for constants.
+States of the driven system are scaled by magnitudes from F and G, chosen such that the rows of F stay as small as its
+eigenvalues allow, whatever the units are. Nothing depends on these scales, so derivatives treat them as constants.
 
-The prior as a linear system that white noise drives: free functions with their derivatives, and modes.
-
-A free function z with a Matern covariance has the states ``z^(k)``, each divided by the k-th power of its rate; white
-noise drives the last one. Modes are states that nothing drives: weights of their basis functions, moved to the time
-that is looked at. Every observable is then one row of numbers, whatever the time.
+.. [1] J. Hartikainen and S. Sarkka, Kalman filtering and smoothing solutions to temporal Gaussian process regression
+   models, IEEE International Workshop on Machine Learning for Signal Processing, 2010, 379-384.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
 from lodekit.errors import LodekitError
 from lodekit.inference.kalman.discretize import ProcessDiscretization
@@ -40,10 +40,8 @@ Array = NDArray[np.float64]
 class UnitProcess:
     """A process at unit lengthscale and variance, in states that are divided by powers of its rate.
 
-    rate: With the unit lengthscale.
-    F: F; (s, s).
-    noise_intensity: Of the noise that drives the last state.
-    P: Of the states, at any time; (s, s).
+    F, P: State matrix and stationary covariance; (s, s).
+    noise_intensity: Spectral density of the noise that drives the last state.
     """
 
     rate: float
@@ -58,13 +56,9 @@ class UnitProcess:
 
     @classmethod
     def of(cls, latent: Kernel) -> UnitProcess:
-        """Return the states of a process, which are made once; raise where there are none."""
-        if latent not in _UNIT_PROCESSES:
-            _UNIT_PROCESSES[latent] = cls._build(latent)
-        return _UNIT_PROCESSES[latent]
-
-    @classmethod
-    def _build(cls, latent: Kernel) -> UnitProcess:
+        """Return the states of a process, which are cached; raise if there are infinitely many."""
+        if latent in _UNIT_PROCESSES:
+            return _UNIT_PROCESSES[latent]
         own = latent.state_space(1.0)
         if own is None:
             raise LodekitError(f"expected a covariance with finitely many states, got {latent.name}")
@@ -72,45 +66,28 @@ class UnitProcess:
         rate = float(-own.F[-1, 0]) ** (1.0 / size)
         powers = rate ** np.arange(size)
         h = [float(part[0]) for part in latent.derivatives(np, np.zeros(1), 2 * size - 2)]
-        signs = (-1.0) ** np.arange(size)
         orders = np.add.outer(np.arange(size), np.arange(size))
         # Odd derivatives of an even function vanish at zero.
-        at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * signs, 0.0)
-        matrix = own.F * powers / powers[:, None]
-        return cls(rate, matrix, own.spectral_density / powers[-1] ** 2, at_zero / np.outer(powers, powers))
+        at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * (-1.0) ** np.arange(size), 0.0)
+        F = own.F * powers / powers[:, None]
+        found = cls(rate, F, own.spectral_density / powers[-1] ** 2, at_zero / np.outer(powers, powers))
+        return _UNIT_PROCESSES.setdefault(latent, found)
 
 
-#: The few that were asked for.
 _UNIT_PROCESSES: dict[Kernel, UnitProcess] = {}
 
 
 def build_block_diagonal(blocks: Sequence[Array]) -> Array:
-    """Return square matrices along a diagonal.
-
-    Shapes: blocks (k, k).
-
-    Examples
-    --------
-    >>> build_block_diagonal([np.array([[2.0]]), np.array([[1.0, 3.0], [0.0, 4.0]])]).tolist()
-    [[2.0, 0.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 4.0]]
-    """
-    edges = np.cumsum([0, *(len(part) for part in blocks)]).tolist()
-    found = np.zeros((edges[-1], edges[-1]))
-    for part, (start, stop) in zip(blocks, pairwise(edges), strict=True):
-        found[start:stop, start:stop] = part
-    return found
-
-
-#: The window is looked at so many times to tell how far disturbances take observables.
-_N_WINDOW_STEPS = 32
+    """Return square matrices along a diagonal; there may be none."""
+    return np.asarray(block_diag(np.zeros((0, 0)), *blocks))
 
 
 @dataclass(frozen=True)
 class DisturbanceStates:
-    """States of disturbances and of what they drive, at some hyperparameters, in scaled time.
+    """States of disturbances and of the system that they drive, at given hyperparameters, in scaled time.
 
-    observables: What was measured; its response to disturbances is there.
-    coefficients: Of these.
+    observables: The measured observables.
+    coefficients: Their coefficients.
     """
 
     observables: Observables
@@ -124,48 +101,44 @@ class DisturbanceStates:
 
     @cached_property
     def processes(self) -> tuple[UnitProcess | None, ...]:
-        """The states of each disturbance, None for white noise."""
+        """The process of each disturbance; None for white noise."""
         return tuple(None if latent is None else UnitProcess.of(latent) for latent in self.response.kernels)
 
     @cached_property
     def lengthscales(self) -> dict[int, float]:
-        """The lengthscales of those that have one, by their numbers."""
+        """The lengthscales of coloured disturbances, by their indices."""
         return dict(zip(self.response.coloured_index, self.hyper.disturbance_lengthscales.tolist(), strict=True))
 
     @cached_property
-    def _state_offsets(self) -> list[int]:
-        sizes = [0 if unit is None else len(unit.F) for unit in self.processes]
-        return [int(edge) for edge in np.cumsum([0, *sizes])]
-
-    @property
     def state_slices(self) -> list[slice]:
-        """Where the states of each disturbance stand; the rest are those of the system."""
-        return [slice(start, stop) for start, stop in pairwise(self._state_offsets)]
+        """The states of each disturbance; the others are those of the system."""
+        return _consecutive_slices([0 if process is None else len(process.F) for process in self.processes])
 
     @property
     def _system_slice(self) -> slice:
-        return slice(self._state_offsets[-1], self.size)
+        return slice(self.state_slices[-1].stop if self.state_slices else 0, self.size)
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """How many states there are."""
-        return self._state_offsets[-1] + self.response.shapes[0][0]
+        """The number of states."""
+        return (self.state_slices[-1].stop if self.state_slices else 0) + self.response.shapes[0][0]
 
     @cached_property
     def _matrices_and_jacobian(self) -> tuple[DisturbanceMatrices, DisturbanceMatrices]:
-        """The numbers, and their derivatives in the parameters."""
-        return _split_coefficients(self.response, self.coefficients)
+        """The matrices, and their derivatives in the parameters."""
+        values, slopes = require_disturbances(self.coefficients.disturbance_table)
+        return self.response.split(values), self.response.split(slopes)
 
     @cached_property
     def _integrated_std(self) -> Array:
-        """About what each disturbance adds up to in unit scaled time, shape (d,)."""
+        """The standard deviation of the integral of each disturbance over unit scaled time, about, shape (d,)."""
         span = self.observables.units.time_scale
         lengths = np.array([np.sqrt(span) if unit is None else span for unit in self.processes])
         return np.asarray(lengths * self.hyper.disturbance_amplitudes)
 
     @cached_property
     def state_scales(self) -> Array:
-        """What the states of the system are divided by, shape (s,)."""
+        """The scales of the states of the system, shape (s,)."""
         own = self._matrices_and_jacobian[0]
         A = np.abs(own.F) * self.observables.units.time_scale
         push = np.abs(own.G) @ self._integrated_std
@@ -178,7 +151,7 @@ class DisturbanceStates:
 
     @cached_property
     def F(self) -> Array:
-        """F of all states, shape (n, n); those of a disturbance are in units of its deviation."""
+        """F of all states, shape (n, n); those of a disturbance are in units of its amplitude."""
         own, x, span = self._matrices_and_jacobian[0], self._system_slice, self.observables.units.time_scale
         found = np.zeros((self.size, self.size))
         found[x, x] = span * own.F * self.state_scales / self.state_scales[:, None]
@@ -190,19 +163,18 @@ class DisturbanceStates:
 
     @cached_property
     def _noise_input_matrix(self) -> Array:
-        """How much each disturbance moves the states of the system, shape (s, d)."""
+        """The input matrix from disturbances to the states of the system, shape (s, d)."""
         return np.asarray(self._matrices_and_jacobian[0].G * self._integrated_std / self.state_scales[:, None])
 
     @cached_property
     def _noise_intensities(self) -> list[Array]:
-        """What each disturbance adds to the spectral density of the noise."""
+        """The contribution of each disturbance to the noise intensity."""
         found = []
         for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=True)):
             own = np.zeros((self.size, self.size))
             if unit is None:
-                own[self._system_slice, self._system_slice] = np.outer(
-                    self._noise_input_matrix[:, k], self._noise_input_matrix[:, k]
-                )
+                G, x = self._noise_input_matrix[:, k], self._system_slice
+                own[x, x] = np.outer(G, G)
             else:
                 own[place.stop - 1, place.stop - 1] = unit.noise_intensity / self.lengthscales[k]
             found.append(own)
@@ -210,43 +182,38 @@ class DisturbanceStates:
 
     @property
     def noise_intensity(self) -> Array:
-        """The spectral density of the noise that drives all states, shape (n, n)."""
+        """The spectral density of the white noise, shape (n, n)."""
         return np.asarray(sum(self._noise_intensities, np.zeros((self.size, self.size))))
 
     @property
     def P_root(self) -> Array:
-        """A root of the covariance at the start: coloured disturbances are there, the system is at rest."""
+        """A root of the covariance at the start: disturbances are stationary, the system is at rest."""
         parts = [unit.P_root for unit in self.processes if unit is not None]
         return build_block_diagonal([*parts, np.zeros((self.response.shapes[0][0],) * 2)])
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
-        """Return observables as rows of numbers for the states, shape (o, n)."""
-        values, _ = _split_coefficients(require_disturbances(observables.disturbances), coefficients)
-        return self._assemble_observation_matrix(values, observables.units.scales)
+        """Return the observation matrix of some observables, shape (o, n)."""
+        values, _ = require_disturbances(coefficients.disturbance_table)
+        matrices = require_disturbances(observables.disturbances).split(values)
+        return self._assemble_observation_matrix(matrices, observables.units.scales)
 
     def _assemble_observation_matrix(self, matrices: DisturbanceMatrices, observable_scales: Array) -> Array:
-        """Return rows from numbers, or derivatives of rows from theirs, shape (..., o, n)."""
+        """Return the observation matrix from its parts, or its derivatives from theirs, shape (..., o, n)."""
         found = np.zeros((*matrices.observation_matrix.shape[:-1], self.size))
         found[..., self._system_slice] = matrices.observation_matrix * self.state_scales / observable_scales[:, None]
         for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=True)):
             if unit is not None:
                 length = min(place.stop - place.start, matrices.feedthrough.shape[-3])
                 parts = np.moveaxis(matrices.feedthrough[..., :length, :, k], -2, -1)
-                found[..., place.start : place.start + length] = (
-                    parts * self._derivative_scales(k)[:length] / observable_scales[:, None]
-                )
+                rate = unit.rate / (self.lengthscales[k] * self.observables.units.time_scale)
+                scales = self.hyper.disturbance_amplitudes[k] * rate ** np.arange(length)
+                found[..., place.start : place.start + length] = parts * scales / observable_scales[:, None]
         return found
-
-    def _derivative_scales(self, disturbance: int) -> Array:
-        """Return what the derivatives of a disturbance are in its states, shape (s,)."""
-        unit, place = require_disturbances(self.processes[disturbance]), self.state_slices[disturbance]
-        rate = unit.rate / (self.lengthscales[disturbance] * self.observables.units.time_scale)
-        return np.asarray(self.hyper.disturbance_amplitudes[disturbance] * rate ** np.arange(place.stop - place.start))
 
     def vjp(
         self, grad_F: Array, grad_noise_intensity: Array, grad_P_initial: Array, grad_H: Array, H: Array
     ) -> tuple[Array, Array, Array]:
-        """Return derivatives in the parameters, and in the logarithms of lengthscales and deviations.
+        """Return derivatives in the parameters, and in the logarithms of lengthscales and amplitudes.
 
         Shapes: grad_F, grad_noise_intensity, grad_P_initial (n, n), grad_H, H (o, n).
         """
@@ -264,72 +231,63 @@ class DisturbanceStates:
                 continue
             in_pushes[:, k] = grad_F[x, place.start]
             deviations[k] = 2.0 * (of_density + float(np.sum(grad_P_initial[place, place] * unit.P)))
-            orders = np.arange(len(unit.F))
-            of_rows = float(np.sum(grad_H[:, place] * H[:, place] * orders))
-            of_matrix = float(np.sum(grad_F[place, place] * self.F[place, place]))
-            lengthscales[k] = -of_matrix - of_density - of_rows
+            matrices = grad_F[place, place], self.F[place, place], grad_H[:, place], H[:, place]
+            lengthscales[k] = _lengthscale_vjp(*matrices, of_density)
         theta += np.tensordot(slopes.G * (self._integrated_std / scales[:, None]), in_pushes, 2)
         return theta, np.array([lengthscales[k] for k in self.response.coloured_index]), deviations
 
 
-def _split_coefficients(
-    response: CompiledDisturbances, coefficients: Coefficients
-) -> tuple[DisturbanceMatrices, DisturbanceMatrices]:
-    values, slopes = require_disturbances(coefficients.disturbance_table)
-    return response.split(values), response.split(slopes)
+def _lengthscale_vjp(grad_F: Array, F: Array, grad_H: Array, H: Array, of_noise_intensity: float) -> float:
+    """Return the derivative in the log lengthscale of a process, from those in its matrices."""
+    of_H = float(np.sum(grad_H * H * np.arange(len(F))))
+    return -float(np.sum(grad_F * F)) - of_noise_intensity - of_H
 
 
 def unit_disturbance_variance(
     observables: Observables, coefficients: Coefficients, theta: Array, lengthscale: float
 ) -> Array:
-    """Return the mean squares of observables over the window, for each disturbance at unit deviation, shape (d, o).
+    """Return mean squares of observables over the window, for each disturbance at unit amplitude, shape (d, o).
 
     Shapes: theta (p,).
     """
-    disturbed, none = require_disturbances(observables.disturbances), np.zeros(0)
-    count, lengths = len(disturbed.names), np.full(len(disturbed.coloured_index), lengthscale)
-    found = np.zeros((count, observables.count))
+    disturbances, none = require_disturbances(observables.disturbances), np.zeros(0)
+    count, lengths = len(disturbances.names), np.full(len(disturbances.coloured_index), lengthscale)
+    found, n_steps = np.zeros((count, observables.count)), 32
     for k in range(count):
         hyper = Hyperparameters(theta, none, none, none, none, lengths, np.eye(count)[k])
-        own = DisturbanceStates(observables, coefficients, hyper)
-        rows, P = own.build_observation_matrix(observables, coefficients), own.P_root @ own.P_root.T
-        if not (np.isfinite(own.F).all() and np.isfinite(own.noise_intensity).all()):
-            continue
-        steps = ProcessDiscretization(own.F, own.noise_intensity, np.array([1.0 / _N_WINDOW_STEPS]))
-        for _ in range(_N_WINDOW_STEPS):
-            P = steps.Phi[0] @ P @ steps.Phi[0].T + steps.Q[0]
-            found[k] += np.einsum("oi,ij,oj->o", rows, P, rows) / _N_WINDOW_STEPS
+        states = DisturbanceStates(observables, coefficients, hyper)
+        if np.isfinite(states.F).all() and np.isfinite(states.noise_intensity).all():
+            dt, index = np.array([1.0 / n_steps]), np.zeros(n_steps, dtype=np.intp)
+            found[k] = sum(part / n_steps for part in _propagate_variance(states, dt, index))
     return found
 
 
 def disturbance_response_variance(observables: Observables, hyper: Hyperparameters, times: Array) -> Array:
-    """Return the variance that disturbances give to observables, from rest at time zero, shape (n, o).
-
-    Shapes: times (n,).
-    """
-    coefficients = observables.evaluate(hyper.theta)
-    own = DisturbanceStates(observables, coefficients, hyper)
-    rows, P = own.build_observation_matrix(observables, coefficients), own.P_root @ own.P_root.T
+    """Return the variance of observables due to disturbances, from rest at time zero, shape (n, o), at times (n,)."""
+    states = DisturbanceStates(observables, observables.evaluate(hyper.theta), hyper)
     ordered, places = np.unique(times, return_inverse=True)
-    lengths, which = np.unique(np.diff(ordered, prepend=0.0), return_inverse=True)
-    steps, found = (
-        ProcessDiscretization(own.F, own.noise_intensity, lengths),
-        np.zeros((len(ordered), observables.count)),
-    )
-    for number, step in enumerate(which):
-        P = steps.Phi[step] @ P @ steps.Phi[step].T + steps.Q[step]
-        found[number] = np.einsum("oi,ij,oj->o", rows, P, rows)
+    dt, index = np.unique(np.diff(ordered, prepend=0.0), return_inverse=True)
+    found = np.zeros((len(ordered), observables.count))
+    for number, variance in enumerate(_propagate_variance(states, dt, index)):
+        found[number] = variance
     return np.maximum(found, 0.0)[places]
+
+
+def _propagate_variance(states: DisturbanceStates, dt: Array, step_index: NDArray[np.intp]) -> Iterator[Array]:
+    """Yield the variances of observables after each of some steps from rest, shape (o,)."""
+    H, P = states.build_observation_matrix(states.observables, states.coefficients), states.P_root @ states.P_root.T
+    steps = ProcessDiscretization(states.F, states.noise_intensity, dt)
+    for step in step_index:
+        P = steps.Phi[step] @ P @ steps.Phi[step].T + steps.Q[step]
+        yield np.einsum("oi,ij,oj->o", H, P, H)
 
 
 @dataclass(frozen=True)
 class StateSpaceGradient:
-    """Derivatives of a number in all that a linear system is made of.
+    """Derivatives of the log evidence in the matrices of a state-space model.
 
-    F: In F; (s, s).
-    noise_intensity: In the spectral density of the noise; (n, n).
-    H: In the rows of the observables; (o, s).
-    P_initial: In the covariance at the start, symmetric; (s, s).
+    F, P_initial: In F and in the covariance at the start, symmetric; (s, s).
+    noise_intensity, H: In the spectral density of the noise, (n, n), and in the observation matrix, (o, s).
     """
 
     F: Array
@@ -340,14 +298,14 @@ class StateSpaceGradient:
 
 @dataclass(frozen=True)
 class StateSpaceModel:
-    """The prior of some observables as a linear system, at some hyperparameters.
+    """The prior of the measured observables as a state-space model, at given hyperparameters.
 
-    coefficients: Of the measured observables.
-    processes: One for each free function.
-    F: F; the states that noise drives come first; (s, s).
-    noise_intensity: The spectral density of the noise that drives the first n states; (n, n).
-    H: The measured observables; (o, s).
-    disturbances: The states of disturbances and of what they drive; they stand between free functions and modes.
+    coefficients: Coefficients of the measured observables.
+    processes: One for each latent function.
+    F: State matrix; stochastic states come first; (s, s).
+    noise_intensity: Spectral density of the noise that drives the first n states; (n, n).
+    H: Observation matrix of the measured observables; (o, s).
+    disturbances: The states of disturbances, between those of latent functions and modes.
     """
 
     prior: Prior
@@ -361,22 +319,22 @@ class StateSpaceModel:
 
     @property
     def n_stochastic(self) -> int:
-        """How many states noise drives."""
+        """The number of states that noise drives."""
         return len(self.noise_intensity)
 
     @property
     def size(self) -> int:
-        """How many states there are."""
+        """The number of states."""
         return len(self.F)
 
     @cached_property
     def is_finite(self) -> bool:
-        """Whether all numbers are."""
+        """Whether all matrices are finite."""
         return all(bool(np.isfinite(part).all()) for part in (self.F, self.noise_intensity, self.H))
 
     @cached_property
     def state_slices(self) -> list[slice]:
-        """Where the states of each free function, of all disturbances, and of each group of modes stand."""
+        """The states of each latent function, of all disturbances, and of each group of modes."""
         more = 0 if self.disturbances is None else self.disturbances.size
         return _consecutive_slices(
             [*(len(unit.F) for unit in self.processes), more, *(group.size for group in self.prior.groups)]
@@ -384,14 +342,12 @@ class StateSpaceModel:
 
     @property
     def mode_slices(self) -> list[tuple[ModeGroup, slice]]:
-        """The groups of modes, and where their states stand."""
+        """The groups of modes, and their states."""
         return list(zip(self.prior.groups, self.state_slices[len(self.processes) + 1 :], strict=True))
 
     def prior_P_root(self, time: float) -> Array:
         """Return a root of the prior covariance of the states at a scaled time, shape (s, s)."""
-        parts = []
-        for unit, deviation in zip(self.processes, self.hyper.amplitudes, strict=True):
-            parts.append(deviation * unit.P_root)
+        parts = [a * process.P_root for process, a in zip(self.processes, self.hyper.amplitudes, strict=True)]
         parts += [] if self.disturbances is None else [self.disturbances.P_root]
         roots = self.prior.mode_std(self.hyper.mode_amplitudes)
         offset = self.n_stochastic
@@ -401,10 +357,9 @@ class StateSpaceModel:
         return build_block_diagonal(parts)
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
-        """Return other observables as rows, shape (o, s)."""
-        return build_observation_matrix(
-            self.prior, self.hyper, self.processes, observables, coefficients, self.disturbances
-        )
+        """Return the observation matrix of other observables, shape (o, s)."""
+        own = self.prior, self.hyper, self.processes
+        return build_observation_matrix(*own, observables, coefficients, self.disturbances)
 
     def vjp(self, gradient: StateSpaceGradient, time: float) -> Hyperparameters:
         """Return derivatives in the parameters and in the logarithms of all hyperparameters but the noise."""
@@ -415,12 +370,10 @@ class StateSpaceModel:
             in_density = float(np.sum(gradient.noise_intensity[place, place] * self.noise_intensity[place, place]))
             in_start = float(np.sum(gradient.P_initial[place, place] * unit.P)) * self.hyper.amplitudes[k] ** 2
             deviations[k] = 2.0 * (in_density + in_start)
-            orders = np.arange(len(unit.F))
-            in_rows = float(np.sum(gradient.H[:, place] * self.H[:, place] * orders))
-            in_matrix = float(np.sum(gradient.F[place, place] * self.F[place, place]))
-            lengthscales[k] = -in_matrix - in_density - in_rows
-            length = min(values.free.shape[-1], len(orders))
-            scale = (unit.rate / self.hyper.lengthscales[k]) ** orders[:length]
+            matrices = gradient.F[place, place], self.F[place, place], gradient.H[:, place], self.H[:, place]
+            lengthscales[k] = _lengthscale_vjp(*matrices, in_density)
+            length = min(values.free.shape[-1], len(unit.F))
+            scale = (unit.rate / self.hyper.lengthscales[k]) ** np.arange(length)
             weights = gradient.H[:, place][:, :length] * scale
             theta += np.tensordot(values.free_jacobian[:, :, k, :length], weights, 2)
         mode_deviations = np.zeros(len(self.prior.groups))
@@ -438,49 +391,32 @@ class StateSpaceModel:
                 in_matrix_of = gradient.F[place, place] + span * back[0, 0]
                 theta += np.tensordot(_companion_jacobian(own, values, group), in_matrix_of, 2)
         found = Hyperparameters(theta, lengthscales, deviations, mode_deviations, np.zeros(0))
-        return found if self.disturbances is None else self._disturbance_vjp(self.disturbances, found, gradient)
-
-    def _disturbance_vjp(
-        self, disturbances: DisturbanceStates, hyper_gradient: Hyperparameters, gradient: StateSpaceGradient
-    ) -> Hyperparameters:
-        """Return derivatives with those that disturbances add."""
+        if self.disturbances is None:
+            return found
         place = self.state_slices[len(self.processes)]
         inner = gradient.F[place, place], gradient.noise_intensity[place, place], gradient.P_initial[place, place]
-        theta, lengthscales, deviations = disturbances.vjp(*inner, gradient.H[:, place], self.H[:, place])
-        return replace(
-            hyper_gradient,
-            theta=hyper_gradient.theta + theta,
-            disturbance_lengthscales=lengthscales,
-            disturbance_amplitudes=deviations,
-        )
+        theta, lengthscales, amplitudes = self.disturbances.vjp(*inner, gradient.H[:, place], self.H[:, place])
+        theta = found.theta + theta
+        return replace(found, theta=theta, disturbance_lengthscales=lengthscales, disturbance_amplitudes=amplitudes)
 
 
 def build_state_space_model(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients) -> StateSpaceModel:
-    """Return the prior of what was measured as a linear system."""
-    units = tuple(UnitProcess.of(latent) for latent in prior.kernels)
-    matrices, densities = [], []
-    for unit, ell, deviation in zip(units, hyper.lengthscales, hyper.amplitudes, strict=True):
-        matrices.append(unit.F / ell)
-        density = np.zeros_like(unit.F)
-        density[-1, -1] = deviation**2 * unit.noise_intensity / ell
-        densities.append(density)
-    disturbed = None
+    """Return the prior of the measured observables as a state-space model."""
+    processes = tuple(UnitProcess.of(latent) for latent in prior.kernels)
+    matrices, intensities = [], []
+    for process, ell, amplitude in zip(processes, hyper.lengthscales, hyper.amplitudes, strict=True):
+        matrices.append(process.F / ell)
+        intensities.append(np.zeros_like(process.F))
+        intensities[-1][-1, -1] = amplitude**2 * process.noise_intensity / ell
+    disturbances = None
     if prior.observables.disturbances is not None:
-        disturbed = DisturbanceStates(prior.observables, coefficients, hyper)
-        matrices.append(disturbed.F)
-        densities.append(disturbed.noise_intensity)
+        disturbances = DisturbanceStates(prior.observables, coefficients, hyper)
+        matrices.append(disturbances.F)
+        intensities.append(disturbances.noise_intensity)
     matrices += [_build_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
-    rows = build_observation_matrix(prior, hyper, units, prior.observables, coefficients, disturbed)
-    return StateSpaceModel(
-        prior,
-        hyper,
-        coefficients,
-        units,
-        build_block_diagonal(matrices),
-        build_block_diagonal(densities),
-        rows,
-        disturbed,
-    )
+    H = build_observation_matrix(prior, hyper, processes, prior.observables, coefficients, disturbances)
+    F, noise_intensity = build_block_diagonal(matrices), build_block_diagonal(intensities)
+    return StateSpaceModel(prior, hyper, coefficients, processes, F, noise_intensity, H, disturbances)
 
 
 def build_observation_matrix(
@@ -491,7 +427,7 @@ def build_observation_matrix(
     coefficients: Coefficients,
     disturbances: DisturbanceStates | None = None,
 ) -> Array:
-    """Return observables as rows of numbers for the states, shape (o, s)."""
+    """Return the observation matrix of some observables, shape (o, s)."""
     parts = []
     for k, (latent, unit) in enumerate(zip(prior.kernels, processes, strict=True)):
         own = coefficients.free[:, k]
@@ -508,17 +444,18 @@ def build_observation_matrix(
 
 
 def _consecutive_slices(sizes: Sequence[int]) -> list[slice]:
+    """Return slices of these lengths, one after the other."""
     edges = np.cumsum([0, *sizes]).tolist()
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
 def _mode_origin(group: ModeGroup) -> float:
-    """Return the scaled time at which the states of a group are the weights of its basis functions."""
+    """Return the scaled time at which the states of a mode group are the weights of its basis functions."""
     return 1.0 if group.root is not None and group.root.real > 0 else 0.0
 
 
 def _matrix_exponential(F: Array, dt: float) -> Array:
-    """Return ``e^(F span)``."""
+    """Return ``e^(F dt)``."""
     if dt == 0.0:
         return np.eye(len(F))
     if not np.isfinite(F * dt).all():
@@ -527,7 +464,7 @@ def _matrix_exponential(F: Array, dt: float) -> Array:
 
 
 def _build_mode_matrix(observables: Observables, coefficients: Coefficients, group: ModeGroup) -> Array:
-    """Return how the weights of basis functions move when time does, shape (r, r)."""
+    """Return the state matrix of a group of modes, shape (r, r)."""
     factor = observables.compiled.factors[group.factor]
     if group.root is None:
         none = coefficients.jacobian.factors[group.factor][:0]

@@ -19,13 +19,12 @@ from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, with_empty_series
 from lodekit.errors import DataError, LodekitError
+from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.engine import KalmanFactory
 from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
 from lodekit.inference.kalman.state_space import StateSpaceModel, build_state_space_model
 from lodekit.inference.kalman.step_filter import (
-    DiscreteStep,
     FinalState,
-    StepDiscretizer,
     compute_final_state,
     compute_final_state_out_of_core,
     predict_and_update,
@@ -158,7 +157,7 @@ class Stream:
         scales = fit.prior.units.scales
         self._exact = [EXACT_NOISE_RATIO * float(scale) for scale in scales]
         self._noise = [max(fit.typical_noise(n), e) for n, e in zip(self.observables, self._exact, strict=True)]
-        leaps, span = StepDiscretizer(state_space), fit.prior.units.time_scale
+        leaps, span = StepDiscretizer(state_space.F, state_space.noise_intensity), fit.prior.units.time_scale
         self._transitions: TimeStepCache[DiscreteStep] = TimeStepCache(lambda length: leaps.discretize(length / span))
         self._compiled: dict[tuple[str, ...], StreamMeasurementModel] = {}
 
