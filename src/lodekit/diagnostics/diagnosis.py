@@ -45,16 +45,14 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.starts.input_output import parameters_occurring
 from lodekit.fitting.structural import StructuralIdentifiability
-from lodekit.inference.engine import Posterior
+from lodekit.inference.engine import EngineFactory, Posterior
 from lodekit.inference.innovations import (
+    BatchedPosterior,
     InnovationSequence,
     compute_innovations,
     split_into_segments,
     uses_kalman_filter,
 )
-from lodekit.inference.kalman.innovations import KalmanInnovations
-from lodekit.inference.kalman.out_of_core import OutOfCorePosterior
-from lodekit.inference.kalman.posterior import KalmanPosterior
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.prior.prior import Prior
@@ -112,9 +110,9 @@ class DiagnosticData:
     posterior: At the optimum.
     noise_std_of: From an observable to the standard deviation of its noise.
     log_evidence_on: From measurements to their log evidence at the optimum.
-    engine: The name of the engine.
+    factory: The kind of engine.
     records: The same of each of several records, by name; empty where there is one.
-    last_chunk_posterior: Where the measurements are the last piece of a record on disk: the posterior there.
+    last_innovations: The innovations, if the measurements are the last batch of a record on disk.
     """
 
     system: System
@@ -125,9 +123,9 @@ class DiagnosticData:
     measurements: Measurements
     noise_std_of: Callable[[str], float]
     log_evidence_on: Callable[[Measurements], float]
-    engine: str
+    factory: EngineFactory
     records: Mapping[str, DiagnosticData] = field(default_factory=dict)
-    last_chunk_posterior: KalmanPosterior | None = None
+    last_innovations: InnovationSequence | None = None
 
     @property
     def prior(self) -> Prior:
@@ -215,7 +213,7 @@ class DiagnosticData:
 
         None without free functions, where a matrix has exact measurements, or where rounding hides it.
         """
-        whole = uses_kalman_filter(self.engine, self.prior)
+        whole = uses_kalman_filter(self.factory, self.prior)
         if not self.prior.has_process or (self.measurements.has_exact_values and not whole):
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
@@ -225,12 +223,9 @@ class DiagnosticData:
         left: dict[str, float] = {}
         typical: dict[str, float] = {}
         for run in [every] if whole else split_into_segments(every):
-            if self.last_chunk_posterior is not None:
-                turns: InnovationSequence | None = KalmanInnovations(
-                    self.last_chunk_posterior.data, self.last_chunk_posterior.solution
-                )
-            else:
-                turns = compute_innovations(self.engine, self.prior, run, hyper)
+            turns = self.last_innovations
+            if turns is None:
+                turns = compute_innovations(self.factory, self.prior, run, hyper)
             if turns is None:
                 return None
             errors = turns.standardized * turns.std
@@ -250,22 +245,17 @@ class DiagnosticData:
     @property
     def checked_series(self) -> list[TimeSeries]:
         """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
-        if not isinstance(self.posterior, OutOfCorePosterior):
+        if not isinstance(self.posterior, BatchedPosterior):
             return list(self.measurements.series)
-        pieces = self.posterior.engine
-        return [item for item in pieces.read_series(len(pieces.batch_starts) - 1) if len(item.times)]
+        return [item for item in self.posterior.last_series() if len(item.times)]
 
     @property
     def last_chunk(self) -> DiagnosticData | None:
         """The same of the last piece of rows on disk; None where there are none."""
-        if not isinstance(self.posterior, OutOfCorePosterior):
+        if not isinstance(self.posterior, BatchedPosterior):
             return None
         kept = Measurements(self.checked_series, inputs=self.measurements.inputs)
-        return replace(
-            self,
-            measurements=kept,
-            last_chunk_posterior=self.posterior.get_batch_posterior(len(self.posterior.engine.batch_starts) - 1),
-        )
+        return replace(self, measurements=kept, last_innovations=self.posterior.last_innovations())
 
     def prediction_std(self) -> dict[str, float]:
         """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""

@@ -201,7 +201,15 @@ class EngineFactory(Protocol):
 
     @property
     def uses_device(self) -> bool:
-        """Whether it computes where ``device=`` says."""
+        """Whether the engine computes on the device given by ``device=``."""
+
+    @property
+    def has_states(self) -> bool:
+        """Whether the engine filters states: it takes disturbances and rows on disk, in linear time."""
+
+    @property
+    def approximates_channel_prior(self) -> bool:
+        """Whether the channel prior is truncated, so that another engine should confirm the evidence."""
 
     def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""

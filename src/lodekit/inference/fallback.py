@@ -109,6 +109,11 @@ class FallbackPosterior:
         return found if np.isfinite(found).all() else query(self.primary)
 
 
+def create_engine(choice: EngineChoice, prior: Prior, measurements: Measurements, task: EngineTask) -> Engine:
+    """Return an engine of the chosen kind that falls back on another one if rounding errors are too large."""
+    return FallbackEngine(choice.factory.create(prior, measurements, task), choice, measurements, task)
+
+
 @dataclass(frozen=True)
 class FallbackEngine:
     """An engine, and another one for where it loses digits; what neither can say is refused.
@@ -245,9 +250,9 @@ class FallbackEngine:
 
         Waves say themselves what they miss; this is a second witness, where it is cheap.
         """
-        is_on_waves = self.task.channel_prior and self.choice.factory.name == "spectral"
+        is_truncated = self.task.channel_prior and self.choice.factory.approximates_channel_prior
         if (
-            not is_on_waves
+            not is_truncated
             or self.task.size > _MAX_CROSS_CHECK_MEASUREMENTS
             or self.fallback is None
             or not np.isfinite(value)

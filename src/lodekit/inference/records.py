@@ -7,7 +7,7 @@ gradient and the bound on its error are sums; the posterior is one for each reco
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.records import RecordSet
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import Engine, Evidence, Posterior, SearchLimits
 from lodekit.prior.compile import Coefficients
@@ -178,6 +179,21 @@ class MultiRecordEngine:
             if found := engine.explain_failure(hyper):
                 return f"record {name}: {found}"
         return ""
+
+
+def combine_engines(engines: Mapping[str, Engine], measurements: RecordSet) -> Engine:
+    """Return one engine for all records, given the engine of each by name."""
+    return MultiRecordEngine(tuple(engines.values()), tuple(engines), measurements.counts_by_record)
+
+
+def record_engines(engine: Engine) -> tuple[Engine, ...]:
+    """Return the engine of each record."""
+    return engine.engines if isinstance(engine, MultiRecordEngine) else (engine,)
+
+
+def record_posteriors(posterior: Posterior) -> tuple[Posterior, ...]:
+    """Return the posterior of each record."""
+    return posterior.parts if isinstance(posterior, MultiRecordPosterior) else (posterior,)
 
 
 def _call_engine(engine: Engine, method: str, hyper: Hyperparameters) -> Any:

@@ -46,7 +46,7 @@ from lodekit.fitting.search import maximize_objective, refine_information, switc
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.engine import Posterior
-from lodekit.inference.records import MultiRecordPosterior
+from lodekit.inference.records import record_posteriors
 from lodekit.inference.selection import EngineChoice
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -112,9 +112,9 @@ class Fit:
     @cached_property
     def record_fits(self) -> tuple[Fit, ...]:
         """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
-        if not isinstance(self.posterior, MultiRecordPosterior):
+        if not self.setup.record_setups:
             return (self,)
-        both = zip(self.setup.record_setups.items(), self.posterior.parts, strict=True)
+        both = zip(self.setup.record_setups.items(), record_posteriors(self.posterior), strict=True)
         return tuple(
             replace(
                 self,
@@ -131,7 +131,7 @@ class Fit:
     def is_on_disk(self) -> bool:
         """Whether rows are read from disk for every question: they are too many for memory."""
         return any(
-            part.engine_choice.name == "markov" and part.measurements.has_only_statistics for part in self.record_fits
+            part.engine_choice.factory.has_states and part.measurements.has_only_statistics for part in self.record_fits
         )
 
     def require_full_record(self, what: str) -> None:
@@ -178,7 +178,7 @@ class Fit:
             self.typical_noise,
             # No lambda, which pickle could not send to other processes.
             partial(self.setup.evidence_of, hyper=self.hyperparameters),
-            self.engine_choice.name,
+            self.engine_choice.factory,
             {
                 name: part.diagnostic_data
                 for name, part in zip(self.setup.record_setups, self.record_fits, strict=bool(self.setup.record_setups))

@@ -150,6 +150,8 @@ class DenseFactory:
 
     name: str = "dense"
     uses_device: bool = True
+    has_states: bool = False
+    approximates_channel_prior: bool = False
 
     def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""

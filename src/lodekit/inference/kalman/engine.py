@@ -128,6 +128,8 @@ class KalmanFactory:
 
     name: str = "markov"
     uses_device: bool = False
+    has_states: bool = True
+    approximates_channel_prior: bool = False
 
     def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from lodekit.inference.kalman.evidence import (
     solve_filter,
     subtract_mean,
 )
+from lodekit.inference.kalman.innovations import KalmanInnovations
 from lodekit.inference.kalman.posterior import KalmanPosterior
 from lodekit.inference.kalman.sqrt_filter import BoundaryConditions
 from lodekit.inference.stacked_measurements import N_SUBSAMPLED_TIMES, mode_mean_squares
@@ -44,33 +45,6 @@ IndexArray = NDArray[np.intp]
 _DRAWS_PER_PASS = 8
 
 
-class BatchedRecord(Protocol):
-    """A record in pieces."""
-
-    @property
-    def batch_starts(self) -> Array:
-        """The time of the first row of each piece, in the user's unit."""
-
-    @property
-    def left_out(self) -> TruncatedHistory | None:
-        """What is known of rows before the first one; None where there were none."""
-
-    @property
-    def block_length(self) -> int | None:
-        """How many measurements a block has, where it matters."""
-
-    def read_series(self, batch: int) -> list[TimeSeries]:
-        """Return the measurements in a piece of the record."""
-
-    def read_batch(self, batch: int) -> KalmanData:
-        """Return a piece of the record."""
-
-    def solve_batch(
-        self, data: KalmanData, hyper: Hyperparameters, boundary: BoundaryConditions, *, keep_blocks: bool = False
-    ) -> FilterSolution | None:
-        """Return a piece with its log evidence; None where something is not finite."""
-
-
 @dataclass(frozen=True)
 class OutOfCorePosterior:
     """The posterior of rows on disk; pieces in which something is asked for are read again.
@@ -79,7 +53,7 @@ class OutOfCorePosterior:
     value, error: The log evidence in the user's units, and about how large an error rounding makes in it.
     """
 
-    engine: BatchedRecord
+    engine: OutOfCoreEngine
     hyper: Hyperparameters
     boundaries: tuple[BoundaryConditions, ...]
     value: float
@@ -197,6 +171,29 @@ class OutOfCorePosterior:
             self._kept.clear()
             self._kept[batch] = KalmanPosterior(data, self.hyper, solved, self.engine.block_length)
         return self._kept[batch]
+
+    def last_series(self) -> list[TimeSeries]:
+        """Return the measurements of the last batch."""
+        return self.engine.read_series(len(self.boundaries) - 1)
+
+    def last_innovations(self) -> KalmanInnovations:
+        """Return the innovations of the last batch, given all batches before it."""
+        last = self.get_batch_posterior(len(self.boundaries) - 1)
+        return KalmanInnovations(last.data, last.solution)
+
+    def find_tail(self, min_rows: int) -> int:
+        """Return the first batch of the last ones that have at least `min_rows` rows together."""
+        last = len(self.boundaries) - 1
+        return last - 1 if last and self.engine.spool.n_rows - self.first_row(last) < min_rows else last
+
+    def first_row(self, batch: int) -> int:
+        """Return the number of the first row of a batch."""
+        return batch * self.engine.rows_in_memory
+
+    def summarize_before(self, batch: int) -> tuple[float, float, tuple[Array | None, ...]]:
+        """Return log evidence and error of all batches before one, and arrays that a filter continues from."""
+        value, error, border, response = self.engine.summarize_earlier_batches(self, batch)
+        return value, error, (np.concatenate(self.hyper.arrays), border.mean, border.P_root, response)
 
 
 def _raise_unsupported(request: str) -> NoReturn:

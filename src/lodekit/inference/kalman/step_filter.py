@@ -10,7 +10,6 @@ Where a record ends: mean and covariance of the states there, given all of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.inference.engine import Posterior
 from lodekit.inference.kalman.block_reduction import factor_semidefinite
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.inference.kalman.evidence import FilterSolution
-from lodekit.inference.kalman.out_of_core import OutOfCorePosterior
+from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
 from lodekit.inference.kalman.state_space import StateSpaceModel
 from lodekit.prior.prior import Hyperparameters, Prior
 
@@ -171,16 +171,17 @@ class FinalState:
     P_root: Array
 
 
-def compute_final_state(prior: Prior, series: Sequence[TimeSeries], hyper: Hyperparameters) -> FinalState:
-    """Return the states at the last time of a record: by blocks up to the last one, through this row by row."""
-    data = KalmanData.from_series(prior, series)
+def compute_final_state(
+    prior: Prior, measurements: Measurements, hyper: Hyperparameters, posterior: Posterior
+) -> FinalState:
+    """Return the state at the last time of a record: by blocks up to the last one, through this row by row."""
+    if measurements.has_only_statistics and measurements.stored_rows is not None:
+        if not isinstance(posterior, OutOfCorePosterior):
+            posterior = OutOfCoreEngine(prior, measurements.stored_rows.store).posterior(hyper)
+        last = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
+        return _filter_last_block(last.data, last.solution)
+    data = KalmanData.from_series(prior, measurements.series)
     return _filter_last_block(data, KalmanEngine(data).posterior(hyper).solution)
-
-
-def compute_final_state_out_of_core(posterior: OutOfCorePosterior) -> FinalState:
-    """Return the states at the last time of a record on disk."""
-    last = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
-    return _filter_last_block(last.data, last.solution)
 
 
 def _filter_last_block(data: KalmanData, solution: FilterSolution) -> FinalState:

@@ -178,6 +178,8 @@ class ModalFactory:
 
     name: str = "modal"
     uses_device: bool = False
+    has_states: bool = False
+    approximates_channel_prior: bool = False
 
     def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""

@@ -133,6 +133,8 @@ class SpectralFactory:
 
     name: str = "spectral"
     uses_device: bool = False
+    has_states: bool = False
+    approximates_channel_prior: bool = True
 
     def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
