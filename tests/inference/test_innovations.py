@@ -60,7 +60,7 @@ def test_a_prediction_ahead_is_that_of_a_posterior_from_the_measurements_before(
     name = fit.measurements.names[number]
     mean, std = early.predict([time], name, return_std=True, parameters="fixed")
     series = fit.measurements.series[number]
-    error, spread = turns._prediction_error(row, cut)
+    (error,), (spread,) = turns.prediction_errors(np.array([row]), np.array([cut]))
     assert error == pytest.approx(float(series.values[33] - mean[0]), rel=1e-6)
     assert spread == pytest.approx(float(np.hypot(std[0], gp.noise_[name])), rel=1e-6)
 

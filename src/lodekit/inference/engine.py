@@ -1,8 +1,6 @@
-"""The protocols of engines: the log evidence with its gradient, and the posterior, at any hyperparameters.
+"""Protocols of engines, which compute the log evidence with its gradient, and the posterior, at given hyperparameters.
 
-A new engine is a folder beside `dense` and `spectral` with a `EngineFactory`, and one word in `choice.py`.
-
-Devices on which PyTorch computes.
+To add an engine, write a package like `dense`, and add its factory to `ENGINES` in `selection.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Measurements in their turn, as engines take them: innovations, and predictions from some rows or some time before.
-
-Measurements in their turn by the engine that suits: a filter in linear time, or a matrix.
-"""
+"""Innovations and k-step forecast errors, by a Kalman filter in linear time or by a covariance factor."""
 
 from __future__ import annotations
 
@@ -88,12 +85,6 @@ class Horizon:
         """Return how many measurements are known for each row of an observable.
 
         Shapes: times (m,), row_times (n,).
-
-        Examples
-        --------
-        >>> t = np.array([0.0, 0.0, 1.0, 2.0, 2.0])
-        >>> Horizon(1).known(t, t[[0, 3]]).tolist(), Horizon(time=1.0).known(t, t[[0, 3]]).tolist()
-        ([0, 2], [0, 3])
         """
         if self.time is not None:
             # A difference of times has the errors of both.

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lodekit.errors import LodekitError
-from lodekit.inference.dense import DenseFactory
+from lodekit.inference.dense import DenseEngine
 from lodekit.inference.engine import EngineFactory, EngineTask
 from lodekit.inference.kalman import KalmanFactory
-from lodekit.inference.modal import ModalFactory
-from lodekit.inference.spectral import SpectralFactory
+from lodekit.inference.modal import ModalEngine
+from lodekit.inference.spectral import SpectralEngine
 
 #: All engines, by the names that users write.
 ENGINES: dict[str, EngineFactory] = {
-    kind.name: kind for kind in (DenseFactory(), SpectralFactory(), ModalFactory(), KalmanFactory())
+    factory.name: factory for factory in (DenseEngine, SpectralEngine, ModalEngine, KalmanFactory())
 }
 
 
