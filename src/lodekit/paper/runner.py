@@ -44,6 +44,7 @@ class RunPlan:
 
     def runs(self) -> list[ExperimentRun]:
         """Return all runs; the methods take turns, so that a busy minute meets all of them."""
+        function: Callable[[], Any]
         found = [run for experiment in experiments().values() for run in self._training_runs(experiment)]
         if "lfm" in self.topics:
             for noisy, seed in [*((True, seed) for seed in range(self.n_noisy)), (False, 0)]:
