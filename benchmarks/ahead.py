@@ -35,6 +35,7 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.fitting.setup import build_setup
 from lodekit.inference.innovations import Horizon, compute_innovations, forecast_errors
+from lodekit.inference.selection import ENGINES
 from lodekit.results.forecast import BURN_IN_ROWS
 from lodekit.uncertainty.prediction_bands import calibrate_error_scale, fit_garch
 
@@ -83,7 +84,7 @@ def cover(kind: str, seed: int) -> list[list[float]]:
         kept = kept.with_known_inputs({"u": "hold"})
         own = build_setup(system, gp.fit_.settings, kept).prior
         turns = compute_innovations(
-            "markov", own, kept.series, replace(gp.fit_.hyperparameters, mode_amplitudes=np.full(1, 1e4))
+            ENGINES["markov"], own, kept.series, replace(gp.fit_.hyperparameters, mode_amplitudes=np.full(1, 1e4))
         )
     assert turns is not None
     found = []

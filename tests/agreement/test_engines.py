@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def make_engine(kind: str, name: str, count: int) -> tuple[Engine, Hyperparameters]:
     _, data, _, hyper = make_case(name, count=count, missing=count > 4)
-    case = EngineTask(size=data.size, latents=data.latents)
+    case = EngineTask(size=data.size, latents=data.prior.kernels)
     if why := ENGINES[kind].rejection_reason(case):
         pytest.skip(why)
     return ENGINES[kind].create(data.prior, Measurements(series_of(data)), case), hyper

@@ -43,7 +43,7 @@ def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     noise = data.noise.variance(hyper.noise_std)
     gain = np.linalg.solve(K[np.ix_(old, old)] + np.diag(noise), K[np.ix_(old, fresh)]).T
     means, _ = observables.means(observables.evaluate(hyper.theta), new)
-    expected_mean = (gain @ state.residual).reshape(count, -1).T + np.stack(means, axis=1)
+    expected_mean = (gain @ state.terms.residual).reshape(count, -1).T + np.stack(means, axis=1)
     expected_cov = K[np.ix_(fresh, fresh)] - gain @ K[np.ix_(old, fresh)]
     shaped = expected_cov.reshape(count, len(new), count, len(new)).transpose(1, 0, 3, 2)
     np.testing.assert_allclose(np.einsum("ioio->io", covariance), variance, atol=1e-8)

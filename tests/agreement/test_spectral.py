@@ -39,7 +39,7 @@ def both_engines(name: str, lengthscale: float, **options: Any) -> tuple[Any, De
     reader, data, _, hyper = make_case(name, count=25, lengthscale=lengthscale, missing=True, **options)
     rows = data.observables.evaluate(hyper.theta)
     total = np.zeros(len(data.index))
-    for number, latent in enumerate(data.latents):
+    for number, latent in enumerate(data.prior.kernels):
         total += free_function_variance(latent, rows.free[:, number], lengthscale, float(hyper.amplitudes[number]))
     hyper = replace(hyper, amplitudes=hyper.amplitudes / np.sqrt(max(total.max(), 1e-300)))
     measurements = Measurements(series_of(data))

@@ -19,6 +19,7 @@ from lodekit.inference.innovations import Horizon, forecast_errors, uses_kalman_
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.inference.kalman.innovations import KalmanInnovations
+from lodekit.inference.selection import ENGINES
 from lodekit.prior.prior import Hyperparameters
 from tests.agreement.kalman import matern
 from tests.inference.fitted import make_case, prior_of, series_of
@@ -64,7 +65,7 @@ def test_innovations_of_means_over_intervals() -> None:
     assert turns is not None
     np.testing.assert_allclose(own.standardized, turns.standardized, rtol=0, atol=1e-9)
     np.testing.assert_allclose(own.std, np.diag(turns.covariance_root), rtol=1e-9)
-    assert not uses_kalman_filter("markov", prior)
+    assert not uses_kalman_filter(ENGINES["markov"], prior)
     with pytest.raises(LodekitError, match="intervals"):
         forecast_errors(own, 0, Horizon(4))
 

@@ -39,7 +39,7 @@ def particular_at(system: lk.System, theta: Array, times: Array) -> Array:
 def test_powers_are_mean_squares(kind: str, name: str) -> None:
     """Searches start from them; no evidence would tell that they are wrong."""
     _, data, _, hyper = make_case(name, count=7)
-    engine = ENGINES[kind].create(data.prior, Measurements(series_of(data)), EngineTask(data.size, data.latents))
+    engine = ENGINES[kind].create(data.prior, Measurements(series_of(data)), EngineTask(data.size, data.prior.kernels))
     observables = data.observables
     coefficients = observables.evaluate(hyper.theta)
     target, modes = engine.mean_squares(coefficients)
@@ -47,8 +47,8 @@ def test_powers_are_mean_squares(kind: str, name: str) -> None:
     means = particular_at(system_of(name)[0], hyper.theta, data.times)
     expected = [np.mean(((y - m) / s) ** 2) for y, m, s in zip(values_of(data), means, scales, strict=True)]
     np.testing.assert_allclose(target, expected, rtol=1e-10)
-    basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, with_jacobian=False)
-    assert len(modes) == sum(group.size for group in data.groups)
+    basis, _ = observables.mode_basis(coefficients, data.prior.groups, data.scaled_times, with_jacobian=False)
+    assert len(modes) == sum(group.size for group in data.prior.groups)
     for k, found in enumerate(modes):
         assert found == pytest.approx(np.mean([part[:, k] ** 2 for part in basis]), rel=1e-10)
 
@@ -138,7 +138,7 @@ def test_what_an_engine_has_computed_does_not_travel() -> None:
 def test_where_nothing_is_finite_the_evidence_is_none_and_the_posterior_says_so(kind: str, example: str) -> None:
     _, data, _, hyper = make_case(example, count=5)
     name, _, device = kind.partition(" on ")
-    case = EngineTask(data.size, data.latents, device=device or None)
+    case = EngineTask(data.size, data.prior.kernels, device=device or None)
     engine = ENGINES[name].create(data.prior, Measurements(series_of(data)), case)
     endless = hyper.map(lambda part: np.full_like(part, np.inf))
     broken = replace(hyper, amplitudes=endless.amplitudes, mode_amplitudes=endless.mode_amplitudes)
@@ -274,5 +274,5 @@ def test_where_the_second_engine_does_not_answer_the_first_one_stays(monkeypatch
         kinds: Any = {"first": first, "second": Answering(data.prior, second)}
         monkeypatch.setattr("lodekit.inference.fallback.ENGINES", kinds)
         engine: Any = first
-        own = FallbackEngine(engine, EngineChoice(engine, "asked for"), measurements, EngineTask(9, data.latents))
+        own = FallbackEngine(engine, EngineChoice(engine, "asked for"), measurements, EngineTask(9, data.prior.kernels))
         assert own.posterior(hyper) == (FallbackPosterior(first.answer, second) if refined else first.answer)

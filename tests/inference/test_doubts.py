@@ -17,7 +17,7 @@ def make(value: float, other: float, name: str = "spectral", size: int = 10, err
     posterior = SimpleNamespace(value=value, error=0.0, mean_rounding_error=0.0, warnings=lambda: ["one of its own"])
     beside = SimpleNamespace(value=other, error=error)
     first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size)
-    choice: Any = SimpleNamespace(factory=SimpleNamespace(name=name))
+    choice: Any = SimpleNamespace(factory=SimpleNamespace(approximates_channel_prior=name == "spectral"))
     measurements: Any = None
     engine = FallbackEngine(first, choice, measurements, EngineTask(size, (), channel_prior=True))
     engine.__dict__["fallback"] = SimpleNamespace(value_with_error=lambda _: (other, error), posterior=lambda _: beside)

@@ -178,6 +178,8 @@ class TextbookFactory:
 
     name: str = "textbook"
     uses_device: bool = False
+    has_states: bool = False
+    approximates_channel_prior: bool = False
 
     def rejection_reason(self, task: EngineTask) -> str:
         return "a textbook has few pages" if task.size > 100 or task.channel_prior else ""

@@ -41,16 +41,14 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.starts.input_output import parameters_occurring
 from lodekit.fitting.structural import StructuralIdentifiability
-from lodekit.inference.engine import Posterior
+from lodekit.inference.engine import EngineFactory, Posterior
 from lodekit.inference.innovations import (
+    BatchedPosterior,
     InnovationSequence,
     compute_innovations,
     split_into_segments,
     uses_kalman_filter,
 )
-from lodekit.inference.kalman.innovations import KalmanInnovations
-from lodekit.inference.kalman.out_of_core import OutOfCorePosterior
-from lodekit.inference.kalman.posterior import KalmanPosterior
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.prior.prior import Prior
@@ -89,9 +87,9 @@ class DiagnosticData:
     posterior: At the optimum.
     noise_std_of: From an observable to the standard deviation of its noise.
     log_evidence_on: From measurements to their log evidence at the optimum.
-    engine: The name of the engine.
+    factory: The kind of engine.
     records: The same of each of several records, by name; empty where there is one.
-    last_chunk_posterior: Where the measurements are the last piece of a record on disk: the posterior there.
+    last_innovations: The innovations, if the measurements are the last batch of a record on disk.
     """
 
     system: System
@@ -102,9 +100,9 @@ class DiagnosticData:
     measurements: Measurements
     noise_std_of: Callable[[str], float]
     log_evidence_on: Callable[[Measurements], float]
-    engine: str
+    factory: EngineFactory
     records: Mapping[str, DiagnosticData] = field(default_factory=dict)
-    last_chunk_posterior: KalmanPosterior | None = None
+    last_innovations: InnovationSequence | None = None
 
     @property
     def prior(self) -> Prior:
@@ -188,7 +186,7 @@ class DiagnosticData:
 
         None without free functions, where a matrix has exact measurements, or where rounding hides it.
         """
-        whole, last = uses_kalman_filter(self.engine, self.prior), self.last_chunk_posterior
+        whole = uses_kalman_filter(self.factory, self.prior)
         if not self.prior.has_process or (self.measurements.has_exact_values and not whole):
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
@@ -197,11 +195,9 @@ class DiagnosticData:
         values: dict[str, list[Array]] = {item.observable: [] for item in every}
         mean_square, typical_std = dict[str, float](), dict[str, float]()
         for run in [every] if whole else split_into_segments(every):
-            turns: InnovationSequence | None = (
-                compute_innovations(self.engine, self.prior, run, hyper)
-                if last is None
-                else KalmanInnovations(last.data, last.solution)
-            )
+            turns = self.last_innovations
+            if turns is None:
+                turns = compute_innovations(self.factory, self.prior, run, hyper)
             if turns is None:
                 return None
             for number, item in enumerate(run):
@@ -220,19 +216,17 @@ class DiagnosticData:
     @property
     def checked_series(self) -> list[TimeSeries]:
         """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
-        if not isinstance(self.posterior, OutOfCorePosterior):
+        if not isinstance(self.posterior, BatchedPosterior):
             return list(self.measurements.series)
-        pieces = self.posterior.engine
-        return [item for item in pieces.read_series(len(pieces.batch_starts) - 1) if len(item.times)]
+        return [item for item in self.posterior.last_series() if len(item.times)]
 
     @property
     def last_chunk(self) -> DiagnosticData | None:
         """The same of the last piece of rows on disk; None where there are none."""
-        if not isinstance(self.posterior, OutOfCorePosterior):
+        if not isinstance(self.posterior, BatchedPosterior):
             return None
         kept = Measurements(self.checked_series, inputs=self.measurements.inputs)
-        last = self.posterior.get_batch_posterior(len(self.posterior.engine.batch_starts) - 1)
-        return replace(self, measurements=kept, last_chunk_posterior=last)
+        return replace(self, measurements=kept, last_innovations=self.posterior.last_innovations())
 
     def prediction_std(self) -> dict[str, float]:
         """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""

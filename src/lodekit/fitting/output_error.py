@@ -19,7 +19,7 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import ParameterGuess
 from lodekit.fitting.starts.variable_projection import ProjectedFit, VariableProjection
 from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
-from lodekit.inference.records import MultiRecordEngine
+from lodekit.inference.records import record_engines
 from lodekit.prior.prior import Hyperparameters
 from lodekit.support.progress import track_progress
 from lodekit.system.system import System
@@ -42,7 +42,7 @@ def multistart_output_error(
     """
     opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
-    priors = [part.prior for part in (engine.engines if isinstance(engine, MultiRecordEngine) else (engine,))]
+    priors = [part.prior for part in record_engines(engine)]
     whole = VariableProjection.from_records(priors, layout, records, opt.simulation_rows)
     thin = VariableProjection.from_records(priors, layout, records, opt.screening_rows)
     given = [guess.theta for guess in guesses if guess.family == "given"]

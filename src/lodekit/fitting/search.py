@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.noise import EXACT_NOISE_RATIO
-from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
+from lodekit.data.records import Measurements, RecordSet, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import options
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
@@ -24,8 +24,9 @@ from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import estimate_correlation_time
 from lodekit.fitting.starts.weak_form import find_delay_parameters
-from lodekit.inference.fallback import FallbackEngine
-from lodekit.inference.records import MultiRecordEngine
+from lodekit.inference.engine import Engine
+from lodekit.inference.fallback import create_engine
+from lodekit.inference.records import combine_engines
 from lodekit.prior.disturbances import require_disturbances
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import report_best_value, track_progress
@@ -68,7 +69,7 @@ def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum
 
 def _reads_from_disk(setup: FitSetup) -> bool:
     """Return whether each look at the data reads them from a disk."""
-    return setup.engine_task.on_disk and setup.engine_choice.name == "markov"
+    return setup.engine_task.on_disk and setup.engine_choice.factory.has_states
 
 
 def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = None) -> Optimum:
@@ -108,22 +109,21 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
     is_small = least < options.SEARCH.small_noise_fraction
     for share in [s for s in options.SEARCH.continuation_noise if is_small and s > 3.0 * least]:
         engines = [_noisier_engine(part, own, share) for part, own in zip(parts, kept, strict=True)]
-        whole = setup.engine
-        engine = replace(whole, engines=tuple(engines)) if isinstance(whole, MultiRecordEngine) else engines[0]
+        engine = engines[0]
+        if isinstance(setup.measurements, RecordSet):
+            engine = combine_engines(dict(zip(setup.record_setups, engines, strict=True)), setup.measurements)
         found.append(Objective(engine, setup.layout, dict(setup.system.parameters)))
     return found
 
 
-def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction: float) -> FallbackEngine:
+def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction: float) -> Engine:
     """Return the engine of a record whose known noise is at least a share of the scale of what was measured."""
     series = [
         replace(item, std=np.where(item.has_unknown_noise, np.nan, np.maximum(item.std, noise_fraction * scale)))
         for item, scale in zip(measurements.series, setup.prior.noise.scales, strict=True)
     ]
     softer, case = replace(measurements, series=series), replace(setup.engine_task, has_exact_values=False)
-    return FallbackEngine(
-        setup.engine_choice.factory.create(setup.prior, softer, case), setup.engine_choice, softer, case
-    )
+    return create_engine(setup.engine_choice, setup.prior, softer, case)
 
 
 def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
@@ -219,7 +219,8 @@ def _search_from_subsamples(
     """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
     objective = setup.objective
     arguments, found = setup.settings, list[tuple[float, Array, Array]]()
-    if arguments.engine == "auto" and not setup.engine_task.has_inputs and setup.engine_choice.factory.name != "markov":
+    choice = setup.engine_choice
+    if choice.is_automatic and not setup.engine_task.has_inputs and not choice.factory.has_states:
         # Waves fill the whole window, however short a piece of it is; states are chosen where they are cheaper.
         arguments = replace(arguments, engine="dense")
     for shorten in subsamplers:

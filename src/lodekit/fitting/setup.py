@@ -24,9 +24,9 @@ from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.starts.candidates import estimate_correlation_time
 from lodekit.fitting.structural import StructuralIdentifiability
 from lodekit.inference.engine import Engine, EngineTask, Posterior
-from lodekit.inference.fallback import FallbackEngine
-from lodekit.inference.records import MultiRecordEngine
-from lodekit.inference.selection import EngineChoice, choose_engine
+from lodekit.inference.fallback import create_engine
+from lodekit.inference.records import combine_engines
+from lodekit.inference.selection import EngineChoice, choose_engine, choose_exact_engine
 from lodekit.prior.diffuse_modes import DiffuseModes, subsample_rows
 from lodekit.prior.disturbances import find_channels_without_values
 from lodekit.prior.kernels import Kernel
@@ -153,8 +153,7 @@ class FitSetup:
         """Return the log evidence of a few other measurements of the same observables."""
         case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
         every = with_empty_series(measurements, self.prior.noise.observables)
-        choice = choose_engine("markov" if case.has_disturbances else "dense", case)
-        return choice.factory.create(self.prior, every, case).value(hyper)
+        return choose_exact_engine(case).create(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
@@ -329,8 +328,8 @@ def _build_multi_record_setup(
         parts[name] = build_record_setup(system, settings, own, shifted, layout, task)
     largest = max(parts.values(), key=lambda part: part.engine_task.size)
     reason = f"{len(parts)} records; the largest has {largest.engine_choice.reason}"
-    choice, engines = replace(largest.engine_choice, reason=reason), tuple(part.engine for part in parts.values())
-    engine = MultiRecordEngine(engines, tuple(parts), measurements.counts_by_record)
+    choice = replace(largest.engine_choice, reason=reason)
+    engine = combine_engines({name: part.engine for name, part in parts.items()}, measurements)
     return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, parts)
 
 
@@ -345,7 +344,7 @@ def build_record_setup(
     """Return what is settled for one record, where prior and layout are settled for all."""
     choice = choose_engine(settings.engine, engine_task)
     every = with_empty_series(measurements, prior.noise.observables)
-    engine = FallbackEngine(choice.factory.create(prior, every, engine_task), choice, every, engine_task)
+    engine = create_engine(choice, prior, every, engine_task)
     return FitSetup(system, settings, measurements, choice, engine, layout, engine_task)
 
 

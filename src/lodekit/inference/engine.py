@@ -1,8 +1,6 @@
-"""The protocols of engines: the log evidence with its gradient, and the posterior, at any hyperparameters.
+"""Protocols of engines, which compute the log evidence with its gradient, and the posterior, at given hyperparameters.
 
-A new engine is a folder beside `dense` and `spectral` with a `EngineFactory`, and one word in `choice.py`.
-
-Devices on which PyTorch computes.
+To add an engine, write a package like `dense`, and add its factory to `ENGINES` in `selection.py`.
 """
 
 from __future__ import annotations
@@ -201,7 +199,15 @@ class EngineFactory(Protocol):
 
     @property
     def uses_device(self) -> bool:
-        """Whether it computes where ``device=`` says."""
+        """Whether the engine computes on the device given by ``device=``."""
+
+    @property
+    def has_states(self) -> bool:
+        """Whether the engine filters states: it takes disturbances and rows on disk, in linear time."""
+
+    @property
+    def approximates_channel_prior(self) -> bool:
+        """Whether the channel prior is truncated, so that another engine should confirm the evidence."""
 
     def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""

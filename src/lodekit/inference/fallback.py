@@ -1,9 +1,9 @@
-"""Evidence and posterior that know their own error: another engine answers where one loses digits, or nobody does.
+"""Error-controlled fallback: if the rounding error of one engine is too large, another engine is used.
 
-A dense covariance is nearly singular where noise is low or modes are diffuse: rounding then makes evidence that does
-not exist, and means that are sums of huge weights which cancel. On waves the same evidence is a regression with small
-amplitudes. So where the error that an engine states is too large, and another engine can take the case, that one
-answers; where both are too inaccurate the point is refused: minus infinity for a search, an error in words for people.
+A dense covariance is nearly singular if noise is low or modes are diffuse: rounding then dominates the evidence, and
+means are sums of huge weights that cancel. In Fourier features the same evidence is a regression with small amplitudes.
+If the estimated errors of both engines are too large, the point is rejected: the log evidence is minus infinity for a
+search, and the posterior raises an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,28 +24,14 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
 Array = NDArray[np.float64]
-_Result = TypeVar("_Result")
-_ValueWithError = tuple[float, float]
 #: Rounding in a mean, relative to the data, that no derivative in an equation makes visible.
 NEGLIGIBLE_MEAN_ERROR = 1e-11
-#: An error of the log evidence, relative to itself or to the number of measurements: with the first one nobody else is
-#: asked, beyond the second one the point is refused.
-_NEGLIGIBLE_EVIDENCE_ERROR, MAX_EVIDENCE_ERROR = 1e-8, 1e-7
-#: Where the first engine cannot be trusted and the second one is fine, the second one is asked first this near,
-#: relatively.
-_SAME_POINT_TOLERANCE = 0.05
-#: An error of the log evidence, in nats, that changes no answer however small the value is that it belongs to. Without
-#: it, values far below the best would be trusted, whose errors are larger, and the best would be refused.
-_NEGLIGIBLE_ERROR_NATS = 1e-3
+#: The largest accepted error of the log evidence, relative to itself or to the number of measurements.
+MAX_EVIDENCE_ERROR = 1e-7
 _PRECISION_LOSS_MESSAGE = (
     "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
     "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"
 )
-#: With more measurements a second engine would be too dear, or would see sums in place of exact values.
-_MAX_FALLBACK_MEASUREMENTS = 4096
-#: Up to so many measurements, what waves make of the channel prior is held against a matrix; and how far apart, in nats
-#: or relative to the log evidence, the two may be.
-_MAX_CROSS_CHECK_MEASUREMENTS, _CROSS_CHECK_TOLERANCES = 400, (1e-3, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -109,6 +94,11 @@ class FallbackPosterior:
         return found if np.isfinite(found).all() else query(self.primary)
 
 
+def create_engine(choice: EngineChoice, prior: Prior, measurements: Measurements, task: EngineTask) -> Engine:
+    """Return an engine of the chosen kind that falls back on another one if rounding errors are too large."""
+    return FallbackEngine(choice.factory.create(prior, measurements, task), choice, measurements, task)
+
+
 @dataclass(frozen=True)
 class FallbackEngine:
     """An engine, and another one for where it loses digits; what neither can say is refused.
@@ -148,18 +138,19 @@ class FallbackEngine:
     @cached_property
     def fallback(self) -> Engine | None:
         """The engine that is asked where the first one loses digits; None where there is none."""
-        if self.task.size > _MAX_FALLBACK_MEASUREMENTS:
+        # With more measurements another engine would be too slow, or would have sums instead of exact values.
+        if self.task.size > 4096:
             return None
-        # All engines have the same tiny noise in the place of none: those that leave exact values to others can answer.
-        case = replace(self.task, has_exact_values=False)
+        # All engines replace exact values by the same tiny noise, so that any of them can be the fallback.
+        task, chosen = replace(self.task, has_exact_values=False), self.choice.factory
         others = [
-            kind for kind in ENGINES.values() if kind is not self.choice.factory and not kind.rejection_reason(case)
+            factory for factory in ENGINES.values() if factory is not chosen and not factory.rejection_reason(task)
         ]
-        return others[0].create(self.prior, self.measurements, case) if others else None
+        return others[0].create(self.prior, self.measurements, task) if others else None
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not known."""
-        best = self._most_accurate(hyper, lambda engine: engine.evaluate(hyper), lambda each: (each.value, each.error))
+        best = self._most_accurate(hyper, lambda engine: engine.evaluate(hyper))
         return best if self._is_acceptable(best.value, best.error) else Evidence.infeasible(hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
@@ -168,43 +159,39 @@ class FallbackEngine:
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
-        best = self._most_accurate(hyper, lambda engine: engine.value_with_error(hyper), lambda each: each)
-        return best if self._is_acceptable(*best) else (-np.inf, 0.0)
 
-    def _most_accurate(
-        self,
-        hyper: Hyperparameters,
-        query: Callable[[Engine], _Result],
-        value_with_error_of: Callable[[_Result], _ValueWithError],
-    ) -> _Result:
-        """Return an answer that is fine, or the better one of two.
+        def query(engine: Engine) -> Evidence:
+            value, error = engine.value_with_error(hyper)
+            return Evidence(value, hyper, error)
 
-        The first engine is asked first, except near a point where it was not to be trusted and the second one was fine.
+        best = self._most_accurate(hyper, query)
+        return (best.value, best.error) if self._is_acceptable(best.value, best.error) else (-np.inf, 0.0)
+
+    def _most_accurate(self, hyper: Hyperparameters, query: Callable[[Engine], Evidence]) -> Evidence:
+        """Return a precise evidence, or the more precise one of two.
+
+        The primary engine is asked first, except within 5 % of a point where only the fallback was precise.
         """
         pairs = [pair for old in self._imprecise_points for pair in zip(hyper.arrays, old.arrays, strict=True)]
-        is_lost = bool(pairs) and all(
-            (np.abs(own - old) <= _SAME_POINT_TOLERANCE * np.abs(old)).all() for own, old in pairs
-        )
-        found = query(self.fallback if is_lost and self.fallback is not None else self.primary)
-        if self._is_precise(*value_with_error_of(found)):
-            return found
-        other = self.primary if is_lost else self.fallback
-        if other is None:
-            return found
-        another = query(other)
-        if is_lost:
+        is_near = bool(pairs) and all((np.abs(own - old) <= 0.05 * np.abs(old)).all() for own, old in pairs)
+        first = query(self.fallback if is_near and self.fallback is not None else self.primary)
+        other = self.primary if is_near else self.fallback
+        if self._is_precise(first.value, first.error) or other is None:
+            return first
+        second = query(other)
+        if is_near:
             self._imprecise_points.clear()
-        elif self._is_precise(*value_with_error_of(another)) and not self._is_acceptable(*value_with_error_of(found)):
+        elif self._is_precise(second.value, second.error) and not self._is_acceptable(first.value, first.error):
             self._imprecise_points[:] = [hyper]
-        several = [(value_with_error_of(each), each) for each in (found, another)]
-        return min(several, key=lambda each: each[0][1] if np.isfinite(each[0][0]) else np.inf)[1]
+        return min(first, second, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""
         found = self._most_accurate_posterior(hyper)
         if np.isfinite(found.value) and not self._is_acceptable(found.value, found.error):
             raise AccuracyError(
-                f"{_PRECISION_LOSS_MESSAGE}; the log evidence at these values, {found.value:.6g}, has an error of about {found.error:.1g}"
+                f"{_PRECISION_LOSS_MESSAGE}; the log evidence at these values, {found.value:.6g}, has an error of "
+                f"about {found.error:.1g}"
             )
         return found
 
@@ -241,23 +228,13 @@ class FallbackEngine:
         return FallbackPosterior(first, second) if np.isfinite(at_data).all() and is_better else first
 
     def _cross_check(self, hyper: Hyperparameters, value: float) -> str:
-        """Return that waves miss a part of the channel prior, as a sentence; empty where a matrix says the same.
-
-        Waves say themselves what they miss; this is a second witness, where it is cheap.
-        """
-        is_on_waves = self.task.channel_prior and self.choice.factory.name == "spectral"
-        if (
-            not is_on_waves
-            or self.task.size > _MAX_CROSS_CHECK_MEASUREMENTS
-            or self.fallback is None
-            or not np.isfinite(value)
-        ):
+        """Return a warning if a truncated channel prior disagrees with the exact one; checked if that is cheap."""
+        is_truncated = self.task.channel_prior and self.choice.factory.approximates_channel_prior
+        if not is_truncated or self.task.size > 400 or self.fallback is None or not np.isfinite(value):
             return ""
         with np.errstate(all="ignore"):
             other, error = self.fallback.value_with_error(hyper)
-        if not np.isfinite(other) or abs(other - value) <= max(
-            _CROSS_CHECK_TOLERANCES[0], _CROSS_CHECK_TOLERANCES[1] * abs(value), error
-        ):
+        if not np.isfinite(other) or abs(other - value) <= max(1e-3, 1e-6 * abs(value), error):
             return ""
         return (
             f"waves miss a part of the prior of the channels: the log evidence is {value:.6g} by them and {other:.6g} "
@@ -265,7 +242,7 @@ class FallbackEngine:
         )
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,)."""
+        """Return the mean square of the data of each observable, (o,), and of each mode basis function, (r,)."""
         return self.primary.mean_squares(coefficients)
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
@@ -277,11 +254,13 @@ class FallbackEngine:
         return _PRECISION_LOSS_MESSAGE if known and not any(self._is_acceptable(*each) for each in known) else ""
 
     def _is_precise(self, value: float, error: float) -> bool:
-        """Return whether a log evidence is finite and its error so small that nobody else has to be asked."""
-        return bool(np.isfinite(value) and error <= _NEGLIGIBLE_EVIDENCE_ERROR * max(self.size, abs(value)))
+        """Return whether a log evidence is finite and so precise that no other engine is needed."""
+        return bool(np.isfinite(value) and error <= 1e-8 * max(self.size, abs(value)))
 
     def _is_acceptable(self, value: float, error: float) -> bool:
-        """Return whether a log evidence is finite and its error changes no answer."""
-        return bool(
-            np.isfinite(value) and error <= max(MAX_EVIDENCE_ERROR * max(self.size, abs(value)), _NEGLIGIBLE_ERROR_NATS)
-        )
+        """Return whether a log evidence is finite and its error acceptable.
+
+        An error of 0.001 nats always is. Otherwise values far below the best, whose errors are larger, would be
+        accepted, and the best rejected.
+        """
+        return bool(np.isfinite(value) and error <= max(MAX_EVIDENCE_ERROR * max(self.size, abs(value)), 1e-3))

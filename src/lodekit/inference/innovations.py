@@ -1,14 +1,11 @@
-"""Measurements in their turn, as engines take them: innovations, and predictions from some rows or some time before.
-
-Measurements in their turn by the engine that suits: a filter in linear time, or a matrix.
-"""
+"""Innovations and k-step forecast errors, by a Kalman filter in linear time or by a covariance factor."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +13,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import TimeSeries
 from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.evidence import compute_dense_innovations
+from lodekit.inference.engine import EngineFactory
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -52,6 +50,26 @@ class InnovationSequence(Protocol):
         """
 
 
+@runtime_checkable
+class BatchedPosterior(Protocol):
+    """The posterior of a record that is read from disk in batches of rows."""
+
+    def last_series(self) -> list[TimeSeries]:
+        """Return the measurements of the last batch."""
+
+    def last_innovations(self) -> InnovationSequence:
+        """Return the innovations of the last batch, given all batches before it."""
+
+    def find_tail(self, min_rows: int) -> int:
+        """Return the first batch of the last ones that have at least `min_rows` rows together."""
+
+    def first_row(self, batch: int) -> int:
+        """Return the number of the first row of a batch."""
+
+    def summarize_before(self, batch: int) -> tuple[float, float, tuple[Array | None, ...]]:
+        """Return log evidence and error of all batches before one, and arrays that a filter continues from."""
+
+
 @dataclass(frozen=True)
 class Horizon:
     """How far ahead predictions are.
@@ -67,12 +85,6 @@ class Horizon:
         """Return how many measurements are known for each row of an observable.
 
         Shapes: times (m,), row_times (n,).
-
-        Examples
-        --------
-        >>> t = np.array([0.0, 0.0, 1.0, 2.0, 2.0])
-        >>> Horizon(1).known(t, t[[0, 3]]).tolist(), Horizon(time=1.0).known(t, t[[0, 3]]).tolist()
-        ([0, 2], [0, 3])
         """
         if self.time is not None:
             # A difference of times has the errors of both.
@@ -100,17 +112,22 @@ def forecast_errors(
 _N_SEGMENTS, _SEGMENT_ROWS = 6, 500
 
 
-def uses_kalman_filter(engine: str, prior: Prior) -> bool:
-    """Return whether measurements of an engine are taken in turn by a filter, however many there are; else by a matrix.
+def uses_kalman_filter(factory: EngineFactory, prior: Prior) -> bool:
+    """Return whether innovations come from a Kalman filter, for any number of rows; otherwise from a covariance factor.
 
-    A matrix takes means and totals over intervals, too, unless there are disturbances, of which it knows nothing.
+    Interval means use the covariance factor as well, unless there are disturbances, which it cannot represent.
     """
-    own = prior.observables
-    return engine == "markov" and (own.windows is None or own.disturbances is not None)
+    observables = prior.observables
+    return factory.has_states and (observables.windows is None or observables.disturbances is not None)
+
+
+def create_filter(prior: Prior, series: Sequence[TimeSeries]) -> Callable[[Hyperparameters], InnovationSequence | None]:
+    """Return a function that computes the innovations at given hyperparameters by a Kalman filter."""
+    return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations
 
 
 def compute_innovations(
-    engine: str,
+    factory: EngineFactory,
     prior: Prior,
     series: Sequence[TimeSeries],
     hyper: Hyperparameters,
@@ -122,8 +139,8 @@ def compute_innovations(
     same time, divided by the standard deviation of that prediction, is its innovation. Where the model holds these are
     independent and standard normal, however flexible it is; measurements minus the posterior mean are neither.
     """
-    if uses_kalman_filter(engine, prior) and not given_observables:
-        return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations(hyper)
+    if uses_kalman_filter(factory, prior) and not given_observables:
+        return create_filter(prior, series)(hyper)
     return compute_dense_innovations(DenseData.from_series(prior, series), hyper, given_observables)
 
 

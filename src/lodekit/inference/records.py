@@ -1,13 +1,13 @@
-"""Several records as one engine: every record has an engine of its own, and log evidences add.
+"""Joint likelihood of several records: each record has its own engine, and log evidences add.
 
 Records share parameters, hyperparameters and noise. Given these they are independent, so the log evidence, its
-gradient and the bound on its error are sums; the posterior is one for each record.
+gradient and the bound on its error are sums; each record has its own posterior.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NoReturn
@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.records import RecordSet
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import Engine, Evidence, Posterior, SearchLimits
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
 Array = NDArray[np.float64]
@@ -57,25 +57,13 @@ class MultiRecordPosterior:
         for part in self.parts:
             part.check_exact_values()
 
-    def mean(self, observables: Observables, times: Array) -> NoReturn:
-        """Raise: every record has a mean of its own, of `observables` at `times`."""
-        _raise_ambiguous_record()
+    def mean(self, *_: object, **__: object) -> NoReturn:
+        """Raise: every record has its own curves."""
+        raise LodekitError(
+            "expected a question about one record: this posterior is that of several; say which, record="
+        )
 
-    def variance(self, observables: Observables, times: Array) -> NoReturn:
-        """Raise: every record has a variance of its own, of `observables` at `times`."""
-        _raise_ambiguous_record()
-
-    def covariance(self, observables: Observables, times: Array) -> NoReturn:
-        """Raise: every record has a covariance of its own, of `observables` at `times`."""
-        _raise_ambiguous_record()
-
-    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> NoReturn:
-        """Raise: every record has functions of its own."""
-        _raise_ambiguous_record()
-
-
-def _raise_ambiguous_record() -> NoReturn:
-    raise LodekitError("expected a question about one record: this posterior is that of several; say which, record=")
+    variance = covariance = sample = mean
 
 
 @dataclass(frozen=True)
@@ -130,7 +118,8 @@ class MultiRecordEngine:
             found.append(each)
             if not np.isfinite(each.value):
                 return Evidence.infeasible(hyper)
-        gradient = reduce(_add_gradients, (each.gradient for each in found))
+        columns = zip(*(each.gradient.arrays for each in found), strict=True)
+        gradient = Hyperparameters(*(reduce(np.add, parts) for parts in columns))
         return Evidence(float(sum(each.value for each in found)), gradient, float(sum(each.error for each in found)))
 
     def value(self, hyper: Hyperparameters) -> float:
@@ -168,7 +157,7 @@ class MultiRecordEngine:
         return MultiRecordPosterior(tuple(found))
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares over all records: of the data of each observable, (o,), of the basis of the modes, (r,)."""
+        """Return mean squares over all records: of the data of each observable, (o,), and of the mode basis, (r,)."""
         targets, powers = zip(*(engine.mean_squares(coefficients) for engine in self.engines), strict=True)
         return np.average(targets, axis=0, weights=self.counts), np.average(powers, axis=0, weights=self.counts.sum(1))
 
@@ -180,9 +169,20 @@ class MultiRecordEngine:
         return ""
 
 
+def combine_engines(engines: Mapping[str, Engine], measurements: RecordSet) -> Engine:
+    """Return one engine for all records, given the engine of each by name."""
+    return MultiRecordEngine(tuple(engines.values()), tuple(engines), measurements.counts_by_record)
+
+
+def record_engines(engine: Engine) -> tuple[Engine, ...]:
+    """Return the engine of each record."""
+    return engine.engines if isinstance(engine, MultiRecordEngine) else (engine,)
+
+
+def record_posteriors(posterior: Posterior) -> tuple[Posterior, ...]:
+    """Return the posterior of each record."""
+    return posterior.parts if isinstance(posterior, MultiRecordPosterior) else (posterior,)
+
+
 def _call_engine(engine: Engine, method: str, hyper: Hyperparameters) -> Any:
     return getattr(engine, method)(hyper)
-
-
-def _add_gradients(first: Hyperparameters, second: Hyperparameters) -> Hyperparameters:
-    return Hyperparameters(*(a + b for a, b in zip(first.arrays, second.arrays, strict=True)))

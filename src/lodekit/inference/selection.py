@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lodekit.errors import LodekitError
-from lodekit.inference.dense import DenseFactory
+from lodekit.inference.dense import DenseEngine
 from lodekit.inference.engine import EngineFactory, EngineTask
 from lodekit.inference.kalman import KalmanFactory
-from lodekit.inference.modal import ModalFactory
-from lodekit.inference.spectral import SpectralFactory
+from lodekit.inference.modal import ModalEngine
+from lodekit.inference.spectral import SpectralEngine
 
 #: All engines, by the names that users write.
 ENGINES: dict[str, EngineFactory] = {
-    kind.name: kind for kind in (DenseFactory(), SpectralFactory(), ModalFactory(), KalmanFactory())
+    factory.name: factory for factory in (DenseEngine, SpectralEngine, ModalEngine, KalmanFactory())
 }
 
 
@@ -23,11 +23,13 @@ ENGINES: dict[str, EngineFactory] = {
 class EngineChoice:
     """The kind of engine that is used, and why.
 
-    reason: What users read after its name.
+    reason: Printed after the name of the engine.
+    is_automatic: Whether the user left the choice open.
     """
 
     factory: EngineFactory
     reason: str
+    is_automatic: bool = False
 
     @property
     def name(self) -> str:
@@ -78,7 +80,7 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
         return EngineChoice(ENGINES[engine], _describe_choice(ENGINES[engine], task, "asked for"))
     if not able and task.has_disturbances:
         # The only engine that takes disturbances says what to do; what others would need is beside the point.
-        raise LodekitError(f"disturbances are processes with states, and {refusals['markov']}")
+        raise LodekitError(f"disturbances are processes with states, and {state_space_rejection(task)}")
     if not able:
         reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
         raise LodekitError(f"no engine can take this: {reasons}")
@@ -86,9 +88,18 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
     cheaper = [name for name, kind in ENGINES.items() if refusals[name] and kind.cost(task) < best.cost(task)]
     # What to do about a refusal stands behind a semicolon; here nothing has to be done.
     told = [refusals[name].partition(";")[0] for name in cheaper]
-    return EngineChoice(
-        best, _describe_choice(best, task, "; ".join(dict.fromkeys(told)) or best.selection_reason(task))
-    )
+    reason = "; ".join(dict.fromkeys(told)) or best.selection_reason(task)
+    return EngineChoice(best, _describe_choice(best, task, reason), is_automatic=True)
+
+
+def choose_exact_engine(task: EngineTask) -> EngineFactory:
+    """Return the engine that computes the evidence of a few measurements without approximation."""
+    return choose_engine("markov" if task.has_disturbances else "dense", task).factory
+
+
+def state_space_rejection(task: EngineTask) -> str:
+    """Return why a model has no finite-dimensional state space, and what to do; empty if it has one."""
+    return next(factory for factory in ENGINES.values() if factory.has_states).rejection_reason(task)
 
 
 def _describe_choice(factory: EngineFactory, task: EngineTask, reason: str) -> str:

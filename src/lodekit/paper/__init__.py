@@ -1,8 +1,9 @@
-"""The experiments of the paper, on the public interface, and what came of them beside what was published.
+"""The experiments of the paper on the public interface, and their results beside the published ones (published.json).
 
-`experiments` are systems and data, `methods` the ways to train on them, `measures` what is measured on a trained model.
-Beside these: `latent_force` (the appendix), `construction` and `groebner` (what it takes before any data), `evidence`
-(which system the data follow). `runner` makes all runs and keeps each in a file; `results` reads them, `tables`,
-`hyperparameters` and `figures` show them, `claims` says what they bear out by the tests of `verdicts`, and `report`
-writes it all down. What the paper printed is in published.json.
+- `experiments`: systems and data.
+- `methods`: four ways to train a model on them.
+- `metrics`: errors of a trained model, cost of the construction, comparison with Groebner bases.
+- `model_comparison`: log evidence of wrong systems, and the latent force model of the appendix.
+- `runner`: all runs, each kept in a file; `results`: medians and ratios of them.
+- `tables`, `figures`, `claims`: what the report shows; `report`: the report itself.
 """

@@ -1,12 +1,13 @@
-"""Verdicts with margin: paired tests, binomial intervals and bounds that do not depend on the machine.
+"""Claims about the reproduction, each with its evidence, by tests whose result does not depend on the machine.
 
-What the reproduction shows: statements that the results must bear out, each with its evidence.
+Comparisons use Wilcoxon's signed-rank test, coverage the Clopper-Pearson interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from lodekit.paper.results import (
     COLUMN_TITLES,
     COLUMNS,
     MAX_CONVERGED_RMSE,
+    METHOD_TITLES,
     SYSTEM_TITLES,
     RunResults,
     format_number,
@@ -26,9 +28,6 @@ from lodekit.paper.results import (
 Array = NDArray[np.float64]
 #: yes, no, tie (the data sets do not tell the two apart), open (too few data sets to tell anything).
 ClaimStatus = str
-_SIGNIFICANCE_LEVEL = 0.05
-#: With fewer pairs not even a clean sweep is significant.
-_MIN_PAIRS = 6
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,7 @@ class PairedTest:
 
 
 def claim_status(holds: bool) -> ClaimStatus:
-    """Return a verdict on something that is so or is not.
-
-    Examples
-    --------
-    >>> claim_status(2 > 1)
-    'yes'
-    """
+    """Return a verdict on something that is so or is not."""
     return "yes" if holds else "no"
 
 
@@ -75,13 +68,6 @@ def compare_pairs(ours: Array, theirs: Array) -> PairedTest:
     """Return whether values are smaller than others, pair by pair, by Wilcoxon's signed-rank test at 5 %.
 
     Shapes: ours, theirs (n,).
-
-    Examples
-    --------
-    >>> print(compare_pairs(np.arange(10.0), np.arange(10.0) + 1))
-    10 wins of 10, p = 0.002
-    >>> compare_pairs(np.arange(4.0), np.arange(4.0) + 1).verdict
-    'open'
     """
     from scipy.stats import wilcoxon
 
@@ -89,9 +75,10 @@ def compare_pairs(ours: Array, theirs: Array) -> PairedTest:
     apart = np.where(np.abs(apart) <= 1e-4 * np.maximum(np.abs(ours), np.abs(theirs)) + 1e-12, 0.0, apart)
     left = apart[apart != 0]
     probability = float(wilcoxon(left).pvalue) if len(left) else 1.0
-    if len(ours) < _MIN_PAIRS:
+    # With fewer than six pairs not even a clean sweep is significant.
+    if len(ours) < 6:
         verdict = "open"
-    elif probability < _SIGNIFICANCE_LEVEL:
+    elif probability < 0.05:
         verdict = "yes" if float(np.median(left)) < 0 else "no"
     else:
         verdict = "tie"
@@ -127,27 +114,8 @@ _LODEKIT_TITLES = {"lodekit": "lodekit", "channels": "lodekit with a prior on th
 #: Those that are compared in all that both can do.
 _COMPARED_METHODS = ("lodekit", "paper")
 _OTHER_TITLES = {"paper": "the paper's way", "baseline": "the GP", "lodekit": "the prior on free functions"}
-#: How many times smaller an ODE error is, how many times faster a search: far from what was seen, so that no machine
-#: decides. The paper has a factor of 30000 for the bipendulum; speed was 22 to 49 times on three machines. Where
-#: parameters are learned, their errors are most of an ODE error at the true ones.
-_MIN_ODE_ERROR_FACTOR, _MIN_ODE_ERROR_FACTOR_LEARNED, _MIN_SPEEDUP = 1000, 5, 10
-#: How many data sets a median needs to be put beside a published one.
-_MIN_DATA_SETS = 10
-#: The largest relative residual of curves, beyond what rounding leaves of the second derivative of an interpolation.
-_MAX_RELATIVE_RESIDUAL = 1e-6
-
-
-@dataclass(frozen=True)
-class TableDifference:
-    """A cell that lies farther from the published one than the published spread.
-
-    text: What came, and why.
-    """
-
-    system: str
-    method: str
-    column: str
-    text: str
+#: How many data sets a median needs to be compared with a published one.
+MIN_DATA_SETS = 10
 
 
 def check_claims(results: RunResults) -> list[PaperClaim]:
@@ -156,11 +124,7 @@ def check_claims(results: RunResults) -> list[PaperClaim]:
     if results.systems:
         found += _reproduction_claims(results)
     for system in results.systems:
-        found += [
-            *_published_claims(results, system),
-            *_paired_claims(results, system),
-            *_extrapolation_claims(results, system),
-        ]
+        found += [*_published_claims(results, system), *_paired_claims(results, system)]
         found += [_ode_error_claim(results, system), _residual_claim(results, system)]
     if results.select("main", "heating", "lodekit", noisy=False):
         found.append(_exact_heating_claim(results))
@@ -184,7 +148,7 @@ def _reproduction_claims(results: RunResults) -> Iterator[PaperClaim]:
         yield PaperClaim(
             f"Trained as published, {title} lands within the published spread in every cell of the main table",
             # A few data sets give no median that could be compared.
-            claim_status(inside == len(cells)) if count >= _MIN_DATA_SETS else "open",
+            claim_status(inside == len(cells)) if count >= MIN_DATA_SETS else "open",
             f"{inside} of {len(cells)} cells",
         )
 
@@ -196,8 +160,8 @@ def _published_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
             spreads = [published_median_std(system, way, column) for way in ("paper", "baseline")]
             best = min(spreads, key=lambda spread: spread.median)
             yield PaperClaim(
-                f"{SYSTEM_TITLES[system]}: the {COLUMN_TITLES[column]} of {_LODEKIT_TITLES[method]} is as good as that of the better "
-                "published model, within its spread",
+                f"{SYSTEM_TITLES[system]}: the {COLUMN_TITLES[column]} of {_LODEKIT_TITLES[method]} is as good as that "
+                "of the better published model, within its spread",
                 claim_status(ours.median <= best.median + best.std),
                 f"{format_number(ours.median)} against {best}",
             )
@@ -210,9 +174,6 @@ def _paired_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
             # Without parameters to learn both LODE-GPs satisfy the equations, and differences see rounding.
             if column != "ode_error" or rival == "baseline" or has_parameters:
                 yield _paired_claim(results, system, column, "lodekit", rival)
-
-
-def _extrapolation_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
     if results.select("main", system, "channels"):
         for rival in ("lodekit", "baseline"):
             yield _paired_claim(results, system, "eval_rmse", "channels", rival)
@@ -222,8 +183,8 @@ def _paired_claim(results: RunResults, system: str, column: str, method: str, ri
     ours, theirs = results.paired_values(column, system, method, rival)
     found = compare_pairs(ours, theirs)
     return PaperClaim(
-        f"{SYSTEM_TITLES[system]}: the {COLUMN_TITLES[column]} of {_LODEKIT_TITLES[method]} is better than that of {_OTHER_TITLES[rival]} on "
-        "the same data sets",
+        f"{SYSTEM_TITLES[system]}: the {COLUMN_TITLES[column]} of {_LODEKIT_TITLES[method]} is better than that of "
+        f"{_OTHER_TITLES[rival]} on the same data sets",
         found.status,
         f"medians {format_number(float(np.median(ours)))} and {format_number(float(np.median(theirs)))}; {found}",
     )
@@ -232,11 +193,13 @@ def _paired_claim(results: RunResults, system: str, column: str, method: str, ri
 def _ode_error_claim(results: RunResults, system: str) -> PaperClaim:
     ours, theirs = results.paired_values("ode_error", system, "lodekit", "baseline")
     factor, exact = float(np.median(theirs / ours)), not find_experiment(system).parameters
-    wanted = _MIN_ODE_ERROR_FACTOR if exact else _MIN_ODE_ERROR_FACTOR_LEARNED
+    # Far from what was seen, so that no machine decides; the paper has 30000 for the bipendulum. If parameters are
+    # learned, their errors are most of an ODE error at the true ones.
+    wanted = 1000 if exact else 5
     beside = f", published roughly {load_published_results()['precision_factor']}" if system == "bipendulum" else ""
     return PaperClaim(
-        f"{SYSTEM_TITLES[system]}: the ODE error of lodekit by differences is at least {wanted} times smaller than the GP's"
-        + ("" if exact else " (at the true parameters, which it has to learn)"),
+        f"{SYSTEM_TITLES[system]}: the ODE error of lodekit by differences is at least {wanted} times smaller than "
+        "the GP's" + ("" if exact else " (at the true parameters, which it has to learn)"),
         claim_status(factor >= wanted),
         f"{factor:.2g} times{beside}",
     )
@@ -246,11 +209,13 @@ def _residual_claim(results: RunResults, system: str) -> PaperClaim:
     rows = [row for way in _LODEKIT_TITLES for row in results.select("main", system, way)]
     errors = np.array([row["measured_error"] for row in rows])
     rival = np.array([row["measured_error"] for row in results.select("main", system, "baseline")])
+    largest, bound = float(errors.max()), power_of_ten_bound(float(errors.max()))
     return PaperClaim(
-        f"{SYSTEM_TITLES[system]}: the curves that lodekit returns satisfy the equations to {_MAX_RELATIVE_RESIDUAL:g} of their terms, "
+        # Rounding in the second derivative of an interpolation stays below this bound.
+        f"{SYSTEM_TITLES[system]}: the curves that lodekit returns satisfy the equations to {1e-6:g} of their terms, "
         "in every run on noisy data",
-        claim_status(float(errors.max()) < _MAX_RELATIVE_RESIDUAL),
-        f"measured on the curves: largest of {len(errors)} runs below {power_of_ten_bound(float(errors.max())):g}; the GP "
+        claim_status(largest < 1e-6),
+        f"measured on the curves: largest of {len(errors)} runs below {bound:g}; the GP "
         f"{format_number(float(np.median(rival)), 2)} in the median",
     )
 
@@ -261,8 +226,8 @@ def _exact_heating_claim(results: RunResults) -> PaperClaim:
     return PaperClaim(
         "Heating, noise-free: the largest relative parameter error is below 0.5 %",
         claim_status(error < 0.005),
-        f"below {100 * power_of_ten_bound(error):g} %, published {100 * theirs:.1f} %; one data set and one search, because the "
-        "search is the same every time",
+        f"below {100 * power_of_ten_bound(error):g} %, published {100 * theirs:.1f} %; one data set and one search, "
+        "because the search is the same every time",
     )
 
 
@@ -290,10 +255,12 @@ def _runtime_claim(results: RunResults, system: str) -> PaperClaim:
     losses = [results.median_std("loss", system, method).median for method in _COMPARED_METHODS]
     several = f"; {results.jobs} runs at once, which is not how times should be taken" if results.jobs > 1 else ""
     return PaperClaim(
-        f"{SYSTEM_TITLES[system]}: lodekit trains at least {_MIN_SPEEDUP} times faster than the paper's way, to an equal or better "
+        # Far from what was seen on three machines, 22 to 49 times.
+        f"{SYSTEM_TITLES[system]}: lodekit trains at least 10 times faster than the paper's way, to an equal or better "
         "loss",
-        claim_status(factor >= _MIN_SPEEDUP and losses[0] <= losses[1] + 1e-4 * abs(losses[1])),
-        f"{factor:.0f} times on this machine, loss {format_number(losses[0])} against {format_number(losses[1])}{several}",
+        claim_status(factor >= 10 and losses[0] <= losses[1] + 1e-4 * abs(losses[1])),
+        f"{factor:.0f} times on this machine, loss {format_number(losses[0])} against "
+        f"{format_number(losses[1])}{several}",
     )
 
 
@@ -343,20 +310,15 @@ def _evidence_claims(results: RunResults) -> Iterator[PaperClaim]:
             )
 
 
-def find_differences(results: RunResults) -> list[TableDifference]:
-    """Return every cell of the main table, trained here as in the paper, that is not within the published spread."""
+def find_differences(results: RunResults) -> list[str]:
+    """Return a line for every cell of the main table, trained as in the paper, outside of the published spread."""
     found = []
-    for system in results.systems:
-        for method in ("paper", "baseline"):
-            for column in COLUMNS:
-                if not is_reproduced(results, system, method, column):
-                    ours, theirs = (
-                        results.median_std(column, system, method),
-                        published_median_std(system, method, column),
-                    )
-                    why = _explain_difference(results, system, method, column)
-                    text = f"{format_number(ours.median)} here, {theirs} published. {why}"
-                    found.append(TableDifference(system, method, column, text))
+    for system, method, column in product(results.systems, ("paper", "baseline"), COLUMNS):
+        if not is_reproduced(results, system, method, column):
+            ours, theirs = results.median_std(column, system, method), published_median_std(system, method, column)
+            title = f"{SYSTEM_TITLES[system]}, {METHOD_TITLES[method]}, {COLUMN_TITLES[column]}"
+            why = _explain_difference(results, system, method, column)
+            found.append(f"{title}: {format_number(ours.median)} here, {theirs} published. {why}")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Four ways to learn from the paper's data: the paper's own, two of lodekit's, and an unconstrained multitask process.
+"""Four methods to learn from the paper's data: the paper's, two of lodekit, and an unconstrained multitask GP.
 
-The paper's way and the baseline train in GPyTorch: Adam, 300 steps of 0.1, hyperparameters from random starts. lodekit
-takes its own search, with the paper's prior on free functions, or with one on the channels.
+The paper's method and the baseline train in GPyTorch: Adam, 300 steps of 0.1, hyperparameters from random starts.
+lodekit uses its own optimiser, with the paper's prior on free functions, or with a prior on the channels.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -131,53 +132,40 @@ def _train_lodekit_once(experiment: PaperExperiment, table: Array, seed: int, pr
     )
 
 
-def _train_channel_prior(experiment: PaperExperiment, tables: list[Array], seeds: Sequence[int]) -> list[TrainedModel]:
-    return _train_lodekit(experiment, tables, seeds, "channels")
-
-
 def _geometric_mean(values: Array) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
 def _train_paper(experiment: PaperExperiment, tables: list[Array], seeds: Sequence[int]) -> list[TrainedModel]:
     begin = time.perf_counter()
-    models = [
-        _draw_starting_values(_paper_model(experiment, table), seed) for table, seed in zip(tables, seeds, strict=True)
-    ]
+    models = [_paper_model(experiment, table, seed) for table, seed in zip(tables, seeds, strict=True)]
     losses = _train_models(models, lambda: _paper_model(experiment, np.stack(tables)))
     seconds = (time.perf_counter() - begin) / len(models)
     return [_wrap_paper_model(model, loss, seconds) for model, loss in zip(models, losses, strict=True)]
 
 
-def _paper_model(experiment: PaperExperiment, table: Array) -> Any:
-    """Return the paper's model of a table, or of a batch of tables, with its own kind of parameters."""
+def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = None) -> Any:
+    """Return the paper's model of a table, or of a batch of tables, with starting values drawn if a seed is given."""
     from lodekit.integrations.gpytorch import LODEExactGP
 
     likelihood, (x, y) = _likelihood(table), _to_tensors(experiment, table)
     model = LODEExactGP(
         x, y, likelihood, experiment.paper_system, window=experiment.train_interval, batch_shape=y.shape[:-2]
     ).double()
-    kernel = model.covar_module
-    for name in (*kernel.parameter_names, "lengthscales", "deviations"):
-        # As in the paper, what is learned are logarithms, those of variances and not of deviations.
-        kernel.register_constraint(f"raw_{name}", _exponential_constraint(_log_exponent(name)))
+    kernel, names = model.covar_module, (*model.covar_module.parameter_names, "lengthscales", "deviations")
+    # As in the paper, logarithms are learned, those of variances and not of standard deviations.
+    exponents = {name: 0.5 if name == "deviations" else 1.0 for name in names}
+    for name, exponent in exponents.items():
+        kernel.register_constraint(f"raw_{name}", _exponential_constraint(exponent))
     # The paper's table of covariances gives modes no variance of their own.
     kernel.set_value("mode_deviations", 1.0)
     kernel.raw_mode_deviations.requires_grad_(False)
-    return model
-
-
-def _log_exponent(name: str) -> float:
-    return 0.5 if name == "deviations" else 1.0
-
-
-def _draw_starting_values(model: Any, seed: int) -> Any:
-    kernel, generator = model.covar_module, np.random.default_rng(seed + 10_000)
-    for name in (*kernel.parameter_names, "lengthscales", "deviations"):
-        # Parameters of the system start at one, as in the authors' program; the paper does not say.
+    generator = np.random.default_rng((seed or 0) + 10_000)
+    for name, exponent in exponents.items() if seed is not None else ():
+        # Parameters of the system start at one, as in the authors' program; the paper does not mention it.
         reach = 0.0 if name in kernel.parameter_names else 3.0
         start = generator.uniform(-reach, reach, tuple(kernel.value_of(name).shape))
-        kernel.set_value(name, np.exp(_log_exponent(name) * start))
+        kernel.set_value(name, np.exp(exponent * start))
     return model
 
 
@@ -361,6 +349,6 @@ NATIVE_METHODS = ("lodekit", "channels")
 METHODS: dict[str, Callable[[PaperExperiment, list[Array], Sequence[int]], list[TrainedModel]]] = {
     "paper": _train_paper,
     "lodekit": _train_lodekit,
-    "channels": _train_channel_prior,
+    "channels": partial(_train_lodekit, prior="channels"),
     "baseline": _train_baseline,
 }

@@ -1,19 +1,17 @@
-"""The parametrization of the earlier approach, by Groebner bases, as a second opinion on that of the Smith form.
+"""Metrics of the paper: errors of a trained model, and cost and correctness of the construction of a LODE-GP.
 
-Lange-Hegermann (2018) takes the syzygies of the columns of A for B: all vectors of operators that A sends to zero. The
-solutions are then the image of B, if the syzygies of its rows lead back to A; else the system is not controllable, and
-the approach does not apply. SymPy computes all of it, and shares no code with lodekit's algebra.
-
-What a LODE-GP costs before any data are seen: its construction, and its covariance beside that of a GP.
-
-What the paper measures on a trained model, and how far its curves are from satisfying the equations.
+The parametrization by the Smith form is compared with that by Groebner bases. Lange-Hegermann (2018) uses the syzygies
+of the columns of A for B: all vectors of operators that A maps to zero. The solutions are the image of B if the
+syzygies of its rows lead back to A; otherwise the system is not controllable, and the approach does not apply. SymPy
+computes all of it, and shares no code with lodekit's algebra.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,16 +40,7 @@ class GroebnerComparison:
 
 
 def compare_parametrizations(system: System) -> GroebnerComparison:
-    """Return whether lodekit's free columns and the syzygies of the operator matrix have the same image.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> compare_parametrizations(lk.catalog.heating().system)
-    Comparison(same_image=True, applies=True, generators=1)
-    >>> compare_parametrizations(lk.catalog.three_tank().system).applies
-    False
-    """
+    """Return whether lodekit's free columns and the syzygies of the operator matrix have the same image."""
     import sympy
 
     A, B = system.operator.sympy, system.parametrization.free_columns
@@ -71,10 +60,6 @@ def compare_parametrizations(system: System) -> GroebnerComparison:
         return GroebnerComparison(len(generators) == B.cols, False, len(generators))
     back = span([list(row) for row in zip(*generators, strict=True)]).syzygy_module()
     return GroebnerComparison(bool(span(B.T.tolist()) == syzygies), bool(back == span(A.tolist())), len(generators))
-
-
-#: How often each thing is timed, and at how many times covariances are written out.
-_N_REPEATS, _N_COVARIANCE_TIMES = 9, 250
 
 
 def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
@@ -97,7 +82,7 @@ def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
         _ = system.parametrization
         return system
 
-    x = torch.linspace(*experiment.train_interval, _N_COVARIANCE_TIMES, dtype=torch.float64)[:, None]
+    x = torch.linspace(*experiment.train_interval, 250, dtype=torch.float64)[:, None]
     own = LODEKernel(experiment.system).double()
     rival = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), count, rank=1).double()
     with use_one_torch_thread(), torch.no_grad():
@@ -124,7 +109,7 @@ def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
 def _median_seconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Return the median seconds of each call; they take turns, so that a busy moment meets all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(_N_REPEATS + 1):
+    for _ in range(10):
         for name, call in calls.items():
             begin = time.perf_counter()
             call()
@@ -134,72 +119,32 @@ def _median_seconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 Array = NDArray[np.float64]
-#: As in the paper: the step of differences, at how many times curves are evaluated, and which eigenvalues count.
-_DIFFERENCE_STEP, _N_EVALUATION_TIMES, _EIGENVALUE_THRESHOLD = 1e-3, 1000, 1e-6
-#: At how many times of the evaluation interval the returned curve is put into the equations.
-_N_RESIDUAL_TIMES = 41
+#: As in the paper: the step of differences, and at how many times curves are evaluated.
+_DIFFERENCE_STEP, _N_EVALUATION_TIMES = 1e-3, 1000
 
 
-@dataclass(frozen=True)
-class RunMetrics:
-    """What one training run gave.
+def evaluate_run(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> dict[str, Any]:
+    """Return the metrics of one training run as plain values.
 
-    train_rmse, eval_rmse: Against the noise-free truth at a thousand points of each interval.
+    train_rmse, eval_rmse: Against the noise-free solution at a thousand points of each interval.
     loss: Negative log evidence for each number of the data.
-    ode_error: For each equation, at the true parameters, the mean absolute error by finite differences, as in the
-        paper.
-    measured_error: The largest relative residual of the returned mean, differentiated by interpolation, at the
-        learned parameters.
-    eigenvalues: How many of the prior covariance at a thousand points are above 1e-6; None where there is no such
-        matrix.
+    ode_error: For each equation, the mean absolute error by finite differences at the true parameters.
+    measured_error: The largest relative residual of the returned mean at the learned parameters, see `curve_residual`.
+    eigenvalues: How many of the prior covariance at a thousand points are above 1e-6; None without such a matrix, or if
+        rounding hides it.
     """
-
-    train_rmse: float
-    eval_rmse: float
-    loss: float
-    ode_error: list[float]
-    measured_error: float
-    eigenvalues: int | None
-    hyperparameters: dict[str, float]
-    parameters: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return asdict(self)
-
-
-def evaluate_run(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> RunMetrics:
-    """Return the outcome of one training run."""
     trained = train(experiment, method, seed, noisy=noisy)
-    errors = []
-    for interval in (experiment.train_interval, experiment.evaluation_interval):
+    found: dict[str, Any] = {}
+    for name, interval in (("train_rmse", experiment.train_interval), ("eval_rmse", experiment.evaluation_interval)):
         times = np.linspace(*interval, _N_EVALUATION_TIMES)
-        errors.append(float(np.sqrt(np.mean((trained.mean(times) - experiment.exact_solution(times)) ** 2))))
-    prior = trained.covariance
-    return RunMetrics(
-        errors[0],
-        errors[1],
-        trained.loss,
-        ode_error(experiment, trained.mean),
-        curve_residual(experiment, trained),
-        None
-        if prior is None
-        else _count_eigenvalues_or_none(prior(np.linspace(*experiment.evaluation_interval, _N_EVALUATION_TIMES))),
-        trained.hyperparameters,
-        trained.parameters,
-        trained.intervals,
-        trained.seconds,
-    )
-
-
-def _count_eigenvalues_or_none(covariance: Array) -> int | None:
-    """Return how many eigenvalues are above the threshold; None where rounding hides it, as without noise it may."""
-    try:
-        return count_eigenvalues(covariance)
-    except LodekitError:
-        return None
+        found[name] = float(np.sqrt(np.mean((trained.mean(times) - experiment.exact_solution(times)) ** 2)))
+    eigenvalues = None
+    if trained.covariance is not None:
+        with suppress(LodekitError):
+            eigenvalues = count_eigenvalues(trained.covariance(times))
+    errors = {"ode_error": ode_error(experiment, trained.mean), "measured_error": curve_residual(experiment, trained)}
+    found |= {"loss": trained.loss, **errors, "eigenvalues": eigenvalues}
+    return found | {name: getattr(trained, name) for name in ("hyperparameters", "parameters", "intervals", "seconds")}
 
 
 def ode_error(experiment: PaperExperiment, mean: Callable[[Array], Array]) -> list[float]:
@@ -229,13 +174,8 @@ def difference_residual(experiment: PaperExperiment, mean: Callable[[Array], Arr
     if order >= 2:
         derivatives.append((values[2] - 2 * values[1] + values[0]) / _DIFFERENCE_STEP**2)
     features = np.stack([derivatives[k][:, j] for j, k in equations.derivatives], axis=-1)[None]
-    return np.asarray(
-        equations.residual(_true_parameters(experiment), grid + place * _DIFFERENCE_STEP, features, relative=False)[0]
-    )
-
-
-def _true_parameters(experiment: PaperExperiment) -> Array:
-    return np.array([experiment.parameters[name] for name in experiment.system.operator.ring.parameters])
+    truth = np.array([experiment.parameters[name] for name in experiment.system.operator.ring.parameters])
+    return np.asarray(equations.residual(truth, grid + place * _DIFFERENCE_STEP, features, relative=False)[0])
 
 
 def curve_residual(experiment: PaperExperiment, trained: TrainedModel) -> float:
@@ -248,12 +188,12 @@ def curve_residual(experiment: PaperExperiment, trained: TrainedModel) -> float:
     system = experiment.system
     values = {name: trained.parameters.get(name, experiment.parameters[name]) for name in system.parameters}
     written = EquationEvaluator(system.written, system.channels, values)
-    times = np.linspace(*experiment.evaluation_interval, _N_RESIDUAL_TIMES)
+    times = np.linspace(*experiment.evaluation_interval, 41)
     span = experiment.train_interval[1] - experiment.train_interval[0]
     return compute_curve_residuals(written, trained.mean, times, span, np.zeros(0)).residual
 
 
-def count_eigenvalues(covariance: Array, threshold: float = _EIGENVALUE_THRESHOLD) -> int:
+def count_eigenvalues(covariance: Array, threshold: float = 1e-6) -> int:
     """Return how many eigenvalues of a `covariance` matrix are above a `threshold`.
 
     A Cholesky factorization with pivots stops when the trace of what remains is far below the threshold: no

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from lodekit.paper.claims import PaperClaim, TableDifference, check_claims, find_differences
+from lodekit.paper.claims import check_claims, find_differences
 from lodekit.paper.figures import PaperFigure, draw_figures
-from lodekit.paper.results import COLUMN_TITLES, METHOD_TITLES, SYSTEM_TITLES, RunResults
+from lodekit.paper.results import RunResults
 from lodekit.paper.runner import RunPlan, provenance
 from lodekit.paper.tables import ReportTable, make_tables
 from lodekit.support.files import make_folder, write_atomically
@@ -48,17 +47,6 @@ _ERRATA = (
 )
 
 
-@dataclass(frozen=True)
-class _ReportContent:
-    """What both forms of the report say."""
-
-    plan: RunPlan
-    tables: Sequence[ReportTable]
-    claims: Sequence[PaperClaim]
-    differences: Sequence[TableDifference]
-    figures: Sequence[PaperFigure]
-
-
 def write_report(
     results: RunResults, plan: RunPlan, folder: Path, *, notify: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
@@ -70,22 +58,23 @@ def write_report(
         for picture in draw_figures(results):
             notify(f"figure: {picture.name}")
             drawn.append(picture)
-    content = _ReportContent(plan, make_tables(results), check_claims(results), find_differences(results), drawn)
+    claims = [[claim.text, claim.status.replace("no", "NO"), claim.evidence] for claim in check_claims(results)]
+    content = plan, make_tables(results), claims, find_differences(results), drawn
     paths = [folder / "results.json", folder / "README.md", folder / "report.html"]
     write_atomically(paths[0], json.dumps(list(results.rows), indent=1) + "\n")
     for picture in drawn:
         paths.append(folder / f"{picture.name}.png")
         write_atomically(paths[-1], picture.png)
-    write_atomically(paths[1], _render_markdown(content))
-    write_atomically(paths[2], _render_html(content))
+    write_atomically(paths[1], _render_markdown(*content))
+    write_atomically(paths[2], _render_html(*content))
     return paths
 
 
 def _describe_run(plan: RunPlan) -> str:
     size = "quick" if plan.quick else "full"
     return (
-        f"A {size} run, reported on {date.today().isoformat()}: {plan.n_noisy} noisy data sets for each system, and one "
-        f"noise-free data set, with {plan.n_exact} random starts where starts are random; {provenance()}."
+        f"A {size} run, reported on {date.today().isoformat()}: {plan.n_noisy} noisy data sets for each system, and "
+        f"one noise-free data set, with {plan.n_exact} random starts where starts are random; {provenance()}."
     )
 
 
@@ -94,52 +83,45 @@ def _command_line(plan: RunPlan) -> str:
     return f"lodekit reproduce {topic}" + (" --quick" if plan.quick else "")
 
 
-def _format_status(claim: PaperClaim) -> str:
-    return "NO" if claim.status == "no" else claim.status
-
-
-def _describe_cell(cell: TableDifference) -> str:
-    return f"{SYSTEM_TITLES[cell.system]}, {METHOD_TITLES[cell.method]}, {COLUMN_TITLES[cell.column]}"
-
-
-def _render_markdown(content: _ReportContent) -> str:
-    parts = [
-        f"# {_TITLE}",
-        _INTRODUCTION,
-        f"{_describe_run(content.plan)} To run it again: `{_command_line(content.plan)}`.",
-    ]
-    if content.claims:
+def _render_markdown(
+    plan: RunPlan,
+    tables: Sequence[ReportTable],
+    claims: Sequence[Sequence[str]],
+    differences: Sequence[str],
+    figures: Sequence[PaperFigure],
+) -> str:
+    parts = [f"# {_TITLE}", _INTRODUCTION, f"{_describe_run(plan)} To run it again: `{_command_line(plan)}`."]
+    if claims:
         lines = ["| statement | holds | evidence |", "| --- | --- | --- |"]
-        lines += [f"| {c.text} | {_format_status(c)} | {c.evidence} |" for c in content.claims]
+        lines += [f"| {' | '.join(claim)} |" for claim in claims]
         parts += ["## What it shows", _STATUS_NOTE, "\n".join(lines)]
-    for table in content.tables:
+    for table in tables:
         parts.append(table.markdown())
-        if table.title == "Main results" and content.differences:
-            parts += [
-                "### Cells beyond the published spread",
-                "\n".join(f"- {_describe_cell(c)}: {c.text}" for c in content.differences),
-            ]
-    if content.figures:
+        if table.title == "Main results" and differences:
+            parts += ["### Cells beyond the published spread", "\n".join(f"- {line}" for line in differences)]
+    if figures:
         parts.append("## Figures")
-        parts += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in content.figures]
+        parts += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in figures]
     parts += ["## Errata of the paper that matter here", "\n".join(f"- {text}" for text in _ERRATA)]
     return "\n\n".join(parts) + "\n"
 
 
-def _render_html(content: _ReportContent) -> str:
+def _render_html(
+    plan: RunPlan,
+    tables: Sequence[ReportTable],
+    claims: Sequence[Sequence[str]],
+    differences: Sequence[str],
+    figures: Sequence[PaperFigure],
+) -> str:
     page = HtmlPage(_TITLE, _INTRODUCTION)
     page.add_to_head("<style>main { max-width: 80rem; } td.text { min-width: 7rem; }</style>")
-    page.add_paragraph(_describe_run(content.plan), "note")
-    page.add_code(_command_line(content.plan))
-    if content.claims:
+    page.add_paragraph(_describe_run(plan), "note")
+    page.add_code(_command_line(plan))
+    if claims:
         page.add_section("What it shows")
         page.add_paragraph(_STATUS_NOTE)
-        page.add_table(
-            ["statement", "holds", "evidence"],
-            [[c.text, _format_status(c), c.evidence] for c in content.claims],
-            text_columns=(0, 1, 2),
-        )
-    for table in content.tables:
+        page.add_table(["statement", "holds", "evidence"], claims, text_columns=(0, 1, 2))
+    for table in tables:
         page.add_section(table.title)
         page.add_paragraph(table.description)
         page.add_table(table.columns, table.rows, text_columns=range(table.n_text_columns))
@@ -147,12 +129,12 @@ def _render_html(content: _ReportContent) -> str:
             page.add_paragraph(note, "note")
         if table.items:
             page.add_list(table.items)
-        if table.title == "Main results" and content.differences:
+        if table.title == "Main results" and differences:
             page.add_section("Cells beyond the published spread", 3)
-            page.add_list(f"{_describe_cell(c)}: {c.text}" for c in content.differences)
-    if content.figures:
+            page.add_list(differences)
+    if figures:
         page.add_section("Figures")
-        for picture in content.figures:
+        for picture in figures:
             page.add_image(picture.png, picture.caption)
     page.add_section("Errata of the paper that matter here")
     page.add_list(_ERRATA)

@@ -15,13 +15,8 @@ from lodekit.paper.metrics import ode_error
 
 Array = NDArray[np.float64]
 #: The columns of the main table, in the order of the paper, and what they are called.
-COLUMN_TITLES = {
-    "train_rmse": "training RMSE",
-    "eval_rmse": "evaluation RMSE",
-    "loss": "loss",
-    "ode_error": "ODE error",
-}
-COLUMNS = tuple(COLUMN_TITLES)
+COLUMNS = ("train_rmse", "eval_rmse", "loss", "ode_error")
+COLUMN_TITLES = dict(zip(COLUMNS, ("training RMSE", "evaluation RMSE", "loss", "ODE error"), strict=True))
 #: Which published model belongs to which way of training.
 PUBLISHED_MODELS = {"paper": "lodegp", "lodekit": "lodegp", "channels": "lodegp", "baseline": "gp"}
 #: What the ways of training are called.
@@ -76,17 +71,9 @@ class RunResults:
 
         Only those of a `system` and a `method`, where these are not empty, and only those that are `noisy`, or are not.
         """
-        return sorted(
-            (
-                row
-                for row in self.rows
-                if row["topic"] == topic
-                and row["noisy"] == noisy
-                and system in ("", row["system"])
-                and method in ("", row["method"])
-            ),
-            key=lambda row: row["seed"],
-        )
+        rows = [row for row in self.rows if row["topic"] == topic and row["noisy"] == noisy]
+        rows = [row for row in rows if system in ("", row["system"]) and method in ("", row["method"])]
+        return sorted(rows, key=lambda row: row["seed"])
 
     @property
     def systems(self) -> list[str]:
@@ -111,12 +98,10 @@ class RunResults:
 
     def paired_values(self, column: str, system: str, method: str, other: str) -> tuple[Array, Array]:
         """Return a `column` on noisy data of a `system`, for a `method` and for an `other`, where both were run."""
-        found = []
-        for way in (method, other):
-            rows = self.select("main", system, way)
-            found.append({row["seed"]: float(np.mean(row[column])) for row in rows})
-        seeds = sorted(found[0].keys() & found[1].keys())
-        return np.array([found[0][seed] for seed in seeds]), np.array([found[1][seed] for seed in seeds])
+        runs = [self.select("main", system, way) for way in (method, other)]
+        first, second = ({row["seed"]: float(np.mean(row[column])) for row in rows} for rows in runs)
+        seeds = sorted(first.keys() & second.keys())
+        return np.array([first[seed] for seed in seeds]), np.array([second[seed] for seed in seeds])
 
     def heating_errors(self, method: str, *, noisy: bool, max_runs: int | None = None) -> Array:
         """Return relative errors of the heating parameters, shape (runs, 2).

@@ -43,47 +43,35 @@ class RunPlan:
     quick: bool = False
 
     def runs(self) -> list[ExperimentRun]:
-        """Return everything there is to do; the ways take turns, so that a busy minute meets all of them."""
-        found = [job for experiment in experiments().values() for job in self._training_runs(experiment)]
+        """Return all runs; the methods take turns, so that a busy minute meets all of them."""
+        function: Callable[[], Any]
+        found = [run for experiment in experiments().values() for run in self._training_runs(experiment)]
         if "lfm" in self.topics:
-            for is_noisy, count in ((True, self.n_noisy), (False, 1)):
-                for seed in range(count):
-                    work = partial(_run_latent_force, seed, noisy=is_noisy)
-                    found.append(ExperimentRun("lfm", "three_tank", "all", seed, is_noisy, work))
-        for experiment in experiments().values():
+            for noisy, seed in [*((True, seed) for seed in range(self.n_noisy)), (False, 0)]:
+                function = partial(compare_latent_force, seed, noisy=noisy)
+                found.append(ExperimentRun("lfm", "three_tank", "all", seed, noisy, function, "ode_errors"))
+        for name, experiment in experiments().items():
             if "construction" in self.topics:
-                found.append(
-                    ExperimentRun(
-                        "construction", experiment.name, "all", 0, True, partial(measure_construction, experiment)
-                    )
-                )
-            found += [
-                ExperimentRun(
-                    "evidence", experiment.name, "all", seed, True, partial(_run_system_comparison, experiment, seed)
-                )
-                for seed in range(self.n_noisy if "evidence" in self.topics else 0)
-            ]
+                function = partial(measure_construction, experiment)
+                found.append(ExperimentRun("construction", name, "all", 0, True, function))
+            for seed in range(self.n_noisy if "evidence" in self.topics else 0):
+                function = partial(compare_systems, experiment, seed)
+                found.append(ExperimentRun("evidence", name, "all", seed, True, function, "log_evidence"))
         return found
 
     def _training_runs(self, experiment: PaperExperiment) -> Iterator[ExperimentRun]:
         named = experiment.name in {topic.replace("-", "_") for topic in self.topics}
         noisy = self.n_noisy if named or {"eigenvalues", "runtime"} & set(self.topics) else 0
-        ways = [way for way in METHODS if way != "channels" or experiment.name in self.channel_prior_systems]
-        for seed, method in product(range(noisy), ways):
-            yield ExperimentRun(
-                "main",
-                experiment.name,
-                method,
-                seed,
-                True,
-                partial(_run_training, experiment, method, seed, noisy=True),
-            )
+        methods = [
+            method for method in METHODS if method != "channels" or experiment.name in self.channel_prior_systems
+        ]
+        several = [(method, seed, True) for seed, method in product(range(noisy), methods)]
         if named:
-            counts = {"paper": self.n_exact, "lodekit": 1, "baseline": self.n_exact}
-            for method in ("lodekit",) if self.quick else counts:
-                for seed in range(counts[method]):
-                    work = partial(_run_training, experiment, method, seed, noisy=False)
-                    yield ExperimentRun("main", experiment.name, method, seed, False, work)
+            counts = {"lodekit": 1} if self.quick else {"paper": self.n_exact, "lodekit": 1, "baseline": self.n_exact}
+            several += [(method, seed, False) for method, count in counts.items() for seed in range(count)]
+        for method, seed, is_noisy in several:
+            function = partial(evaluate_run, experiment, method, seed, noisy=is_noisy)
+            yield ExperimentRun("main", experiment.name, method, seed, is_noisy, function)
 
 
 def make_plan(topic: str = "all", *, quick: bool = False) -> RunPlan:
@@ -104,6 +92,7 @@ class ExperimentRun:
     """One run; what it is makes the name of its file.
 
     function: Returns the result as plain values.
+    key: The key of the result in the file; empty if the result is a dictionary of its own.
     """
 
     topic: str
@@ -111,7 +100,8 @@ class ExperimentRun:
     method: str
     seed: int
     noisy: bool
-    function: Callable[[], dict[str, Any]]
+    function: Callable[[], Any]
+    key: str = ""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -123,18 +113,6 @@ class ExperimentRun:
     def name(self) -> str:
         """The name of the file, without its ending."""
         return f"{self.topic}-{self.system}-{'noisy' if self.noisy else 'exact'}-{self.method}-{self.seed}"
-
-
-def _run_training(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool) -> dict[str, Any]:
-    return evaluate_run(experiment, method, seed, noisy=noisy).to_dict()
-
-
-def _run_latent_force(seed: int, *, noisy: bool) -> dict[str, Any]:
-    return {"ode_errors": compare_latent_force(seed, noisy=noisy)}
-
-
-def _run_system_comparison(experiment: PaperExperiment, seed: int) -> dict[str, Any]:
-    return {"log_evidence": compare_systems(experiment, seed)}
 
 
 def collect_results(plan: RunPlan, folder: Path, jobs: int = 1) -> Iterator[tuple[ExperimentRun, dict[str, Any]]]:
@@ -165,7 +143,8 @@ def _run_or_load(run: ExperimentRun, folder: Path, jobs: int) -> dict[str, Any]:
         with warnings.catch_warnings():
             # GPyTorch tells of the jitter that it adds; the paper's models need it, and nobody can act on it here.
             warnings.simplefilter("ignore")
-            found = run.labels | {"jobs": jobs} | run.function()
+            result = run.function()
+        found = run.labels | {"jobs": jobs} | ({run.key: result} if run.key else result)
         write_atomically(path, json.dumps(found, indent=1) + "\n")
     return found
 

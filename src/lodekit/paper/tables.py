@@ -1,7 +1,4 @@
-"""The trained hyperparameters beside the published ones, and what is known of those that differ.
-
-The tables of the paper, each cell beside the published one.
-"""
+"""The tables of the paper with the published values beside them, and explanations of differences."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.paper.claims import power_of_ten_bound
+from lodekit.paper.claims import MIN_DATA_SETS, power_of_ten_bound
 from lodekit.paper.experiments import find_experiment, load_published_results
 from lodekit.paper.model_comparison import TRUE_SYSTEM, noise_sensitivity
 from lodekit.paper.results import (
@@ -28,8 +25,6 @@ from lodekit.paper.results import (
 )
 
 _HYPERPARAMETER_NAMES = ("noise", "signal variance", "lengthscale")
-#: How many runs a median needs to be put beside a published one.
-_MIN_RUNS = 10
 _AT_NOISE_BOUND = (
     "At the lower bound, 1e-11 (errata). What lies above it is left of a start near one after 300 steps of 0.1, and "
     "says how many of these led down: the GP's is off by seven steps. Starts of the noise are not published; another "
@@ -39,7 +34,6 @@ _TWO_OPTIMA = (
     "The median of two groups: runs that fit, and runs that end in a nearly constant zero function; it depends on "
     "whether more or less than half of them do."
 )
-_UNEXPLAINED = "Open: a difference that nothing here explains."
 _REASONS = {
     ("bipendulum", "paper"): _TWO_OPTIMA,
     ("three_tank", "paper", "exact", "signal variance"): (
@@ -82,33 +76,20 @@ class HyperparameterCell:
         return f"{SYSTEM_TITLES[self.system]}, {METHOD_TITLES[self.method]}, {kind}, {self.name}"
 
 
-def hyperparameter_cells(results: RunResults) -> list[HyperparameterCell]:
-    """Return all cells that the paper has, and those of lodekit on noisy data."""
-    return list(_iterate_hyperparameter_cells(results))
-
-
-def _iterate_hyperparameter_cells(results: RunResults) -> Iterator[HyperparameterCell]:
+def hyperparameter_cells(results: RunResults) -> Iterator[HyperparameterCell]:
+    """Yield all cells that the paper has, and those of lodekit on noisy data."""
     for system in results.systems:
         for method in ("paper", "lodekit", "baseline"):
             # On noise-free data lodekit's search ends where rounding decides: no number there is the model's.
             for noisy in (True, False) if method != "lodekit" else (True,):
                 runs = results.select("main", system, method, noisy=noisy)
-                figures = load_published_results()["hyperparameters"][system][PUBLISHED_MODELS[method]][
-                    "noisy" if noisy else "exact"
-                ]
+                figures = load_published_results()["hyperparameters"][system][PUBLISHED_MODELS[method]]
                 for name in _HYPERPARAMETER_NAMES if runs else ():
                     values = np.array([row["hyperparameters"][name] for row in runs])
-                    yield HyperparameterCell(
-                        system,
-                        method,
-                        name,
-                        noisy,
-                        len(values),
-                        MedianStd(float(np.median(values)), float(np.std(values))),
-                        (float(values.min()), float(values.max())),
-                        MedianStd(*figures[name][:2]),
-                        (figures[name][2], figures[name][3]),
-                    )
+                    ours = MedianStd(float(np.median(values)), float(np.std(values)))
+                    median, std, low, high = figures["noisy" if noisy else "exact"][name]
+                    numbers = ours, (float(values.min()), float(values.max())), MedianStd(median, std), (low, high)
+                    yield HyperparameterCell(system, method, name, noisy, len(values), *numbers)
 
 
 def explain_hyperparameter_differences(results: RunResults) -> list[str]:
@@ -121,7 +102,7 @@ def explain_hyperparameter_differences(results: RunResults) -> list[str]:
 
 
 def _explain_cell(cell: HyperparameterCell) -> str:
-    if cell.count < _MIN_RUNS:
+    if cell.count < MIN_DATA_SETS:
         return f"{cell.count} runs give no median that could be compared."
     kind = "noisy" if cell.noisy else "exact"
     for key in ((cell.system, cell.method, kind, cell.name), (cell.system, cell.method)):
@@ -131,17 +112,12 @@ def _explain_cell(cell: HyperparameterCell) -> str:
         return _AT_NOISE_BOUND
     low, high = cell.value_range
     if low <= cell.published.median <= high:
-        return (
-            f"The published median is within the range here, {format_number(low)} to {format_number(high)}, and the two are less "
-            "than two published deviations apart."
-            if abs(cell.values.median - cell.published.median) <= 2 * cell.published.std
-            else f"The published median is within the range here, {format_number(low)} to {format_number(high)}. The rest is open."
-        )
-    return _UNEXPLAINED
+        is_near = abs(cell.values.median - cell.published.median) <= 2 * cell.published.std
+        rest = ", and the two are less than two published deviations apart." if is_near else ". The rest is open."
+        return f"The published median is within the range here, {format_number(low)} to {format_number(high)}{rest}"
+    return "Open: a difference that nothing here explains."
 
 
-#: The paper shows so many runs of the heating system.
-_N_HEATING_RUNS = 10
 _LATENT_FORCE_TITLES = {
     "lfm": "latent force model",
     "marginalized_lodegp": "LODE-GP, inputs marginalised",
@@ -169,34 +145,25 @@ class ReportTable:
         """Return the table in Markdown."""
         align = ["---"] * self.n_text_columns + ["---:"] * (len(self.columns) - self.n_text_columns)
         lines = [self.columns, align, *self.rows]
-        parts = [
-            f"## {self.title}",
-            self.description,
-            "\n".join(f"| {' | '.join(line)} |" for line in lines),
-            *self.notes,
-        ]
-        parts.append("\n".join(f"- {item}" for item in self.items))
+        table, items = (f"| {' | '.join(line)} |" for line in lines), (f"- {item}" for item in self.items)
+        parts = [f"## {self.title}", self.description, "\n".join(table), *self.notes, "\n".join(items)]
         return "\n\n".join(part for part in parts if part)
 
 
 def make_tables(results: RunResults) -> list[ReportTable]:
     """Return every table that the runs so far can fill."""
-    found = []
-    if results.systems:
-        found += [_main_table(results), _hyperparameter_table(results)]
-    if results.select("main", "heating"):
-        found.append(_heating_table(results))
-    if results.systems:
-        found.append(_eigenvalue_table(results))
-    if results.select("lfm"):
-        found.append(_latent_force_table(results))
-    if results.systems:
-        found.append(_runtime_table(results))
-    if results.select("construction"):
-        found.append(_construction_table(results))
-    if results.select("evidence"):
-        found.append(_evidence_table(results))
-    return found
+    has_main = bool(results.systems)
+    makers = {
+        _main_table: has_main,
+        _hyperparameter_table: has_main,
+        _heating_table: bool(results.select("main", "heating")),
+        _eigenvalue_table: has_main,
+        _latent_force_table: bool(results.select("lfm")),
+        _runtime_table: has_main,
+        _construction_table: bool(results.select("construction")),
+        _evidence_table: bool(results.select("evidence")),
+    }
+    return [make(results) for make, is_possible in makers.items() if is_possible]
 
 
 def _main_table(results: RunResults) -> ReportTable:
@@ -209,17 +176,10 @@ def _main_table(results: RunResults) -> ReportTable:
                 rows.append([SYSTEM_TITLES[system], f"{title.split(',')[0]}, published", *theirs, ""])
             row = [str(results.median_std(column, system, method)) for column in COLUMNS]
             measured = float(np.median(results.values("measured_error", system, method)))
-            rows.append(
-                [
-                    SYSTEM_TITLES[system],
-                    title,
-                    *row,
-                    f"{measured:.0e}" if measured < 1e-3 else format_number(measured, 2),
-                ]
-            )
-        rows.append(
-            [SYSTEM_TITLES[system], "the solution itself", "0", "0", "", format_number(ode_error_floor(system)), ""]
-        )
+            shown = f"{measured:.0e}" if measured < 1e-3 else format_number(measured, 2)
+            rows.append([SYSTEM_TITLES[system], title, *row, shown])
+        floor = format_number(ode_error_floor(system))
+        rows.append([SYSTEM_TITLES[system], "the solution itself", "0", "0", "", floor, ""])
     count = max(len(results.select("main", system, "lodekit")) for system in results.systems)
     return ReportTable(
         "Main results",
@@ -247,8 +207,8 @@ def _extrapolation_note(results: RunResults) -> str:
         return text + " A prior on the channels instead of the free functions (docs/spectral.md) extrapolates better."
     medians = [results.median_std("eval_rmse", "bipendulum", way).median for way in ("lodekit", "channels", "baseline")]
     return text + (
-        f" With a prior on the channels, conditioned on the equations, the same data give {format_number(medians[1])} instead "
-        f"of {format_number(medians[0])}, and the GP {format_number(medians[2])}."
+        f" With a prior on the channels, conditioned on the equations, the same data give {format_number(medians[1])} "
+        f"instead of {format_number(medians[0])}, and the GP {format_number(medians[2])}."
     )
 
 
@@ -256,16 +216,13 @@ def _hyperparameter_table(results: RunResults) -> ReportTable:
     rows = []
     for cell in hyperparameter_cells(results):
         kind = "noisy" if cell.noisy else "noise-free"
-        ranges = [
-            f"{format_number(low)} to {format_number(high)}" for low, high in (cell.value_range, cell.published_range)
-        ]
+        ranges = [" to ".join(map(format_number, limits)) for limits in (cell.value_range, cell.published_range)]
         inside = "" if cell.method == "lodekit" else "yes" if cell.is_reproduced else "no"
         row = [SYSTEM_TITLES[cell.system], METHOD_TITLES[cell.method], kind, cell.name, str(cell.values), ranges[0]]
         rows.append([*row, str(cell.published), ranges[1], inside])
-    outside, theirs = (
-        explain_hyperparameter_differences(results),
-        [cell for cell in hyperparameter_cells(results) if cell.method != "lodekit"],
-    )
+    outside = explain_hyperparameter_differences(results)
+    theirs = [cell for cell in hyperparameter_cells(results) if cell.method != "lodekit"]
+    rest = ". The others:" if outside else "."
     return ReportTable(
         "Hyperparameters",
         "Variances, as in the paper. Of several free functions or tasks the paper shows a mean; its numbers are those "
@@ -275,10 +232,7 @@ def _hyperparameter_table(results: RunResults) -> ReportTable:
         "the sum. Noise-free data are the same for all seeds: only starts differ.",
         ["system", "model", "data", "hyperparameter", "here", "range", "published", "published range", "within"],
         rows,
-        [
-            f"{len(theirs) - len(outside)} of {len(theirs)} published cells are within their spread"
-            + (". The others:" if outside else ".")
-        ],
+        [f"{len(theirs) - len(outside)} of {len(theirs)} published cells are within their spread{rest}"],
         outside,
         n_text_columns=4,
     )
@@ -290,8 +244,8 @@ def _heating_table(results: RunResults) -> ReportTable:
     for noisy in (True, False):
         kind = "noisy" if noisy else "noise-free"
         figures = load_published_results()["heating_parameters"]["noisy" if noisy else "noise_free"]
-        own = results.select("main", "heating", "lodekit", noisy=noisy)[:_N_HEATING_RUNS]
-        paper = results.select("main", "heating", "paper", noisy=noisy)[:_N_HEATING_RUNS]
+        # The paper shows ten runs.
+        own, paper = (results.select("main", "heating", way, noisy=noisy)[:10] for way in ("lodekit", "paper"))
         for place in range(max(len(own), len(paper))):
             line = [_format_estimate(own[place], name, noisy) if place < len(own) else "" for name in truth]
             line += [f"{paper[place]['parameters'][name]:.5f}" if place < len(paper) else "" for name in truth]
@@ -310,7 +264,7 @@ def _heating_table(results: RunResults) -> ReportTable:
 
 def _largest_errors(results: RunResults, noisy: bool) -> Iterator[str]:
     for method, title in (("lodekit", "lodekit"), ("paper", "the paper's way")):
-        errors = results.heating_errors(method, noisy=noisy, max_runs=_N_HEATING_RUNS)
+        errors = results.heating_errors(method, noisy=noisy, max_runs=10)
         if len(errors) and (noisy or method == "paper"):
             yield f"{title} {100 * errors.max():.2g} %"
         elif len(errors):
@@ -335,25 +289,16 @@ def _eigenvalue_table(results: RunResults) -> ReportTable:
             runs = [row for row in results.select("main", system, method) if row["eigenvalues"] is not None]
             if runs:
                 count = np.median([row["eigenvalues"] for row in runs])
-                rows.append(
-                    [
-                        SYSTEM_TITLES[system],
-                        title,
-                        f"{count:g}",
-                        f"{figures[PUBLISHED_MODELS[method]]:g}",
-                        str(figures["of"]),
-                    ]
-                )
-    notes = []
-    if results.select("main", "bipendulum", "paper"):
-        runs = results.select("main", "bipendulum", "paper")
-        poor = [row["eigenvalues"] for row in runs if row["train_rmse"] > MAX_CONVERGED_RMSE]
-        fine = [row["eigenvalues"] for row in runs if row["train_rmse"] <= MAX_CONVERGED_RMSE]
-        if poor and fine:
-            notes.append(
-                f"Bipendulum, the paper's way: runs in the poor optimum have {np.median(poor):g} such eigenvalues, the "
-                f"others {np.median(fine):g}; the count measures the signal variance as much as the constraint."
-            )
+                theirs = f"{figures[PUBLISHED_MODELS[method]]:g}"
+                rows.append([SYSTEM_TITLES[system], title, f"{count:g}", theirs, str(figures["of"])])
+    runs, notes = results.select("main", "bipendulum", "paper"), []
+    poor = [row["eigenvalues"] for row in runs if row["train_rmse"] > MAX_CONVERGED_RMSE]
+    fine = [row["eigenvalues"] for row in runs if row["train_rmse"] <= MAX_CONVERGED_RMSE]
+    if poor and fine:
+        notes.append(
+            f"Bipendulum, the paper's way: runs in the poor optimum have {np.median(poor):g} such eigenvalues, the "
+            f"others {np.median(fine):g}; the count measures the signal variance as much as the constraint."
+        )
     return ReportTable(
         "Eigenvalues",
         "How many eigenvalues of the prior covariance of all channels at 1000 points of the evaluation interval "
@@ -393,8 +338,8 @@ def _latent_force_table(results: RunResults) -> ReportTable:
             "The two marginalised models are not reproduced. On noise-free data their errors depend on the noise "
             "that is assumed: with standard deviations from 1e-3 to 1e-7 those of the latent force model run over "
             f"{spans}. No such choice gives the published {format_number(printed)} in equation 2, which is "
-            f"{printed / idle:.0f} times what a constant f2 would give ({format_number(idle)}). The double integral behind "
-            "the model is in closed form here, and checked by quadrature.",
+            f"{printed / idle:.0f} times what a constant f2 would give ({format_number(idle)}). The double integral "
+            "behind the model is in closed form here, and checked by quadrature.",
         ],
     )
 
@@ -419,12 +364,8 @@ def _runtime_rows(results: RunResults) -> Iterator[list[str]]:
             runs = results.select("main", system, method)
             if runs:
                 seconds, loss = (float(np.median([row[key] for row in runs])) for key in ("seconds", "loss"))
-                has_theirs = method in ("paper", "baseline")
-                theirs = (
-                    format_number(load_published_results()["training_seconds"][system][PUBLISHED_MODELS[method]])
-                    if has_theirs
-                    else ""
-                )
+                figures = load_published_results()["training_seconds"][system]
+                theirs = format_number(figures[PUBLISHED_MODELS[method]]) if method in ("paper", "baseline") else ""
                 factor = f"{results.speedup(system):.0f}" if method == "lodekit" else ""
                 yield [SYSTEM_TITLES[system], title, format_number(seconds), theirs, format_number(loss), factor]
 

@@ -46,7 +46,7 @@ from lodekit.fitting.search import maximize_objective, refine_information, switc
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.engine import Posterior
-from lodekit.inference.records import MultiRecordPosterior
+from lodekit.inference.records import record_posteriors
 from lodekit.inference.selection import EngineChoice
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -106,19 +106,19 @@ class Fit:
     @cached_property
     def record_fits(self) -> tuple[Fit, ...]:
         """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
-        if not isinstance(self.posterior, MultiRecordPosterior):
+        if not self.setup.record_setups:
             return (self,)
         base = replace(self, notes=(), joint_fit=self)
         return tuple(
             replace(base, setup=setup, posterior=posterior, diagnosis=self.diagnosis.for_record(name))
-            for (name, setup), posterior in zip(self.setup.record_setups.items(), self.posterior.parts, strict=True)
+            for (name, setup), posterior in zip(self.setup.record_setups.items(), record_posteriors(self.posterior), strict=True)
         )
 
     @property
     def is_on_disk(self) -> bool:
         """Whether rows are read from disk for every question: they are too many for memory."""
-        pairs = ((part.engine_choice.name, part.measurements) for part in self.record_fits)
-        return any(name == "markov" and own.has_only_statistics for name, own in pairs)
+        pairs = ((part.engine_choice.factory, part.measurements) for part in self.record_fits)
+        return any(factory.has_states and own.has_only_statistics for factory, own in pairs)
 
     def require_full_record(self, what: str) -> None:
         """Raise where most rows were left out when the model was saved."""
@@ -153,7 +153,7 @@ class Fit:
         # No lambda, which pickle could not send to other processes.
         evidence = partial(setup.evidence_of, hyper=self.hyperparameters)
         parts = {name: part.diagnostic_data for name, part in zip(names, self.record_fits, strict=bool(names))}
-        return DiagnosticData(self.system, *state, self.typical_noise, evidence, self.engine_choice.name, parts)
+        return DiagnosticData(self.system, *state, self.typical_noise, evidence, self.engine_choice.factory, parts)
 
     def _residual_sensitivity(self, item: TimeSeries) -> ResidualSensitivity:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""

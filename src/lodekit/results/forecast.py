@@ -166,12 +166,12 @@ def _filter_segments(fit: Fit) -> list[_Segment]:
         return []
     every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
     order = [item.observable for item in every]
-    engine = fit.engine_choice.name
+    factory = fit.engine_choice.factory
     # Rivals were not fitted to anything: they have taken nothing from errors.
     uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
     found: list[_Segment] = []
-    for run in [every] if uses_kalman_filter(engine, fit.prior) else split_into_segments(every):
-        again = partial(compute_innovations, engine, fit.prior, run)
+    for run in [every] if uses_kalman_filter(factory, fit.prior) else split_into_segments(every):
+        again = partial(compute_innovations, factory, fit.prior, run)
         turns = again(fit.hyperparameters)
         if turns is not None:
             found.append((order, turns, again, uncertainty))
@@ -255,7 +255,7 @@ def forecast_observables(
     """Return the times at which all observables were measured, (n,), predictions and standard deviations, (n, o)."""
     if fit.measurements.has_only_statistics:
         raise LodekitError("the measurements were summed and not kept; expected fewer rows for predictions ahead")
-    whole = uses_kalman_filter(fit.engine_choice.name, fit.prior)
+    whole = uses_kalman_filter(fit.engine_choice.factory, fit.prior)
     if fit.measurements.size > 20_000 and not whole:
         raise LodekitError(f"expected at most 20000 measurements for predictions ahead, got {fit.measurements.size}")
     every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
@@ -268,7 +268,7 @@ def forecast_observables(
     bands = calibrate_bands(fit.joint_fit or fit, asked, [horizon]) if include_uncertainty else {}
     found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in asked}
     for piece, after in _split_chunks(every, whole=whole):
-        again = partial(compute_innovations, fit.engine_choice.name, fit.prior, piece)
+        again = partial(compute_innovations, fit.engine_choice.factory, fit.prior, piece)
         turns = again(fit.hyperparameters)
         if turns is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")

@@ -28,7 +28,7 @@ from lodekit.fitting.hessian import observed_information
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup, subsample_times
-from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
+from lodekit.inference.innovations import BatchedPosterior
 from lodekit.results.fit import Fit, assemble_fit
 from lodekit.support.files import MODEL_FILE, StorageError, check_types, read_archive, write_archive
 from lodekit.support.labels import Labels
@@ -42,19 +42,16 @@ _CHECKPOINT_FIELDS = ("point", "mean", "root", "response")
 def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the end of a record as plain values and arrays."""
     posterior, spooled, sums = fit.posterior, fit.measurements.stored_rows, fit.measurements.sufficient_statistics
-    if not isinstance(posterior, OutOfCorePosterior) or spooled is None or sums is None:
+    if not isinstance(posterior, BatchedPosterior) or spooled is None or sums is None:
         raise StorageError("expected a fit whose rows are on disk; fit again with the file")
-    engine = OutOfCoreEngine(fit.prior, spooled.store, left_out=spooled.truncated)
-    spool, last = engine.spool, len(engine.batch_starts) - 1
-    first = last - 1 if last and spool.n_rows - last * engine.rows_in_memory < 2000 else last
-    rows = spool.read_array(first * engine.rows_in_memory, spool.n_rows)
-    arrays: dict[str, Any] = {**sums.arrays(), "tail_rows": rows}
+    spool, first = spooled.store, posterior.find_tail(2000)
+    first_row = posterior.first_row(first)
+    arrays: dict[str, Any] = {**sums.arrays(), "tail_rows": spool.read_array(first_row, spool.n_rows)}
     arrays["tail_times"], arrays["tail_counts"] = subsample_times(fit.measurements)
     heads, whole = [], first == 0 and spooled.truncated is None
     for number, own in enumerate(() if whole else _posterior_and_neighbours(fit, posterior)):
-        value, error, border, response = engine.summarize_earlier_batches(own, first)
+        value, error, parts = own.summarize_before(first)
         heads.append([value, error])
-        parts = (np.concatenate(own.hyper.arrays), border.mean, border.P_root, response)
         arrays |= {f"head_{number}_{name}": part for name, part in zip(_CHECKPOINT_FIELDS, parts, strict=True)}
     before = spooled.truncated.n_measurements if spooled.truncated else 0
     tail = {
@@ -65,7 +62,7 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
         "window": list(fit.measurements.window),
         "samples": {name: list(own[:4]) for name, own in spooled.input_statistics.items()},
         "moved": {name: list(own.gap) for name, own in spooled.input_statistics.items() if own.gap is not None},
-        "size": before + _count_values(spool, 0, first * engine.rows_in_memory),
+        "size": before + _count_values(spool, 0, first_row),
         "whole": whole,
         "heads": heads,
     }
@@ -74,12 +71,12 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"sums": window, "tail": tail, "inputs": inputs}, arrays | samples
 
 
-def _posterior_and_neighbours(fit: Fit, posterior: OutOfCorePosterior) -> Iterator[OutOfCorePosterior]:
+def _posterior_and_neighbours(fit: Fit, posterior: BatchedPosterior) -> Iterator[BatchedPosterior]:
     """Yield the posterior, and those beside it that tell how predictions move with what was learned."""
     yield posterior
     for _, above, below in fit.parameter_uncertainty.posterior_pairs:
         for own in (above, below):
-            if isinstance(own, OutOfCorePosterior):
+            if isinstance(own, BatchedPosterior):
                 yield own
 
 

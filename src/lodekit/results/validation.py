@@ -518,14 +518,14 @@ class _ValidationRun:
 
         Channels that are given come before all others.
         """
-        setup, series, engine = self.setup(self.record), self.record.series, self.fit.engine_choice.name
+        setup, series, factory = self.setup(self.record), self.record.series, self.fit.engine_choice.factory
         change = {"noise_std": np.zeros(0), "mode_amplitudes": self.initial_std(setup)}
         order = [item.observable for item in series]
         first = frozenset(order.index(name) for name in self.given)
-        for run in [series] if uses_kalman_filter(engine, setup.prior) and not first else split_into_segments(series):
+        for run in [series] if uses_kalman_filter(factory, setup.prior) and not first else split_into_segments(series):
 
             def again(hyper: Hyperparameters, run: Sequence[TimeSeries] = run) -> InnovationSequence | None:
-                return compute_innovations(engine, setup.prior, run, replace(hyper, **change), first)
+                return compute_innovations(factory, setup.prior, run, replace(hyper, **change), first)
 
             yield run, again
 

@@ -1,10 +1,12 @@
-"""The dense engine: the exact log evidence by Cholesky (docs/dense.md).
+"""Exact Gaussian process regression by Cholesky factorization of the data covariance (docs/dense.md).
 
-`data` holds the measurements; `stacks` makes their covariance, which `evidence` factorizes and differentiates;
-`accuracy` says what rounding does to that. `posterior` answers questions, and `channels` those of the channel prior.
-`device` is `evidence` on an accelerator, `innovations` takes measurements in their turn, `blocks` cuts matrices up.
+- `engine`: the dense engine.
+- `covariance`: the covariance matrix of the data.
+- `evidence`: log evidence, gradient, rounding error and innovations.
+- `torch_evidence`: the same evidence on a PyTorch device.
+- `posterior`: posterior of any observable, also under the channel prior.
 """
 
-from lodekit.inference.dense.engine import DenseEngine, DenseFactory
+from lodekit.inference.dense.engine import DenseEngine
 
-__all__ = ["DenseEngine", "DenseFactory"]
+__all__ = ["DenseEngine"]

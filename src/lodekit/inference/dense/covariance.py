@@ -1,16 +1,11 @@
-"""Measurements in memory as the dense engine sees them: all different times, and which observable at which.
-
-What the covariance of the data is made of: stacks of derivatives over pairs of times, and sums of them.
-
-Symmetric matrices over all measurements, and their blocks over pairs of observables.
-"""
+"""Covariance matrix of the measurements: kernel derivatives over pairs of times, and their weighted sums."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +17,6 @@ from lodekit.inference.stacked_measurements import StackedMeasurements
 from lodekit.prior.channel_prior.lag_covariance import LagCovariance, TimeLags
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import Kernel, average_kernel_with_lag
-from lodekit.prior.modes import ModeGroup
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import SpectralPoint
 
@@ -46,16 +40,6 @@ class DenseData(StackedMeasurements):
             raise LodekitError("a matrix has no disturbances, which are processes with states; use engine='markov'")
         check_consistent_exact_values(series)
         return super().from_series(prior, series)
-
-    @property
-    def latents(self) -> tuple[Kernel, ...]:
-        """The covariances of the free functions."""
-        return self.prior.kernels
-
-    @property
-    def groups(self) -> tuple[ModeGroup, ...]:
-        """The groups of basis functions of the modes that share a variance."""
-        return self.prior.groups
 
     def gather_rows(self, parts: Sequence[Array]) -> Array:
         """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
@@ -111,13 +95,12 @@ class DenseData(StackedMeasurements):
         if self.prior.channels is None:
             return None
         key = theta.tobytes()
-        kept = self._channel_cache.get("last")
-        if kept is None or kept[0] != key:
-            kept = self._channel_cache["last"] = (key, self.prior.channels.evaluate(theta))
-        return kept[1]
+        if self._cache.get("channels", (b"",))[0] != key:
+            self._cache["channels"] = (key, self.prior.channels.evaluate(theta))
+        return cast(Coefficients, self._cache["channels"][1])
 
     @cached_property
-    def _channel_cache(self) -> dict[str, tuple[bytes, Coefficients]]:
+    def _cache(self) -> dict[str, tuple[Any, Any]]:
         return {}
 
     def evaluate_design(self, theta: Array, *, with_gradient: bool) -> DesignWithJacobians:
@@ -128,19 +111,12 @@ class DenseData(StackedMeasurements):
         Shapes: theta (p,).
         """
         key = (theta.tobytes(), with_gradient)
-        kept = self._design_cache.get("last")
-        if kept is None or kept[0] != key:
-            found = self.observables.evaluate(theta)
-            basis = self.observables.mode_basis(found, self.groups, self.scaled_times, with_jacobian=with_gradient)
-            kept = self._design_cache["last"] = (
-                key,
-                (found, basis, self.observables.means(found, self.times, with_jacobian=with_gradient)),
-            )
-        return kept[1]
-
-    @cached_property
-    def _design_cache(self) -> dict[str, tuple[tuple[bytes, bool], DesignWithJacobians]]:
-        return {}
+        if self._cache.get("design", (b"",))[0] != key:
+            values, own = self.observables.evaluate(theta), self.observables
+            basis = own.mode_basis(values, self.prior.groups, self.scaled_times, with_jacobian=with_gradient)
+            means = own.means(values, self.times, with_jacobian=with_gradient)
+            self._cache["design"] = key, (values, basis, means)
+        return cast(DesignWithJacobians, self._cache["design"][1])
 
 
 @dataclass(frozen=True)
@@ -283,7 +259,7 @@ def contract_kernel_gradient(
 
     Shapes: derivatives (m, n, n), blocks (o o, n n).
     """
-    count, latent = len(data.index), data.latents[kernel_index]
+    count, latent = len(data.index), data.prior.kernels[kernel_index]
     if isinstance(derivatives, AveragedKernelDerivatives):
         S, lagged = derivatives.contract(blocks)
         return S, latent.lengthscale_derivative(S, lagged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,8 @@ from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
 
 Array = NDArray[np.float64]
-#: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
+#: Beyond, a dense covariance with its inverse needs tens of gigabytes.
 _MAX_MEASUREMENTS = 40_000
-#: The shortest lengthscale of a channel, in scaled time: it takes some thousand waves.
-_MIN_CHANNEL_LENGTHSCALE = 0.005
-#: Below this many measurements one thread is enough.
-_MIN_THREADED_MEASUREMENTS = 1000
 _TOO_MANY_FREQUENCIES_MESSAGE = (
     "the channel prior takes more waves here than fit into memory, or its density is not finite: the window is very "
     "long against the lengthscales, or there are very many free functions; take a shorter window, or prior='latent'"
@@ -53,6 +50,10 @@ class DenseEngine:
     device: Where PyTorch computes; NumPy does otherwise.
     """
 
+    name: ClassVar[str] = "dense"
+    uses_device: ClassVar[bool] = True
+    has_states: ClassVar[bool] = False
+    approximates_channel_prior: ClassVar[bool] = False
     data: DenseData
     device: str | None = None
 
@@ -77,12 +78,13 @@ class DenseEngine:
         shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
         if self.prior.channels is None:
             return SearchLimits(shortest)
-        return channel_search_limits(max(shortest, _MIN_CHANNEL_LENGTHSCALE, 1.0 / len(self.data.times)))
+        # A lengthscale of 0.005 takes some thousand waves.
+        return channel_search_limits(max(shortest, 0.005, 1.0 / len(self.data.times)))
 
     @property
     def benefits_from_threads(self) -> bool:
         """Whether its matrices are so large that several threads pay."""
-        return self.size >= _MIN_THREADED_MEASUREMENTS
+        return self.size >= 1000
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
@@ -121,9 +123,9 @@ class DenseEngine:
         data, observables = self.data, self.data.observables
         means, _ = observables.means(coefficients, data.times, with_jacobian=False)
         rest = np.split(data.values - data.gather_rows(means), data.offsets[1:-1])
-        basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, with_jacobian=False)
+        basis, _ = observables.mode_basis(coefficients, data.prior.groups, data.scaled_times, with_jacobian=False)
         measured = [part[index] if len(index) else part for part, index in zip(basis, data.index, strict=True)]
-        power = np.mean([np.mean(part**2, axis=0) for part in measured], axis=0) if data.groups else np.zeros(0)
+        power = np.mean([np.mean(part**2, axis=0) for part in measured], axis=0) if data.prior.groups else np.zeros(0)
         return data_mean_squares(rest), power
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
@@ -139,20 +141,9 @@ class DenseEngine:
                 return ""
         return _TOO_MANY_FREQUENCIES_MESSAGE
 
-
-@dataclass(frozen=True)
-class DenseFactory:
-    """The kind of the dense engine: any covariance, exact values, but no more measurements than fit into a matrix.
-
-    name: As users write it.
-    uses_device: Whether it computes where ``device=`` says.
-    """
-
-    name: str = "dense"
-    uses_device: bool = True
-
-    def rejection_reason(self, task: EngineTask) -> str:
-        """Return why it cannot take a case, and what to do; empty where it can."""
+    @staticmethod
+    def rejection_reason(task: EngineTask) -> str:
+        """Return why the engine cannot be used for a task, and what to do; empty if it can."""
         if task.has_disturbances:
             return DISTURBANCES_NEED_STATES
         if task.channel_prior and any(latent != CHANNEL_KERNEL for latent in task.latents):
@@ -168,14 +159,17 @@ class DenseFactory:
             return f"{count} measurements are too many for a matrix (at most {_MAX_MEASUREMENTS}); take every k-th one"
         return ""
 
-    def cost(self, task: EngineTask) -> float:
+    @staticmethod
+    def cost(task: EngineTask) -> float:
         """Return about how many operations an evaluation takes: the cube of the number of measurements."""
         return float(task.size) ** 3
 
-    def selection_reason(self, task: EngineTask) -> str:
-        """Return what speaks for it, where others could have taken the case as well."""
+    @staticmethod
+    def selection_reason(task: EngineTask) -> str:
+        """Return the reason for choosing this engine."""
         return f"exact, and fast up to {DENSE_CROSSOVER}"
 
-    def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> DenseEngine:
+    @classmethod
+    def create(cls, prior: Prior, measurements: Measurements, task: EngineTask) -> DenseEngine:
         """Return an engine on measurements in memory."""
-        return DenseEngine(DenseData.from_series(prior, measurements.series), task.device)
+        return cls(DenseData.from_series(prior, measurements.series), task.device)

@@ -1,6 +1,4 @@
-"""What rounding does to the dense evidence: errors of the covariance, and how much of them arrives.
-
-The exact evidence by Cholesky, with its gradient in closed form.
+"""Exact log evidence by Cholesky factorization, with its gradient in closed form, rounding error and innovations.
 
 With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (alpha alpha^T - K^-1)/2``, contract G once with the stack of
 derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contraction; there is no second n x n pass for
@@ -8,10 +6,8 @@ any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of 
 
 Nothing is added to the diagonal to make a factorization succeed: that would be another evidence, with optima of its
 own. The channel prior is the exception, whose covariance is an integral with an error of its own; what was added counts
-as an error of the log evidence. Entries of K have errors in proportion to the prior deviations of both measurements;
-what they do to the log evidence is G times these errors, and every evaluation says how large that is.
-
-Innovations: what each measurement adds to those before it, in units of what was to be expected.
+as an error of the log evidence. Entries of K have rounding errors in proportion to the prior deviations of both
+measurements; every evaluation estimates the resulting error of the log evidence, which is G times these errors.
 """
 
 from __future__ import annotations
@@ -34,51 +30,40 @@ from lodekit.inference.dense.covariance import (
 )
 from lodekit.inference.engine import Evidence
 from lodekit.prior.channel_prior.lag_covariance import LagCovariance
-from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import derivative_sign_matrix, free_function_variance, pair_coefficients
 from lodekit.prior.prior import Hyperparameters
-from lodekit.prior.spectra import SpectrumGradient
 
 Array = NDArray[np.float64]
-#: The relative error of an entry of the covariance and of its factorization, in practice.
-_RELATIVE_ROUNDING_ERROR = 2e-15
-#: The same where an entry is a sum over many waves.
-_FOURIER_SUM_ROUNDING_ERROR = 1e-14
 
 
-def absolute_prior_variance(
-    data: DenseData, hyper: Hyperparameters, coefficients: Coefficients, basis: list[Array]
+def measurement_prior_variance(
+    data: DenseData, hyper: Hyperparameters, terms: CovarianceTerms, *, absolute: bool
 ) -> Array:
-    """Return the prior variance of each measurement with all terms taken positive: what its rounding errors go with.
-
-    Shapes: basis (n, r).
-    """
-    free = np.zeros(len(data.index))
-    for number, latent in enumerate(data.latents):
-        own = np.abs(coefficients.free[:, number])
-        # Derivatives that are two orders apart have a negative covariance: with these signs all terms are positive.
-        signs = np.array([(1.0, 1.0, -1.0, -1.0)[k % 4] for k in range(own.shape[-1])])
+    """Return the prior variance of each measurement, shape (n,); `absolute`: all terms of the sum taken positive."""
+    coefficients, free = terms.coefficients, np.zeros(len(data.index))
+    for number, latent in enumerate(data.prior.kernels):
+        own = coefficients.free[:, number]
+        if absolute:
+            # Derivatives that are two orders apart have a negative covariance: with these signs all terms are positive.
+            own = np.abs(own) * np.array([(1.0, 1.0, -1.0, -1.0)[k % 4] for k in range(own.shape[-1])])
         ell, deviation = float(hyper.lengthscales[number]), float(hyper.amplitudes[number])
-        free += free_function_variance(latent, own * signs, ell, deviation, coefficients.windows)
-    variance = data.prior.mode_variance(hyper.mode_amplitudes)
-    by_modes = [part**2 @ variance for part in basis]
-    return data.gather_rows([own + modes for own, modes in zip(free, by_modes, strict=True)])
+        free += free_function_variance(latent, own, ell, deviation, coefficients.windows)
+    return data.gather_rows([own + part**2 @ terms.mode_variance for own, part in zip(free, terms.basis, strict=True)])
 
 
 def rounding_error(
     variances: Array, alpha: Array, inverse_diagonal: Array, truncation_error: float | None = None
 ) -> float:
-    """Return about how large an error rounding makes in the log evidence; infinite where it is not finite.
+    """Return the estimated rounding error of the log evidence; infinite if it is not finite.
 
-    Entries of the covariance have errors in proportion to the roots of `variances`; the derivative of the log
-    evidence in
-    it is half of ``alpha alpha^T - K^-1``.
+    Entries of the covariance have errors in proportion to the roots of `variances`; the derivative of the log evidence
+    in the covariance is half of ``alpha alpha^T - K^-1``.
 
     Shapes: variances (n,), alpha (n,), inverse_diagonal (n,).
     """
-    error = (
-        _RELATIVE_ROUNDING_ERROR if truncation_error is None else _FOURIER_SUM_ROUNDING_ERROR + truncation_error
-    ) * (0.5 * float(variances @ (alpha**2 + inverse_diagonal)) + len(variances))
+    # The relative error of an entry and of its factorization, in practice; larger if it is a sum over many waves.
+    relative = 2e-15 if truncation_error is None else 1e-14 + truncation_error
+    error = relative * (0.5 * float(variances @ (alpha**2 + inverse_diagonal)) + len(variances))
     return error if np.isfinite(error) else np.inf
 
 
@@ -92,12 +77,6 @@ def jitter_error(jitter: float, noise_variance: Array, alpha: Array, inverse_dia
     if not jitter:
         return 0.0
     return 0.5 * jitter * float(alpha @ alpha + inverse_diagonal.sum()) * (1.0 + jitter / float(noise_variance.min()))
-
-
-#: What is added to the diagonal until a factorization succeeds, relative to its mean: under the channel prior alone.
-_NO_JITTER, _JITTERS = (0.0,), (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
-#: An error of the log evidence for each measurement that needs no closer look.
-_NEGLIGIBLE_EVIDENCE_ERROR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -123,27 +102,12 @@ class CovarianceFactor:
     channel_covariance: LagCovariance | None = None
     jitter: float = 0.0
 
-    @property
-    def coefficients(self) -> Coefficients:
-        """Of the observables."""
-        return self.terms.coefficients
-
-    @property
-    def basis(self) -> list[Array]:
-        """Basis functions of the modes for each observable, shape (n, r)."""
-        return self.terms.basis
-
-    @property
-    def residual(self) -> Array:
-        """The data without the particular solution, in scaled units."""
-        return self.terms.residual
-
 
 def build_covariance_terms(data: DenseData, hyper: Hyperparameters, *, with_gradient: bool) -> CovarianceTerms | None:
     """Return all that the covariance of the data is made of; None where it is not finite."""
     found, (basis, d_basis), (means, d_means) = data.evaluate_design(hyper.theta, with_gradient=with_gradient)
     weights = []
-    for number, latent in enumerate(data.latents if data.prior.channels is None else ()):
+    for number, latent in enumerate(data.prior.kernels if data.prior.channels is None else ()):
         latent.check_order(2 * (found.free.shape[-1] - 1))
         own = found.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.amplitudes[number]))
@@ -165,35 +129,28 @@ def gaussian_log_density(quadratic_form: float, half_log_det: float, count: int)
     return -(0.5 * quadratic_form + half_log_det + 0.5 * count * float(np.log(2 * np.pi)))
 
 
-def factorize_covariance(data: DenseData, hyper: Hyperparameters) -> CovarianceFactor | None:
-    """Return the factorization of the covariance of the data, or None where it is not finite."""
-    # A search may try absurd values; what overflows there is noticed below.
-    with np.errstate(all="ignore"):
-        return _factorize_with_jitter(data, hyper, with_gradient=False)
-
-
-def _factorize_with_jitter(data: DenseData, hyper: Hyperparameters, *, with_gradient: bool) -> CovarianceFactor | None:
-    """Return the factorization; with slopes, all that a gradient asks for beside it."""
+# A search may try absurd values; overflow is detected below.
+@np.errstate(all="ignore")
+def factorize_covariance(
+    data: DenseData, hyper: Hyperparameters, *, with_gradient: bool = False
+) -> CovarianceFactor | None:
+    """Return the Cholesky factor of the data covariance, with jitter under the channel prior; None if not finite."""
     prepared = build_covariance_terms(data, hyper, with_gradient=with_gradient)
     if prepared is None:
         return None
     stacks: list[KernelDerivatives] = []
     lagged, blocks = None, None
     if data.prior.channels is None:
-        for number, latent in enumerate(data.latents):
-            ell, windows = float(hyper.lengthscales[number]), prepared.coefficients.windows
-            stacks.append(
-                evaluate_kernel_derivatives(
-                    data, latent, ell, prepared.kernel_order, windows, with_gradient=with_gradient
-                )
-            )
+        order, windows = prepared.kernel_order, prepared.coefficients.windows
+        for latent, ell in zip(data.prior.kernels, hyper.lengthscales.tolist(), strict=True):
+            stacks.append(evaluate_kernel_derivatives(data, latent, ell, order, windows, with_gradient=with_gradient))
     else:
         lagged = data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance)
         if lagged is None:
             return None
         blocks = lagged.blocks()
     residual = prepared.residual
-    for jitter in _NO_JITTER if lagged is None else _JITTERS:
+    for jitter in (0.0,) if lagged is None else (0.0, *(10.0**k for k in range(-14, -5))):
         K = assemble_covariance(data, stacks, prepared, blocks)
         diagonal = np.einsum("ii->i", K)
         if not np.isfinite(diagonal).all():
@@ -207,15 +164,14 @@ def _factorize_with_jitter(data: DenseData, hyper: Hyperparameters, *, with_grad
     else:
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
-    value = gaussian_log_density(
-        float(residual @ alpha), float(np.log(np.einsum("ii->i", factor)).sum()), len(residual)
-    )
+    half_log_det = float(np.log(np.einsum("ii->i", factor)).sum())
+    value = gaussian_log_density(float(residual @ alpha), half_log_det, len(residual))
     missed = lagged.unresolved_share if lagged else None
     error = rounding_error(sizes, alpha, 1.0 / prepared.noise_variance, missed)
-    if added or error > _NEGLIGIBLE_EVIDENCE_ERROR * max(len(residual), abs(value)):
+    if added or error > 1e-9 * max(len(residual), abs(value)):
         # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
         if blocks is None:
-            sizes = absolute_prior_variance(data, hyper, prepared.coefficients, prepared.basis)
+            sizes = measurement_prior_variance(data, hyper, prepared, absolute=True)
         root, _ = lapack.dtrtri(factor, lower=1)
         inverse = np.sum(np.tril(root) ** 2, axis=0)
         error = rounding_error(sizes, alpha, inverse, missed)
@@ -223,14 +179,10 @@ def _factorize_with_jitter(data: DenseData, hyper: Hyperparameters, *, with_grad
     return CovarianceFactor(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 
+@np.errstate(all="ignore")
 def evaluate_dense(data: DenseData, hyper: Hyperparameters) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
-    with np.errstate(all="ignore"):
-        return _evaluate_with_gradient(data, hyper)
-
-
-def _evaluate_with_gradient(data: DenseData, hyper: Hyperparameters) -> Evidence:
-    state = _factorize_with_jitter(data, hyper, with_gradient=True)
+    """Return the log evidence and its gradient; minus infinity if the covariance is not finite."""
+    state = factorize_covariance(data, hyper, with_gradient=True)
     if state is None:
         return Evidence.infeasible(hyper)
     # A factor that was found has a positive diagonal, so it can be inverted.
@@ -239,39 +191,22 @@ def _evaluate_with_gradient(data: DenseData, hyper: Hyperparameters) -> Evidence
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
     G *= -0.5
     symmetrize(G)
-    blocks = split_observable_pairs(data, G) if data.latents else G
+    blocks = split_observable_pairs(data, G) if data.prior.kernels else G
     contracted = [
         contract_kernel_gradient(data, stack, blocks, k, float(hyper.lengthscales[k]))
         for k, stack in enumerate(state.kernel_derivatives)
     ]
-    on_modes = G @ data.gather_rows(state.basis) if data.groups else np.zeros((len(G), 0))
+    on_modes = G @ data.gather_rows(state.terms.basis) if data.prior.groups else np.zeros((len(G), 0))
     found = assemble_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
-    return (
-        found
-        if state.channel_covariance is None
-        else _add_channel_prior_gradient(data, hyper, found, state.channel_covariance.vjp(blocks), state)
-    )
-
-
-def _add_channel_prior_gradient(
-    data: DenseData,
-    hyper: Hyperparameters,
-    evidence: Evidence,
-    channel_gradient: SpectrumGradient,
-    factor: CovarianceFactor,
-) -> Evidence:
-    """Return the evidence with the derivatives that go through the channel prior."""
-    theta = evidence.gradient.theta + np.tensordot(factor.coefficients.free_jacobian, channel_gradient.free, axes=3)
     channels = data.channel_coefficients(hyper.theta)
-    if channels is not None:
-        theta += np.tensordot(channels.free_jacobian, channel_gradient.channels, axes=3)
-    own = replace(
-        evidence.gradient,
-        theta=theta,
-        lengthscales=channel_gradient.log_lengthscales,
-        amplitudes=channel_gradient.log_amplitudes,
-    )
-    return Evidence(evidence.value, own, evidence.error)
+    if state.channel_covariance is None or channels is None:
+        return found
+    # Derivatives through the spectral density of the channel prior.
+    pulled = state.channel_covariance.vjp(blocks)
+    theta = found.gradient.theta + np.tensordot(state.terms.coefficients.free_jacobian, pulled.free, axes=3)
+    theta += np.tensordot(channels.free_jacobian, pulled.channels, axes=3)
+    scales = {"lengthscales": pulled.log_lengthscales, "amplitudes": pulled.log_amplitudes}
+    return replace(found, gradient=replace(found.gradient, theta=theta, **scales))
 
 
 def assemble_gradient(
@@ -296,16 +231,16 @@ def assemble_gradient(
         lengthscales[number] = float(np.sum(weight * tilted))
         if sizes[0]:
             scale = hyper.amplitudes[number] ** 2 * hyper.lengthscales[number] ** -np.arange(orders, dtype=float)
-            own = factor.coefficients.free[:, number]
+            own = factor.terms.coefficients.free[:, number]
             count, length = own.shape
             # d/dW_ia = 2 sum_jb (-1)^b W_jb S_ij,a+b: unfold orders into pairs (a, b), then contract with W.
             pairs = (S[..., :orders] * scale) @ derivative_sign_matrix(length, length).T
             slope = 2.0 * np.tensordot(pairs.reshape(count, count, length, length), own, axes=([1, 3], [0, 1]))
-            theta += factor.coefficients.free_jacobian[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
+            theta += factor.terms.coefficients.free_jacobian[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
     mode_deviations = np.zeros(sizes[3])
-    if len(data.groups):
+    if data.prior.groups:
         variance = factor.terms.mode_variance
-        quadratic = variance * np.sum(data.gather_rows(factor.basis) * mode_gradient, axis=0)
+        quadratic = variance * np.sum(data.gather_rows(factor.terms.basis) * mode_gradient, axis=0)
         mode_deviations = 2.0 * data.prior.sum_over_groups(quadratic)
         if sizes[0]:
             d_stacked = np.concatenate(
@@ -318,10 +253,6 @@ def assemble_gradient(
     noise = data.noise.level_gradient(diagonal, hyper.noise_std)
     gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)
     return Evidence(factor.value + data.log_jacobian, gradient, factor.error)
-
-
-#: An error of the log evidence, for each measurement, below which innovations keep some digits.
-_MAX_INNOVATION_ERROR = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,11 +276,6 @@ class DenseInnovations:
         """The deviation of each from its prediction from those before, in the user's units, shape (n,)."""
         return np.diag(self.covariance_root)
 
-    def _prediction_error(self, row: int, n_known: int) -> tuple[float, float]:
-        """Return a measurement minus its prediction from the first `n_known` ones, and the deviation of that."""
-        later = self.covariance_root[row, n_known : row + 1]
-        return float(later @ self.standardized[n_known : row + 1]), float(np.sqrt(later @ later))
-
     def prediction_errors(self, rows: NDArray[np.intp], n_known: NDArray[np.intp]) -> tuple[Array, Array]:
         """Return some measurements minus predictions of them from the first ones, and the deviations of that.
 
@@ -357,9 +283,10 @@ class DenseInnovations:
 
         Shapes: rows, n_known (k,).
         """
-        both = zip(rows.tolist(), n_known.tolist(), strict=True)
-        found = np.array([self._prediction_error(place, count) for place, count in both]).reshape(len(rows), 2)
-        return found[:, 0], found[:, 1]
+        spans = [slice(first, row + 1) for row, first in zip(rows.tolist(), n_known.tolist(), strict=True)]
+        later = [self.covariance_root[span.stop - 1, span] for span in spans]
+        errors = [float(part @ self.standardized[span]) for part, span in zip(later, spans, strict=True)]
+        return np.array(errors), np.sqrt([float(part @ part) for part in later])
 
 
 def compute_dense_innovations(
@@ -369,40 +296,27 @@ def compute_dense_innovations(
     numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
     times = np.concatenate([data.times[index] for index in data.index])
     order = np.lexsort((numbers, times, ~np.isin(numbers, list(given_observables))))
-    pair = (
-        _mode_covariance_root(data, hyper)
-        if not data.latents and data.prior.channels is None
-        else _cholesky_covariance_root(data, hyper)
-    )
-    if pair is None:
-        return None
-    # Any root of the covariance will do: a QR factorization of its rows is a triangular one, in the order of time.
-    upper = np.asarray(np.linalg.qr(pair[0][order].T, mode="r"))
+    if data.prior.kernels or data.prior.channels is not None:
+        state = factorize_covariance(data, hyper)
+        # Above this error per measurement, rounding hides the noise.
+        if state is None or not state.error < 1e-4 * data.size:
+            return None
+        terms, root = state.terms, np.tril(state.cholesky)
+    else:
+        # Modes may be far larger than the noise, so that their squares would hide it.
+        with np.errstate(all="ignore"):
+            prepared = build_covariance_terms(data, hyper, with_gradient=False)
+        if prepared is None:
+            return None
+        terms, modes = prepared, data.gather_rows(prepared.basis) * data.prior.mode_std(hyper.mode_amplitudes)
+        root = np.hstack([modes, np.diag(np.sqrt(terms.noise_variance))])
+        if not np.isfinite(root).all():
+            return None
+    # A QR factorization turns any root of the covariance into a triangular one, in the order of time.
+    upper = np.asarray(np.linalg.qr(root[order].T, mode="r"))
     root = upper.T * np.sign(np.diag(upper))
-    found = solve_triangular(root, pair[1][order], lower=True, check_finite=False)
+    found = solve_triangular(root, terms.residual[order], lower=True, check_finite=False)
     if not np.isfinite(found).all():
         return None
     scales = np.asarray(data.observables.units.scales)[numbers[order]]
     return DenseInnovations(times[order], numbers[order], scales[:, None] * root, found)
-
-
-def _mode_covariance_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] | None:
-    """Return a root of the covariance where only modes and noise are random, and the measurements without their means.
-
-    It is made of modes and deviations themselves: squares of modes that are far larger than the noise would hide it.
-    """
-    with np.errstate(all="ignore"):
-        prepared = build_covariance_terms(data, hyper, with_gradient=False)
-    if prepared is None:
-        return None
-    modes = data.gather_rows(prepared.basis)
-    whole = np.hstack([modes * data.prior.mode_std(hyper.mode_amplitudes), np.diag(np.sqrt(prepared.noise_variance))])
-    return (whole, prepared.residual) if np.isfinite(whole).all() else None
-
-
-def _cholesky_covariance_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] | None:
-    """Return a root of the covariance, and measurements without their means; None where rounding hides the noise."""
-    state = factorize_covariance(data, hyper)
-    if state is None or not state.error < _MAX_INNOVATION_ERROR * data.size:
-        return None
-    return np.tril(state.cholesky), state.residual

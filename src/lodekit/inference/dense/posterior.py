@@ -1,15 +1,13 @@
-"""The posterior: means, covariances and samples of any observable, strict by construction.
+"""Posterior means, covariances and samples of any observable, from the Cholesky factor of the data covariance.
 
 Means and samples are computed for the free functions and their derivatives, and for the weights of the modes;
-observables are then exact combinations of these. So the equations hold to rounding, whatever the condition of the data.
-Samples follow Matheron's rule: a draw from the prior, corrected by the data as the mean is; nothing nearly singular
-is ever factorized.
+observables are linear combinations of these. So the equations hold to rounding, whatever the condition of the data.
+Samples follow Matheron's rule: a draw from the prior, corrected by the data as the mean is, so that no nearly singular
+matrix is factorized.
 
-The posterior under the channel prior: means and samples are sums of waves and modes, strict by construction.
-
-Each wave solves the equations exactly, whatever its amplitude; amplitudes follow from the covariance of the waves with
-the data, over waves that serve all lags between times and data. Variances need no such care: as functions of time, the
-covariances with the data have a band, and are known from a few dozen times.
+Under the channel prior, means and samples are sums of waves and modes. Each wave solves the equations exactly; its
+amplitude follows from the covariance of the waves with the data. Covariances with the data are band-limited functions
+of time, so variances are interpolated from a few dozen times.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from scipy.linalg import lapack, solve_triangular
 from lodekit.data.records import check_exact_residuals
 from lodekit.errors import LodekitError
 from lodekit.inference.dense.covariance import DenseData
-from lodekit.inference.dense.evidence import CovarianceFactor
+from lodekit.inference.dense.evidence import CovarianceFactor, measurement_prior_variance
 from lodekit.prior.channel_prior.quadrature import FrequencyPanels, build_frequency_panels
 from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.compile import Coefficients
@@ -81,20 +79,9 @@ class DensePosterior:
 
         The mean is a sum of covariances times `alpha`; each rounds on its own, in proportion to the prior deviations.
         """
-        state, data = self.factor, self.data
-        free = sum(
-            free_function_variance(
-                latent,
-                state.coefficients.free[:, k],
-                self.hyper.lengthscales[k],
-                self.hyper.amplitudes[k],
-                state.coefficients.windows,
-            )
-            for k, latent in enumerate(data.latents)
-        ) + np.zeros(len(data.index))
-        by_modes = [np.sum(part**2 * self.mode_variance(), axis=1) for part in state.basis]
-        deviations = np.sqrt(data.gather_rows([own + modes for own, modes in zip(free, by_modes, strict=True)]))
-        size = float(np.abs(state.residual).max(initial=0.0))
+        state = self.factor
+        deviations = np.sqrt(measurement_prior_variance(self.data, self.hyper, state.terms, absolute=False))
+        size = float(np.abs(state.terms.residual).max(initial=0.0))
         spread = np.finfo(float).eps * float(deviations.max(initial=0.0) * np.linalg.norm(deviations * state.alpha))
         return spread / size if size > 0 else 0.0
 
@@ -127,7 +114,7 @@ class DensePosterior:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
         values = observables.evaluate(self.hyper.theta)
         scaled = observables.units.scale_times(times)
-        basis, _ = observables.mode_basis(values, self.data.groups, scaled, with_jacobian=False)
+        basis, _ = observables.mode_basis(values, self.data.prior.groups, scaled, with_jacobian=False)
         count, n = len(basis), len(times)
         prior = self._prior_covariance(values, basis, scaled, values, basis, scaled)
         reduced = self._whitened_cross_covariance(observables, values, basis, times)
@@ -140,10 +127,10 @@ class DensePosterior:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
         values = observables.evaluate(self.hyper.theta)
         scaled = observables.units.scale_times(times)
-        basis, _ = observables.mode_basis(values, self.data.groups, scaled, with_jacobian=False)
+        basis, _ = observables.mode_basis(values, self.data.prior.groups, scaled, with_jacobian=False)
         count, n = len(basis), len(times)
         total = np.zeros((count, n))
-        for number, latent in enumerate(self.data.latents):
+        for number, latent in enumerate(self.data.prior.kernels):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.amplitudes[number]
             total += free_function_variance(latent, values.free[:, number], ell, deviation, values.windows)[:, None]
         mode_variance = self.mode_variance()
@@ -157,16 +144,16 @@ class DensePosterior:
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         values = observables.evaluate(self.hyper.theta)
-        order = max(values.free.shape[-1], self.factor.coefficients.free.shape[-1])
+        order = max(values.free.shape[-1], self.factor.terms.coefficients.free.shape[-1])
         data = self.data
-        sides = [(self.factor.coefficients, data.times), (values, times)]
+        sides = [(self.factor.terms.coefficients, data.times), (values, times)]
         # Each interval of an observable asks for averages at all its times.
         asked = [(window, at) for own, at in sides for window, _ in group_observables_by_window(own)]
         scaled = data.observables.units.scale_times(np.concatenate([at for _, at in asked]))
         windows = np.concatenate([np.full(len(at), window) for window, at in asked])
-        count, places = len(data.times), len(group_observables_by_window(self.factor.coefficients))
+        count, places = len(data.times), len(group_observables_by_window(self.factor.terms.coefficients))
         draws = []
-        for number, latent in enumerate(data.latents):
+        for number, latent in enumerate(data.prior.kernels):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.amplitudes[number]
             drawn = sample_free_function(latent, scaled, order, ell, deviation, size, generator, windows)
             first, second = np.split(drawn, [count * places], axis=1)
@@ -178,10 +165,10 @@ class DensePosterior:
             )
         weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
         at_data = FunctionSamples([first for first, _ in draws], weights)
-        seen = self._evaluate_without_mean(self.factor.coefficients, self.factor.basis, at_data)
+        seen = self._evaluate_without_mean(self.factor.terms.coefficients, self.factor.terms.basis, at_data)
         drawn = data.gather_rows(list(seen.swapaxes(0, 1)))
         noise = np.sqrt(data.noise.variance(self.hyper.noise_std))
-        rest = self.factor.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
+        rest = self.factor.terms.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
         alpha, _ = lapack.dpotrs(self.factor.cholesky, rest, lower=1)
         update, wanted = self._condition_on_data(alpha, times, values), values.free.shape[-1]
         stacks = [draw[:, :wanted] + part for (_, draw), part in zip(draws, update.latent_derivatives, strict=True)]
@@ -198,11 +185,11 @@ class DensePosterior:
         Shapes: alpha (data, s), times (n,).
         """
         data, hyper, order = self.data, self.hyper, coefficients.free.shape[-1]
-        measured, scattered = self.factor.coefficients, data.scatter_add(alpha)
+        measured, scattered = self.factor.terms.coefficients, data.scatter_add(alpha)
         units = data.observables.units
         lag = units.scale_times(times)[:, None] - units.scale_times(data.times)[None, :]
         stacks = []
-        for number, latent in enumerate(data.latents):
+        for number, latent in enumerate(data.prior.kernels):
             own = measured.free[:, number]
             length = own.shape[-1]
             ell, deviation = hyper.lengthscales[number], hyper.amplitudes[number]
@@ -218,7 +205,7 @@ class DensePosterior:
             stacks.append(stack)
         weights = np.zeros((len(self.mode_variance()), alpha.shape[1]))
         for o in range(len(data.index)):
-            weights += self.factor.basis[o].T @ scattered[o]
+            weights += self.factor.terms.basis[o].T @ scattered[o]
         return FunctionSamples(stacks, self.mode_variance()[:, None] * weights)
 
     def _evaluate_observables(
@@ -226,7 +213,7 @@ class DensePosterior:
     ) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
         basis, _ = observables.mode_basis(
-            coefficients, self.data.groups, observables.units.scale_times(times), with_jacobian=False
+            coefficients, self.data.prior.groups, observables.units.scale_times(times), with_jacobian=False
         )
         means, _ = observables.means(coefficients, times, with_jacobian=False)
         total = self._evaluate_without_mean(coefficients, basis, samples)
@@ -261,21 +248,13 @@ class DensePosterior:
         data = self.data
         scaled, at_data = observables.units.scale_times(times), observables.units.scale_times(data.times)
         cross = self._prior_covariance(
-            self.factor.coefficients, self.factor.basis, at_data, coefficients, basis, scaled
+            self.factor.terms.coefficients, self.factor.terms.basis, at_data, coefficients, basis, scaled
         )
         flat = data.gather_rows(list(cross)).reshape(data.size, -1)
         return np.asarray(solve_triangular(self.factor.cholesky, flat, lower=True, check_finite=False))
 
 
 ComplexArray = NDArray[np.complex128]
-#: Lags up to so many windows get waves; beyond, it is asked whether the prior still knows itself.
-_INITIAL_LAG_WINDOWS = 4.0
-#: A covariance below this share of the variance is nothing.
-_NEGLIGIBLE_CORRELATION = 1e-11
-#: No more waves than this; beyond, times are too far from the data.
-_MAX_FREQUENCIES = 20_000
-#: The golden ratio, whose multiples leave no gap between 0 and 1 for long.
-_GOLDEN_RATIO = 0.5 * (np.sqrt(5.0) - 1.0)
 #: So many times at once, so that waves at all of them need not fit into memory.
 _CHUNK_TIMES = 4096
 
@@ -342,9 +321,9 @@ class ChannelPosterior(DensePosterior):
         drawn *= np.sqrt(view.panels.weights)[:, None]
         weights = generator.standard_normal((len(self.mode_variance()), size))
         weights *= np.sqrt(self.mode_variance())[:, None]
-        seen = view.evaluate_at_data(drawn) + data.gather_rows(self.factor.basis) @ weights
+        seen = view.evaluate_at_data(drawn) + data.gather_rows(self.factor.terms.basis) @ weights
         noise = np.sqrt(data.noise.variance(self.hyper.noise_std) + self.factor.jitter)
-        rest = self.factor.residual[:, None] - seen - noise[:, None] * generator.standard_normal(seen.shape)
+        rest = self.factor.terms.residual[:, None] - seen - noise[:, None] * generator.standard_normal(seen.shape)
         alpha, _ = lapack.dpotrs(self.factor.cholesky, rest, lower=1)
         amplitudes, more = view.condition_on_data(alpha)
         return view.evaluate_observables(times, drawn + amplitudes, weights + more).transpose(2, 0, 1)
@@ -370,20 +349,21 @@ class ChannelPosterior(DensePosterior):
         Samples need the former, `whole_range`: they are not zero where the data are forgotten.
         """
         data, hyper = self.data, self.hyper
-        measured, asked = self.factor.coefficients.free, coefficients.free
+        measured, asked = self.factor.terms.coefficients.free, coefficients.free
         orders = max(measured.shape[-1], asked.shape[-1])
         both = [np.pad(part, ((0, 0), (0, 0), (0, orders - part.shape[-1]))) for part in (measured, asked)]
         channels = data.channel_coefficients(hyper.theta)
         assert channels is not None  # noqa: S101
-        windows = np.concatenate([_averaging_windows(self.factor.coefficients), _averaging_windows(coefficients)])
+        windows = np.concatenate([_averaging_windows(self.factor.terms.coefficients), _averaging_windows(coefficients)])
         intervals = windows if windows.any() else None
         point = SpectralPoint(np.concatenate(both), channels.free, hyper.lengthscales, hyper.amplitudes, intervals)
         window = data.lag_grid.length
-        length = max_lag if whole_range else min(max_lag, _INITIAL_LAG_WINDOWS * window)
+        # Beyond four windows, the prior may be uncorrelated.
+        length = max_lag if whole_range else min(max_lag, 4.0 * window)
         while True:
             with np.errstate(all="ignore"):
                 panels = build_frequency_panels(point, max(length, window))
-            if panels is None or len(panels.frequencies) * asked.shape[1] > _MAX_FREQUENCIES:
+            if panels is None or len(panels.frequencies) * asked.shape[1] > 20_000:
                 raise LodekitError(
                     "expected times closer to the data: the prior remembers very long here, and would need too many "
                     "waves; ask for times within some windows of the data"
@@ -434,17 +414,17 @@ class _FourierView:
 
     def is_uncorrelated(self, length: float) -> bool:
         """Return whether all covariances are nothing in the second half of a length."""
-        # Lags without a common period, so that no oscillation is zero at all of them.
-        lags = length * (0.5 + 0.5 * np.modf(np.arange(1, 257) * _GOLDEN_RATIO)[0])
+        # Multiples of the golden ratio have no common period, so that no oscillation is zero at all of these lags.
+        lags = length * (0.5 + 0.5 * np.modf(np.arange(1, 257) * 0.5 * (np.sqrt(5.0) - 1.0))[0])
         power = np.sum(np.abs(self.spectrum.coefficients) ** 2, axis=1) * self.panels.weights
         total = power.sum(axis=1)
         shares = power[total > 0] / total[total > 0, None]
         turned = np.exp(1j * np.outer(self.panels.frequencies, lags))
-        return bool(np.abs((shares @ turned).real).max(initial=0.0) < _NEGLIGIBLE_CORRELATION)
+        return bool(np.abs((shares @ turned).real).max(initial=0.0) < 1e-11)
 
     def mode_basis(self, scaled: Array) -> Array:
         """Return the basis functions of the modes at scaled times, shape (o, n, r)."""
-        groups = self.posterior.data.groups
+        groups = self.posterior.data.prior.groups
         return np.stack(self.observables.mode_basis(self.coefficients, groups, scaled, with_jacobian=False)[0])
 
     def _is_beyond_range(self, scaled: Array) -> NDArray[np.bool_]:
@@ -469,7 +449,7 @@ class _FourierView:
             np.einsum("oqf,ofs->qfs", np.conj(self.measured_coefficients), on_waves) * self.panels.weights[:, None]
         )
         weights = sum(
-            (part.T @ own for part, own in zip(posterior.factor.basis, scattered, strict=True)),
+            (part.T @ own for part, own in zip(posterior.factor.terms.basis, scattered, strict=True)),
             np.zeros((len(posterior.mode_variance()), alpha.shape[1])),
         )
         return amplitudes, posterior.mode_variance()[:, None] * weights
@@ -546,7 +526,7 @@ class _FourierView:
             terms = chebyshev_basis(np.clip((scaled - middle) / half, -1.0, 1.0), size)
             found = (known.reshape(-1, size) @ matrix.T @ terms).reshape(*known.shape[:2], n)
         if basis.shape[-1]:
-            stacked = posterior.data.gather_rows(posterior.factor.basis)
+            stacked = posterior.data.gather_rows(posterior.factor.terms.basis)
             reduced = self._solve_triangular((stacked * posterior.mode_variance())[:, :, None])[:, :, 0]
             found += np.einsum("dr,onr->don", reduced, basis)
         return found

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from lodekit.inference.dense.covariance import CovarianceTerms, DenseData
 from lodekit.inference.dense.evidence import (
     CovarianceFactor,
-    absolute_prior_variance,
     assemble_gradient,
     build_covariance_terms,
     gaussian_log_density,
+    measurement_prior_variance,
     rounding_error,
 )
 from lodekit.inference.engine import Evidence
@@ -39,7 +39,7 @@ def _iterate_kernel_derivatives(
 
     times = torch.as_tensor(data.scaled_times, device=device)
     u = (times[:, None] - times[None, :]) / float(hyper.lengthscales[kernel_index])
-    return data.latents[kernel_index].derivatives(torch, u, order)
+    return data.prior.kernels[kernel_index].derivatives(torch, u, order)
 
 
 def _select_block(data: DenseData, stack: Any, i: int, j: int, device: Any) -> Any:
@@ -66,7 +66,7 @@ class _DeviceCovariance:
     def to_covariance_factor(self, cholesky: Array, alpha: Any, value: float) -> CovarianceFactor:
         """Return the factorization as the posterior and the gradient take it."""
         own = alpha.cpu().numpy()
-        sizes = absolute_prior_variance(self.data, self.hyper, self.terms.coefficients, self.terms.basis)
+        sizes = measurement_prior_variance(self.data, self.hyper, self.terms, absolute=True)
         # The inverse stays on the device; the noise bounds it.
         error = rounding_error(sizes, own, 1.0 / self.terms.noise_variance)
         return CovarianceFactor(self.terms, cholesky, own, value, error, [])
@@ -78,7 +78,7 @@ class _DeviceCovariance:
 
         data, edges, count = self.data, self.data.offsets, len(self.data.index)
         K = torch.zeros((data.size, data.size), dtype=torch.float64, device=self.device)
-        for number in range(len(data.latents)):
+        for number in range(len(data.prior.kernels)):
             for m, stack in enumerate(
                 _iterate_kernel_derivatives(data, self.hyper, number, self.terms.kernel_order, self.device)
             ):
@@ -131,7 +131,8 @@ def invert_triangular(matrix: Any) -> None:
     first, corner, second = _split_triangular(matrix)
     invert_triangular(first)
     invert_triangular(second)
-    _multiply_right(corner, first)
+    # X L is the transpose of L^T X^T.
+    _multiply_left_transposed(first, corner.T)
     _multiply_left(second, corner)
     corner.neg_()
 
@@ -177,20 +178,6 @@ def _multiply_left_transposed(triangular: Any, matrix: Any) -> None:
     _multiply_left_transposed(first, matrix[:half])
     matrix[:half].addmm_(corner.T, matrix[half:])
     _multiply_left_transposed(second, matrix[half:])
-
-
-def _multiply_right(matrix: Any, triangular: Any) -> None:
-    """Turn X into ``X L``, in place."""
-    import torch
-
-    if len(triangular) <= _MAX_LEAF_SIZE:
-        matrix.copy_(matrix @ torch.tril(triangular))
-        return
-    first, corner, second = _split_triangular(triangular)
-    half = len(first)
-    _multiply_right(matrix[:, :half], first)
-    matrix[:, :half].addmm_(matrix[:, half:], corner)
-    _multiply_right(matrix[:, half:], second)
 
 
 def _add_gram(target: Any, matrix: Any) -> None:
@@ -242,7 +229,7 @@ def evaluate_on_device(data: DenseData, hyper: Hyperparameters, device: Any) -> 
         invert_triangular(G)
         form_triangular_gram(G)
         diagonal, on_modes = _form_evidence_sensitivity(state, G, alpha)
-        contracted = [_contract_on_device(state, G, number) for number in range(len(data.latents))]
+        contracted = [_contract_on_device(state, G, number) for number in range(len(data.prior.kernels))]
         kept = state.to_covariance_factor(np.zeros((0, 0)), alpha, value)
         return assemble_gradient(data, hyper, kept, contracted, on_modes, diagonal)
 
@@ -280,7 +267,7 @@ def _contract_on_device(state: _DeviceCovariance, G: Any, kernel_index: int) -> 
     import torch
 
     data, device, edges = state.data, state.device, state.data.offsets
-    latent, count = data.latents[kernel_index], len(data.index)
+    latent, count = data.prior.kernels[kernel_index], len(data.index)
     times = torch.as_tensor(data.scaled_times, device=device) / float(state.hyper.lengthscales[kernel_index])
     S = np.zeros((count, count, state.terms.kernel_order + 1 + latent.extra_derivatives))
     on_lag = np.zeros_like(S)

@@ -124,6 +124,8 @@ class KalmanFactory:
 
     name: str = "markov"
     uses_device: bool = False
+    has_states: bool = True
+    approximates_channel_prior: bool = False
 
     def rejection_reason(self, task: EngineTask) -> str:
         """Return why it cannot handle a task, and what to do; empty if it can."""

@@ -30,6 +30,7 @@ from lodekit.inference.kalman.evidence import (
     solve_filter,
     subtract_mean,
 )
+from lodekit.inference.kalman.innovations import KalmanInnovations
 from lodekit.inference.kalman.posterior import KalmanPosterior
 from lodekit.inference.kalman.smoother import compute_backward_information_roots
 from lodekit.inference.kalman.sqrt_filter import BoundaryConditions
@@ -171,6 +172,29 @@ class OutOfCorePosterior:
             self._cached_batch.clear()
             self._cached_batch[batch] = KalmanPosterior(data, self.hyper, solved, self.engine.block_length)
         return self._cached_batch[batch]
+
+    def last_series(self) -> list[TimeSeries]:
+        """Return the measurements of the last batch."""
+        return self.engine.read_series(len(self.boundaries) - 1)
+
+    def last_innovations(self) -> KalmanInnovations:
+        """Return the innovations of the last batch, given all batches before it."""
+        last = self.get_batch_posterior(len(self.boundaries) - 1)
+        return KalmanInnovations(last.data, last.solution)
+
+    def find_tail(self, min_rows: int) -> int:
+        """Return the first batch of the last ones that have at least `min_rows` rows together."""
+        last = len(self.boundaries) - 1
+        return last - 1 if last and self.engine.spool.n_rows - self.first_row(last) < min_rows else last
+
+    def first_row(self, batch: int) -> int:
+        """Return the number of the first row of a batch."""
+        return batch * self.engine.rows_in_memory
+
+    def summarize_before(self, batch: int) -> tuple[float, float, tuple[Array | None, ...]]:
+        """Return log evidence and error of all batches before one, and arrays that a filter continues from."""
+        value, error, border, response = self.engine.summarize_earlier_batches(self, batch)
+        return value, error, (np.concatenate(self.hyper.arrays), border.mean, border.P_root, response)
 
 
 def _raise_unsupported(request: str) -> NoReturn:

@@ -9,7 +9,6 @@ Nothing is subtracted, so noise may be a millionth of the signal for any number 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
+from lodekit.inference.engine import Posterior
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.inference.kalman.evidence import FilterSolution
-from lodekit.inference.kalman.out_of_core import OutOfCorePosterior
+from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
 from lodekit.prior.prior import Hyperparameters, Prior
 
 Array = NDArray[np.float64]
@@ -97,16 +97,17 @@ class FinalState(NamedTuple):
     P_root: Array
 
 
-def compute_final_state(prior: Prior, series: Sequence[TimeSeries], hyper: Hyperparameters) -> FinalState:
+def compute_final_state(
+    prior: Prior, measurements: Measurements, hyper: Hyperparameters, posterior: Posterior
+) -> FinalState:
     """Filter a record to its last time: by blocks, and through the last block row by row."""
-    data = KalmanData.from_series(prior, series)
+    if measurements.has_only_statistics and measurements.stored_rows is not None:
+        if not isinstance(posterior, OutOfCorePosterior):
+            posterior = OutOfCoreEngine(prior, measurements.stored_rows.store).posterior(hyper)
+        last = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
+        return _filter_last_block(last.data, last.solution)
+    data = KalmanData.from_series(prior, measurements.series)
     return _filter_last_block(data, KalmanEngine(data).posterior(hyper).solution)
-
-
-def compute_final_state_out_of_core(posterior: OutOfCorePosterior) -> FinalState:
-    """Filter a record on disk to its last time."""
-    last = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
-    return _filter_last_block(last.data, last.solution)
 
 
 def _filter_last_block(data: KalmanData, solution: FilterSolution) -> FinalState:

@@ -1,9 +1,9 @@
-"""The modal engine: no free functions, so that the data are known functions, a few modes and noise (docs/modal.md).
+"""Bayesian regression on the modes of a system without free functions, in linear time (docs/modal.md).
 
-`data` holds measurements and finds modes at them from few nodes, `evaluation` is the regression with its gradient,
-`posterior` answers questions.
+- `engine`: the modal engine and its posterior.
+- `regression`: the regression, its log evidence and gradient.
 """
 
-from lodekit.inference.modal.engine import ModalEngine, ModalFactory
+from lodekit.inference.modal.engine import ModalEngine
 
-__all__ = ["ModalEngine", "ModalFactory"]
+__all__ = ["ModalEngine"]

@@ -1,12 +1,10 @@
-"""The posterior of the amplitudes of modes, and of any observable anywhere.
-
-The modal engine: log evidence and posterior where no free function remains, in time that grows as the data do.
-"""
+"""The modal engine: log evidence and posterior of systems without free functions, in linear time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +19,6 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
 Array = NDArray[np.float64]
-#: So many times at once, so that modes at all of them need not fit into memory.
-_CHUNK_TIMES = 8192
 
 
 @dataclass(frozen=True)
@@ -99,8 +95,9 @@ class ModalPosterior:
         """Yield the modes times their prior deviations, seen through the observables, shape (n, o, r), in blocks."""
         prior = self.data.prior
         values, roots = observables.evaluate(self.hyper.theta), prior.mode_std(self.hyper.mode_amplitudes)
-        for start in range(0, len(times), _CHUNK_TIMES):
-            scaled = observables.units.scale_times(times[start : start + _CHUNK_TIMES])
+        # In chunks, because modes at all times may not fit into memory.
+        for start in range(0, len(times), chunk := 8192):
+            scaled = observables.units.scale_times(times[start : start + chunk])
             basis, _ = observables.mode_basis(values, prior.groups, scaled, with_jacobian=False)
             yield np.stack(basis, axis=1) * roots
 
@@ -112,6 +109,10 @@ class ModalEngine:
     data: Measurements with their prior.
     """
 
+    name: ClassVar[str] = "modal"
+    uses_device: ClassVar[bool] = False
+    has_states: ClassVar[bool] = False
+    approximates_channel_prior: ClassVar[bool] = False
     data: ModalData
 
     @property
@@ -167,20 +168,9 @@ class ModalEngine:
         """Return an empty text: a prior that is not finite has many causes."""
         return ""
 
-
-@dataclass(frozen=True)
-class ModalFactory:
-    """The kind of the modal engine: systems without free functions, measurements in memory, noise above zero.
-
-    name: As users write it.
-    uses_device: Whether it computes where ``device=`` says.
-    """
-
-    name: str = "modal"
-    uses_device: bool = False
-
-    def rejection_reason(self, task: EngineTask) -> str:
-        """Return why it cannot take a case, and what to do; empty where it can."""
+    @staticmethod
+    def rejection_reason(task: EngineTask) -> str:
+        """Return why the engine cannot be used for a task, and what to do; empty if it can."""
         if task.has_disturbances:
             return DISTURBANCES_NEED_STATES
         if task.latents:
@@ -191,14 +181,17 @@ class ModalFactory:
             return "exact values need the dense engine; give exact values a small noise_std"
         return ""
 
-    def cost(self, task: EngineTask) -> float:
+    @staticmethod
+    def cost(task: EngineTask) -> float:
         """Return about how many operations an evaluation takes; without known inputs only those who ask get it."""
         return float(task.size) if task.has_inputs else np.inf
 
-    def selection_reason(self, task: EngineTask) -> str:
-        """Return what speaks for it, where others could have taken the case as well."""
+    @staticmethod
+    def selection_reason(task: EngineTask) -> str:
+        """Return the reason for choosing this engine."""
         return "inputs are known, and no free function remains"
 
-    def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> ModalEngine:
+    @classmethod
+    def create(cls, prior: Prior, measurements: Measurements, task: EngineTask) -> ModalEngine:
         """Return an engine on measurements in memory."""
-        return ModalEngine(ModalData.from_series(prior, measurements.series))
+        return cls(ModalData.from_series(prior, measurements.series))

@@ -1,11 +1,9 @@
-"""Measurements as the modal engine sees them: all different times, and the modes there, by interpolation of few.
+"""Bayesian linear regression on a few modes beside known functions, by sequential QR factorization.
 
-Modes are as smooth as their exponents are small: polynomials on panels of the time axis, through a few nodes each, give
-them at any number of times to rounding. The way back, from derivatives at all times to derivatives at the nodes, is the
-transposed of the same sparse matrix; so derivatives in the parameters are only ever made at the nodes. Modes that have
-died away need no panels, and where all have, no rows.
-
-The log evidence of modes beside known functions: a Bayesian linear regression with a handful of columns.
+Modes are as smooth as their exponents are small: Chebyshev interpolation on panels of the time axis gives them at any
+number of times to rounding. Derivatives at all times become derivatives at the nodes by the transpose of the same
+sparse matrix, so derivatives in the parameters are needed at the nodes only. Decayed modes need no panels, and if all
+modes have decayed, no rows.
 
 With D the modes at the measurements, r the data without all that is known, both in units of the noise, and amplitudes
 that are standard normal, ``A = I + D^T D`` and ``-2 log evidence = |r - D mu|^2 + |mu|^2 + log|A| + constants``. A QR
@@ -36,12 +34,6 @@ from lodekit.prior.prior import Hyperparameters
 Array = NDArray[np.float64]
 #: Nodes of a panel, and how far a mode may turn or decay on half of one: the error is below 1e-13 then.
 _PANEL_NODES, _MAX_PANEL_PHASE = 16, 1.8
-#: A mode that has decayed by so many e-foldings is gone: it was of the size of the data, or less, at the start.
-_MAX_DECAY_EXPONENT = 44.0
-#: Nodes are worth while where they are fewer than this share of the times.
-_MAX_NODE_RATIO = 0.5
-#: So many grids are kept.
-_MAX_CACHED_GRIDS = 4
 
 
 @dataclass(frozen=True)
@@ -74,24 +66,17 @@ def build_mode_grid(times: Array, rates: Sequence[float], lifetimes: Sequence[fl
     """Return nodes on panels for modes of some rates, and the interpolation to some times.
 
     Shapes: times (n,).
-
-    Examples
-    --------
-    >>> grid = build_mode_grid(np.linspace(0.0, 1.0, 2000), [30.0], [1.5])
-    >>> found = grid.spread(np.exp(-30.0 * grid.nodes)[:, None])[:, 0]
-    >>> bool(np.abs(found - np.exp(-30.0 * np.linspace(0.0, 1.0, 2000))).max() < 1e-13)
-    True
     """
     low, high = float(times[0]), float(times[-1])
     stop = min(high, low + max(lifetimes, default=0.0))
     count = int(np.searchsorted(times, stop, side="right"))
-    edges, most = [low], _MAX_NODE_RATIO * count / _PANEL_NODES
+    # Interpolation is worthwhile if nodes are fewer than half of the times.
+    edges, most = [low], 0.5 * count / _PANEL_NODES
     while edges[-1] < stop and len(edges) <= most + 1.0:
         alive = [rate for rate, life in zip(rates, lifetimes, strict=True) if life > edges[-1] - low]
         # No panel is longer than the time in which modes live.
-        edges.append(
-            edges[-1] + 2.0 * _MAX_PANEL_PHASE / max(*alive, 1e-300, 2.0 * _MAX_PANEL_PHASE / max(stop - low, 1e-300))
-        )
+        width = 2.0 * _MAX_PANEL_PHASE
+        edges.append(edges[-1] + width / max(*alive, 1e-300, width / max(stop - low, 1e-300)))
     if len(edges) < 2 or len(edges) > most + 1.0:
         return ModeGrid(times[:count], None, count)
     bounds = np.array(edges)
@@ -162,14 +147,14 @@ class ModalData(StackedMeasurements):
         found = self.observables.exponents(coefficients, self.prior.groups, include_signals=False)
         # In powers of two, so that neighbours in a search share them.
         rates = np.exp2(np.ceil(np.log2(np.maximum(np.abs(found), 1e-3))))
-        lives = np.where(
-            found.real < 0, _MAX_DECAY_EXPONENT / np.exp2(np.floor(np.log2(np.maximum(-found.real, 1e-3)))), np.inf
-        )
+        # After 44 e-foldings a mode that was of the size of the data is below rounding.
+        decay = np.exp2(np.floor(np.log2(np.maximum(-found.real, 1e-3))))
+        lives = np.where(found.real < 0, 44.0 / decay, np.inf)
         # An average sees what was there when its interval began.
         lives = lives + self.observables.longest_window
         key = tuple(sorted(zip(rates.tolist(), lives.tolist(), strict=True)))
         if key not in self._grids:
-            while len(self._grids) >= _MAX_CACHED_GRIDS:
+            if len(self._grids) >= 4:
                 self._grids.pop(next(iter(self._grids)))
             self._grids[key] = build_mode_grid(self.scaled_times, rates.tolist(), lives.tolist())
         return self._grids[key]
@@ -177,10 +162,6 @@ class ModalData(StackedMeasurements):
 
 #: So many rows are factorized at once.
 _CHUNK_ROWS = 16384
-#: The relative error of an entry of the design, of the known functions and of the factorization, in practice.
-_RELATIVE_ROUNDING_ERROR = 2e-15
-#: About so many rows tell how large rounding errors are.
-_N_ERROR_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -216,13 +197,9 @@ class ModalRegression:
         return np.asarray(solve_triangular(self.precision_root, np.eye(len(self.precision_root)), check_finite=False))
 
 
+@np.errstate(all="ignore")
 def solve_modal(data: ModalData, hyper: Hyperparameters) -> ModalRegression | None:
-    """Return the regression solved; None where something is not finite."""
-    with np.errstate(all="ignore"):
-        return _solve_regression(data, hyper)
-
-
-def _solve_regression(data: ModalData, hyper: Hyperparameters) -> ModalRegression | None:
+    """Return the solved regression; None if something is not finite."""
     observables, groups = data.observables, data.prior.groups
     values = observables.evaluate(hyper.theta)
     if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns)):
@@ -261,7 +238,8 @@ def _solve_regression(data: ModalData, hyper: Hyperparameters) -> ModalRegressio
         return None
     # What relative errors of modes and known functions do to half the deviance.
     through += _propagated_rounding_error(data, known, rest, deviations)
-    error = 2.0 * _RELATIVE_ROUNDING_ERROR * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(rest)))
+    # In practice, entries and the factorization have a relative error of 2e-15.
+    error = 4e-15 * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(rest)))
     return ModalRegression(values, grid, parts, design, rest, deviations, mean, root, value, error)
 
 
@@ -287,7 +265,8 @@ def _propagated_rounding_error(data: ModalData, known: list[Array], residuals: A
     """Return what relative errors of known functions and data do to half the deviance, seen on some of the rows."""
     total = 0.0
     for rows, part, deviation in zip(data.observable_rows, known, noise_std, strict=True):
-        step = (rows.stop - rows.start) // _N_ERROR_ROWS + 1
+        # About 8192 rows are enough for an estimate.
+        step = (rows.stop - rows.start) // 8192 + 1
         values, own, unit = data.values[rows][::step], part[::step], deviation[::step]
         sizes = (np.abs(own) + np.abs(values - own)) / unit
         total += step * float(np.sum((residuals[rows][::step] * sizes) ** 2))
@@ -304,13 +283,13 @@ def _qr_triangular_factor(design: Array, target: Array) -> Array:
     return R
 
 
+@np.errstate(all="ignore")
 def evaluate_modal(data: ModalData, hyper: Hyperparameters) -> Evidence:
     """Return the log evidence and its gradient; minus infinity where something is not finite."""
-    with np.errstate(all="ignore"):
-        found = _solve_regression(data, hyper)
-        if found is None:
-            return Evidence.infeasible(hyper)
-        gradient = _evidence_gradient(data, hyper, found)
+    found = solve_modal(data, hyper)
+    if found is None:
+        return Evidence.infeasible(hyper)
+    gradient = _evidence_gradient(data, hyper, found)
     if not all(np.isfinite(part).all() for part in gradient.arrays):
         return Evidence.infeasible(hyper)
     return Evidence(found.value, gradient, found.error)

@@ -1,11 +1,13 @@
-"""The spectral engine: the log evidence on waves, from sums over the data (docs/spectral.md).
+"""Gaussian process regression in Fourier features, at a cost independent of the number of data (docs/spectral.md).
 
-`nodes` turns measurements, or sums over them, into weights on nodes; `waves` and `grams` make waves there and their
-products, which a `workspace` keeps. `evaluation` puts a regression together, which `regression` solves, or `roots`
-where noise is low; `posterior` answers questions. `functions` holds modes and means on nodes, `batch` does many at
-once.
+- `engine`: the spectral engine.
+- `nodes`: sufficient statistics of the data on quadrature nodes.
+- `fourier`: Fourier features, their Gram matrices and the choice of frequencies.
+- `regression`: Bayesian linear regression by normal equations, QR factorization or the dual form.
+- `evidence`: log evidence and gradient.
+- `posterior`: posterior of any observable.
 """
 
-from lodekit.inference.spectral.engine import SpectralEngine, SpectralFactory
+from lodekit.inference.spectral.engine import SpectralEngine
 
-__all__ = ["SpectralEngine", "SpectralFactory"]
+__all__ = ["SpectralEngine"]

@@ -8,13 +8,14 @@ digits, the same regression is done on a QR factorization of the design.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.inference.engine import DENSE_CROSSOVER, DISTURBANCES_NEED_STATES, EngineTask, Evidence, SearchLimits
-from lodekit.inference.spectral.evidence import SpectralEvaluation, evaluate_spectral, spectral_log_evidence
+from lodekit.inference.spectral.evidence import SpectralEvaluation, evaluate_spectral
 from lodekit.inference.spectral.fourier import SpectralToleranceError, SpectralWorkspace
 from lodekit.inference.spectral.nodes import ChebyshevData, PointData, SpectralData
 from lodekit.inference.spectral.posterior import SpectralPosterior
@@ -36,6 +37,10 @@ class SpectralEngine:
     workspace: Prior and data.
     """
 
+    name: ClassVar[str] = "spectral"
+    uses_device: ClassVar[bool] = False
+    has_states: ClassVar[bool] = False
+    approximates_channel_prior: ClassVar[bool] = True
     workspace: SpectralWorkspace
 
     @classmethod
@@ -75,15 +80,19 @@ class SpectralEngine:
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
-        return evaluate_spectral(self.workspace, hyper)
+        solution = evaluate_spectral(self.workspace, hyper, with_gradient=True)
+        if solution is None or solution.gradient is None:
+            return Evidence.infeasible(hyper)
+        return Evidence(solution.value, solution.gradient, solution.error)
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
-        return spectral_log_evidence(self.workspace, hyper)[0]
+        return self.value_with_error(hyper)[0]
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
-        return spectral_log_evidence(self.workspace, hyper)
+        posterior = self.posterior(hyper)
+        return posterior.value, posterior.error
 
     def posterior(self, hyper: Hyperparameters) -> SpectralPosterior:
         """Return the posterior at some hyperparameters; it raises at the first question where it is not finite."""
@@ -122,20 +131,9 @@ class SpectralEngine:
             return str(problem)
         return ""
 
-
-@dataclass(frozen=True)
-class SpectralFactory:
-    """The kind of the spectral engine: any number of measurements, smooth covariances, noise above zero.
-
-    name: As users write it.
-    uses_device: Whether it computes where ``device=`` says.
-    """
-
-    name: str = "spectral"
-    uses_device: bool = False
-
-    def rejection_reason(self, task: EngineTask) -> str:
-        """Return why it cannot take a case, and what to do; empty where it can."""
+    @staticmethod
+    def rejection_reason(task: EngineTask) -> str:
+        """Return why the engine cannot be used for a task, and what to do; empty if it can."""
         if task.has_disturbances:
             return DISTURBANCES_NEED_STATES
         if task.channel_prior and any(latent != CHANNEL_KERNEL for latent in task.latents):
@@ -149,21 +147,24 @@ class SpectralFactory:
             count = f"{task.size:,}".replace(",", " ")
             return (
                 f"responses to known inputs are no sums of waves, so all {count} measurements would be in memory (at "
-                f"most {_MAX_INPUT_MEASUREMENTS}); take engine='auto', which is the modal engine where no free function remains, or "
-                "every k-th measurement, or a piece of the record"
+                f"most {_MAX_INPUT_MEASUREMENTS}); take engine='auto', which is the modal engine where no free "
+                "function remains, or every k-th measurement, or a piece of the record"
             )
         if task.has_exact_values:
             return "exact values need the dense engine; give exact values a small noise_std"
         return ""
 
-    def cost(self, task: EngineTask) -> float:
+    @staticmethod
+    def cost(task: EngineTask) -> float:
         """Return about how many operations an evaluation takes: the same for any number of measurements."""
         return (DENSE_CROSSOVER + 0.5) ** 3
 
-    def selection_reason(self, task: EngineTask) -> str:
-        """Return what speaks for it, where others could have taken the case as well."""
+    @staticmethod
+    def selection_reason(task: EngineTask) -> str:
+        """Return the reason for choosing this engine."""
         return f"more than {DENSE_CROSSOVER}"
 
-    def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> SpectralEngine:
+    @classmethod
+    def create(cls, prior: Prior, measurements: Measurements, task: EngineTask) -> SpectralEngine:
         """Return an engine on measurements in memory, or on sums over them."""
-        return SpectralEngine.from_measurements(prior, measurements, task.tolerance)
+        return cls.from_measurements(prior, measurements, task.tolerance)

@@ -1,29 +1,18 @@
-"""What modes and means are on nodes in time.
-
-One evaluation of the log evidence on waves and modes: everything that depends on the hyperparameters.
-"""
+"""Log evidence of a Gaussian process in Fourier features (reduced-rank regression), with its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.inference.engine import Evidence
 from lodekit.inference.spectral.fourier import GramMatrices, SpectralToleranceError, SpectralWorkspace
 from lodekit.inference.spectral.nodes import NodeFactor, NodeStatistics
-from lodekit.inference.spectral.regression import (
-    DesignTerm,
-    DevianceGradient,
-    DualSolution,
-    NormalEquations,
-    NormalSolution,
-    NormalTerm,
-    QRLeastSquares,
-)
+from lodekit.inference.spectral.regression import DevianceGradient, NormalEquations, QRLeastSquares, RegressionTerm
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.prior import Hyperparameters
@@ -32,45 +21,34 @@ from lodekit.prior.spectra import MAX_FOURIER_WAVES, FourierFrequencies, Spectra
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ModesAndMeans:
-    """Modes and means of all observables on one set of nodes, in scaled units; each list has one array per observable.
-
-    modes: The basis functions of the modes, times their prior deviations; (q, r).
-    modes_jacobian: Their derivatives in the parameters; (p, q, r).
-    means: The particular solution; (q,).
-    means_jacobian: Its derivatives in the parameters; (p, q).
-    """
-
-    modes: list[Array]
-    modes_jacobian: list[Array]
-    means: list[Array]
-    means_jacobian: list[Array]
+#: For each observable on one set of nodes: modes times their prior standard deviations, (q, r), and their Jacobian,
+#: (p, q, r); means, (q,), and their Jacobian, (p, q).
+ModesAndMeans = tuple[list[Array], list[Array], list[Array], list[Array]]
 
 
-#: Where the design has fewer rows than this share of its columns, the regression is solved over these. Where rounding
-#: in sums of squares is too much for a deviance of so much for each measurement, normal equations are not tried.
-_MAX_DUAL_ROW_RATIO, _MAX_NORMAL_DEVIANCE = 0.7, 30.0
+#: The dual form is used if the design has fewer rows than this share of its columns.
+_MAX_DUAL_ROW_RATIO = 0.7
 
 
 @dataclass(frozen=True)
 class SpectralSolution:
-    """The regression solved at some hyperparameters.
+    """The regression solved at given hyperparameters.
 
-    value: The log evidence in scaled units.
+    value, error: The log evidence in the user's units, and its estimated rounding and truncation error.
     mean: Of the whitened amplitudes: cosines, sines, modes; (d,).
-    covariance_root: A square K with ``K^T K`` their covariance; (d, d).
+    covariance_root: A square K with ``K^T K`` their covariance; None in the dual form; (d, d).
     frequencies: Of the waves.
-    channels: Of all channels, where the prior stands on these.
-    error: About how large an error rounding, and what waves miss, make in the log evidence.
+    channels: Coefficients of all channels under the channel prior.
+    gradient: Of the log evidence, on request.
     """
 
     value: float
+    error: float
     mean: Array
-    covariance_root: Array
+    covariance_root: Any
     frequencies: FourierFrequencies
     channels: Coefficients | None
-    error: float
+    gradient: Hyperparameters | None
 
 
 class SpectralEvaluation:
@@ -133,208 +111,140 @@ class SpectralEvaluation:
         if sum(frequencies.counts) > max_frequencies:
             other = "latent='matern-7/2'" if self.prior.channels is None else "prior='latent'"
             raise SpectralToleranceError(
-                f"the spectral engine needs more waves here than it takes ({max_frequencies}): the window is very long against "
-                f"the lengthscales; take a shorter window, or {other}"
+                f"the spectral engine needs more waves here than it takes ({max_frequencies}): the window is very long "
+                f"against the lengthscales; take a shorter window, or {other}"
             )
         return frequencies, workspace.count_nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 
-    def fourier_coefficients(self, frequencies: FourierFrequencies) -> tuple[Array, Array]:
-        """Return the coefficients of the observables on the whitened waves: real and imaginary parts, shape (o, f)."""
-        found = self.workspace.spectrum.coefficients(frequencies, self.point)
-        return found.real, found.imag
-
-    def modes_and_means(self, grams: GramMatrices, *, with_gradient: bool) -> list[ModesAndMeans]:
+    def _modes_and_means(self, grams: GramMatrices, *, with_gradient: bool) -> list[ModesAndMeans]:
         """Return for each set of nodes the modes (times their deviations) and means of all observables."""
         observables, groups = self.prior.observables, self.prior.groups
-        roots, found = self.prior.mode_std(self.hyper.mode_amplitudes), []
+        roots, found = self.prior.mode_std(self.hyper.mode_amplitudes), list[ModesAndMeans]()
         for number, nodes in enumerate(grams.nodes):
             basis, d_basis = observables.mode_basis(self.coefficients, groups, nodes, with_jacobian=with_gradient)
             exact = grams.statistics[grams.node_set_index.index(number)].times
             times = exact if exact is not None else self.prior.units.unscale_times(nodes)
             means, d_means = observables.means(self.coefficients, times, with_jacobian=with_gradient)
-            found.append(ModesAndMeans([part * roots for part in basis], [p * roots for p in d_basis], means, d_means))
+            found.append(([part * roots for part in basis], [part * roots for part in d_basis], means, d_means))
         return found
 
-    def normal_terms(self, grams: GramMatrices, functions: Sequence[ModesAndMeans]) -> list[NormalTerm]:
-        """Return what the measurements of each observable add to the normal equations."""
+    def _terms(self, grams: GramMatrices, functions: Sequence[ModesAndMeans]) -> list[RegressionTerm]:
+        """Return the contributions of all observables to the normal equations, or to the design of the QR form."""
         found = []
         for number, sums in enumerate(grams.statistics):
-            assert isinstance(sums, NodeStatistics)  # noqa: S101
-            own = functions[grams.node_set_index[number]]
-            waves, mean = grams.basis_on_nodes[grams.node_set_index[number]], own.means[sums.observable]
-            rest, on_waves, square = sums.weighted_values, grams.basis_times_data[number], sums.sum_of_squares
+            place, o = grams.node_set_index[number], sums.observable
+            level = self.prior.noise.level_index(o, learned=sums.learned)
+            basis, product = grams.basis_on_nodes[place], grams.products[grams.product_index[number]]
+            modes, mean = functions[place][0][o], functions[place][2][o]
+            common = o, level, sums.count, self.precision(sums)
+            if isinstance(sums, NodeFactor):
+                target = sums.target - sums.apply(mean)
+                found.append(RegressionTerm(*common, product, sums.apply(modes), target, sums.residual_ss))
+                continue
+            target, on_waves, square = sums.weighted_values, grams.basis_times_data[number], sums.sum_of_squares
             if self.prior.observables.has_mean:
-                rest = sums.weighted_values - sums.weights * mean
-                on_waves = waves.T @ rest
+                target = sums.weighted_values - sums.weights * mean
+                on_waves = basis.T @ target
                 square += -2.0 * float(sums.weighted_values @ mean) + float(sums.weights @ mean**2)
-            found.append(
-                NormalTerm(
-                    sums.observable,
-                    self.prior.noise.level_index(sums.observable, learned=sums.learned),
-                    sums.count,
-                    self.precision(sums),
-                    waves,
-                    grams.products[grams.product_index[number]],
-                    on_waves,
-                    sums.weights,
-                    rest,
-                    own.modes[sums.observable],
-                    square,
-                )
-            )
+            found.append(RegressionTerm(*common, basis, modes, target, square, sums.weights, product, on_waves))
         return found
 
-    def _design_terms(self, grams: GramMatrices, functions: Sequence[ModesAndMeans]) -> list[DesignTerm]:
-        """Return what the measurements of each observable add to the design, as in `terms`, from their roots."""
-        found = []
-        for number, sums in enumerate(grams.statistics):
-            assert isinstance(sums, NodeFactor)  # noqa: S101
-            own = functions[grams.node_set_index[number]]
-            found.append(
-                DesignTerm(
-                    sums.observable,
-                    self.prior.noise.level_index(sums.observable, learned=sums.learned),
-                    sums.count,
-                    self.precision(sums),
-                    grams.products[grams.product_index[number]],
-                    sums.apply(own.modes[sums.observable]),
-                    sums.target - sums.apply(own.means[sums.observable]),
-                    sums.residual_ss,
-                )
-            )
-        return found
+    def solve(self, *, with_gradient: bool = False, needs_covariance: bool = False) -> SpectralSolution | None:
+        """Return the solved regression; None if it is not finite.
 
-    def _finite_resolution(
-        self, max_frequencies: int = MAX_FOURIER_WAVES
-    ) -> tuple[FourierFrequencies, int, Array, Array] | None:
-        """Return frequencies, number of nodes, coefficients of the observables; None where these are not finite."""
-        prepared = self.choose_resolution(max_frequencies)
-        a, b = self.fourier_coefficients(prepared[0])
-        return (*prepared, a, b) if np.isfinite(a).all() and np.isfinite(b).all() else None
-
-    def log_evidence(self, *, with_gradient: bool) -> tuple[float, float, Hyperparameters | None] | None:
-        """Return the log evidence in scaled units, its error, and its gradient on request; None where it is not finite.
-
-        Where the design has few rows against its columns, the regression is solved over the rows.
+        If the design has few rows compared with its columns, the dual form is cheapest, but has no covariance.
+        Otherwise normal equations are, unless they would lose too many digits: then a QR factorization is used.
         """
-        # A search keeps away from the limit: what it finds can be evaluated again, on waves found afresh.
-        prepared = self._finite_resolution(int(0.7 * MAX_FOURIER_WAVES) if with_gradient else MAX_FOURIER_WAVES)
-        if prepared is None:
+        # A search stays below the limit, so that its result can be evaluated again on frequencies chosen afresh.
+        frequencies, nodes = self.choose_resolution(
+            int(0.7 * MAX_FOURIER_WAVES) if with_gradient else MAX_FOURIER_WAVES
+        )
+        coefficients = self.workspace.spectrum.coefficients(frequencies, self.point)
+        if not np.isfinite(coefficients).all():
             return None
-        frequencies, nodes, a, b = prepared
-        size = 2 * a.shape[1] + sum(group.size for group in self.prior.groups)
-        data, count = self.workspace.data, nodes // 2 + 1
-        if data.count_factor_rows(count) > _MAX_DUAL_ROW_RATIO * size or count > data.max_factor_nodes:
-            found = self._solve_regression(frequencies, nodes, a, b, with_gradient=with_gradient)
-            return None if found is None else (found[0].value, found[0].error, found[1])
-        grams = self.workspace.gram_matrices(frequencies, nodes, factored=True)
-        functions = self.modes_and_means(grams, with_gradient=with_gradient)
-        rooted = QRLeastSquares(a, b, self._design_terms(grams, functions), len(self.hyper.noise_std))
-        solved: DualSolution | NormalSolution | None = rooted.solve_dual()
-        if solved is None or not self.workspace.is_precise(solved.error, solved.deviance):
-            solved = rooted.solve()
-        if solved is None or not np.isfinite(solved.deviance):
-            return None
-        value = -0.5 * (solved.deviance + self.log_normalization(grams))
-        gradient = self.gradient(grams, functions, rooted.gradient(solved)) if with_gradient else None
-        return value, 0.5 * solved.error + self._truncation_error(frequencies, value), gradient
-
-    def _truncation_error(self, frequencies: FourierFrequencies, value: float) -> float:
-        """Return what waves that are missed may change in a log evidence: for each measurement, variance over noise."""
-        return frequencies.truncation_error * (self.workspace.size + abs(value))
-
-    def solve(self) -> SpectralSolution | None:
-        """Return the solved regression, with the posterior of the amplitudes; None where nothing is finite."""
-        prepared = self._finite_resolution()
-        found = None if prepared is None else self._solve_regression(*prepared, with_gradient=False)
-        return None if found is None else found[0]
-
-    def _solve_regression(
-        self, frequencies: FourierFrequencies, nodes: int, a: Array, b: Array, *, with_gradient: bool
-    ) -> tuple[SpectralSolution, Hyperparameters | None] | None:
-        """Return the regression solved by normal equations, or by a QR factorization where these would lose digits."""
-        workspace, noises = self.workspace, len(self.hyper.noise_std)
-        has_roots, rounding = nodes // 2 < workspace.data.max_factor_nodes, workspace.data.rounding_error
-        squares = sum(self.precision(sums) * sums.sum_of_squares for sums in workspace.data.node_statistics(nodes))
-        is_lost = has_roots and not workspace.is_precise(rounding * squares, _MAX_NORMAL_DEVIANCE * workspace.size)
-        for roots in (True,) if is_lost else (False, True)[: 1 + has_roots]:
-            grams = workspace.gram_matrices(frequencies, nodes, factored=roots)
-            functions = self.modes_and_means(grams, with_gradient=with_gradient)
-            regression: NormalEquations | QRLeastSquares
-            if roots:
-                regression = QRLeastSquares(a, b, self._design_terms(grams, functions), noises)
-            else:
-                regression = NormalEquations(np, a, b, self.normal_terms(grams, functions), noises)
-            solved = regression.solve()
-            if solved is not None and isinstance(regression, NormalEquations):
-                solved = replace(solved, error=regression.rounding_error(solved, rounding))
-            if solved is not None and workspace.is_precise(solved.error, float(solved.deviance)):
+        workspace, data, noises = self.workspace, self.workspace.data, len(self.hyper.noise_std)
+        size = 2 * coefficients.shape[1] + sum(group.size for group in self.prior.groups)
+        count, rounding = nodes // 2 + 1, data.rounding_error
+        has_factors = count <= data.max_factor_nodes
+        if not needs_covariance and has_factors and data.count_factor_rows(count) <= _MAX_DUAL_ROW_RATIO * size:
+            methods = ["dual", "qr"]
+        else:
+            squares = sum(self.precision(sums) * sums.sum_of_squares for sums in data.node_statistics(nodes))
+            # Normal equations are hopeless if rounding of sums exceeds a deviance of 30 per measurement.
+            is_hopeless = has_factors and not workspace.is_precise(rounding * squares, 30.0 * workspace.size)
+            methods = ["qr"] if is_hopeless else ["normal", "qr"][: 1 + has_factors]
+        regression: NormalEquations | QRLeastSquares
+        for method in methods:
+            grams = workspace.gram_matrices(frequencies, nodes, factored=method != "normal")
+            functions = self._modes_and_means(grams, with_gradient=with_gradient)
+            shared = coefficients.real, coefficients.imag, self._terms(grams, functions), noises
+            regression = NormalEquations(*shared, rounding) if method == "normal" else QRLeastSquares(*shared)
+            solved = regression.solve(dual=method == "dual")
+            if solved is not None and workspace.is_precise(solved.error, solved.deviance):
                 break
         if solved is None or not np.isfinite(solved.deviance) or not np.isfinite(solved.mean).all():
             return None
-        value = -0.5 * (float(solved.deviance) + self.log_normalization(grams))
-        own = (frequencies, self.channels, 0.5 * solved.error + self._truncation_error(frequencies, value))
-        solution = SpectralSolution(value, solved.mean, solved.covariance_root, *own)
-        return solution, self.gradient(grams, functions, regression.gradient(solved)) if with_gradient else None
+        value = -0.5 * (solved.deviance + self._log_normalization(grams))
+        # Omitted frequencies change the log evidence by their variance over that of the noise, for each measurement.
+        error = 0.5 * solved.error + frequencies.truncation_error * (workspace.size + abs(value))
+        gradient = self._gradient(grams, functions, regression.gradient(solved)) if with_gradient else None
+        return SpectralSolution(
+            value + workspace.log_jacobian,
+            error,
+            solved.mean,
+            solved.covariance_root,
+            frequencies,
+            self.channels,
+            gradient,
+        )
 
-    def log_normalization(self, grams: GramMatrices) -> float:
+    def _log_normalization(self, grams: GramMatrices) -> float:
         """Return the part of the deviance that depends on counts and noise alone."""
         return float(
             sum(s.count * np.log(2.0 * np.pi / self.precision(s)) - s.log_weight_sum for s in grams.statistics)
         )
 
-    def gradient(
+    def _gradient(
         self, grams: GramMatrices, functions: Sequence[ModesAndMeans], deviance_gradient: DevianceGradient
     ) -> Hyperparameters:
         """Return the gradient of the log evidence: derivatives in waves, modes and means, by the chain rule."""
         theta = np.zeros(len(self.hyper.theta))
         in_modes = np.zeros(sum(group.size for group in self.prior.groups))
         for number, sums in enumerate(grams.statistics):
-            own = functions[grams.node_set_index[number]]
+            modes, modes_jacobian, _, means_jacobian = functions[grams.node_set_index[number]]
             Y, on_mean = deviance_gradient.modes[number], deviance_gradient.means[number]
             if isinstance(sums, NodeFactor):
                 Y, on_mean = sums.apply_transposed(Y), sums.apply_transposed(on_mean)
-            in_modes += np.sum(Y * own.modes[sums.observable], axis=0)
-            theta += np.einsum("pqr,qr->p", own.modes_jacobian[sums.observable], Y)
+            in_modes += np.sum(Y * modes[sums.observable], axis=0)
+            theta += np.einsum("pqr,qr->p", modes_jacobian[sums.observable], Y)
             if self.prior.observables.has_mean:
-                theta += own.means_jacobian[sums.observable] @ on_mean
+                theta += means_jacobian[sums.observable] @ on_mean
         pulled = self.workspace.spectrum.vjp(grams.frequencies, self.point, deviance_gradient.fourier_coefficients)
         theta += np.einsum("polk,olk->p", self.coefficients.free_jacobian, pulled.free)
         if self.channels is not None:
             theta += np.einsum("polk,olk->p", self.channels.free_jacobian, pulled.channels)
-        modes, noise = self.prior.sum_over_groups(in_modes), np.asarray(deviance_gradient.noise, dtype=float)
-        found = Hyperparameters(theta, pulled.log_lengthscales, pulled.log_amplitudes, modes, noise)
+        amplitudes, noise = self.prior.sum_over_groups(in_modes), deviance_gradient.noise
+        found = Hyperparameters(theta, pulled.log_lengthscales, pulled.log_amplitudes, amplitudes, noise)
         return found.map(np.negative)
 
 
-def evaluate_spectral(workspace: SpectralWorkspace, hyper: Hyperparameters) -> Evidence:
-    """Return the log evidence in the user's units and its gradient; minus infinity where that is out of reach."""
+def evaluate_spectral(
+    workspace: SpectralWorkspace, hyper: Hyperparameters, *, with_gradient: bool = False
+) -> SpectralSolution | None:
+    """Return the log evidence, with its gradient on request; None if the hyperparameters are out of reach."""
     try:
         with np.errstate(all="ignore"):
-            found = SpectralEvaluation(workspace, hyper).log_evidence(with_gradient=True)
+            return SpectralEvaluation(workspace, hyper).solve(with_gradient=with_gradient)
     except SpectralToleranceError:
-        found = None
-    if found is None or found[2] is None:
-        return Evidence.infeasible(hyper)
-    return Evidence(found[0] + workspace.log_jacobian, found[2], found[1])
-
-
-def spectral_log_evidence(workspace: SpectralWorkspace, hyper: Hyperparameters) -> tuple[float, float]:
-    """Return the log evidence in the user's units alone, with its error; minus infinity where it is out of reach."""
-    try:
-        with np.errstate(all="ignore"):
-            found = SpectralEvaluation(workspace, hyper).log_evidence(with_gradient=False)
-    except SpectralToleranceError:
-        found = None
-    return (-np.inf, 0.0) if found is None else (found[0] + workspace.log_jacobian, found[1])
+        return None
 
 
 def solve_spectral(
     workspace: SpectralWorkspace, hyper: Hyperparameters, length: float | None = None, order: int = 0
 ) -> SpectralSolution:
-    """Return the solved regression, on waves fit for a longer window and higher derivatives; raise where there is none."""
+    """Return the posterior of the amplitudes, for a longer window and higher derivatives; raise if it is not finite."""
     with np.errstate(all="ignore"):
-        found = SpectralEvaluation(workspace, hyper, length=length, order=order).solve()
+        found = SpectralEvaluation(workspace, hyper, length=length, order=order).solve(needs_covariance=True)
     if found is None:
         raise LodekitError("the covariance of the data is not finite at these values; check units and starting values")
     return found

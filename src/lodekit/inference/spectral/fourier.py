@@ -1,8 +1,7 @@
-"""Waves at scaled times, and what differential operators make of them: each wave times a number, ``W(i w)``.
+"""Fourier features: cosines and sines on the nodes of the data, their Gram matrices, and the choice of frequencies.
 
-Products of waves over the data, which depend on no hyperparameter: made once, used in many evaluations.
-
-Prior and data for all evaluations: choices of waves and nodes, and products that are made once and kept.
+A differential operator multiplies each wave by a number, ``W(i w)``. Gram matrices over the data depend on no
+hyperparameter: a workspace computes them once and caches them for many evaluations.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,39 +37,20 @@ def fourier_basis(frequencies: Array, times: Array) -> Array:
     return found
 
 
-def apply_operator_to_columns(xp: Any, basis: Any, a: Any, b: Any) -> Any:
-    """Return ``W(d)`` of all waves: columns (cosines, sines) times the coefficients ``a + i b``, shape (..., n, 2 f).
+def apply_operator(basis: Array, a: Array, b: Array) -> Array:
+    """Return ``W(d)`` of all waves: columns (cosines, sines) times the coefficients ``a + i b``, shape (n, 2 f).
 
     ``W(d) cos = a cos - b sin`` and ``W(d) sin = a sin + b cos``.
 
-    Shapes: basis (..., n, 2 f), a, b (..., f).
+    Shapes: basis (n, 2 f), a, b (f,).
     """
-    count = a.shape[-1]
-    C, S = basis[..., :count], basis[..., count:]
-    a, b = a[..., None, :], b[..., None, :]
-    return xp.concat([C * a - S * b, S * a + C * b], axis=-1)
+    C, S = basis[:, : len(a)], basis[:, len(a) :]
+    return np.concatenate([C * a - S * b, S * a + C * b], axis=1)
 
 
-def apply_operator_to_rows(xp: Any, basis: Any, a: Any, b: Any) -> Any:
-    """Return ``W(d)`` of all waves as `apply_operator_to_columns` does, where these are rows, shape (..., 2 f, n).
-
-    Shapes: basis (..., 2 f, n).
-    """
-    count = a.shape[-1]
-    C, S = basis[..., :count, :], basis[..., count:, :]
-    a, b = a[..., :, None], b[..., :, None]
-    return xp.concat([C * a - S * b, S * a + C * b], axis=-2)
-
-
-def to_fourier_amplitudes(xp: Any, amplitudes: Any, a: Any, b: Any) -> Any:
-    """Return the amplitudes of plain cosines and sines from those of turned waves, shape (..., 2 f, n).
-
-    Shapes: amplitudes (..., 2 f, n).
-    """
-    count = a.shape[-1]
-    C, S = amplitudes[..., :count, :], amplitudes[..., count:, :]
-    a, b = a[..., :, None], b[..., :, None]
-    return xp.concat([a * C + b * S, a * S - b * C], axis=-2)
+def to_fourier_amplitudes(amplitudes: Array, a: Array, b: Array) -> Array:
+    """Return the amplitudes of plain cosines and sines, given those of ``W(d)`` of them, shape (2 f, n)."""
+    return apply_operator(amplitudes.T, a, -b).T
 
 
 @dataclass(frozen=True)
@@ -107,44 +86,30 @@ def compute_gram_matrices(
     products: list[Array] = []
     weights: list[tuple[int, Array]] = []
     for item in statistics:
-        number = _find_array(nodes, item.nodes)
+        number = next((i for i, other in enumerate(nodes) if _is_same_array(other, item.nodes)), len(nodes))
         if number == len(nodes):
             nodes.append(item.nodes)
             on_nodes.append(fourier_basis(frequencies.values, item.nodes))
         node_set.append(number)
         F = on_nodes[number]
         if isinstance(item, NodeFactor):
-            own, make = item.factor, item.apply
-            on_waves.append(np.zeros(0))
+            own, on_data = item.factor, np.zeros(0)
         else:
-            own, make = item.weights, partial(_weighted_gram, item.weights)
-            on_waves.append(F.T @ item.weighted_values)
+            own, on_data = item.weights, F.T @ item.weighted_values
+        on_waves.append(on_data)
         places = [place for place, (where, _) in enumerate(weights) if where == number]
         place = next((place for place in places if _is_same_array(weights[place][1], own)), len(weights))
         if place == len(weights):
             weights.append((number, own))
-            products.append(make(F))
+            products.append(item.apply(F) if isinstance(item, NodeFactor) else F.T @ (own[:, None] * F))
         product_of.append(place)
     return GramMatrices(frequencies, nodes, on_nodes, statistics, node_set, product_of, products, on_waves)
-
-
-def _weighted_gram(weights: Array, F: Array) -> Array:
-    return F.T @ (weights[:, None] * F)
-
-
-def _find_array(known: Sequence[Array], wanted: Array) -> int:
-    """Return where an array stands in a list; the length of the list where it does not."""
-    return next((i for i, other in enumerate(known) if _is_same_array(other, wanted)), len(known))
 
 
 def _is_same_array(first: Array, second: Array) -> bool:
     return first is second or (first.shape == second.shape and bool(np.array_equal(first, second)))
 
 
-#: So many products of waves over the data are kept.
-_MAX_CACHED_GRAMS = 24
-#: By what factor a lengthscale may shrink in one search: an evaluation gets dearer by it, but not too dear.
-_MAX_SHRINK_FACTOR = 6.0
 #: The largest error of the evidence by rounding, relative to itself or to the number of measurements.
 _MAX_RELATIVE_EVIDENCE_ERROR = 2e-9
 
@@ -197,7 +162,8 @@ class SpectralWorkspace:
         by_nodes = band * length / (0.9 * data.max_nodes - 120.0)
         by_waves = band * length * max(prior.n_processes, 1) / (2.0 * np.pi * 0.5 * MAX_FOURIER_WAVES)
         make = SearchLimits if prior.channels is None else channel_search_limits
-        return make(1.3 * max(by_nodes, by_waves), _MAX_SHRINK_FACTOR)
+        # A lengthscale may shrink by a factor of 6 in one search, which makes an evaluation slower by as much.
+        return make(1.3 * max(by_nodes, by_waves), 6.0)
 
     def choose_frequencies(
         self, point: SpectralPoint, noise_variance: Array, variances: Array, length: float
@@ -253,6 +219,6 @@ class SpectralWorkspace:
         sums: Sequence[NodeStatistics | NodeFactor]
         sums = self.data.node_factors(nodes // 2 + 1) if factored else self.data.node_statistics(nodes)
         found = self._grams[key] = compute_gram_matrices(frequencies, sums)
-        while len(self._grams) > _MAX_CACHED_GRAMS:
+        if len(self._grams) > 24:
             self._grams.popitem(last=False)
         return found

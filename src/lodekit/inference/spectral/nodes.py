@@ -1,9 +1,9 @@
-"""Measurements as the spectral engine sees them: weights on nodes, or a root of these where noise is low.
+"""Sufficient statistics of the data on quadrature nodes, and a factor of them for low noise.
 
-A `NodeStatistics` stands for all measurements of one observable under one kind of noise. The nodes of few measurements are
-their own times; those of many are Chebyshev nodes, and the weights there make sums over nodes equal to sums over the
-data for every function smooth enough. Normal equations square the condition; `NodeFactor` do not: they are a triangular
-factor of the data, so that the length of its image of a function is the length of the function over the data.
+`NodeStatistics` stands for all measurements of one observable under one kind of noise. A few measurements are nodes
+themselves; many are summarised on Chebyshev nodes, with weights such that sums over nodes equal sums over the data for
+every function smooth enough. Normal equations square the condition number; a `NodeFactor` does not: it maps a function
+on the nodes to a vector whose length is that of the function over the data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,43 +93,6 @@ class NodeFactor:
         return self.apply(images) if self.factor.ndim == 1 else np.asarray(self.factor.T @ images)
 
 
-class SpectralData(Protocol):
-    """Measurements as sums over nodes and roots of these, in whatever form they are kept."""
-
-    @property
-    def window(self) -> tuple[float, float]:
-        """The scaled times between which all measurements lie."""
-
-    @property
-    def rounding_error(self) -> float:
-        """The relative error of sums over the data."""
-
-    @property
-    def max_nodes(self) -> int:
-        """The largest number of nodes."""
-
-    @property
-    def max_factor_nodes(self) -> int:
-        """The largest number of nodes for which a root is made; beyond, it would be too dear."""
-
-    def node_statistics(self, count: int) -> list[NodeStatistics]:
-        """Return sums over `count` nodes; over the measurements themselves where these are the nodes."""
-
-    def count_factor_rows(self, count: int) -> int:
-        """Return how many rows the roots of `count` nodes have in all."""
-
-    def node_factors(self, count: int) -> list[NodeFactor]:
-        """Return roots of the sums over `count` nodes."""
-
-
-def _noise_weights(learned: bool, item: TimeSeries, scale: float) -> tuple[Array, float]:
-    """Return the weights of measurements in scaled units, and the sum of their logarithms."""
-    if learned:
-        return np.ones(len(item.times)), 0.0
-    weights = np.where(item.is_exact, EXACT_NOISE_RATIO**-2.0, (scale / np.where(item.is_exact, 1.0, item.std)) ** 2)
-    return weights, float(np.log(weights).sum())
-
-
 @dataclass(frozen=True)
 class PointData:
     """Few measurements: every one is a node.
@@ -161,15 +124,12 @@ class PointData:
         found = []
         for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
             for learned, part in item.split_by_noise():
-                weights, logs = _noise_weights(learned, part, scale)
-                values = part.values / scale
-                nodes = self.units.scale_times(part.times)
-                square = float(np.sum(weights * values**2))
-                found.append(
-                    NodeStatistics(
-                        observable, learned, len(nodes), logs, square, nodes, weights, weights * values, part.times
-                    )
-                )
+                std = np.where(part.is_exact, EXACT_NOISE_RATIO * scale, part.std)
+                weights = np.ones(len(std)) if learned else (scale / std) ** 2
+                values, nodes = part.values / scale, self.units.scale_times(part.times)
+                sums = float(np.log(weights).sum()), float(np.sum(weights * values**2))
+                numbers = observable, learned, len(nodes), *sums
+                found.append(NodeStatistics(*numbers, nodes, weights, weights * values, part.times))
         return found
 
     def count_factor_rows(self, count: int) -> int:
@@ -179,12 +139,10 @@ class PointData:
     def node_factors(self, count: int) -> list[NodeFactor]:
         """Return diagonal roots over the measurements, whatever the `count` of nodes."""
         found = []
-        for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
-            for learned, part in item.split_by_noise():
-                weights, logs = _noise_weights(learned, part, scale)
-                nodes, root = self.units.scale_times(part.times), np.sqrt(weights)
-                target = root * part.values / scale
-                found.append(NodeFactor(observable, learned, len(nodes), logs, nodes, root, target, 0.0, part.times))
+        for item in self._node_statistics:
+            root = np.sqrt(item.weights)
+            common = item.observable, item.learned, item.count, item.log_weight_sum, item.nodes, root
+            found.append(NodeFactor(*common, item.weighted_values / root, 0.0, item.times))
         return found
 
 
@@ -220,26 +178,18 @@ class ChebyshevData:
             return list(self._cache[count])
         low, high = self.window
         found: list[NodeStatistics] = []
-        shared: list[tuple[Array, Array]] = []
+        shared: dict[bytes, Array] = {}
         for observable, scale, unit, known, cell in self._iterate_cells():
-            same = [own for moments, own in shared if np.array_equal(moments, cell.weight_moments)]
-            weights = same[0] if same else quadrature_from_moments(cell.weight_moments, count)[1]
-            if not same:
-                shared.append((cell.weight_moments, weights))
+            key = cell.weight_moments.tobytes()
+            if key not in shared:
+                shared[key] = quadrature_from_moments(cell.weight_moments, count)[1]
+            weights = shared[key]
             plain = cell.with_reference(0.0)
             nodes, values = quadrature_from_moments(plain.value_moments, count)
-            found.append(
-                NodeStatistics(
-                    observable,
-                    not known,
-                    cell.count,
-                    cell.log_weight_sum + cell.count * np.log(unit),
-                    plain.sum_of_squares * unit / scale**2,
-                    low + 0.5 * (nodes + 1.0) * (high - low),
-                    weights if unit == 1.0 else weights * unit,
-                    values * (unit / scale),
-                )
-            )
+            sums = cell.log_weight_sum + cell.count * np.log(unit), plain.sum_of_squares * unit / scale**2
+            times = low + 0.5 * (nodes + 1.0) * (high - low)
+            arrays = times, weights if unit == 1.0 else weights * unit, values * (unit / scale)
+            found.append(NodeStatistics(observable, not known, cell.count, *sums, *arrays))
         self._cache[count] = found
         return found
 
@@ -264,44 +214,35 @@ class ChebyshevData:
             return list(self._cache["roots", count])
         low, high = self.window
         x = chebyshev_nodes(count)
-        from_nodes = _chebyshev_polynomials(x, count).T * (2.0 / count)
+        # Chebyshev polynomials on the nodes, one in each row.
+        from_nodes = np.cos(np.arccos(x) * np.arange(count)[:, None]) * (2.0 / count)
         from_nodes[0] *= 0.5
         nodes = low + 0.5 * (x + 1.0) * (high - low)
         found: list[NodeFactor] = []
-        shared: list[tuple[Array, _GramFactor, Array]] = []
+        shared: dict[bytes, tuple[_GramFactor, Array]] = {}
         for observable, scale, unit, known, cell in self._iterate_cells():
-            same = [item for item in shared if np.array_equal(item[0], cell.weight_moments)]
-            factor = same[0][1] if same else _factorize_chebyshev_gram(cell.weight_moments, count)
-            root = same[0][2] if same else factor.matrix.T @ from_nodes
-            if not same:
-                shared.append((cell.weight_moments, factor, root))
+            key = cell.weight_moments.tobytes()
+            if key not in shared:
+                gram_factor = _factorize_chebyshev_gram(cell.weight_moments, count)
+                shared[key] = gram_factor, gram_factor.matrix.T @ from_nodes
+            factor, root = shared[key]
             target = factor.solve(cell.value_moments[:count])
             rest = max(cell.sum_of_squares - float(target @ target), 0.0)
             logs = cell.log_weight_sum + cell.count * np.log(unit)
             # The reference is a constant function; only what is left beside it has to be found by a difference.
             target = target + cell.reference * root.sum(axis=1)
-            own = root if unit == 1.0 else root * scale
-            found.append(
-                NodeFactor(
-                    observable,
-                    not known,
-                    cell.count,
-                    logs,
-                    nodes,
-                    own,
-                    target * (np.sqrt(unit) / scale),
-                    rest * unit / scale**2,
-                )
-            )
+            arrays = nodes, root if unit == 1.0 else root * scale, target * (np.sqrt(unit) / scale)
+            found.append(NodeFactor(observable, not known, cell.count, logs, *arrays, rest * unit / scale**2))
         self._cache["roots", count] = found
         return found
 
 
+SpectralData = PointData | ChebyshevData
+
+
 @dataclass(frozen=True)
 class _GramFactor:
-    """L with ``L L^T = C``, triangular or, where C is singular, scaled eigenvectors; `eigenvector_scales` are their
-    lengths.
-    """
+    """L with ``L L^T = C``: triangular, or, if C is singular, eigenvectors times `eigenvector_scales`."""
 
     matrix: Array
     eigenvector_scales: Array | None = None
@@ -327,8 +268,3 @@ def _factorize_chebyshev_gram(moments: Array, count: int) -> _GramFactor:
         values, vectors = np.linalg.eigh(gram)
         scales = np.sqrt(np.where(values > 1e-14 * values[-1], values, 0.0))
         return _GramFactor(vectors * scales, scales)
-
-
-def _chebyshev_polynomials(x: Array, count: int) -> Array:
-    """Return the Chebyshev polynomials of degree below the count, shape (n, count)."""
-    return np.cos(np.arccos(x)[:, None] * np.arange(count))

@@ -1,7 +1,8 @@
-"""The posterior on waves and modes: any observable anywhere, strict by construction.
+"""Posterior of any observable from Fourier features and modes.
 
-The posterior is a normal distribution of amplitudes; observables are exact combinations of waves and modes. Where a
-time is so far from the data that a free function knows nothing of them, it keeps its prior, and no wave needs to reach.
+The posterior is a normal distribution of amplitudes, and observables are linear combinations of waves and modes that
+satisfy the equations exactly. At times so far from the data that a free function is uncorrelated with them, it keeps
+its prior, and no wave has to reach there.
 """
 
 from __future__ import annotations
@@ -16,28 +17,18 @@ from numpy.typing import NDArray
 
 from lodekit.data.records import check_exact_fit
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.spectral.evidence import SpectralSolution, solve_spectral, spectral_log_evidence
-from lodekit.inference.spectral.fourier import (
-    SpectralWorkspace,
-    apply_operator_to_columns,
-    fourier_basis,
-    to_fourier_amplitudes,
-)
+from lodekit.inference.spectral.evidence import SpectralSolution, evaluate_spectral, solve_spectral
+from lodekit.inference.spectral.fourier import SpectralWorkspace, apply_operator, fourier_basis, to_fourier_amplitudes
 from lodekit.inference.spectral.nodes import ChebyshevData, PointData
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_function_covariance
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
-from lodekit.prior.spectra import FourierFrequencies, SpectralPoint
+from lodekit.prior.spectra import SpectralPoint
 
 Array = NDArray[np.float64]
 #: So many times at once, so that waves at all of them need not fit into memory.
 _CHUNK_TIMES = 4096
-#: What waves may miss of covariances, in units of the noise, where curves are asked for; the tolerance where that is
-#: more: waves are made no better than it says.
-_MAX_TRUNCATION_ERROR = 1e-7
-#: The smallest noise variance that a difference of sums can show, in scaled units.
-_MIN_NOISE_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,8 @@ class SpectralPosterior:
 
     @cached_property
     def _evidence(self) -> tuple[float, float]:
-        return spectral_log_evidence(self.workspace, self.hyper)
+        solution = evaluate_spectral(self.workspace, self.hyper)
+        return (-np.inf, 0.0) if solution is None else (solution.value, solution.error)
 
     @property
     def mean_rounding_error(self) -> float:
@@ -81,15 +73,13 @@ class SpectralPosterior:
         found = []
         hyper, workspace = self.hyper, self.workspace
         levels = hyper.noise_std**2 / workspace.prior.noise.level_scales[: len(hyper.noise_std)] ** 2
-        if isinstance(workspace.data, ChebyshevData) and (levels < _MIN_NOISE_VARIANCE).any():
+        # The smallest variance that a difference of sums resolves.
+        if isinstance(workspace.data, ChebyshevData) and (levels < 1e-12).any():
             found.append(
                 "the learned noise is below what sums over the data can tell from rounding; fit a few thousand "
                 "measurements to see it"
             )
-        if (
-            len(hyper.lengthscales)
-            and float(np.min(hyper.lengthscales)) < 1.01 * workspace.search_limits.min_lengthscale
-        ):
+        if float(np.min(hyper.lengthscales, initial=np.inf)) < 1.01 * workspace.search_limits.min_lengthscale:
             found.append(
                 "a lengthscale sits at the shortest one that the spectral engine resolves; fit shorter pieces of the "
                 "data, or use engine='dense' or latent='matern-7/2'"
@@ -130,7 +120,7 @@ class SpectralPosterior:
         stacked = np.stack(functions, axis=1)
         reduced = stacked.reshape(-1, stacked.shape[-1]) @ view.solution.covariance_root.T
         count = len(functions)
-        total = (reduced @ reduced.T).reshape(len(times), count, len(times), count)
+        total: Array = (reduced @ reduced.T).reshape(len(times), count, len(times), count)
         return total + view.covariance_beyond_range(times, far) if far.any() else total
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
@@ -160,10 +150,11 @@ class SpectralPosterior:
                 reach = reach if whole_range else max(solution.frequencies.correlation_range, default=0.0)
         except LodekitError as problem:
             raise LodekitError(f"expected times closer to the data: {problem}") from None
-        if solution.frequencies.truncation_error > max(_MAX_TRUNCATION_ERROR, self.workspace.tolerance):
+        missed = solution.frequencies.truncation_error
+        if missed > max(1e-7, self.workspace.tolerance):
             raise AccuracyError(
                 "expected times closer to the data: so far out, waves miss a part of the prior of the channels that is "
-                f"{solution.frequencies.truncation_error:.1g} of the noise; ask for times within a few windows of the data"
+                f"{missed:.1g} of the noise; ask for times within a few windows of the data"
             )
         return _FourierDesign(self, observables, coefficients, solution, whole_range)
 
@@ -173,18 +164,13 @@ class SpectralPosterior:
         Shapes: scaled (n,).
         """
         low, high = self.window
-        left = min(
-            low,
-            max(
-                float(scaled.min(initial=low + longest_window)) - longest_window,
-                low - correlation_range - longest_window,
-            ),
-        )
-        right = max(high, min(float(scaled.max(initial=high)), high + correlation_range + longest_window))
+        reach = correlation_range + longest_window
+        left = min(low, max(float(scaled.min(initial=low + longest_window)) - longest_window, low - reach))
+        right = max(high, min(float(scaled.max(initial=high)), high + reach))
         beyond = (right - left) - (high - low)
         # A few lengths serve all requests.
         rounded = float(2.0 ** (np.ceil(2.0 * np.log2(beyond)) / 2.0)) if beyond > 0 else 0.0
-        return min(rounded, 2.0 * (correlation_range + longest_window))
+        return min(rounded, 2.0 * reach)
 
     def _cached_solution(self, extension: float, order: int) -> SpectralSolution:
         """Return the regression on waves for a window longer by `extension`, scaled, and derivatives up to `order`."""
@@ -211,21 +197,17 @@ class _FourierDesign:
     solution: SpectralSolution
     whole_range: bool
 
-    @property
-    def frequencies(self) -> FourierFrequencies:
-        return self.solution.frequencies
-
     @cached_property
     def fourier_coefficients(self) -> NDArray[np.complex128]:
         """The coefficients of the observables on whitened waves, shape (o, f)."""
         point = SpectralPoint.from_hyperparameters(self.coefficients, self.solution.channels, self.posterior.hyper)
-        return self.posterior.workspace.spectrum.coefficients(self.frequencies, point)
+        return self.posterior.workspace.spectrum.coefficients(self.solution.frequencies, point)
 
     def design_matrices(self, times: Array) -> tuple[list[Array], NDArray[np.bool_]]:
         """Return waves and modes seen through each observable, (n, d), and where processes are far, (n, processes)."""
         waves, modes, far = self._basis_and_modes(times)
         found = [
-            np.concatenate([apply_operator_to_columns(np, waves, own.real, own.imag), part], axis=1)
+            np.concatenate([apply_operator(waves, own.real, own.imag), part], axis=1)
             for own, part in zip(self.fourier_coefficients, modes, strict=True)
         ]
         return found, far
@@ -238,7 +220,7 @@ class _FourierDesign:
         found = []
         for turn, part, mean in zip(self.fourier_coefficients, modes, means, strict=True):
             # Waves at many times are many more numbers than their amplitudes: these are turned.
-            found.append(waves @ to_fourier_amplitudes(np, own, turn.real, turn.imag) + part @ rest + mean[:, None])
+            found.append(waves @ to_fourier_amplitudes(own, turn.real, turn.imag) + part @ rest + mean[:, None])
         return np.stack(found, axis=1)
 
     def _basis_and_modes(self, times: Array) -> tuple[Array, list[Array], NDArray[np.bool_]]:
@@ -247,12 +229,12 @@ class _FourierDesign:
         scaled = self.observables.units.scale_times(times)
         # An average is far where all of its interval is.
         distance = np.maximum(np.maximum(low - scaled, scaled - self.observables.longest_window - high), 0.0)
-        far = distance[:, None] > np.array(self.frequencies.correlation_range)[None, :]
+        far = distance[:, None] > np.array(self.solution.frequencies.correlation_range)[None, :]
         if self.whole_range:
             far[:] = False
-        waves = fourier_basis(self.frequencies.values, scaled)
+        waves = fourier_basis(self.solution.frequencies.values, scaled)
         if far.any():
-            away = np.repeat(far, self.frequencies.counts, axis=1)
+            away = np.repeat(far, self.solution.frequencies.counts, axis=1)
             waves[np.concatenate([away, away], axis=1)] = 0.0
         prior = self.posterior.workspace.prior
         basis, _ = self.observables.mode_basis(self.coefficients, prior.groups, scaled, with_jacobian=False)
@@ -262,7 +244,7 @@ class _FourierDesign:
     def prior_variances(self) -> Array:
         """Return the prior variance of each observable due to each process, shape (o, processes)."""
         power = np.abs(self.fourier_coefficients) ** 2
-        edges = np.concatenate([[0], np.cumsum(self.frequencies.counts)]).astype(int)
+        edges = np.concatenate([[0], np.cumsum(self.solution.frequencies.counts)]).astype(int)
         parts = [power[:, i:j].sum(axis=1) for i, j in pairwise(edges)]
         return np.stack(parts, axis=1) if parts else np.zeros((len(power), 0))
 
@@ -282,9 +264,9 @@ class _FourierDesign:
                 total += block.transpose(1, 0, 3, 2) * either[:, None, :, None]
             return total
         lag = scaled[:, None] - scaled[None, :]
-        reach = self.frequencies.correlation_range[0] + self.observables.longest_window
+        reach = self.solution.frequencies.correlation_range[0] + self.observables.longest_window
         near = (far[:, None, 0] | far[None, :, 0]) & (np.abs(lag) <= reach)
-        on_waves, frequencies = self.fourier_coefficients, self.frequencies.values
+        on_waves, frequencies = self.fourier_coefficients, self.solution.frequencies.values
         rows, columns = np.nonzero(near)
         products = np.einsum("of,pf->opf", on_waves, np.conj(on_waves))
         for start in range(0, len(rows), _CHUNK_TIMES):

@@ -1,243 +1,45 @@
-"""A Bayesian linear regression on turned waves and modes, by normal equations; `roots.py` does it where noise is low.
+"""Bayesian linear regression on Fourier features and modes: normal equations, QR factorization and the dual form.
 
 Amplitudes are standard normal. With D the design, W the weights and r the data without their mean,
 
     A = I + D^T W D,   mu = A^-1 D^T W r,   -2 log evidence = r^T W r - mu^T D^T W r + log|A| + constants,
 
-and with ``G = A^-1 + mu mu^T`` every derivative is a contraction ``tr(dD^T (W D G - W r mu^T))``. Arrays may have
-leading dimensions: many regressions at once, on NumPy or on PyTorch and its devices.
+and with ``G = A^-1 + mu mu^T`` every derivative is a contraction ``tr(dD^T (W D G - W r mu^T))``.
 
-The regression on waves and modes by a QR factorization of its design: no digits are lost where noise is low.
-
-With rows scaled by the noise, rows of the design can differ by many decades: a precise channel beside a poor one, or
-one level of noise for volts and kilovolts. Householder's QR keeps a relative error in every row by itself when the
-largest rows come first and columns are exchanged (Cox and Higham 1998), so that a large row does not wash out a small
-one. What such relative errors do to the deviance is its derivative in the design, ``U = D A^-1 - r mu^T`` in units of
-the noise, times their size: every solution says how large that is.
+Normal equations square the condition number. If noise is low, the regression uses a QR factorization of the design.
+With rows scaled by the noise, rows of the design can differ by many decades: a precise channel beside a poor one.
+Householder QR keeps a small relative error in every row if the largest rows come first and columns are pivoted (Cox and
+Higham 1998). The effect of such errors on the deviance is its derivative in the design, ``U = D A^-1 - r mu^T`` in
+units of the noise, times their size; every solution includes this estimate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr
 
-from lodekit.inference.spectral.fourier import apply_operator_to_columns, apply_operator_to_rows, to_fourier_amplitudes
+from lodekit.inference.spectral.fourier import apply_operator, to_fourier_amplitudes
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class NormalTerm:
-    """What the measurements of one observable add to the normal equations; q nodes, f frequencies, r modes.
+class RegressionTerm:
+    """The contribution of one observable to the regression; q nodes or rows, f frequencies, r modes.
 
-    observable, noise_group, count: The number of the observable, that of its level (-1 where noise is known), the
+    observable, noise_group, count: Index of the observable and of its noise level (-1 if the noise is known), and the
         number of measurements.
-    precision: What the weights are multiplied by: one over the learned noise variance, scaled; one where noise is
-        known.
-    basis: On the nodes: all cosines, then all sines; (q, 2 f).
-    gram: Waves times weights times waves; (2 f, 2 f).
-    basis_times_data: Waves times weights times the data without their mean; (2 f,).
-    weights, weighted_residual: On the nodes; `weighted_residual` stands for weights times data without their mean;
-        (q,).
-    modes: Scaled by their prior deviations; (q, r).
-    residual_ss: The weighted sum of squares of the data without their mean.
-    """
-
-    observable: int
-    noise_group: int
-    count: int
-    precision: Any
-    basis: Any
-    gram: Any
-    basis_times_data: Any
-    weights: Any
-    weighted_residual: Any
-    modes: Any
-    residual_ss: Any
-
-
-@dataclass(frozen=True)
-class NormalSolution:
-    """A regression solved over its d amplitudes: cosines, sines, modes.
-
-    deviance: -2 log evidence, without constants.
-    mean: The posterior mean of the amplitudes; (..., d).
-    covariance_root: A square K with ``K^T K`` their posterior covariance; (..., d, d).
-    design_covariance: The design times their posterior covariance, where it is known from a QR factorization; (m, d).
-    error: About how large an error rounding makes in the deviance; infinite where nobody has asked.
-    """
-
-    deviance: Any
-    mean: Any
-    covariance_root: Any
-    design_covariance: Any = None
-    error: float = np.inf
-
-
-@dataclass(frozen=True)
-class DevianceGradient:
-    """Derivatives of half the deviance.
-
-    fourier_coefficients: E, so that half the deviance changes by ``Re sum conj(E) d(coefficients)``; (o, f).
-    modes: In the modes on the nodes of each term; (q, r).
-    means: In the mean on the nodes of each term; (q,).
-    noise: In the logarithm of each level, the constants included; (g,).
-    """
-
-    fourier_coefficients: Any
-    modes: list[Any]
-    means: list[Any]
-    noise: Any
-
-
-def _solve_positive_definite(xp: Any, A: Any, h: Any) -> tuple[Any, Any, Any] | None:
-    """Return ``A^-1 h``, ``log |A|`` and the inverse of the Cholesky factor; None where A is not positive."""
-    size = A.shape[-1]
-    if not size:
-        return h, 0.0 * h.sum(-1), A
-    if xp is np and A.ndim == 2:
-        factor, info = lapack.dpotrf(A.T, lower=1, clean=1)
-        if info:
-            return None
-        root, _ = lapack.dtrtri(factor, lower=1)
-        mean, _ = lapack.dpotrs(factor, h, lower=1)
-        return mean, 2.0 * float(np.log(np.diag(factor)).sum()), root
-    identity = xp.eye(size, dtype=A.dtype, device=A.device)
-    factor, _ = xp.linalg.cholesky_ex(A)
-    root = xp.linalg.solve_triangular(factor, identity.expand(A.shape), upper=False)
-    mean = (root.mT @ (root @ h[..., None]))[..., 0]
-    return mean, 2.0 * xp.log(xp.diagonal(factor, dim1=-2, dim2=-1)).sum(-1), root
-
-
-class NormalEquations:
-    """The regression by its normal equations.
-
-    xp: NumPy or PyTorch.
-    a, b: The coefficients of the observables on the whitened waves, ``a + i b``; (o, f).
-    terms: What the measurements of each observable add.
-    n_noise_groups: How many levels are learned.
-    """
-
-    def __init__(self, xp: Any, a: Any, b: Any, terms: Sequence[NormalTerm], n_noise_groups: int) -> None:
-        self.xp, self.a, self.b, self.terms, self.n_noise_groups = xp, a, b, terms, n_noise_groups
-        cut = 2 * a.shape[-1]
-        self.n_fourier, self.size = cut, cut + (terms[0].modes.shape[-1] if terms else 0)
-        shape, kind = a.shape[:-2], {"dtype": a.dtype, "device": a.device}
-        # By level, what belongs to it; known noise comes last.
-        self.grams = [xp.zeros((*shape, self.size, self.size), **kind) for _ in range(n_noise_groups + 1)]
-        self.right_sides = [xp.zeros((*shape, self.size), **kind) for _ in range(n_noise_groups + 1)]
-        self.residual_ss: list[Any] = [0.0] * (n_noise_groups + 1)
-        self.half_products = [self._add_term(term) for term in terms]
-        for gram in self.grams:
-            if self.size > cut:
-                gram[..., cut:, :cut] = gram[..., :cut, cut:].mT
-        self.gram = sum(self.grams[1:], self.grams[0])
-
-    def rounding_error(self, solution: NormalSolution, rounding: float) -> float:
-        """Return about how large an error rounding makes in the deviance, one regression at a time.
-
-        Entries of the Gram matrix have errors in proportion to the roots of their diagonal; the derivative of the
-        deviance in it is ``A^-1 + mu mu^T``.
-        """
-        diagonal = np.maximum(np.einsum("ii->i", self.gram), 0.0)
-        through_gram = float(np.sum(np.sum(solution.covariance_root**2, axis=0) * diagonal))
-        through_mean = float(solution.mean**2 @ diagonal) + float(sum(self.residual_ss))
-        return float(rounding * (through_gram + through_mean + self.size))
-
-    @property
-    def max_diagonal(self) -> Any:
-        """The largest element of the Gram matrix: how much the data say about the best known direction."""
-        diagonal = self.xp.einsum("...ii->...i", self.gram)
-        return self.xp.amax(diagonal, -1) if self.size else 0.0
-
-    def _add_term(self, term: NormalTerm) -> Any:
-        """Add a term; return the waves times the weighted design, shape (2 f, d)."""
-        xp, cut, a, b = self.xp, self.n_fourier, self.a[..., term.observable, :], self.b[..., term.observable, :]
-        precision = _append_axes(term.precision, 2)
-        half = apply_operator_to_columns(xp, term.gram, a, b)
-        weighted = term.weights[..., None] * term.modes
-        gram, sums = self.grams[term.noise_group], self.right_sides[term.noise_group]
-        if self.size > cut:
-            mixed = term.basis.mT @ weighted
-            half = xp.concat([half, xp.broadcast_to(mixed, (*half.shape[:-1], mixed.shape[-1]))], axis=-1)
-            gram[..., cut:, cut:] += precision * (term.modes.mT @ weighted)
-            sums[..., cut:] += (
-                _append_axes(term.precision, 1) * (term.modes.mT @ term.weighted_residual[..., None])[..., 0]
-            )
-        gram[..., :cut, :] += precision * apply_operator_to_rows(xp, half, a, b)
-        sums[..., :cut] += (precision * apply_operator_to_rows(xp, term.basis_times_data[..., None], a, b))[..., 0]
-        self.residual_ss[term.noise_group] = self.residual_ss[term.noise_group] + term.precision * term.residual_ss
-        return half
-
-    def solve(self) -> NormalSolution | None:
-        """Return the solution; None where it does not exist."""
-        h = sum(self.right_sides[1:], self.right_sides[0])
-        A = self.gram + self.xp.eye(self.size, dtype=self.gram.dtype, device=self.gram.device)
-        found = _solve_positive_definite(self.xp, A, h)
-        if found is None:
-            return None
-        mean, log_determinant, root = found
-        return NormalSolution(sum(self.residual_ss) - (h * mean).sum(-1) + log_determinant, mean, root)
-
-    def gradient(self, solution: NormalSolution) -> DevianceGradient:
-        """Return all derivatives of half the deviance, from what `solve` has returned."""
-        xp, cut, count, mean = self.xp, self.n_fourier, self.n_fourier // 2, solution.mean
-        G = solution.covariance_root.mT @ solution.covariance_root + mean[..., :, None] * mean[..., None, :]
-        on_a, on_b = xp.zeros_like(self.a), xp.zeros_like(self.b)
-        modes, means = [], []
-        GC, GS, mC, mS = G[..., :count, :], G[..., count:cut, :], mean[..., :count], mean[..., count:cut]
-        for term, half in zip(self.terms, self.half_products, strict=True):
-            HC, HS = half[..., :count, :], half[..., count:, :]
-            gC, gS = term.basis_times_data[..., :count], term.basis_times_data[..., count:]
-            in_a = _rowwise_dot(xp, HC, GC) + _rowwise_dot(xp, HS, GS) - gC * mC - gS * mS
-            in_b = _rowwise_dot(xp, HC, GS) - _rowwise_dot(xp, HS, GC) - gC * mS + gS * mC
-            on_a[..., term.observable, :] += _append_axes(term.precision, 1) * in_a
-            on_b[..., term.observable, :] += _append_axes(term.precision, 1) * in_b
-            a, b = self.a[..., term.observable, :], self.b[..., term.observable, :]
-            seen = term.basis @ to_fourier_amplitudes(xp, G[..., :cut, cut:], a, b) + term.modes @ G[..., cut:, cut:]
-            in_modes = term.weights[..., None] * seen - term.weighted_residual[..., :, None] * mean[..., None, cut:]
-            modes.append(_append_axes(term.precision, 2) * in_modes)
-            fitted = (
-                term.basis @ to_fourier_amplitudes(xp, mean[..., :cut, None], a, b) + term.modes @ mean[..., cut:, None]
-            )
-            means.append(_append_axes(term.precision, 1) * (term.weights * fitted[..., 0] - term.weighted_residual))
-        noise = []
-        for group in range(self.n_noise_groups):
-            number = sum(term.count for term in self.terms if term.noise_group == group)
-            through_gram = xp.einsum("...ij,...ij->...", G, self.grams[group])
-            through_sums = (mean * self.right_sides[group]).sum(-1)
-            noise.append(number - through_gram + 2.0 * through_sums - self.residual_ss[group])
-        return DevianceGradient(on_a + 1j * on_b, modes, means, noise)
-
-
-def _rowwise_dot(xp: Any, first: Any, second: Any) -> Any:
-    """Return the scalar products of each row of one matrix with the same row of another."""
-    return xp.einsum("...fd,...fd->...f", first, second)
-
-
-def _append_axes(number: Any, dimensions: int) -> Any:
-    """Return a number, or an array of numbers, ready to multiply arrays with so many dimensions more."""
-    return number.reshape(*number.shape, *[1] * dimensions) if getattr(number, "ndim", 0) else number
-
-
-#: The relative error of an entry of the design and of its factorization, in practice.
-_RELATIVE_ROUNDING_ERROR = 2e-15
-
-
-@dataclass(frozen=True)
-class DesignTerm:
-    """What the measurements of one observable add to the design; m rows of it, f frequencies, r modes.
-
-    observable, group, count, precision: As in `Term`.
-    basis: The root's images of the waves; (m, 2 f).
-    modes: The root's images of the modes, scaled by their prior deviations; (m, r).
-    target: The root's image of the data without their mean; (m,).
-    residual_ss: The weighted sum of squares that no function reaches.
+    precision: Factor of the weights: one over the learned noise variance, scaled; one if the noise is known.
+    basis, modes: All cosines, then all sines; modes times their prior standard deviations; (q, 2 f), (q, r).
+    target: The data without their mean, times the weights for normal equations; (q,).
+    residual_ss: The weighted sum of squares of the data without their mean, or for QR of what no function can fit.
+    weights, gram, basis_times_data: For normal equations: (q,), (2 f, 2 f) and (2 f,).
     """
 
     observable: int
@@ -248,51 +50,151 @@ class DesignTerm:
     modes: Array
     target: Array
     residual_ss: float
+    weights: Any = None
+    gram: Any = None
+    basis_times_data: Any = None
 
 
 @dataclass(frozen=True)
-class DualSolution:
-    """A regression solved over the m rows of its design.
+class RegressionSolution:
+    """The solved regression over its d amplitudes: cosines, sines, modes.
 
     deviance: -2 log evidence, without constants.
     mean: The posterior mean of the amplitudes; (d,).
-    alpha: ``K^-1 r``, which is also what the mean leaves of the data; (m,).
-    design_covariance: ``K^-1 D``, which is also the design times the covariance of the amplitudes; (m, d).
-    error: About how large an error rounding makes in the deviance.
+    error: Estimated rounding error of the deviance.
+    covariance_root: A square K with ``K^T K`` the posterior covariance; None in the dual form; (d, d).
+    design_covariance, residual: The design times the posterior covariance, (m, d), and the data minus the fit, (m,);
+        not for normal equations.
     """
 
     deviance: float
     mean: Array
-    alpha: Array
-    design_covariance: Array
     error: float
+    covariance_root: Any = None
+    design_covariance: Any = None
+    residual: Any = None
+
+
+@dataclass(frozen=True)
+class DevianceGradient:
+    """Derivatives of half the deviance.
+
+    fourier_coefficients: E, so that half the deviance changes by ``Re sum conj(E) d(coefficients)``; (o, f).
+    modes, means: In the modes and in the mean on the nodes of each term; (q, r), (q,).
+    noise: In the logarithm of each noise level, the constants included; (g,).
+    """
+
+    fourier_coefficients: NDArray[np.complex128]
+    modes: list[Array]
+    means: list[Array]
+    noise: Array
+
+
+class NormalEquations:
+    """The regression by its normal equations.
+
+    a, b: The coefficients of the observables on the whitened waves, ``a + i b``; (o, f).
+    n_noise_groups: The number of learned noise levels.
+    rounding: The relative error of sums over the data.
+    """
+
+    def __init__(
+        self, a: Array, b: Array, terms: Sequence[RegressionTerm], n_noise_groups: int, rounding: float
+    ) -> None:
+        self.a, self.b, self.terms, self.n_noise_groups, self.rounding = a, b, terms, n_noise_groups, rounding
+        cut = 2 * a.shape[1]
+        self.n_fourier, self.size = cut, cut + (terms[0].modes.shape[1] if terms else 0)
+        # One for each noise level; known noise comes last.
+        self.grams = np.zeros((n_noise_groups + 1, self.size, self.size))
+        self.right_sides = np.zeros((n_noise_groups + 1, self.size))
+        self.residual_ss = [0.0] * (n_noise_groups + 1)
+        self.half_products = [self._add_term(term) for term in terms]
+        self.grams[:, cut:, :cut] = self.grams[:, :cut, cut:].transpose(0, 2, 1)
+        self.gram = sum(self.grams[1:], self.grams[0])
+
+    def _add_term(self, term: RegressionTerm) -> Array:
+        """Add a term; return the waves times the weighted design, shape (2 f, d)."""
+        cut, a, b, precision = self.n_fourier, self.a[term.observable], self.b[term.observable], term.precision
+        weighted = term.weights[:, None] * term.modes
+        half = np.concatenate([apply_operator(term.gram, a, b), term.basis.T @ weighted], axis=1)
+        gram, sums = self.grams[term.noise_group], self.right_sides[term.noise_group]
+        gram[cut:, cut:] += precision * (term.modes.T @ weighted)
+        sums[cut:] += precision * (term.modes.T @ term.target)
+        gram[:cut] += precision * apply_operator(half.T, a, b).T
+        sums[:cut] += precision * apply_operator(term.basis_times_data[None], a, b)[0]
+        self.residual_ss[term.noise_group] += precision * term.residual_ss
+        return half
+
+    def solve(self, *, dual: bool = False) -> RegressionSolution | None:
+        """Return the solution; None if the matrix is not positive definite. There is no dual form of it.
+
+        Entries of the Gram matrix have errors in proportion to the roots of its diagonal; the derivative of the
+        deviance in the matrix is ``A^-1 + mu mu^T``.
+        """
+        h = sum(self.right_sides[1:], self.right_sides[0])
+        mean, root, log_det = h, self.gram, 0.0
+        if self.size:
+            factor, info = lapack.dpotrf((self.gram + np.eye(self.size)).T, lower=1, clean=1)
+            if info:
+                return None
+            root, _ = lapack.dtrtri(factor, lower=1)
+            mean, _ = lapack.dpotrs(factor, h, lower=1)
+            log_det = 2.0 * float(np.log(np.diag(factor)).sum())
+        squares = sum(self.residual_ss)
+        diagonal = np.maximum(np.einsum("ii->i", self.gram), 0.0)
+        through_gram = float(np.sum(np.sum(root**2, axis=0) * diagonal))
+        error = self.rounding * (through_gram + float(mean**2 @ diagonal) + squares + self.size)
+        return RegressionSolution(squares - float(h @ mean) + log_det, mean, error, root)
+
+    def gradient(self, solution: RegressionSolution) -> DevianceGradient:
+        """Return all derivatives of half the deviance."""
+        cut, count, mean = self.n_fourier, self.n_fourier // 2, solution.mean
+        G = solution.covariance_root.T @ solution.covariance_root + np.outer(mean, mean)
+        slope = np.zeros(self.a.shape, dtype=complex)
+        modes, means = [], []
+        dot = partial(np.einsum, "fd,fd->f")
+        # Derivatives in the modes, and in the mean, whose amplitudes are the last column.
+        columns = np.column_stack([G[:, cut:], mean])
+        GC, GS, mC, mS = G[:count], G[count:cut], mean[:count], mean[count:cut]
+        for term, half in zip(self.terms, self.half_products, strict=True):
+            HC, HS, gC, gS = half[:count], half[count:], *np.split(term.basis_times_data, 2)
+            in_a = dot(HC, GC) + dot(HS, GS) - gC * mC - gS * mS
+            in_b = dot(HC, GS) - dot(HS, GC) - gC * mS + gS * mC
+            slope[term.observable] += term.precision * (in_a + 1j * in_b)
+            on_waves = to_fourier_amplitudes(columns[:cut], self.a[term.observable], self.b[term.observable])
+            fitted = term.weights[:, None] * (term.basis @ on_waves + term.modes @ columns[cut:])
+            fitted -= np.outer(term.target, np.append(mean[cut:], 1.0))
+            modes.append(term.precision * fitted[:, :-1])
+            means.append(term.precision * fitted[:, -1])
+        noise = np.zeros(self.n_noise_groups)
+        for group in range(self.n_noise_groups):
+            number = sum(term.count for term in self.terms if term.noise_group == group)
+            through_sums = 2.0 * float(mean @ self.right_sides[group])
+            noise[group] = number - float(np.sum(G * self.grams[group])) + through_sums - self.residual_ss[group]
+        return DevianceGradient(slope, modes, means, noise)
 
 
 class QRLeastSquares:
-    """The regression by a QR factorization of its design.
+    """The regression by a QR factorization of its design; arguments as in `NormalEquations`."""
 
-    a, b: The coefficients of the observables on the whitened waves, ``a + i b``; (o, f).
-    terms: What the measurements of each observable add.
-    n_noise_groups: How many levels are learned.
-    """
+    #: The relative error of an entry of the design and of its factorization, in practice.
+    RELATIVE_ROUNDING_ERROR = 2e-15
 
-    def __init__(self, a: Array, b: Array, terms: Sequence[DesignTerm], n_noise_groups: int) -> None:
+    def __init__(self, a: Array, b: Array, terms: Sequence[RegressionTerm], n_noise_groups: int) -> None:
         self.a, self.b, self.terms, self.n_noise_groups = a, b, terms, n_noise_groups
         self.n_fourier = 2 * a.shape[1]
         self.size = self.n_fourier + (terms[0].modes.shape[1] if terms else 0)
         self.designs = []
         for term in terms:
-            design = apply_operator_to_columns(np, term.basis, a[term.observable], b[term.observable])
+            design = apply_operator(term.basis, a[term.observable], b[term.observable])
             self.designs.append(np.sqrt(term.precision) * np.concatenate([design, term.modes], axis=1))
         self.targets = [np.sqrt(term.precision) * term.target for term in terms]
+        self.residual_ss = sum(term.precision * term.residual_ss for term in terms)
 
-    @property
-    def _residual_ss(self) -> float:
-        """The weighted sum of squares that no function reaches."""
-        return sum(term.precision * term.residual_ss for term in self.terms)
-
-    def solve(self) -> NormalSolution | None:
-        """Return the solution; None where it does not exist."""
+    def solve(self, *, dual: bool = False) -> RegressionSolution | None:
+        """Return the solution, over the rows of the design if `dual`; None if it is not finite."""
+        if dual:
+            return self._solve_dual()
         stacked = np.concatenate([*self.designs, np.eye(self.size)])
         target = np.concatenate([*self.targets, np.zeros(self.size)])
         if not np.isfinite(stacked).all() or not np.isfinite(target).all():
@@ -313,13 +215,13 @@ class QRLeastSquares:
             # The first step solves; the others take away what rounding has left, which the gradient would feel.
             mean = mean + root.T @ (Q.T @ (target - stacked @ mean))
         rest = target - stacked @ mean
-        deviance = float(rest @ rest) + self._residual_ss + 2.0 * float(np.log(diagonal).sum())
+        deviance = float(rest @ rest) + self.residual_ss + 2.0 * float(np.log(diagonal).sum())
         rows = len(stacked) - self.size
         covered = Q[:rows] @ root
         error = self._rounding_error(sizes[:rows], covered, rest[:rows], mean, target[:rows])
-        return NormalSolution(deviance, mean, root, covered, error)
+        return RegressionSolution(deviance, mean, error, root, covered, rest[:rows])
 
-    def solve_dual(self) -> DualSolution | None:
+    def _solve_dual(self) -> RegressionSolution | None:
         """Return the solution over the rows of the design D, cheap where these are few; None where it does not exist.
 
         ``K = I + D D^T`` takes the place of A.
@@ -337,24 +239,22 @@ class QRLeastSquares:
         for _ in range(2):
             alpha = alpha + root.T @ (root @ (target - alpha - design @ (design.T @ alpha)))
         mean, covered = design.T @ alpha, root.T @ (root @ design)
-        deviance = float(target @ alpha) + self._residual_ss + 2.0 * float(np.log(diagonal).sum())
+        deviance = float(target @ alpha) + self.residual_ss + 2.0 * float(np.log(diagonal).sum())
         # Here columns stand for measurements: their errors reach the identity below the design, too.
         sizes = np.linalg.norm(design, axis=1)
         spread = np.sqrt(np.sum(root**2, axis=0) + alpha**2 * float(alpha @ alpha))
-        error = self._rounding_error(sizes, covered, alpha, mean, target) + 2.0 * _RELATIVE_ROUNDING_ERROR * float(
-            np.linalg.norm(sizes * spread)
-        )
-        return DualSolution(deviance, mean, alpha, covered, error)
+        error = self._rounding_error(sizes, covered, alpha, mean, target)
+        error += 2.0 * self.RELATIVE_ROUNDING_ERROR * float(np.linalg.norm(sizes * spread))
+        return RegressionSolution(deviance, mean, error, None, covered, alpha)
 
-    @staticmethod
-    def _rounding_error(sizes: Array, covered: Array, rest: Array, mean: Array, target: Array) -> float:
+    def _rounding_error(self, sizes: Array, covered: Array, rest: Array, mean: Array, target: Array) -> float:
         """Return about how large an error rounding makes in the deviance: twice `U` times errors of the design."""
         through_design = sizes * np.linalg.norm(covered - np.outer(rest, mean), axis=1)
         through_data = rest * target
         total = float(np.linalg.norm(through_design)) + float(np.linalg.norm(through_data))
-        return 2.0 * _RELATIVE_ROUNDING_ERROR * (total + float(mean @ mean) + float(np.sqrt(len(mean))))
+        return 2.0 * self.RELATIVE_ROUNDING_ERROR * (total + float(mean @ mean) + float(np.sqrt(len(mean))))
 
-    def gradient(self, solution: NormalSolution | DualSolution) -> DevianceGradient:
+    def gradient(self, solution: RegressionSolution) -> DevianceGradient:
         """Return all derivatives of half the deviance; those in modes and means are in the root's images of these."""
         count, cut, mean = self.n_fourier // 2, self.n_fourier, solution.mean
         slope = np.zeros(self.a.shape, dtype=complex)
@@ -363,7 +263,7 @@ class QRLeastSquares:
         for number, (term, design) in enumerate(zip(self.terms, self.designs, strict=True)):
             rows = slice(edges[number], edges[number + 1])
             covered = solution.design_covariance[rows]
-            rest = solution.alpha[rows] if isinstance(solution, DualSolution) else self.targets[number] - design @ mean
+            rest = solution.residual[rows]
             U = np.sqrt(term.precision) * (covered - np.outer(rest, mean))
             KC, KS, UC, US = term.basis[:, :count], term.basis[:, count:], U[:, :count], U[:, count:cut]
             in_a = np.einsum("mf,mf->f", KC, UC) + np.einsum("mf,mf->f", KS, US)

@@ -24,9 +24,7 @@ from scipy.special import ndtr
 
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import LodekitError
-from lodekit.inference.innovations import InnovationSequence
-from lodekit.inference.kalman.blocks import KalmanData
-from lodekit.inference.kalman.engine import KalmanEngine
+from lodekit.inference.innovations import InnovationSequence, create_filter
 from lodekit.results.fit import Fit
 
 Array = NDArray[np.float64]
@@ -151,11 +149,11 @@ def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) ->
     """
     count = len(fit.prior.noise.observables)
     roots = fit.parameter_uncertainty.covariance_root
-    engine = KalmanEngine(KalmanData.from_series(fit.prior, _last_rows(series)))
+    innovations_at = create_filter(fit.prior, _last_rows(series))
 
     def look(x: Array) -> Array | None:
         try:
-            turns = engine.compute_innovations(fit.layout.unpack(x))
+            turns = innovations_at(fit.layout.unpack(x))
             return None if turns is None else _window_log_variances(turns, count, length)
         except (LodekitError, np.linalg.LinAlgError):
             # One deviation away nothing may be finite: nothing is told of that direction then.

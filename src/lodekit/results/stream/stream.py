@@ -20,16 +20,9 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, with_empty_series
 from lodekit.errors import DataError, LodekitError
 from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
-from lodekit.inference.kalman.engine import KalmanFactory
-from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
 from lodekit.inference.kalman.state_space import StateSpaceModel, build_state_space_model
-from lodekit.inference.kalman.step_filter import (
-    FinalState,
-    compute_final_state,
-    compute_final_state_out_of_core,
-    predict_and_update,
-    predict_state,
-)
+from lodekit.inference.kalman.step_filter import FinalState, compute_final_state, predict_and_update, predict_state
+from lodekit.inference.selection import state_space_rejection
 from lodekit.prior.compile import Coefficients, CompiledSignal
 from lodekit.prior.observables import Observables
 from lodekit.results.fit import Fit
@@ -512,7 +505,7 @@ def start_stream(
 
 def _start_record(fit: Fit, resume: str | Path | None, alarm_options: Mapping[str, float], *, fresh: bool) -> Stream:
     """Return a stream of one record, with settings of its alarms where they were asked for."""
-    why = KalmanFactory().rejection_reason(replace(fit.setup.engine_task, in_memory=True))
+    why = state_space_rejection(replace(fit.setup.engine_task, in_memory=True))
     if why:
         raise LodekitError(f"a stream needs a model with finitely many states: {why}")
     prior, hyper, usual = fit.prior, fit.hyperparameters, _DEFAULT_ALARM_OPTIONS
@@ -575,16 +568,12 @@ def _final_state(fit: Fit, input_response: StreamInputResponse | None) -> Stream
 
 def _filter_to_end(fit: Fit) -> FinalState:
     """Return the states at the end of the record."""
-    if isinstance(fit.posterior, OutOfCorePosterior):
-        return compute_final_state_out_of_core(fit.posterior)
-    if not fit.measurements.has_only_statistics:
-        return compute_final_state(fit.prior, _measured_rows(fit), fit.hyperparameters)
-    spooled = fit.measurements.stored_rows
-    if spooled is None:
+    if fit.measurements.has_only_statistics and fit.measurements.stored_rows is None:
         raise LodekitError(
             "the measurements were summed and not kept, so the end of the record is not known; expected fresh=True"
         )
-    return compute_final_state_out_of_core(OutOfCoreEngine(fit.prior, spooled.store).posterior(fit.hyperparameters))
+    measurements = with_empty_series(fit.measurements, fit.prior.noise.observables)
+    return compute_final_state(fit.prior, measurements, fit.hyperparameters, fit.posterior)
 
 
 def _zero_cusum(fit: Fit) -> list[tuple[float, float]]:
