@@ -29,8 +29,8 @@ import os
 os.umask(0o027)
 def forbidden(mask): raise AssertionError("the mask was changed")
 os.umask = forbidden
-from lodekit.support.files import write_file
-write_file({str(tmp_path / "a")!r}, "new")
+from lodekit.support.files import write_atomically
+write_atomically({str(tmp_path / "a")!r}, "new")
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
@@ -61,10 +61,10 @@ def test_what_is_written_is_on_the_disk_before_it_replaces_the_old_file(
 
 KILLED = """
 import os, signal, sys
-from lodekit import files
+from lodekit.support import files
 def die(handle): os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = die
-files.write_file(sys.argv[1], "half")
+files.write_atomically(sys.argv[1], "half")
 """
 
 

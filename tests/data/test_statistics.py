@@ -72,7 +72,7 @@ def test_parts_of_different_windows_add() -> None:
     total = Statistics.of(0.0, 1.0, [early]) + Statistics.of(0.5, 4.0, [late])
     assert (total.start, total.stop) == (0.0, 4.0)
     whole = Statistics.of(0.0, 4.0, [concatenate_series([early, late])])
-    for name in ("moments", "products"):
+    for name in ("weight_moments", "value_moments"):
         a, b = (getattr(item.cells["x", False].with_reference(0.0), name) for item in (total, whole))
         # What the short window resolves, the long one does: half the degree is beyond doubt.
         np.testing.assert_allclose(a[:500], b[:500], rtol=0, atol=1e-9)
