@@ -1,4 +1,4 @@
-"""Text files that grow, and pipes: lines as they arrive, read with the rules for columns and cells of whole files."""
+"""Growing text files and pipes: rows are read as they arrive, with the rules for whole files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ import numpy as np
 
 from lodekit.data.sources import ReadOptions, infer_schemas
 from lodekit.data.tables.reader import TableSchema, detect_decimal_mark, read_block
-from lodekit.data.tables.text import SAMPLE_BYTES, TextBlock, TextFile, as_data_errors, read_lines, split_cells
+from lodekit.data.tables.text import (
+    MAX_LINE_BYTES,
+    SAMPLE_BYTES,
+    TextBlock,
+    TextFile,
+    as_data_errors,
+    read_lines,
+    split_cells,
+)
 from lodekit.errors import DataError
 
-#: How many bytes are read at once, and how often a file is looked at that has not grown.
-_CHUNK_BYTES, _POLL_SECONDS = 1 << 20, 0.2
-#: From so many lines on a table is told, or refused; and where nothing more comes for a while.
-_MIN_LINES_FOR_DETECTION, _MIN_LINES_IF_IDLE = 20, 2
-#: What has no line ends for so long is no table.
-_MAX_LINE_BYTES = 16 << 20
-#: How gzip, Parquet and zip files begin.
-_BINARY_SIGNATURES = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")
+#: Bytes read at once.
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
                 raise DataError("expected a file that grows, it was cut short while it was read; start again")
             if not _is_same_file(path, file):
                 raise DataError("expected a file that grows, another one took its place, or none; start again")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(0.2)
 
 
 def _is_same_file(path: Path, file: IO[bytes]) -> bool:
@@ -100,12 +102,11 @@ def follow_rows(
     for piece in chunks:
         rest += piece
         cut = rest.rfind(b"\n") + 1
-        if len(rest) - cut > _MAX_LINE_BYTES:
-            raise DataError(f"{where}: expected lines of text, one is longer than {_MAX_LINE_BYTES >> 20} MB")
+        if len(rest) - cut > MAX_LINE_BYTES:
+            raise DataError(f"{where}: expected lines of text, one is longer than {MAX_LINE_BYTES >> 20} MB")
         if opened is None:
-            # Where nothing more comes for a while, what is there should make sense.
-            enough = _MIN_LINES_FOR_DETECTION if piece else _MIN_LINES_IF_IDLE
-            opened = _detect_table(rest[:cut], where, make_options, enough) if cut else None
+            # Twenty lines must be a table, and two lines if no more arrive for a while.
+            opened = _detect_table(rest[:cut], where, make_options, 20 if piece else 2) if cut else None
             if opened is None:
                 yield None
                 continue
@@ -126,7 +127,7 @@ def _detect_table(
     head: bytes, where: str, make_options: Callable[[Sequence[str]], ReadOptions], min_lines: int
 ) -> tuple[TextFile, TableSchema] | None:
     """Return how a table is written and what is read of it; None where fewer lines than enough do not tell it yet."""
-    if head.startswith(_BINARY_SIGNATURES):
+    if head.startswith((b"\x1f\x8b", b"PAR1", b"PK\x03\x04")):  # gzip, Parquet and zip
         raise DataError(f"{where}: expected text that grows line by line, got packed or binary data")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{where}: expected text in UTF-8, got UTF-16; try iconv -f UTF-16 -t UTF-8 before it")
@@ -198,7 +199,8 @@ def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -
         return
     except DataError:
         pass
-    for number, line in enumerate(_split_lines(data), before):
+    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    for number, line in enumerate(lines, before):
         try:
             yield from _parse_rows(_normalize_lines(line), number, table, plan) if line.strip() else ()
         except DataError as problem:
@@ -213,11 +215,6 @@ def _normalize_lines(data: bytes) -> bytes:
         # What a logger leaves that lost its power.
         raise DataError("expected text, got zero bytes")
     return b"".join(read_lines(partial(BytesIO, data), len(data) + 4))
-
-
-def _split_lines(data: bytes) -> list[bytes]:
-    """Return lines without their ends, whichever these are."""
-    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
 def _is_repeated_header(line: bytes, number: int, table: TextFile) -> bool:

@@ -1,7 +1,4 @@
-"""Known inputs: functions of time that somebody set, known for all times from their samples.
-
-Gaps in the log of an input in which it moved: who knows when it did? Samples are looked at once, as they come.
-"""
+"""Known inputs with zero-order hold or linear interpolation, and gaps in their logs during which they changed."""
 
 from __future__ import annotations
 
@@ -71,10 +68,9 @@ class InputSignal:
         times, values = times[known], values[known]
         for array in (times, values):
             array.flags.writeable = False
-        object.__setattr__(self, "times", times)
-        object.__setattr__(self, "values", values)
-        object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "missing", int(missing) + int((~known).sum()))
+        n_missing = int(missing) + int((~known).sum())
+        for name, value in (("times", times), ("values", values), ("kind", kind), ("missing", n_missing)):
+            object.__setattr__(self, name, value)
 
     def at(self, times: ArrayLike) -> Array:
         """Return the signal at any times, in any order."""
@@ -109,7 +105,7 @@ class InputSignal:
 
         Examples
         --------
-        >>> InputSignal([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 7.0, 6.0, 5.0, 4.0, 3.0], "hold").between(2.5, 2.6).times
+        >>> InputSignal([0.0, 1.0, 2.0, 3.0, 4.0], [5.0, 7.0, 6.0, 5.0, 4.0], "hold").restricted_to(2.5, 2.6).times
         array([2., 3.])
         """
         start = max(int(np.searchsorted(self.times, first, side="right")) - 1, 0)
@@ -135,7 +131,7 @@ def inputs_to_arrays(inputs: Mapping[str, InputSignal]) -> tuple[list[dict[str, 
 
 
 def inputs_from_arrays(definitions: Iterable[Mapping[str, Any]], arrays: Mapping[str, Any]) -> dict[str, InputSignal]:
-    """Return what `inputs_to_arrays` took apart.
+    """Return inputs from the output of `inputs_to_arrays`.
 
     Examples
     --------
@@ -143,26 +139,15 @@ def inputs_from_arrays(definitions: Iterable[Mapping[str, Any]], arrays: Mapping
     >>> again["u"].kind, again["u"].at([0.5, 2.0]).tolist()
     ('hold', [5.0, 7.0])
     """
-    return {
-        each["name"]: InputSignal(
-            arrays[f"input_times_{number}"], arrays[f"input_values_{number}"], each["kind"], each["missing"]
-        )
-        for number, each in enumerate(definitions)
-    }
+    inputs = {}
+    for number, each in enumerate(definitions):
+        times, values = arrays[f"input_times_{number}"], arrays[f"input_values_{number}"]
+        inputs[each["name"]] = InputSignal(times, values, each["kind"], each["missing"])
+    return inputs
 
 
-#: A gap in a log lasts so many times as long as three quarters of its steps, and as a step beside it: where rows become
-#: rarer and rarer there is none. An input has moved in it by this share of its range.
-_MIN_GAP_RATIO, _MIN_NEIGHBOUR_RATIO, _MIN_CHANGE_SHARE = 6.0, 3.0, 0.1
-#: An input is logged row by row that has a value at this share of the times of measurements; others are written where
-#: they change.
-_MIN_LOGGED_SHARE = 0.5
-#: Straight lines serve where an input goes by no more than so many times its usual slope.
-_MAX_SLOPE_RATIO = 3.0
-#: Of so many gaps at most, the longest ones, something is known.
+#: Only the longest gaps are kept, up to this number.
 _MAX_GAPS = 10_000
-#: Sizes are told apart by the leading bits of numbers, all but so many: to a thousandth.
-_DROPPED_BITS = 42
 
 
 class InputGap(NamedTuple):
@@ -181,52 +166,54 @@ class InputGap(NamedTuple):
 
 
 def is_logged_every_row(n_times: int, n_logged: int) -> bool:
-    """Return whether an input is logged row by row, and not written where it changes only."""
-    return n_logged >= _MIN_LOGGED_SHARE * n_times
+    """Return whether an input is logged at most measurement times, and not only when it changes."""
+    return n_logged >= 0.5 * n_times
 
 
 @dataclass
 class _QuantileSketch:
-    """How often numbers of each size have come: all that quantiles need, however many numbers there are.
+    """A streaming quantile sketch: counts by the leading bits of the numbers, accurate to a thousandth.
 
     Examples
     --------
     >>> sizes = _QuantileSketch()
-    >>> sizes.take(np.array([1.0, 1.0, 1.0, 2.0]))
-    >>> sizes.take(np.array([8.0, 0.0]))
+    >>> sizes.update(np.array([1.0, 1.0, 1.0, 2.0]))
+    >>> sizes.update(np.array([8.0, 0.0]))
     >>> [round(sizes.quantile(share), 2) for share in (0.1, 0.5, 0.75, 1.0)]
     [0.0, 1.0, 2.0, 8.01]
     """
 
     counts: dict[int, int] = field(default_factory=dict)
+    dropped_bits = 42
 
     def update(self, values: Array) -> None:
-        """Count some numbers; none is negative."""
-        keys, counts = np.unique(np.ascontiguousarray(values).view(np.int64) >> _DROPPED_BITS, return_counts=True)
+        """Count some nonnegative numbers."""
+        keys, counts = np.unique(np.ascontiguousarray(values).view(np.int64) >> self.dropped_bits, return_counts=True)
         for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
             self.counts[key] = self.counts.get(key, 0) + count
 
     def quantile(self, level: float) -> float:
-        """Return a number that this share of all numbers does not exceed, to a thousandth."""
+        """Return a quantile, accurate to a thousandth."""
         keys = np.array(sorted(self.counts), dtype=np.int64)
         total = np.cumsum([self.counts[key] for key in keys.tolist()])
         place = int(np.searchsorted(total, level * total[-1]))
-        return float(((keys[place : place + 1] + 1) << _DROPPED_BITS).view(np.float64)[0])
+        return float(((keys[place : place + 1] + 1) << self.dropped_bits).view(np.float64)[0])
 
 
 @dataclass
 class InputGapDetector:
-    """Looks at the samples of one input as they are read, and keeps those beside gaps.
+    """Detects gaps in the samples of one input during which it changed, in one pass.
 
-    kind: What the input does between its samples.
+    A gap is six times as long as three quarters of the steps and three times as long as a neighbouring step, and the
+    input changes in it by a tenth of its range. kind: Interpolation of the input.
 
     Examples
     --------
     >>> watch, times = InputGapDetector("hold"), np.array([0.0, 1.0, 2.0, 3.0, 30.0, 31.0, 32.0, 33.0, 34.0])
     >>> for first in range(0, 9, 2):
-    ...     watch.take(times[first : first + 2], np.where(times < 5, 1.0, 4.0)[first : first + 2])
-    >>> watch.moved
-    Moved(first=3.0, last=30.0, before=1.0, after=4.0, gaps=1)
+    ...     watch.update(times[first : first + 2], np.where(times < 5, 1.0, 4.0)[first : first + 2])
+    >>> watch.largest_gap
+    InputGap(start=3.0, stop=30.0, value_before=1.0, value_after=4.0, n_gaps=1)
     """
 
     kind: str
@@ -241,7 +228,7 @@ class InputGapDetector:
     _gaps: Array = field(default_factory=lambda: np.zeros((4, 0)))
 
     def update(self, times: Array, values: Array) -> None:
-        """Look at some samples.
+        """Add some samples.
 
         Shapes: times, values (n,).
         """
@@ -262,29 +249,26 @@ class InputGapDetector:
         self._last_samples = every[:, -2:].copy()
 
     def _candidate_gaps(self, samples: Array, neighbour_steps: Array) -> Array:
-        """Return gaps that may be long enough, those of some more samples among them; `neighbour_steps` has shorter
-        steps.
-        """
+        """Return the gaps that may be long enough, including those of new samples, relative to neighbouring steps."""
         new = np.concatenate([samples[:, :-1], samples[:, 1:]])[[0, 2, 1, 3]]
-        new = new[:, new[1] - new[0] > _MIN_NEIGHBOUR_RATIO * neighbour_steps]
+        new = new[:, new[1] - new[0] > 3.0 * neighbour_steps]
         every = np.concatenate([self._gaps, new], axis=1)
-        every = every[:, np.abs(every[3] - every[2]) > _MIN_CHANGE_SHARE * (self._high - self._low)]
+        every = every[:, np.abs(every[3] - every[2]) > 0.1 * (self._high - self._low)]
         if every.shape[1] <= _MAX_GAPS:
             return every
         return every[:, np.sort(np.argsort(every[1] - every[0])[-_MAX_GAPS:])]
 
     @property
     def largest_gap(self) -> InputGap | None:
-        """The gap in which the input moved most; None where it moved in none."""
+        """The gap in which the input changed most; None if there is no gap."""
         if self._last_samples.shape[1] < 2 or not np.isfinite(self._previous_step):
             return None
         gaps = self._candidate_gaps(self._last_samples, np.array([self._previous_step]))
         steps, changes = gaps[1] - gaps[0], np.abs(gaps[3] - gaps[2])
-        found = steps > _MIN_GAP_RATIO * self._steps.quantile(0.75)
+        found = steps > 6.0 * self._steps.quantile(0.75)
         if self.kind == "linear":
-            found &= changes > _MAX_SLOPE_RATIO * self._slopes.quantile(0.5) * steps
+            found &= changes > 3.0 * self._slopes.quantile(0.5) * steps
         if not found.any():
             return None
         place = int(np.argmax(np.where(found, changes, -1.0)))
-        first, last, before, after = gaps[:, place].tolist()
-        return InputGap(first, last, before, after, int(found.sum()))
+        return InputGap._make([*gaps[:, place].tolist(), int(found.sum())])

@@ -1,7 +1,4 @@
-"""Noise: standard deviations that are known, and levels that are learned and shared by many measurements.
-
-Known noise of tables: one number for all, or a number or a column for each observable.
-"""
+"""Measurement noise: known standard deviations, and levels that are estimated, per observable or shared."""
 
 from __future__ import annotations
 
@@ -22,14 +19,13 @@ Array = NDArray[np.float64]
 #: The standard deviation that stands for none, relative to the spread of an observable: exact values, and data that
 #: repeat each other by the equations, would make covariances singular otherwise.
 EXACT_NOISE_RATIO = 1e-7
-#: The lowest level of noise that is learned, relative to the spread of an observable, and for one that is zero
-#: throughout, relative to what the equations make of the others.
-MIN_NOISE_RATIO, MIN_NOISE_RATIO_OF_ZEROS = 1e-6, 1e-2
+#: The lowest estimated noise level of an observable that is always zero, relative to its scale from the equations.
+MIN_NOISE_RATIO_OF_ZEROS = 1e-2
 
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """Which level of noise belongs to which observable.
+    """The assignment of estimated noise levels to observables.
 
     shared: Whether all observables share one level; otherwise each has its own.
     learned: Whether some of the noise of each observable is learned.
@@ -57,11 +53,9 @@ class NoiseModel:
         if tuple(observables) == self.observables:
             return self
         where = [self.observables.index(name) for name in observables]
-        learned, silent = (
-            tuple(self.learned[k] for k in where),
-            tuple(n for n in self.zero_observables if n in observables),
-        )
-        return NoiseModel(self.shared, tuple(observables), learned, self.scales[where], silent)
+        learned = tuple(self.learned[k] for k in where)
+        zeros = tuple(name for name in self.zero_observables if name in observables)
+        return NoiseModel(self.shared, tuple(observables), learned, self.scales[where], zeros)
 
     @cached_property
     def level_indices(self) -> tuple[int, ...]:
@@ -82,7 +76,7 @@ class NoiseModel:
         The evidence of zeros grows without limit as their level falls, and then outweighs all other data.
         """
         quiet = [name in self.zero_observables and not self.shared for name in self.observables]
-        lowest = np.full(len(self.level_scales), MIN_NOISE_RATIO)
+        lowest = np.full(len(self.level_scales), 1e-6)
         lowest[np.array(self.level_indices, dtype=np.intp)[quiet]] = MIN_NOISE_RATIO_OF_ZEROS
         return np.asarray(lowest * self.level_scales)
 
@@ -105,9 +99,8 @@ class NoiseModel:
 
     def level_medians(self, values: Array) -> Array:
         """Return the median over the observables of each level."""
-        return np.array(
-            [np.median(values[np.equal(self.level_indices, group)]) for group in range(max(self.level_indices) + 1)]
-        )
+        levels = range(max(self.level_indices) + 1)
+        return np.array([np.median(values[np.equal(self.level_indices, level)]) for level in levels])
 
     def levels_by_name(self, levels: Array) -> dict[str, float]:
         """Return learned levels by the names that users know, in their units."""
@@ -149,13 +142,10 @@ class MeasurementNoise:
     def from_series(cls, noise: NoiseModel, series: Sequence[TimeSeries]) -> MeasurementNoise:
         """Return the noise of measurements in memory."""
         counts = [len(item.times) for item in series]
-        std, learned = (
-            np.concatenate([item.std for item in series]),
-            np.concatenate([item.has_unknown_noise for item in series]),
-        )
+        std = np.concatenate([item.std for item in series])
+        learned, exact = np.isnan(std), np.asarray(std == 0)
         units = np.repeat(noise.scales, counts) ** 2
         group = np.repeat(np.array(noise.level_indices, dtype=np.intp), counts)
-        exact = np.concatenate([item.is_exact for item in series])
         known = np.where(learned, 0.0, std) ** 2 / units
         return cls(group, learned, exact, np.where(exact, EXACT_NOISE_RATIO**2, known), units)
 
@@ -187,7 +177,7 @@ class MeasurementNoise:
 
 @dataclass(frozen=True)
 class NoiseSpecification:
-    """What is known of the noise before a table is read.
+    """Known noise, as specified before a table is read.
 
     default_std: The standard deviation of observables that are not named.
     std_by_observable: None where it is learned.
@@ -214,7 +204,7 @@ def parse_noise_std(noise_std: Any) -> NoiseSpecification:
     Examples
     --------
     >>> noise = parse_noise_std({"x": 0.1, "y": "sigma"})
-    >>> noise.number_of("x"), noise.number_of("y"), noise.columns
+    >>> noise.known_std("x"), noise.known_std("y"), noise.std_columns
     (0.1, None, {'y': 'sigma'})
     """
     if not isinstance(noise_std, Mapping):
@@ -227,8 +217,7 @@ def parse_noise_std(noise_std: Any) -> NoiseSpecification:
 def _parse_std(std: Any, what: str) -> float | None:
     if std is None:
         return None
-    is_number = isinstance(std, Real) and not isinstance(std, bool | np.bool_)
-    if not is_number or not 0.0 <= float(std) < np.inf:
+    if not isinstance(std, Real) or isinstance(std, bool | np.bool_) or not 0.0 <= float(std) < np.inf:
         raise DataError(
             f"expected a number of zero or more as noise_std of {what}, or a dict of channel to number or column, "
             f"got {std!r}"

@@ -1,4 +1,4 @@
-"""Tidy data: time, observable, value, noise; missing is absent."""
+"""Irregularly sampled data: series of times, values and noise, one for each observable; missing values are dropped."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ from lodekit.support.html import html_table, notebook_card
 from lodekit.support.interval_means import averaging_time, parse_interval
 
 Array = NDArray[np.float64]
-#: Clocks are not exact: intervals may overlap by this share of their length.
-_MAX_INTERVAL_OVERLAP = 0.1
-#: From this share on, equal measurements of one time are copies, and no chance.
-_MIN_DUPLICATE_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -56,16 +52,10 @@ class TimeSeries:
     def has_duplicates(self) -> bool:
         """Whether many measurements have time and value of the one before."""
         again = (np.diff(self.times) == 0) & (np.diff(self.values) == 0)
-        return bool(np.sum(again) >= max(_MIN_DUPLICATE_SHARE * len(self.times), 1))
+        return bool(np.sum(again) >= max(0.4 * len(self.times), 1))
 
     def noise_std_for_level(self, level: float) -> Array:
-        """Return the standard deviation of the noise of each measurement, shape (n,), with a `level` for learned noise.
-
-        Examples
-        --------
-        >>> TimeSeries("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, 0.0])).noise_with(0.5).tolist()
-        [0.5, 0.1, 0.0]
-        """
+        """Return the noise standard deviation of each measurement, shape (n,), given a `level` for unknown noise."""
         return np.where(self.has_unknown_noise, level, self.std)
 
     def select(self, rows: slice | NDArray[Any]) -> TimeSeries:
@@ -73,14 +63,7 @@ class TimeSeries:
         return TimeSeries(self.observable, self.times[rows], self.values[rows], self.std[rows])
 
     def split_by_noise(self) -> list[tuple[bool, TimeSeries]]:
-        """Return the part whose noise is learned (True) and that whose noise is known (False), where there are any.
-
-        Examples
-        --------
-        >>> item = TimeSeries("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, np.nan]))
-        >>> [(learned, len(part.times)) for learned, part in item.split()]
-        [(True, 2), (False, 1)]
-        """
+        """Return the part whose noise is learned (True) and that whose noise is known (False), where there are any."""
         learned = self.has_unknown_noise
         if learned.all() or not learned.any():
             return [(bool(learned[0]), self)] if len(learned) else []
@@ -138,7 +121,7 @@ def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) 
                 f'inputs={{"{name}": "hold"}}, or samples of {name}'
             )
         closest = float(np.min(np.diff(np.unique(item.times)), initial=np.inf))
-        if closest < (1.0 - _MAX_INTERVAL_OVERLAP) * average.length:
+        if closest < 0.9 * average.length:  # clocks are not exact
             raise DataError(
                 f"{item.observable} was logged every {closest:g}, so its intervals overlap, and what the input {name} "
                 f"was held at cannot be told; expected intervals that follow each other, or samples of {name}"
@@ -227,17 +210,12 @@ class Observations:
         if not self:
             return notebook_card("Observations", "none yet; add(times, observable, values) adds some")
         joined = [self._concatenated(name) for name in self.observables]
-        lines = [
-            [
-                item.observable,
-                str(len(item.times)),
-                str(item.missing or ""),
-                "{:.6g} to {:.6g}".format(*_time_range([item])),
-                f"{item.values.min():.5g} to {item.values.max():.5g}" if len(item.values) else "",
-                _describe_noise(item),
-            ]
-            for item in joined
-        ]
+        lines = []
+        for item in joined:
+            times = "{:.6g} to {:.6g}".format(*_time_range([item]))
+            values = f"{item.values.min():.5g} to {item.values.max():.5g}" if len(item.values) else ""
+            counts = str(len(item.times)), str(item.missing or "")
+            lines.append([item.observable, *counts, times, values, _describe_noise(item)])
         head = ["observable", "measurements", "missing", "times", "values", "noise"]
         return notebook_card("Observations", f"{len(self)} measurements", [html_table(head, lines, text_columns=(5,))])
 

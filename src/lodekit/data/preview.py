@@ -1,7 +1,4 @@
-"""Columns that somebody set: they jump, and are held, or take two values; smooth and quantised sensors do not.
-
-A first look at a data file: what its columns hold, which one is the time, and which ones somebody set.
-"""
+"""Preview of a data file: its columns, the time column, and columns that look like inputs (piecewise constant)."""
 
 from __future__ import annotations
 
@@ -20,23 +17,10 @@ from lodekit.data.tables.strings import StringColumn, prefix_errors
 from lodekit.errors import DataError
 
 Array = NDArray[np.float64]
-#: With fewer rows nothing can be told.
-_MIN_ROWS = 8
-#: A jump is this share of the range at least; one that is not exact has neighbours that change by less than this share
-#: of it, and what is between jumps wanders by less than this share of the range.
-_MIN_JUMP_SHARE, _MAX_NEIGHBOUR_CHANGE_SHARE, _MAX_DRIFT_SHARE = 0.15, 0.2, 0.1
-#: Noise about two levels is at most this share of their distance.
-_MAX_LEVEL_NOISE_SHARE = 0.05
-#: Held exactly: this share of the rows is equal to the row before, jumps make up this share of all changes (squared),
-#: and this share of the changes passes over some other value that occurs.
-_MIN_EQUAL_SHARE, _MIN_JUMP_POWER_SHARE, _MIN_SKIPPED_VALUE_SHARE = 0.5, 0.8, 0.2
-#: Switched off: this share of the rows is exactly zero, in so many runs at least, each of so many rows; half of the
-#: others exceed this share of the largest.
-_MIN_ZERO_SHARE, _MIN_ZERO_RUNS, _MIN_ZERO_RUN_ROWS, _MIN_ACTIVE_MEDIAN_SHARE = 0.2, 3, 3, 0.1
 
 
 def looks_like_input(values: Array) -> bool:
-    """Return whether a series looks like one that somebody set: held between jumps, or switched between two levels.
+    """Return whether a series looks like an input: held between jumps, or switched between two levels.
 
     Shapes: values (n,).
 
@@ -49,7 +33,7 @@ def looks_like_input(values: Array) -> bool:
 
 
 def describe_steps(values: Array) -> str:
-    """Return what makes a series look as if somebody had set it, in words; empty where nothing does.
+    """Return why a series looks like an input, in words; empty if it does not.
 
     Shapes: values (n,).
 
@@ -62,10 +46,7 @@ def describe_steps(values: Array) -> str:
     >>> describe_steps(np.round(np.sin(np.arange(0, 6, 0.01)), 1))  # a sensor with a coarse display
     ''
     """
-    if len(values) < _MIN_ROWS:
-        return ""
-    span = float(np.ptp(values))
-    if not span > 1e-9 * float(np.max(np.abs(values))):
+    if len(values) < 8 or not (span := float(np.ptp(values))) > 1e-9 * float(np.max(np.abs(values))):
         return ""
     return (
         _describe_two_values(values, span)
@@ -76,7 +57,7 @@ def describe_steps(values: Array) -> str:
 
 
 def describe_off_periods(values: Array) -> str:
-    """Return, in words, that a series is often switched off, as powers, flows and sunshine are; empty where it is not.
+    """Return that a series is often exactly zero, as powers, flows and sunshine are; empty if it is not.
 
     Shapes: values (n,).
 
@@ -86,14 +67,14 @@ def describe_off_periods(values: Array) -> str:
     'is exactly zero in 69 % of the rows, again and again'
     """
     off = values == 0
-    if not len(values) or not _MIN_ZERO_SHARE <= np.mean(off) < 1 or (values.min() < 0 < values.max()):
+    if not len(values) or not 0.2 <= np.mean(off) < 1 or (values.min() < 0 < values.max()):
         return ""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], off.astype(int), [0]])))
-    if np.sum(edges[1::2] - edges[::2] >= _MIN_ZERO_RUN_ROWS) < _MIN_ZERO_RUNS:
+    if np.sum(edges[1::2] - edges[::2] >= 3) < 3:  # three runs of three rows
         return ""
     # What passes through zero, or comes to rest there, is small before and after.
     others = np.abs(values[~off])
-    if np.median(others) < _MIN_ACTIVE_MEDIAN_SHARE * others.max():
+    if np.median(others) < 0.1 * others.max():
         return ""
     return f"is exactly zero in {100 * np.mean(off):.0f} % of the rows, again and again"
 
@@ -113,7 +94,7 @@ def _describe_two_levels(values: Array, span: float) -> str:
     if np.sum(high[1:] != high[:-1]) < 3 or min(len(below), len(above)) < 2:
         return ""
     lower, upper = float(np.mean(below)), float(np.mean(above))
-    if max(float(np.std(below)), float(np.std(above))) > _MAX_LEVEL_NOISE_SHARE * (upper - lower):
+    if max(float(np.std(below)), float(np.std(above))) > 0.05 * (upper - lower):
         return ""
     return f"switches between two levels, about {lower:.3g} and {upper:.3g}"
 
@@ -126,16 +107,15 @@ def _describe_piecewise_constant(values: Array, span: float) -> str:
     """
     changes = np.abs(np.diff(values))
     moved = changes > 0
-    if np.mean(~moved) < _MIN_EQUAL_SHARE:
+    if np.mean(~moved) < 0.5:
         return ""
     padded = np.pad(moved, 1)
     lonely = moved & ~padded[:-2] & ~padded[2:]
-    large = lonely & (changes > _MIN_JUMP_SHARE * span)
-    if np.sum(changes[large] ** 2) < _MIN_JUMP_POWER_SHARE * np.sum(changes**2):
+    large = lonely & (changes > 0.15 * span)
+    if np.sum(changes[large] ** 2) < 0.8 * np.sum(changes**2):
         return ""
     ranks = np.unique(values, return_inverse=True)[1]
-    over = np.abs(np.diff(ranks))[moved] > 1
-    if np.mean(over) < _MIN_SKIPPED_VALUE_SHARE:
+    if np.mean(np.abs(np.diff(ranks))[moved] > 1) < 0.2:  # few changes skip a value that occurs
         return ""
     return _describe_hold_length(len(values), int(np.sum(moved)))
 
@@ -146,14 +126,14 @@ def _describe_isolated_jumps(values: Array, span: float) -> str:
     # A change with the two before and the two after it.
     inner = changes[2:-2]
     around = np.max([changes[:-4], changes[1:-3], changes[3:-1], changes[4:]], axis=0)
-    found = (inner > _MIN_JUMP_SHARE * span) & (around < _MAX_NEIGHBOUR_CHANGE_SHARE * inner)
+    found = (inner > 0.15 * span) & (around < 0.2 * inner)
     jumps = inner[found]
     if not len(jumps) or np.sum(jumps**2) <= 0.5 * np.sum(changes**2) or jumps.min() <= 10 * np.median(changes):
         return ""
     # What drifts as far as it jumps is a sensor that something has hit.
     pieces = np.split(values, np.flatnonzero(found) + 3)
     drift = np.sqrt(np.mean(np.concatenate([piece - np.median(piece) for piece in pieces]) ** 2))
-    return _describe_hold_length(len(values), len(jumps)) if drift < _MAX_DRIFT_SHARE * span else ""
+    return _describe_hold_length(len(values), len(jumps)) if drift < 0.1 * span else ""
 
 
 def _describe_hold_length(count: int, jumps: int) -> str:
@@ -203,7 +183,7 @@ class TablePreview:
 
 
 def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
-    r"""Return what the first rows of a file tell about its columns; the first half a million or so.
+    r"""Return a preview of the columns of a file from its first rows (about half a million).
 
     Examples
     --------
@@ -212,9 +192,9 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "log.csv").write_text("\n".join(["time [s],valve,level [m],state", *rows]))
     ...     look = preview_table(Path(folder, "log.csv"))
-    >>> look.time.name, [(column.name, column.unit, column.stepped) for column in look.columns]
+    >>> look.time.name, [(column.name, column.unit, column.input_evidence) for column in look.columns]
     ('time [s]', [('valve', '', 'takes two values only, 0 and 1'), ('level [m]', 'm', '')])
-    >>> look.left_out
+    >>> look.skipped_columns
     {'state': 'holds no numbers'}
     """
     place = Path(path).expanduser()
@@ -232,24 +212,16 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
         if values is None or not np.isfinite(values).any():
             left_out[name] = "holds no numbers" if values is None else "holds no values"
             continue
-        own = values[np.isfinite(values)]
-        columns.append(
-            ColumnPreview(
-                name,
-                number,
-                unit_from_name(name),
-                describe_steps(own) or describe_off_periods(own),
-                bool(np.ptp(own) == 0),
-            )
-        )
+        known = values[np.isfinite(values)]
+        evidence = describe_steps(known) or describe_off_periods(known)
+        columns.append(ColumnPreview(name, number, unit_from_name(name), evidence, bool(np.ptp(known) == 0)))
     count = max(len(values) for values in found.values() if values is not None)
-    unit = ""
+    time_column = None
     if time is not None:
         unit = unit_from_name(time, is_time=True) or ("s" if _holds_dates(source, time) else "")
-    own_time = None if time is None else ColumnPreview(time, source.names.index(time) + 1, unit)
-    return TablePreview(
-        tuple(source.names), tuple(columns), own_time, why, not have_number_names(source.names), count, record, left_out
-    )
+        time_column = ColumnPreview(time, source.names.index(time) + 1, unit)
+    names, has_header = tuple(source.names), not have_number_names(source.names)
+    return TablePreview(names, tuple(columns), time_column, why, has_header, count, record, left_out)
 
 
 def _read_numeric_column(source: TableSource, name: str) -> Array | None:
@@ -288,13 +260,9 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
 
 def _holds_dates(source: TableSource, name: str) -> bool:
     block = next(source.blocks([name]), None)
-    if block is None:
-        return False
-    column = block.read()[0][name]
-    if isinstance(column, Timestamps):
-        return True
+    column = None if block is None else block.read()[0][name]
     if not isinstance(column, StringColumn):
-        return False
+        return isinstance(column, Timestamps)
     cells = normalize_missing(column)
     texts = cells.select(~cells.is_missing).head(3).to_list()
     return bool(texts) and all(is_date(text) for text in texts)
@@ -303,10 +271,7 @@ def _holds_dates(source: TableSource, name: str) -> bool:
 def _detect_record_column(source: TableSource, found: Mapping[str, Array | None], time: str) -> str:
     """Return a column that changes exactly where times go back; empty where there is none."""
     times = found[time]
-    if times is None:
-        return ""
-    back = np.diff(times) < 0
-    if not back.any():
+    if times is None or not (back := np.diff(times) < 0).any():
         return ""
     for name, values in found.items():
         own = _read_string_column(source, name) if values is None else values

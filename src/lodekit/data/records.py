@@ -1,15 +1,8 @@
-"""All that is known of the data: the measurements themselves, or sums over them where there are too many to keep.
+"""Measurements of one or several records: in memory, on disk, or as sufficient statistics.
 
-Measurements that contradict each other, or that a fit has seen already, are refused.
-
-Several records: runs of one system that share parameters and noise, and nothing else.
-
-Shorter records from long ones, to learn from first: every k-th row, or the liveliest piece.
-
-The units of the scaled problem, and every way back to the user's.
-
-Time is shifted to the start of the data and divided by their span, every observable by its own scale, so that what is
-computed inside is of the size of one whatever the user measures in.
+The module merges and checks measurements, summarises observables (scale, mean, noise), estimates noise from third
+differences (Gasser, Sroka and Jennen-Steinmetz, 1986), decimates long records, and scales time and observables to the
+order of one for all computations.
 """
 
 from __future__ import annotations
@@ -17,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import NoReturn
 
 import numpy as np
@@ -30,15 +24,13 @@ from lodekit.errors import DataError
 from lodekit.support.interval_means import averaging_time
 
 Array = NDArray[np.float64]
-#: Where more measurements than this are in memory, averages serve for a first look.
-_MAX_PLOTTED_ROWS = 4096
-#: So many neighbours at least, and at most, tell the noise.
-MIN_DIFFERENCE_ROWS, _MAX_DIFFERENCE_ROWS = 8, 1 << 16
+#: Series with fewer rows give no noise estimate by differences.
+_MIN_DIFFERENCE_ROWS = 8
 
 
 @dataclass(frozen=True)
 class ObservableStatistics:
-    """What is known of an observable before any model: its size, its mean, and how many measurements there are.
+    """Summary statistics of an observable: scale, mean, standard deviation and counts.
 
     scale: The unit it is measured in inside: its spread, or its size where it does not change.
     n_unknown_noise: How many measurements have noise that is learned.
@@ -57,7 +49,7 @@ class ObservableStatistics:
 
     @property
     def is_zero(self) -> bool:
-        """Whether all values are zero: they show neither the size of the observable nor that of its noise."""
+        """Whether all values are zero, so that scale and noise are unknown."""
         return self.mean == 0.0 and self.std == 0.0
 
 
@@ -76,7 +68,7 @@ def merge_observations(observations: Observations) -> list[TimeSeries]:
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measurements in memory, or sums over them.
+    """Measurements of one record in memory, or their sufficient statistics.
 
     series: One for each observable, ordered by time; empty where there are only sums.
     sufficient_statistics: Sums over measurements that are not in memory.
@@ -101,12 +93,10 @@ class Measurements:
             for item in (*self.series, *other.series):
                 joined = joined.add(item.times, item.observable, item.values, item.std)
             return replace(Measurements.from_observations(joined), inputs=inputs)
-        start = min(self.window[0], other.window[0])
-        stop = max(self.window[1], other.window[1])
-        return Measurements(
-            sufficient_statistics=self._statistics_over(start, stop) + other._statistics_over(start, stop),
-            inputs=inputs,
-        )
+        (start, stop), (other_start, other_stop) = self.window, other.window
+        window = min(start, other_start), max(stop, other_stop)
+        total = self._statistics_over(*window) + other._statistics_over(*window)
+        return Measurements(sufficient_statistics=total, inputs=inputs)
 
     def merge_inputs(self, other: Measurements) -> dict[str, InputSignal]:
         """Return the inputs with the samples that other measurements add to them."""
@@ -118,28 +108,25 @@ class Measurements:
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
         """Return the measurements with some channels taken for known: their samples become inputs."""
         new = {name: kind for name, kind in hold_types.items() if name not in self.inputs}
-        inputs = {
-            name: self.inputs[name].with_hold_type(kind) for name, kind in hold_types.items() if name in self.inputs
-        }
+        inputs = {name: self.inputs[name].with_hold_type(hold_types[name]) for name in hold_types if name not in new}
         if not new:
             return replace(self, inputs=inputs) if inputs else self
         if self.sufficient_statistics is not None:
-            return self._with_known_inputs_on_disk(self.sufficient_statistics, new, inputs, required=required)
+            return self._with_known_inputs_on_disk(self.sufficient_statistics, new, inputs, required)
         used = set()
         for name, kind in new.items():
             if (found := find_input_samples(self.series, name, kind)) is not None:
                 used.add(found[0])
                 inputs[name] = _input_from_samples(name, found[1].times, found[1].values, kind, found[1].missing)
             elif required:
-                known = ", ".join(self.names)
-                raise DataError(f"expected samples of the input {name}; the data have {known}")
-        rest = [item for item in self.series if item.observable not in used]
-        if not rest and required:
+                raise DataError(f"expected samples of the input {name}; the data have {', '.join(self.names)}")
+        measured = [item for item in self.series if item.observable not in used]
+        if not measured and required:
             raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
-        return Measurements(rest, inputs=inputs)
+        return Measurements(measured, inputs=inputs)
 
     def _with_known_inputs_on_disk(
-        self, sums: Statistics, new: Mapping[str, str], inputs: dict[str, InputSignal], *, required: bool
+        self, sums: Statistics, new: Mapping[str, str], inputs: dict[str, InputSignal], required: bool
     ) -> Measurements:
         """Return measurements of which only sums are in memory, with the samples of inputs, from the rows on disk."""
         if self.stored_rows is None:
@@ -147,74 +134,58 @@ class Measurements:
                 "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
                 "need rows that can be read again; give a CSV or Parquet file, or fewer rows, such as every k-th one"
             )
-        for name in (name for name in new if name not in sums.observables and required):
-            raise DataError(f"expected samples of the input {name}; the data have {', '.join(self.names)}")
-        spooled, signals = extract_inputs(
-            self.stored_rows, {name: k for name, k in new.items() if name in sums.observables}
-        )
-        left = {key: cell for key, cell in sums.cells.items() if key[0] not in signals}
-        return Measurements(
-            sufficient_statistics=replace(sums, cells=left), inputs={**inputs, **signals}, stored_rows=spooled
-        )
+        present = {name: kind for name, kind in new.items() if name in sums.observables}
+        if required and (absent := [name for name in new if name not in present]):
+            raise DataError(f"expected samples of the input {absent[0]}; the data have {', '.join(self.names)}")
+        rows, signals = extract_inputs(self.stored_rows, present)
+        sums = replace(sums, cells={key: cell for key, cell in sums.cells.items() if key[0] not in signals})
+        return Measurements(sufficient_statistics=sums, inputs={**inputs, **signals}, stored_rows=rows)
 
     def _statistics_over(self, start: float, stop: float) -> Statistics:
-        return (
-            Statistics.of(start, stop, self.series)
-            if self.sufficient_statistics is None
-            else self.sufficient_statistics
-        )
+        return self.sufficient_statistics or Statistics.of(start, stop, self.series)
 
     @cached_property
     def statistics(self) -> Statistics:
-        """Sums over all measurements."""
+        """Sufficient statistics of all measurements."""
         return self._statistics_over(*self.window)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What was measured."""
-        return (
-            tuple(item.observable for item in self.series)
-            if self.sufficient_statistics is None
-            else self.sufficient_statistics.observables
-        )
+        """The observables."""
+        sums = self.sufficient_statistics
+        return tuple(item.observable for item in self.series) if sums is None else sums.observables
 
     @property
     def size(self) -> int:
         """Number of measurements."""
-        return (
-            sum(len(item.times) for item in self.series)
-            if self.sufficient_statistics is None
-            else self.sufficient_statistics.size
-        )
+        sums = self.sufficient_statistics
+        return sum(len(item.times) for item in self.series) if sums is None else sums.size
 
     @property
     def n_distinct(self) -> int:
         """Number of measurements, those of one observable at one time counted once."""
-        return (
-            self.size
-            if self.sufficient_statistics is not None
-            else sum(len(np.unique(item.times)) for item in self.series)
-        )
+        sums = self.sufficient_statistics
+        return sum(len(np.unique(item.times)) for item in self.series) if sums is None else sums.size
 
     @property
     def window(self) -> tuple[float, float]:
         """The first and the last time of which measurements say something: averages begin before their first time."""
         if self.sufficient_statistics is not None:
-            told = None if self.stored_rows is None else self.stored_rows.window
-            return told or (self.sufficient_statistics.start, self.sufficient_statistics.stop)
+            stored = None if self.stored_rows is None else self.stored_rows.window
+            return stored or (self.sufficient_statistics.start, self.sufficient_statistics.stop)
         filled = [item for item in self.series if len(item.times)]
         first = min(float(item.times[0]) - averaging_time(item.observable) for item in filled)
         return first, max(float(item.times[-1]) for item in filled)
 
     @property
     def has_only_statistics(self) -> bool:
-        """Whether only sums are kept."""
+        """Whether only sufficient statistics are kept."""
         return self.sufficient_statistics is not None
 
     @property
     def plotted_series(self) -> list[TimeSeries]:
         """The measurements, or averages of them where only sums are kept."""
-        return list(self.series) if self.sufficient_statistics is None else self.decimated_series()
+        return self.decimated_series() if self.has_only_statistics else list(self.series)
 
     @property
     def extended_window(self) -> tuple[float, float]:
@@ -240,58 +211,49 @@ class Measurements:
         return any(item.is_exact.any() for item in self.series)
 
     def require_all_rows(self, what: str) -> None:
-        """Raise where most rows were left out when a model was saved."""
+        """Raise if the saved model lacks most of its rows."""
         if self.stored_rows is not None and self.stored_rows.truncated is not None:
             raise DataError(
                 f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
                 "fit again with the file"
             )
 
+    def _has_few_rows(self) -> bool:
+        return self.sufficient_statistics is None and self.size <= 4096
+
     def time_grid(self, count: int = 200) -> Array:
-        """Return the times of the measurements, or a grid where there are many."""
-        if self.sufficient_statistics is None and self.size <= _MAX_PLOTTED_ROWS:
+        """Return the times of the measurements, or a regular grid if there are many."""
+        if self._has_few_rows():
             return np.unique(np.concatenate([item.times for item in self.series]))
         return np.linspace(*self.available_window, count)
 
     def decimated_series(self) -> list[TimeSeries]:
         """Return the measurements, or averages of neighbours where there are many."""
-        if self.sufficient_statistics is None and self.size <= _MAX_PLOTTED_ROWS:
-            return list(self.series)
-        return self.statistics.thumbnail()
+        return list(self.series) if self._has_few_rows() else self.statistics.thumbnail()
 
     def difference_noise_std(self) -> Array | None:
-        """Return the noise of each observable as third differences of neighbours suggest it; None where unknown."""
-        if self.sufficient_statistics is not None or any(
-            len(item.values) < MIN_DIFFERENCE_ROWS for item in self.series
-        ):
+        """Return the noise of each observable estimated from third differences; None if unknown."""
+        if self.has_only_statistics or any(len(item.values) < _MIN_DIFFERENCE_ROWS for item in self.series):
             return None
-        return np.array([estimate_noise_std(item.values[:_MAX_DIFFERENCE_ROWS]) for item in self.series])
-
-    @cached_property
-    def input_series(self) -> list[TimeSeries]:
-        """The samples of the inputs, as series without noise."""
-        return [
-            TimeSeries(name, signal.times, signal.values, np.zeros(len(signal.times)))
-            for name, signal in self.inputs.items()
-        ]
+        return np.array([estimate_noise_std(item.values[: 1 << 16]) for item in self.series])
 
     @cached_property
     def input_statistics(self) -> list[ObservableStatistics]:
-        """What is known of each input."""
-        if self.stored_rows is not None:
-            return [_input_statistics(name, each) for name, each in self.stored_rows.input_statistics.items()]
-        with np.errstate(all="ignore"):
-            return [_series_statistics(item) for item in self.input_series]
+        """Summary statistics of each input."""
+        if self.stored_rows is None:
+            with np.errstate(all="ignore"):
+                signals = self.inputs.items()
+                return [_array_statistics(name, each.values, np.zeros(len(each.values))) for name, each in signals]
+        stored = self.stored_rows.input_statistics
+        return [_input_statistics(name, samples) for name, samples in stored.items()]
 
     @cached_property
     def observable_statistics(self) -> list[ObservableStatistics]:
-        """What is known of each observable."""
-        if self.sufficient_statistics is not None:
-            return [
-                _moment_statistics(self.sufficient_statistics, name) for name in self.sufficient_statistics.observables
-            ]
+        """Summary statistics of each observable."""
+        if (sums := self.sufficient_statistics) is not None:
+            return [_moment_statistics(sums, name) for name in sums.observables]
         with np.errstate(all="ignore"):
-            return [_series_statistics(item) for item in self.series]
+            return [_array_statistics(item.observable, item.values, item.std) for item in self.series]
 
 
 def _input_from_samples(name: str, times: Array, values: Array, kind: str, missing: int) -> InputSignal:
@@ -314,46 +276,31 @@ def _merge_input_samples(name: str, first: InputSignal, second: InputSignal) -> 
 
 
 def estimate_noise_std(values: Array) -> float:
-    """Return the deviation of the noise of a series as third differences of neighbours suggest it."""
+    """Return the noise standard deviation estimated from third differences."""
     # The third difference of white noise has twenty times its variance.
     return float(np.sqrt(np.mean(np.diff(values, 3) ** 2) / 20.0))
 
 
 def natural_scale(std: float, max_abs: float) -> float:
-    """Return the unit of an observable: its spread, or its size where it does not change."""
+    """Return the scale of an observable: its standard deviation, or its size if it is constant."""
     return std if std > 1e-12 * max_abs and std > 0 else max_abs or 1.0
 
 
-def _series_statistics(item: TimeSeries) -> ObservableStatistics:
-    if not len(item.values):
-        return ObservableStatistics(item.observable, 1.0, 0.0, 0.0, 0, 0, np.nan, False)
-    known = item.std[item.has_known_noise]
-    spread = float(np.std(item.values))
-    return ObservableStatistics(
-        item.observable,
-        natural_scale(spread, float(np.max(np.abs(item.values)))),
-        float(item.values.mean()),
-        spread,
-        len(item.values),
-        len(item.std) - len(known),
-        float(np.sqrt(np.mean(known**2))) if len(known) else np.nan,
-        bool((item.values[item.is_exact] != 0).any()),
-    )
+def _array_statistics(name: str, values: Array, noise: Array) -> ObservableStatistics:
+    if not len(values):
+        return ObservableStatistics(name, 1.0, 0.0, 0.0, 0, 0, np.nan, False)
+    known, spread = noise[~np.isnan(noise)], float(np.std(values))
+    scale = natural_scale(spread, float(np.max(np.abs(values))))
+    rms = float(np.sqrt(np.mean(known**2))) if len(known) else np.nan
+    has_exact, n_unknown = bool((values[noise == 0] != 0).any()), len(noise) - len(known)
+    return ObservableStatistics(name, scale, float(values.mean()), spread, len(values), n_unknown, rms, has_exact)
 
 
 def _input_statistics(name: str, samples: InputSampleStatistics) -> ObservableStatistics:
-    """Return what is known of an input that lies on disk."""
-    mean, spread = samples.mean, samples.std
-    return ObservableStatistics(
-        name,
-        natural_scale(spread, samples.max_abs),
-        mean,
-        spread,
-        samples.n_samples,
-        0,
-        0.0,
-        mean != 0.0 or spread != 0.0,
-    )
+    """Return the summary statistics of an input on disk."""
+    count, mean, spread, max_abs = samples[:4]
+    scale, has_exact = natural_scale(spread, max_abs), mean != 0.0 or spread != 0.0
+    return ObservableStatistics(name, scale, mean, spread, count, 0, 0.0, has_exact)
 
 
 def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
@@ -382,10 +329,6 @@ def typical_known_noise(statistics: Sequence[ObservableStatistics], observable: 
     return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan
 
 
-#: Curves that miss an exact value by so much, in units of its observable, do not meet it.
-_EXACT_TOLERANCE = 1e-3
-
-
 def check_no_overlap(old: Measurements, new: Measurements) -> None:
     """Raise where new measurements of an observable lie among old ones: another record, or the same data once more.
 
@@ -394,8 +337,9 @@ def check_no_overlap(old: Measurements, new: Measurements) -> None:
     Examples
     --------
     >>> from lodekit.data.observations import Observations
-    >>> old = Measurements.of(Observations().add([0.0, 1.0, 2.0], "x", [1.0, 2.0, 3.0]))
-    >>> check_no_overlap(old, Measurements.of(Observations().add([2.0, 3.0], "x", [2.9, 4.0])))
+    >>> old = Observations().add([0.0, 1.0, 2.0], "x", [1.0, 2.0, 3.0])
+    >>> new = Observations().add([2.0, 3.0], "x", [2.9, 4.0])
+    >>> check_no_overlap(Measurements.from_observations(old), Measurements.from_observations(new))
     """
     known = {item.observable: item for item in old.plotted_series}
     for item in new.plotted_series:
@@ -418,7 +362,7 @@ def check_no_overlap(old: Measurements, new: Measurements) -> None:
 
 
 def check_consistent_exact_values(series: Sequence[TimeSeries]) -> None:
-    """Raise where exact values contradict each other."""
+    """Raise if exact values contradict each other."""
     for item in series:
         exact = item.select(item.is_exact)
         seen: dict[float, float] = {}
@@ -431,7 +375,7 @@ def check_consistent_exact_values(series: Sequence[TimeSeries]) -> None:
 
 
 def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.float64]) -> None:
-    """Raise where curves miss exact values, which then contradict each other or the equations.
+    """Raise if curves miss exact values, which then contradict each other or the equations.
 
     Shapes: times (m,), residuals (m,).
 
@@ -440,7 +384,7 @@ def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.floa
     >>> check_exact_residuals(np.array([0.0, 1.0]), np.array([1e-9, 1e-8]))
     """
     residuals = np.where(np.isfinite(residuals), np.abs(residuals), np.inf)
-    if len(residuals) and residuals.max() >= _EXACT_TOLERANCE:
+    if len(residuals) and residuals.max() >= 1e-3:
         raise DataError(
             f"the exact values contradict each other or the equations, for example at t = "
             f"{times[int(np.argmax(residuals))]:g}; give them a noise_std above zero"
@@ -450,7 +394,7 @@ def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.floa
 def check_exact_fit(
     series: Sequence[TimeSeries], scales: NDArray[np.float64], curves: Sequence[NDArray[np.float64]]
 ) -> None:
-    """Raise where curves do not meet exact values, which then contradict each other or the equations.
+    """Raise if curves miss exact values of their series.
 
     Shapes: scales (o,).
     """
@@ -485,9 +429,10 @@ class RecordSet(Measurements):
     Examples
     --------
     >>> from lodekit.data.observations import Observations
-    >>> parts = [Measurements.of(Observations().add([0.0, 1.0], "x", values)) for values in ([0.0, 2.0], [4.0, 6.0])]
-    >>> pool = RecordSet.together([Record("a", parts[0]), Record("b", parts[1])])
-    >>> pool.size, pool.names, pool.summaries[0].mean
+    >>> data = [Observations().add([0.0, 1.0], "x", values) for values in ([0.0, 2.0], [4.0, 6.0])]
+    >>> records = [Record(name, Measurements.from_observations(part)) for name, part in zip("ab", data)]
+    >>> every = RecordSet.from_records(records)
+    >>> every.size, every.names, every.observable_statistics[0].mean
     (4, ('x',), 3.0)
     """
 
@@ -498,26 +443,24 @@ class RecordSet(Measurements):
         """Return the measurements of the only record, or all records together."""
         if len(records) == 1:
             return records[0].measurements
-        first, *others = (record.measurements.inputs for record in records)
-        for record, inputs in zip(records[1:], others, strict=True):
-            kinds = [{name: signal.kind for name, signal in each.items()} for each in (first, inputs)]
-            if kinds[0] != kinds[1]:
+        kinds = [{name: signal.kind for name, signal in each.measurements.inputs.items()} for each in records]
+        for record, own in zip(records, kinds, strict=True):
+            if own != kinds[0]:
                 raise DataError(
                     f"expected the same known inputs in all records; {records[0].name} has {kinds[0] or 'none'}, "
-                    f"{record.name} has {kinds[1] or 'none'}"
+                    f"{record.name} has {own or 'none'}"
                 )
-        return cls(inputs=first, records=tuple(records))
+        return cls(inputs=records[0].measurements.inputs, records=tuple(records))
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
         """Return all records with some channels taken for known, each with its own samples."""
         made = []
         for record in self.records:
             try:
-                made.append(
-                    replace(record, measurements=record.measurements.with_known_inputs(hold_types, required=required))
-                )
+                measurements = record.measurements.with_known_inputs(hold_types, required=required)
             except DataError as problem:
                 raise DataError(f"record {record.name}: {problem}") from None
+            made.append(Record(record.name, measurements))
         return RecordSet.from_records(made)
 
     @property
@@ -530,7 +473,7 @@ class RecordSet(Measurements):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What was measured, in any record."""
+        """The observables of all records."""
         return tuple(dict.fromkeys(name for part in self.all_measurements for name in part.names))
 
     @property
@@ -554,26 +497,19 @@ class RecordSet(Measurements):
         first = self.all_measurements[0].window[0]
         return first, first + max(stop - start for start, stop in (part.window for part in self.all_measurements))
 
-    @property
-    def plotted_series(self) -> NoReturn:
-        """Raise: only the measurements of one record can be shown over time."""
-        self._raise_several_records()
+    def _raise_several_records(self) -> NoReturn:
+        """Raise: every record has its own time axis."""
+        raise DataError("expected a question about the measurements of one record, got several records")
 
-    @cached_property
-    def statistics(self) -> NoReturn:
-        """Raise: sums are over the measurements of one record."""
-        self._raise_several_records()
+    plotted_series = statistics = property(_raise_several_records)
 
     def time_grid(self, count: int = 200) -> NoReturn:
-        """Raise: every record has times of its own."""
+        """Raise: every record has its own times."""
         self._raise_several_records()
 
     def decimated_series(self) -> NoReturn:
-        """Raise: every record has neighbours of its own."""
+        """Raise: every record has its own rows."""
         self._raise_several_records()
-
-    def _raise_several_records(self) -> NoReturn:
-        raise DataError("expected a question about the measurements of one record, got several records")
 
     @property
     def has_exact_values(self) -> bool:
@@ -587,59 +523,46 @@ class RecordSet(Measurements):
         return np.array([[counts.get(name, 0) for name in self.names] for counts in own], dtype=float)
 
     def difference_noise_std(self) -> Array | None:
-        """Return the noise of each observable as neighbours within records suggest it; None where unknown."""
+        """Return the noise of each observable estimated from third differences within records; None if unknown."""
         found = []
         for name in self.names:
             parts = [item.values for part in self.all_measurements for item in part.series if item.observable == name]
-            squares = [
-                (len(values), estimate_noise_std(values) ** 2) for values in parts if len(values) >= MIN_DIFFERENCE_ROWS
-            ]
-            if not squares:
+            if not (parts := [values for values in parts if len(values) >= _MIN_DIFFERENCE_ROWS]):
                 return None
-            counts, each = np.array(squares).T
-            found.append(float(np.sqrt(np.average(each, weights=counts))))
+            variances = np.square([estimate_noise_std(values) for values in parts])
+            found.append(float(np.sqrt(np.average(variances, weights=[float(len(values)) for values in parts]))))
         return np.array(found)
 
     @cached_property
     def observable_statistics(self) -> list[ObservableStatistics]:
-        """What is known of each observable, over all records."""
+        """Pooled statistics of each observable."""
         return _pool_statistics([part.observable_statistics for part in self.all_measurements])
 
     @cached_property
     def input_statistics(self) -> list[ObservableStatistics]:
-        """What is known of each input, over all records."""
+        """Pooled statistics of each input."""
         return _pool_statistics([part.input_statistics for part in self.all_measurements])
 
 
 def _pool_statistics(records: Iterable[Iterable[ObservableStatistics]]) -> list[ObservableStatistics]:
-    """Return what is known of each observable over all records, in order of first appearance."""
-    own: dict[str, list[ObservableStatistics]] = {}
-    for record in records:
-        for item in record:
-            own.setdefault(item.observable, []).append(item)
-    return [_pool_observable_statistics(name, items) for name, items in own.items()]
+    """Return the pooled statistics of each observable over all records, in order of first appearance."""
+    by_name: dict[str, list[ObservableStatistics]] = {}
+    for item in chain.from_iterable(records):
+        by_name.setdefault(item.observable, []).append(item)
+    return [_pool_observable_statistics(name, items) for name, items in by_name.items()]
 
 
 def _pool_observable_statistics(name: str, items: Sequence[ObservableStatistics]) -> ObservableStatistics:
-    """Return what is known of one observable over all records."""
-    counts = np.array([item.count for item in items], dtype=float)
-    means = np.array([item.mean for item in items])
+    """Return the pooled statistics of one observable."""
+    columns = [(item.count, item.mean, item.std, item.known_noise) for item in items]
+    counts, means, spreads, known = np.array(columns, dtype=float).T
     mean = float(np.average(means, weights=counts))
-    spreads = np.array([item.std for item in items])
     spread = float(np.sqrt(np.average(spreads**2 + (means - mean) ** 2, weights=counts)))
-    known = np.array([item.known_noise for item in items])
-    told = ~np.isnan(known)
-    noise = float(np.sqrt(np.average(known[told] ** 2, weights=counts[told]))) if told.any() else np.nan
-    return ObservableStatistics(
-        name,
-        natural_scale(spread, float(np.max(np.hypot(means, spreads)))),
-        mean,
-        spread,
-        int(counts.sum()),
-        sum(item.n_unknown_noise for item in items),
-        noise,
-        any(item.has_exact_values for item in items),
-    )
+    has_noise = ~np.isnan(known)
+    noise = float(np.sqrt(np.average(known[has_noise] ** 2, weights=counts[has_noise]))) if has_noise.any() else np.nan
+    scale = natural_scale(spread, float(np.max(np.hypot(means, spreads))))
+    n_unknown, has_exact = sum(item.n_unknown_noise for item in items), any(item.has_exact_values for item in items)
+    return ObservableStatistics(name, scale, mean, spread, int(counts.sum()), n_unknown, noise, has_exact)
 
 
 def list_measurements(measurements: Measurements) -> list[Measurements]:
@@ -674,8 +597,8 @@ def find_record_index(names: Sequence[str], record: object) -> int:
 
     Examples
     --------
-    >>> find_record_index(["a.csv", "b.csv"], "b.csv"), find_record_index(["a.csv", "b.csv"], 0), find_record_index(["3", "7"], 7)
-    (1, 0, 1)
+    >>> [find_record_index(["a.csv", "b.csv"], record) for record in ("b.csv", 0)], find_record_index(["3", "7"], 7)
+    ([1, 0], 1)
     """
     listed = _format_record_names(names)
     if record is None:
@@ -691,12 +614,6 @@ def find_record_index(names: Sequence[str], record: object) -> int:
     raise DataError(f"expected one of the records {listed}, got {record!r}")
 
 
-#: So many pieces are compared.
-_N_SEGMENTS = 16
-#: So many rows are read from disk at the same time.
-_DECIMATION_CHUNK_ROWS = 100_000
-
-
 def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
     """Return every k-th measurement of each observable, under inputs that are averages over as many samples.
 
@@ -704,8 +621,8 @@ def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
     --------
     >>> from lodekit.data.observations import Observations
     >>> t = np.arange(100.0)
-    >>> kept = Measurements.of(Observations().add(t, "y", t).add(t, "u", t)).given({"u": "hold"})
-    >>> short = decimate_record(kept, 10)
+    >>> whole = Measurements.from_observations(Observations().add(t, "y", t).add(t, "u", t))
+    >>> short = decimate_record(whole.with_known_inputs({"u": "hold"}), 10)
     >>> short.size, short.inputs["u"].at([0.0, 10.0]).tolist()
     (10, [4.5, 14.5])
     """
@@ -718,22 +635,17 @@ def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
 
 
 def _average_samples(signal: InputSignal, step: int) -> InputSignal:
-    """Return a signal with fewer samples, that holds as much over time."""
-    times, values = signal.times, signal.values
+    """Return a signal with every k-th sample and the same integral over time."""
     if signal.kind == "linear":
-        return InputSignal(times[::step], values[::step], "linear")
-    edges = np.append(np.arange(0, len(times) - 1, step), len(times) - 1)
-    if len(edges) < 2:
-        return signal
-    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
-    means = np.diff(area[edges]) / np.diff(times[edges])
-    return InputSignal(times[edges], np.append(means, values[-1]), "hold")
+        return InputSignal(signal.times[::step], signal.values[::step], "linear")
+    last = len(signal.times) - 1
+    return _average_between_times(signal, signal.times[np.append(np.arange(0, last, step), last)])
 
 
 def _decimate_row_store(measurements: Measurements, store: RowStore, count: int) -> Measurements:
     """Return every k-th row on disk; of an input only changes are kept, so its averages are taken between rows."""
     step = max(1, store.n_rows // count)
-    most = max(1, _DECIMATION_CHUNK_ROWS // step) * step
+    most = max(1, 100_000 // step) * step
     parts = [store.read_series(first, first + most, step) for first in range(0, store.n_rows, most)]
     series = [concatenate_series(items) for items in zip(*parts, strict=True)]
     times = np.unique(np.concatenate([item.times for item in series]))
@@ -742,7 +654,7 @@ def _decimate_row_store(measurements: Measurements, store: RowStore, count: int)
 
 
 def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:
-    """Return a signal with samples at some times, that holds as much over time."""
+    """Return a signal with samples at given times and the same integral over time."""
     if signal.kind == "linear" or len(times) < 2:
         return InputSignal(times, signal.at(times), signal.kind)
     area = np.concatenate([[0.0], np.cumsum(signal.values[:-1] * np.diff(signal.times))])
@@ -752,19 +664,21 @@ def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:
 
 
 def most_active_segment(measurements: Measurements, n_rows: int) -> Measurements:
-    """Return the piece of a record in which inputs change most, with the inputs there; without inputs, measurements."""
+    """Return the segment of a record in which inputs change most; without inputs, measurements."""
     if measurements.stored_rows is not None:
         return _most_active_rows(measurements, measurements.stored_rows.store, n_rows)
     longest = max(measurements.series, key=lambda item: len(item.times)).times
-    starts = np.unique(np.linspace(0, max(len(longest) - n_rows, 0), _N_SEGMENTS).astype(int))
+    starts = _segment_starts(len(longest), n_rows)
     windows = [(float(longest[k]), float(longest[min(k + n_rows, len(longest)) - 1])) for k in starts]
     first, last = max(windows, key=lambda window: _segment_activity(measurements, *window))
-    series = []
-    for item in measurements.series:
-        part = item.select((item.times >= first) & (item.times <= last))
-        series += [part] if len(part.times) else []
+    series = [item.select((item.times >= first) & (item.times <= last)) for item in measurements.series]
     inputs = {name: signal.restricted_to(first, last) for name, signal in measurements.inputs.items()}
-    return replace(measurements, series=series, inputs=inputs)
+    return replace(measurements, series=[item for item in series if len(item.times)], inputs=inputs)
+
+
+def _segment_starts(n_rows: int, count: int) -> list[int]:
+    """Return the first rows of up to 16 segments of a record."""
+    return [int(row) for row in np.unique(np.linspace(0, max(n_rows - count, 0), 16).astype(int))]
 
 
 def _segment_activity(measurements: Measurements, first: float, last: float) -> float:
@@ -780,7 +694,7 @@ def _segment_activity(measurements: Measurements, first: float, last: float) -> 
 
 
 def _most_active_rows(measurements: Measurements, store: RowStore, count: int) -> Measurements:
-    """Return the liveliest piece of rows on disk, of which only pieces that are compared are read."""
+    """Return the most active segment of rows on disk; only the compared segments are read."""
     scales = {item.observable: item.std or 1.0 for item in measurements.observable_statistics}
     spreads = {item.observable: item.std or 1.0 for item in measurements.input_statistics}
 
@@ -792,20 +706,15 @@ def _most_active_rows(measurements: Measurements, store: RowStore, count: int) -
         own = (item for item in store.read_series(first, first + count) if len(item.values))
         return sum(float(item.values.std()) / scales[item.observable] for item in own)
 
-    starts = np.unique(np.linspace(0, max(store.n_rows - count, 0), _N_SEGMENTS).astype(int))
-    first = max(starts.tolist(), key=activity)
+    first = max(_segment_starts(store.n_rows, count), key=activity)
     ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
     inputs = {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
     return _nonempty_measurements(store.read_series(first, first + count), inputs)
 
 
 def _nonempty_measurements(series: list[TimeSeries], inputs: dict[str, InputSignal]) -> Measurements:
-    """Return measurements in memory, of what was measured at all in these rows."""
+    """Return measurements in memory without empty series."""
     return Measurements([item for item in series if len(item.times)], inputs=inputs)
-
-
-#: Units outside these cannot be squared in floats.
-_MIN_SCALE, _MAX_SCALE = 1e-100, 1e100
 
 
 @dataclass(frozen=True)
@@ -817,8 +726,8 @@ class Scaling:
 
     Examples
     --------
-    >>> units = Scaling(10.0, 5.0, np.array([2.0]))
-    >>> units.scaled_times(np.array([10.0, 15.0])).tolist(), units.user_lengths(0.5)
+    >>> scaling = Scaling(10.0, 5.0, np.array([2.0]))
+    >>> scaling.scale_times(np.array([10.0, 15.0])).tolist(), scaling.unscale_durations(0.5)
     ([0.0, 1.0], 2.5)
     """
 
@@ -830,13 +739,13 @@ class Scaling:
     def from_measurements(
         cls, measurements: Measurements, *, time: Scaling | None = None, scales: Mapping[str, float] | None = None
     ) -> Scaling:
-        """Return the units that measurements suggest."""
+        """Return the scaling that measurements suggest."""
         start, stop = measurements.window
         kept = scales or {}
         own = np.array([kept.get(item.observable, item.scale) for item in measurements.observable_statistics])
         found = cls(start, stop - start or 1.0, own) if time is None else replace(time, scales=own)
         sizes = np.append(own, found.time_scale)
-        if not np.isfinite(sizes).all() or (sizes <= _MIN_SCALE).any() or (sizes >= _MAX_SCALE).any():
+        if not ((sizes > 1e-100) & (sizes < 1e100)).all():
             raise DataError("expected times and values of a size that floats can square; change their units")
         return found
 

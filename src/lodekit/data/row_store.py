@@ -1,6 +1,6 @@
-"""Rows that are too many for memory, on disk: plain numbers, which are read piece by piece as often as asked.
+"""Out-of-core storage of rows: a temporary file of 64-bit floats that is read in chunks.
 
-Known inputs of rows that are on disk: samples that change something are in memory, all others stay there.
+Samples of known inputs are extracted from the file; only samples at which an input changes are kept in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from lodekit.data.observations import TimeSeries
 from lodekit.errors import DataError
 
 Array = NDArray[np.float64]
-_FLOAT_BYTES = 8
+#: Rows read at once.
+_CHUNK_ROWS = 200_000
 
 
 class RowBlock(Protocol):
@@ -120,15 +121,6 @@ class TruncatedHistory(NamedTuple):
     checkpoints: tuple[FilterCheckpoint, ...]
 
 
-@dataclass(frozen=True)
-class _RowArrays:
-    """Some rows that were on disk."""
-
-    times: Array
-    values: Mapping[str, Array]
-    noise: Mapping[str, Array]
-
-
 class _TemporaryFolder:
     """A folder that is removed when nobody needs it any more; a copy in another process does not remove it."""
 
@@ -180,19 +172,25 @@ class RowStore:
         >>> from lodekit.data.tables.cells import NumberFormat
         >>> from lodekit.data.tables.reader import ParsedBlock
         >>> block = ParsedBlock(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, NumberFormat())
-        >>> spool = RowStore.write(["x"], [block], {"x": 0.1})
-        >>> spool.count, spool.read(0, 2)[0].values.tolist()
+        >>> store = RowStore.write(["x"], [block], {"x": 0.1})
+        >>> store.n_rows, store.read_series(0, 2)[0].values.tolist()
         (2, [1.0, 2.0])
         """
-        owner, count, gap, last, known = _TemporaryFolder(), 0, np.inf, -np.inf, dict(known_noise or {})
-        pairs = [
-            (1 + k, 1 + len(names) + noise_columns.index(name) if name in noise_columns else 0)
-            for k, name in enumerate(names)
-        ]
-        held = np.zeros((0, 1 + len(names) + len(noise_columns)))
+        known = dict(known_noise or {})
+        arrays = (_block_to_array(block, names, known, noise_columns) for block in blocks)
+        return cls._write_arrays(arrays, tuple(names), known, tuple(noise_columns))
+
+    @classmethod
+    def _write_arrays(
+        cls, blocks: Iterable[Array], names: tuple[str, ...], known_noise: dict[str, float], noisy: tuple[str, ...]
+    ) -> RowStore:
+        """Write arrays of times, values and noise deviations; rows without any value are dropped."""
+        owner, count, gap, last = _TemporaryFolder(), 0, np.inf, -np.inf
+        pairs = [(1 + k, 1 + len(names) + noisy.index(name) if name in noisy else 0) for k, name in enumerate(names)]
+        held = np.zeros((0, 1 + len(names) + len(noisy)))
         with _rows_path(owner).open("wb") as file:
             for block in blocks:
-                rows = _block_to_array(block, names, known, noise_columns)
+                rows = block[~np.isnan(block[:, 1 : 1 + len(names)]).all(axis=1)]
                 if not len(rows):
                     continue
                 steps = np.diff(np.concatenate([[last], rows[:, 0]]))
@@ -211,7 +209,7 @@ class RowStore:
             count += _append_rows(_merge_rows_of_equal_time(held, pairs), file)
         if not count:
             raise DataError(f"expected at least one value of {', '.join(names)}, every cell is missing")
-        return cls(tuple(names), tuple(names), known, tuple(noise_columns), count, gap, owner)
+        return cls(names, names, known_noise, noisy, count, gap, owner)
 
     @property
     def folder(self) -> str:
@@ -226,19 +224,15 @@ class RowStore:
         """Return some rows as they are: times, all columns, and those of noise."""
         count = max(0, min(last, self.n_rows) - first)
         try:
-            found = np.fromfile(
-                _rows_path(self._owner),
-                dtype=float,
-                count=count * self._width,
-                offset=first * self._width * _FLOAT_BYTES,
-            )
+            path, width = _rows_path(self._owner), self._width
+            rows = np.fromfile(path, dtype=float, count=count * width, offset=8 * first * width)
         except FileNotFoundError:
-            found = np.zeros(0)
-        if len(found) < count * self._width:
+            rows = np.zeros(0)
+        if len(rows) < count * self._width:
             raise DataError(
                 "the rows of this fit were on disk as long as it was there, and are gone; call fit again with the file"
             )
-        return found.reshape(count, self._width)
+        return rows.reshape(count, self._width)
 
     def read_series(self, first: int, last: int, step: int = 1) -> list[TimeSeries]:
         """Return the measurements of some rows, one series for each observable."""
@@ -255,24 +249,15 @@ class RowStore:
 
     def select_columns(self, names: Sequence[str], chunk_rows: int) -> RowStore:
         """Return the rows in which one of some columns has a value, in a file of their own where these are fewer."""
-        own, firsts = replace(self, names=tuple(names)), range(0, self.n_rows, chunk_rows)
+        starts = range(0, self.n_rows, chunk_rows)
         places = [1 + self.columns.index(name) for name in names]
-        there = sum(int((~np.isnan(self.read_array(k, k + chunk_rows)[:, places]).all(axis=1)).sum()) for k in firsts)
+        there = sum(int((~np.isnan(self.read_array(k, k + chunk_rows)[:, places]).all(axis=1)).sum()) for k in starts)
         if there == self.n_rows:
-            return own
-        return RowStore.write(
-            names, (own._read_block(k, k + chunk_rows) for k in firsts), self.known_noise, own._selected_noise_columns
-        )
-
-    @property
-    def _selected_noise_columns(self) -> tuple[str, ...]:
-        return tuple(name for name in self.noise_columns if name in self.names)
-
-    def _read_block(self, first: int, last: int) -> _RowArrays:
-        rows, noise = self.read_array(first, last), {}
-        for name in self._selected_noise_columns:
-            noise[name] = rows[:, 1 + len(self.columns) + self.noise_columns.index(name)]
-        return _RowArrays(rows[:, 0], {name: rows[:, 1 + self.columns.index(name)] for name in self.names}, noise)
+            return replace(self, names=tuple(names))
+        noisy = tuple(name for name in self.noise_columns if name in names)
+        places = [0, *places, *(1 + len(self.columns) + self.noise_columns.index(name) for name in noisy)]
+        arrays = (self.read_array(k, k + chunk_rows)[:, places] for k in starts)
+        return RowStore._write_arrays(arrays, tuple(names), dict(self.known_noise), noisy)
 
     def time_of_row(self, row: int) -> float:
         """Return the time of a row."""
@@ -302,7 +287,8 @@ def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> 
 
     Examples
     --------
-    >>> _merge_rows_of_equal_time(np.array([[3.0, 1.0, np.nan], [3.0, np.nan, 5.0], [4.0, 2.0, 6.0]]), [(1, 0), (2, 0)]).tolist()
+    >>> rows = np.array([[3.0, 1.0, np.nan], [3.0, np.nan, 5.0], [4.0, 2.0, 6.0]])
+    >>> _merge_rows_of_equal_time(rows, [(1, 0), (2, 0)]).tolist()
     [[3.0, 1.0, 5.0], [4.0, 2.0, 6.0]]
     """
     is_new = np.append(True, np.diff(rows[:, 0]) > 0)[: len(rows)]
@@ -326,19 +312,11 @@ def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> 
 def _block_to_array(
     block: RowBlock, names: Sequence[str], noise: Mapping[str, float], noise_columns: Sequence[str]
 ) -> Array:
-    """Return time, values and deviations of the rows of a block that have some value."""
+    """Return times, values and noise deviations of a block as one array."""
     count = len(block.times)
     columns = [block.values.get(name, np.full(count, np.nan)) for name in names]
     columns += [block.noise.get(name, np.full(count, noise.get(name, np.nan))) for name in noise_columns]
-    table = np.column_stack([block.times, *columns])
-    some = ~np.isnan(table[:, 1 : 1 + len(names)]).all(axis=1)
-    return table if some.all() else table[some]
-
-
-#: So many rows are read at the same time.
-_CHUNK_ROWS = 200_000
-#: Samples of an input that are kept at most, of 16 bytes each.
-_MAX_INPUT_SAMPLES = 20_000_000
+    return np.column_stack([block.times, *columns])
 
 
 @dataclass
@@ -367,10 +345,8 @@ class _InputSampleCollector:
     n_measured: int = 0
     n_logged: int = 0
 
-    @cached_property
-    def gap_detector(self) -> InputGapDetector:
-        """Gaps between the samples."""
-        return InputGapDetector(self.kind)
+    def __post_init__(self) -> None:
+        self.gap_detector = InputGapDetector(self.kind)
 
     def update(self, times: Array, values: Array, measured: NDArray[np.bool_]) -> None:
         """Add some samples, in the order of time; keep those that change something.
@@ -386,7 +362,12 @@ class _InputSampleCollector:
         times, values = times[there], values[there]
         if not len(times):
             return
-        self._update_sums(values)
+        if math.isnan(self.reference):
+            self.reference = float(values[0])
+        away = values - self.reference
+        self.n_samples += len(values)
+        self.sums = [self.sums[0] + float(away.sum()), self.sums[1] + float(away @ away)]
+        self.max_abs = max(self.max_abs, float(np.abs(values).max()))
         if self.last is not None:
             times, values = np.append(self.last[0], times), np.append(self.last[1], values)
         again = np.diff(times) == 0
@@ -405,31 +386,19 @@ class _InputSampleCollector:
         self.parts.append((times[kept], values[kept]))
         self.n_kept += int(kept.sum())
         self.last = float(times[-1]), float(values[-1])
-        if self.n_kept > _MAX_INPUT_SAMPLES:
+        if self.n_kept > 20_000_000:  # of 16 bytes each
             raise DataError(
-                f"the input {self.name} changes in more than {_MAX_INPUT_SAMPLES} rows, and what it does is kept in memory; take "
+                f"the input {self.name} changes in more than 20000000 rows, and what it does is kept in memory; take "
                 "every k-th row, or a piece of the record"
             )
-
-    def _update_sums(self, values: Array) -> None:
-        if math.isnan(self.reference):
-            self.reference = float(values[0])
-        away = values - self.reference
-        self.n_samples += len(values)
-        self.sums = [self.sums[0] + float(away.sum()), self.sums[1] + float(away @ away)]
-        self.max_abs = max(self.max_abs, float(np.abs(values).max()))
 
     @property
     def statistics(self) -> InputSampleStatistics:
         """What is known of all samples."""
         shift = self.sums[0] / self.n_samples
-        return InputSampleStatistics(
-            self.n_samples,
-            self.reference + shift,
-            math.sqrt(max(self.sums[1] / self.n_samples - shift**2, 0.0)),
-            self.max_abs,
-            self.gap_detector.largest_gap if is_logged_every_row(self.n_measured, self.n_logged) else None,
-        )
+        std = math.sqrt(max(self.sums[1] / self.n_samples - shift**2, 0.0))
+        gap = self.gap_detector.largest_gap if is_logged_every_row(self.n_measured, self.n_logged) else None
+        return InputSampleStatistics(self.n_samples, self.reference + shift, std, self.max_abs, gap)
 
     @property
     def signal(self) -> InputSignal:
@@ -453,7 +422,8 @@ def extract_inputs(
     >>> from lodekit.data.tables.cells import NumberFormat
     >>> from lodekit.data.tables.reader import ParsedBlock
     >>> values = {"x": np.arange(4.0), "u": np.array([1.0, 1.0, 1.0, 2.0])}
-    >>> rows = OutOfCoreRows(("x", "u"), {}, (), lambda: iter([ParsedBlock(np.arange(4.0), values, {}, NumberFormat())]))
+    >>> block = ParsedBlock(np.arange(4.0), values, {}, NumberFormat())
+    >>> rows = OutOfCoreRows(("x", "u"), {}, (), lambda: iter([block]))
     >>> left, inputs = extract_inputs(rows, {"u": "hold"})
     >>> left.names, inputs["u"].times.tolist()
     (('x',), [0.0, 3.0])
@@ -463,19 +433,18 @@ def extract_inputs(
     names = tuple(name for name in spooled.names if name not in hold_types)
     if not names:
         raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
-    every, found = spooled.store, {name: _InputSampleCollector(name, kind) for name, kind in hold_types.items()}
+    every = spooled.store
+    collectors = {name: _InputSampleCollector(name, kind) for name, kind in hold_types.items()}
     places = {name: 1 + every.columns.index(name) for name in every.names}
     for first in range(0, every.n_rows, _CHUNK_ROWS):
         rows = every.read_array(first, first + _CHUNK_ROWS)
         some = np.asarray(~np.isnan(rows[:, [places[name] for name in names]]).all(axis=1))
-        for name, own in found.items():
-            own.update(rows[:, 0], rows[:, places[name]], some)
-    signals = {name: own.signal for name, own in found.items()}
-    spreads = {**spooled.input_statistics, **{name: own.statistics for name, own in found.items()}}
-    spool = every.select_columns(names, _CHUNK_ROWS)
+        for name, collector in collectors.items():
+            collector.update(rows[:, 0], rows[:, places[name]], some)
+    signals = {name: collector.signal for name, collector in collectors.items()}
+    statistics = {**spooled.input_statistics, **{name: each.statistics for name, each in collectors.items()}}
+    store = every.select_columns(names, _CHUNK_ROWS)
     noisy = tuple(name for name in spooled.noise_columns if name in names)
-    window = spool.time_of_row(0), spool.time_of_row(spool.n_rows - 1)
-    left = replace(
-        spooled, names=names, noise_columns=noisy, existing_store=spool, window=window, input_statistics=spreads
-    )
-    return left, signals
+    window = store.time_of_row(0), store.time_of_row(store.n_rows - 1)
+    changes: dict[str, Any] = {"names": names, "noise_columns": noisy, "existing_store": store, "window": window}
+    return replace(spooled, **changes, input_statistics=statistics), signals

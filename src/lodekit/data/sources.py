@@ -1,13 +1,7 @@
-"""What is read of tables, and how: columns, dates, units, known noise and the window of time.
+"""Loading of measurements from everything that `fit` accepts: arrays, observations, statistics, files, DataFrames.
 
-Tables become records: each is one, or a piece of one, or a column says which line belongs to which.
-
-What `fit` is given, as tables: files, DataFrames, a Series, columns by name; one record, or a list of several.
-
-Everything that `fit` accepts becomes measurements: arrays, observations, sums, files, DataFrames.
-
-Files and DataFrames are read by one reader, with the same rules for columns and cells whatever their kind and size.
-Their size alone decides what is kept: the measurements themselves up to `MAX_ROWS_IN_MEMORY` records, sums over them beyond that.
+One reader with the same rules for columns and cells reads files and DataFrames of any kind and size. Up to
+`MAX_ROWS_IN_MEMORY` rows are kept in memory; beyond that, only sufficient statistics are.
 """
 
 from __future__ import annotations
@@ -40,7 +34,6 @@ from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.columns import (
     ArgumentSyntax,
     ColumnMapping,
-    ColumnUnits,
     find_column_conversions,
     format_column_list,
     is_time_name,
@@ -68,6 +61,7 @@ from lodekit.data.tables.strings import prefix_errors
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
 from lodekit.support.arguments import as_float_array
+from lodekit.support.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -132,10 +126,10 @@ class ReadOptions:
 def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tuple[list[TableSchema], dict[str, str]]:
     """Return a plan for each table, and the units that their columns tell."""
     plans = []
-    for (where, table), own in zip(tables.items(), _resolve_all_columns(tables, options), strict=True):
-        known = {name: options.noise.known_std(name) for name in own.values if name not in own.noise}
-        numbers = {name: number for name, number in known.items() if number is not None}
-        plans.append(TableSchema(where, own, table.separator, numbers))
+    for (where, table), columns in zip(tables.items(), _resolve_all_columns(tables, options), strict=True):
+        known = {name: options.noise.known_std(name) for name in columns.values if name not in columns.noise}
+        stds = {name: std for name, std in known.items() if std is not None}
+        plans.append(TableSchema(where, columns, table.separator, stds))
     observed = list(dict.fromkeys(name for plan in plans for name in plan.columns.values))
     options.check_names(observed)
     for name in options.noise.names:
@@ -191,21 +185,17 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
         time = UniformlySampledTable.time
     names = {where: table.names for where, table in tables.items()}
     by_number = all(table.allows_column_numbers for table in tables.values())
-    found = resolve_columns_of_tables(
-        names, request.channels, mapping, time, syntax=request.argument_syntax, allow_numbers=by_number
-    )
-    if request.records is not None:
-        found = [
-            own.with_record(each, str(request.records), allow_numbers=by_number)
-            for own, each in zip(found, names.values(), strict=True)
-        ]
-    for own in found:
-        for name, column in own.noise.items():
-            if (number := noise.known_std(name)) is not None:
-                raise DataError(
-                    f"the noise of {name} is said to be {number:g} (noise_std, or [noise] in the system file), and to "
-                    f"be in column {column}; leave out one of them"
-                )
+    how: dict[str, Any] = {"allow_numbers": by_number}
+    found = resolve_columns_of_tables(names, request.channels, mapping, time, syntax=request.argument_syntax, **how)
+    if (record := request.records) is not None:
+        pairs = zip(found, names.values(), strict=True)
+        found = [columns.with_record(each, str(record), **how) for columns, each in pairs]
+    for name, column in (item for columns in found for item in columns.noise.items()):
+        if (number := noise.known_std(name)) is not None:
+            raise DataError(
+                f"the noise of {name} is said to be {number:g} (noise_std, or [noise] in the system file), and to be "
+                f"in column {column}; leave out one of them"
+            )
     return found
 
 
@@ -222,10 +212,9 @@ def _infer_dates(
     origin = firsts[0] if since is None or firsts[0] is None else since
     for plan, first in zip(plans, firsts, strict=True):
         if _describe_time_type(first) != _describe_time_type(origin):
-            raise DataError(
-                f"{plan.table_name}: expected {_describe_time_type(origin)} in column {plan.columns.time}, as elsewhere, "
-                f"got {_describe_time_type(first)}"
-            )
+            expected, got = _describe_time_type(origin), _describe_time_type(first)
+            where = f"in column {plan.columns.time}, as elsewhere"
+            raise DataError(f"{plan.table_name}: expected {expected} {where}, got {got}")
     return [replace(plan, origin=origin) for plan in dated]
 
 
@@ -237,14 +226,14 @@ def _describe_time_type(date: datetime | None) -> str:
 
 def _infer_units(plans: Sequence[TableSchema], declared: Mapping[str, str]) -> tuple[list[TableSchema], dict[str, str]]:
     """Return the plans with what their numbers are converted by, and units that are told, not declared."""
-    units = ColumnUnits({name: unit.strip() for name, unit in declared.items() if unit.strip()})
-    found = []
+    declared = {name: unit.strip() for name, unit in declared.items() if unit.strip()}
+    converted, from_headers = [], dict[str, str]()
     for plan in plans:
-        own = plan.time_unit or unit_from_name(plan.columns.time, is_time=True)
+        time_unit = plan.time_unit or unit_from_name(plan.columns.time, is_time=True)
         with prefix_errors(plan.table_name):
-            conversions, notes = find_column_conversions(plan.columns, own, units)
-        found.append(replace(plan, conversions=conversions, notes=tuple(notes)))
-    return found, units.from_headers
+            conversions, notes = find_column_conversions(plan.columns, time_unit, declared, from_headers)
+        converted.append(replace(plan, conversions=conversions, notes=tuple(notes)))
+    return converted, from_headers
 
 
 def check_time_order(
@@ -253,7 +242,8 @@ def check_time_order(
     """Return what there is to say about the times of each table; raise where they are none, or pieces overlap."""
     notes = []
     for plan, order in zip(schemas, orders, strict=True):
-        remedy = f"say which column is the time, {syntax.column_mapping({'t': 'COLUMN'})}, or {syntax.time_step} where there is none"
+        mapping = syntax.column_mapping({"t": "COLUMN"})
+        remedy = f"say which column is the time, {mapping}, or {syntax.time_step} where there is none"
         with prefix_errors(plan.table_name):
             notes.append(order.check(plan.columns.time, remedy, syntax.record_column))
     filled = [(order, plan) for order, plan in zip(orders, schemas, strict=True) if order.count]
@@ -263,8 +253,8 @@ def check_time_order(
             if low < high:
                 raise DataError(
                     f"{second}: expected files one after the other in time, and {name} is measured in {first} at the "
-                    f"same time. Only pieces of one record are read together ({syntax.file_group}); records of their own "
-                    f"are listed one by one, or told apart by a column, {syntax.record_column}"
+                    f"same time. Only pieces of one record are read together ({syntax.file_group}); records of their "
+                    f"own are listed one by one, or told apart by a column, {syntax.record_column}"
                 )
     return notes
 
@@ -285,9 +275,8 @@ def merge_complementary_files(
     if len(groups) < 2 or len(set(seen)) < len(seen):
         return list(groups), []
     joined = {where: table for _, tables in groups for where, table in tables.items()}
-    return [(DEFAULT_RECORD_NAME, joined)], [
-        f"one record: {', '.join(name for name, _ in groups)} measure different channels"
-    ]
+    note = f"one record: {', '.join(name for name, _ in groups)} measure different channels"
+    return [(DEFAULT_RECORD_NAME, joined)], [note]
 
 
 def read_records(
@@ -354,13 +343,12 @@ def _read_in_memory(
     observations, notes, orders = Observations(), [], []
     for table, plan in zip(tables.values(), plans, strict=True):
         with prefix_errors(plan.table_name):
-            found = read_all(table, plan, request.measurable_channels)
-            for name, values in found.values.items():
-                observations = observations.add(
-                    found.times, name, values, found.noise.get(name, plan.known_noise.get(name))
-                )
-        notes.append(list(found.notes))
-        orders.append(TimeOrder.from_times(found.times))
+            table_data = read_all(table, plan, request.measurable_channels)
+            for name, values in table_data.values.items():
+                std = table_data.noise.get(name, plan.known_noise.get(name))
+                observations = observations.add(table_data.times, name, values, std)
+        notes.append(list(table_data.notes))
+        orders.append(TimeOrder.from_times(table_data.times))
     if not len(observations):
         raise _no_values_error(plans, orders)
     return Measurements.from_observations(observations), orders, notes
@@ -406,9 +394,8 @@ def _merge_notes(plans: Sequence[TableSchema], notes: Sequence[Sequence[str]]) -
     for plan, own in zip(plans, notes, strict=True):
         for note in own:
             about.setdefault(note, []).append(Path(plan.table_name).name)
-    return tuple(
-        note if len(where) == len(plans) else f"{note} ({format_column_list(where)})" for note, where in about.items()
-    )
+    suffix = {note: "" if len(w) == len(plans) else f" ({format_column_list(w)})" for note, w in about.items()}
+    return tuple(note + suffix[note] for note in about)
 
 
 def is_dataframe(source: Any) -> bool:
@@ -510,9 +497,7 @@ def _to_dataframe(source: Any, channels: Sequence[str]) -> Any:
         except (TypeError, ValueError) as problem:
             raise DataError(f"expected something like a table, got {type(source).__name__}: {problem}") from None
     if hasattr(source, "to_frame") and hasattr(source, "index") and not hasattr(source, "levels"):
-        name = source.name
-        if name is None and len(channels) == 1:
-            name = channels[0]
+        name = channels[0] if source.name is None and len(channels) == 1 else source.name
         if name is None:
             raise DataError(f"expected a Series with a name, one of {', '.join(channels)}; rename it so")
         return index_to_column(source.to_frame(name=name))
@@ -574,11 +559,9 @@ class LoadedData:
     @property
     def labels(self) -> dict[str, Any]:
         """What a model calls things, as far as the data tell it: units, and the origin of time where it has dates."""
-        if self.origin is None and not self.units and not self.requested_columns:
-            return {}
         origin = "" if self.origin is None else self.origin.isoformat()
-        found = {"title": "", "units": dict(self.units), "origin": origin}
-        return found | {"columns": dict(self.requested_columns)} if self.requested_columns else found
+        labels = Labels("", self.units, origin, self.requested_columns)
+        return labels.to_dict() if labels != Labels() else {}
 
 
 def load_data(
@@ -597,8 +580,7 @@ def load_data(
     ([0.0, 60.0], datetime.datetime(2026, 3, 1, 12, 0))
     """
     request = ReadOptions(channels, **how)
-    items = list_records(source, Y)
-    if items is not None:
+    if (items := list_records(source, Y)) is not None:
         groups = open_records(items, request)
     else:
         tables = open_tables(source, Y, request)
@@ -607,11 +589,9 @@ def load_data(
         about = ("time", "columns", "header", "dt", "records")
         if absent := [name for name in about if getattr(request, name) is not None]:
             raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
-        return (
-            _load_values(source, Y, noise_std, request)
-            if items is None
-            else _load_record_list(items, noise_std, request)
-        )
+        if items is not None:
+            return _load_record_list(items, noise_std, request)
+        return _load_values(source, Y, noise_std, request)
     request = replace(request, noise=parse_noise_std(noise_std))
     tables = {where: table for _, own in groups for where, table in own.items()}
     plans, told = infer_schemas(tables, request)
@@ -661,9 +641,8 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
         request.check_names(source.observables)
         return LoadedData(Measurements(sufficient_statistics=source))
     clock = TimeReference(request.since, request.units.get("t", ""))
-    observations, own = load_arrays(
-        request.channels, source, Y, noise_std, clock, infer_reference=clock == TimeReference()
-    )
+    infer = clock == TimeReference()
+    observations, own = load_arrays(request.channels, source, Y, noise_std, clock, infer)
     # A name without values is checked, too: it may be misspelt.
     request.check_names(observations.observables)
     return LoadedData(Measurements.from_observations(observations), own.origin, (), {"t": own.unit} if own.unit else {})
@@ -675,7 +654,6 @@ def load_arrays(
     Y: Any,
     noise_std: Any,
     time_reference: TimeReference,
-    *,
     infer_reference: bool = False,
 ) -> tuple[Observations, TimeReference]:
     """Return observations from times and values, and how the times are counted.
@@ -689,8 +667,7 @@ def load_arrays(
         instants = parse_time_array(t)
         if instants is not None and infer_reference:
             time_reference = TimeReference(instants.first if isinstance(instants, Timestamps) else None, "s")
-        numbers = None if instants is None else time_reference.parse_times(t)
-        t = t if numbers is None else numbers
+        t = t if instants is None else time_reference.parse_times(t)
         Y = _dataframe_columns(Y, channels) if is_dataframe(Y) else Y
     return parse_observations(channels, t, Y, noise_std), time_reference
 
@@ -702,10 +679,8 @@ def _dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
     called = dict(zip(names, names, strict=True))
     if not table.allows_column_numbers:
         if [*names] != [str(number) for number in range(len(channels))]:
-            raise DataError(
-                f"expected columns called like channels, {', '.join(channels)}, got the numbers {format_column_list(names)}; "
-                "rename them"
-            )
+            expected, got = ", ".join(channels), format_column_list(names)
+            raise DataError(f"expected columns called like channels, {expected}, got the numbers {got}; rename them")
         # What an array becomes when it is made a DataFrame.
         called = dict(zip(names, channels, strict=True))
     if times := [name for name in names if is_time_name(name)]:
@@ -715,9 +690,8 @@ def _dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
         )
     if len(set(names)) < len(names):
         raise DataError(f"expected different names of columns, got {format_column_list(names)}")
-    plan = TableSchema(
-        "the DataFrame", ColumnMapping(table.time, {name: column for column, name in called.items()}, {})
-    )
+    columns = ColumnMapping(table.time, {name: column for column, name in called.items()}, {})
+    plan = TableSchema("the DataFrame", columns)
     with prefix_errors(plan.table_name):
         return dict(read_all(table, plan, ()).values)
 

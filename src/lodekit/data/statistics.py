@@ -1,14 +1,10 @@
-"""Sums of cosines over scattered angles: one non-uniform fast Fourier transform, by the library that is installed.
+"""Additive sufficient statistics: Chebyshev moments of the data, from which the evidence and its gradient follow.
 
-finufft is the field's standard; on Linux for ARM it has no wheels, and ducc0 stands in for it.
-
-Additive sufficient statistics: everything the evidence ever asks of the data, in a few thousand numbers.
-
-Every function that meets the data (waves of any frequency, modes at any parameter values, particular solutions) is
-smooth over the window, so it is a short sum of Chebyshev polynomials, and so are products of two of them. Hence the
-sums ``sum w T_k(x)`` and ``sum w y T_k(x)`` over all measurements determine the evidence and its gradient to rounding.
-They are one non-uniform Fourier transform in ``arccos(x)``; they add over chunks, files and workers; and no change of
-parameters, lengthscales, frequencies or periods ever asks for another pass over the data.
+Every function that the likelihood compares with the data is smooth over the time window, hence a short sum of Chebyshev
+polynomials, and so are products of two such functions. The sums ``sum w T_k(x)`` and ``sum w y T_k(x)`` over all
+measurements therefore determine the evidence to rounding error for all parameter values. They are one type 1
+non-uniform FFT in ``arccos(x)`` (by finufft, or by ducc0 where finufft has no wheels), and they add over chunks, files
+and workers.
 """
 
 from __future__ import annotations
@@ -28,10 +24,6 @@ from lodekit.errors import DataError, LodekitError
 from lodekit.support.arguments import check_count
 
 Array = NDArray[np.float64]
-#: As exact as double precision gets, and as ducc0 can be asked to be.
-_FINUFFT_TOLERANCE, _DUCC0_TOLERANCE = 1e-15, 3e-15
-#: Below this many cosines the direct sum is faster, and exact.
-_MAX_DIRECT_TERMS = 200_000
 
 
 @cache
@@ -50,7 +42,7 @@ def cosine_transform(angles: Array, strengths: Sequence[Array], degree: int) -> 
 
     Shapes: angles (n,), strengths (n,).
     """
-    if len(angles) * (degree + 1) <= _MAX_DIRECT_TERMS:
+    if len(angles) * (degree + 1) <= 200_000:  # the direct sum is faster, and exact
         waves = np.cos(np.outer(np.arange(degree + 1), angles))
         return np.stack([waves @ strength for strength in strengths])
     found = np.empty((len(strengths), degree + 1))
@@ -73,13 +65,11 @@ def _nonuniform_fft(angles: Array, strengths: NDArray[np.complex128], degree: in
         import finufft
 
         # The grid is small: sorting the points first would not pay.
-        return np.asarray(finufft.nufft1d1(angles, strengths, count, eps=_FINUFFT_TOLERANCE, isign=1, spread_sort=0))
+        return np.asarray(finufft.nufft1d1(angles, strengths, count, eps=1e-15, isign=1, spread_sort=0))
     import ducc0
 
     sums: Any = np.empty(count, dtype=complex)
-    ducc0.nufft.nu2u(
-        points=strengths, coord=angles[:, None], forward=False, epsilon=_DUCC0_TOLERANCE, nthreads=0, out=sums
-    )
+    ducc0.nufft.nu2u(points=strengths, coord=angles[:, None], forward=False, epsilon=3e-15, nthreads=0, out=sums)
     return np.asarray(sums)
 
 
@@ -87,8 +77,6 @@ def _nonuniform_fft(angles: Array, strengths: NDArray[np.complex128], degree: in
 CHEBYSHEV_DEGREE = 2048
 #: Into so many parts a window is cut for a thumbnail: more than anybody sees in a figure.
 _N_BINS = 512
-#: So many measurements are transformed at the same time: memory does not grow with their number.
-_CHUNK_ROWS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -118,25 +106,17 @@ class ChebyshevMoments:
         if not shift:
             return self
         products = self.value_moments + shift * self.weight_moments[: len(self.value_moments)]
-        square = (
-            self.sum_of_squares + 2.0 * shift * float(self.value_moments[0]) + shift**2 * float(self.weight_moments[0])
-        )
+        weight, value = float(self.weight_moments[0]), float(self.value_moments[0])
+        square = self.sum_of_squares + 2.0 * shift * value + shift**2 * weight
         return replace(self, reference=reference, sum_of_squares=square, value_moments=products)
 
     def __add__(self, other: ChebyshevMoments) -> ChebyshevMoments:
         if len(self.weight_moments) != len(other.weight_moments):
             degrees = " and ".join(str(len(cell.value_moments) - 1) for cell in (self, other))
             raise DataError(f"expected sums over polynomials of one degree, got {degrees}; use one degree for all")
-        moved = other.with_reference(self.reference)
-        return ChebyshevMoments(
-            self.count + moved.count,
-            self.log_weight_sum + moved.log_weight_sum,
-            self.reference,
-            self.sum_of_squares + moved.sum_of_squares,
-            self.weight_moments + moved.weight_moments,
-            self.value_moments + moved.value_moments,
-            self.bins + moved.bins,
-        )
+        first, second = vars(self), vars(other.with_reference(self.reference))
+        total = {name: value + second[name] for name, value in first.items()}
+        return ChebyshevMoments(**{**total, "reference": self.reference})
 
 
 @dataclass(frozen=True)
@@ -204,8 +184,8 @@ class Statistics:
         if wrong := [item for item in series if not isinstance(item, TimeSeries)]:
             raise DataError(f"expected Observations, or series of measurements, got {type(wrong[0]).__name__}")
         for group in _group_by_times(series):
-            for first in range(0, len(group[0].times), _CHUNK_ROWS):
-                part = [item.select(slice(first, first + _CHUNK_ROWS)) for item in group]
+            for first in range(0, len(group[0].times), 1 << 21):  # chunks bound the memory
+                part = [item.select(slice(first, first + (1 << 21))) for item in group]
                 total = total + _group_statistics(total.start, total.stop, part, degree)
         return total
 
@@ -247,15 +227,11 @@ class Statistics:
 
         cells = {}
         for key, cell in self.cells.items():
-            counts, times, values = cell.bins
-            filled = counts > 0
-            means = times[filled] / counts[filled]
-            where = _bin_index(means, start, stop)
-            sums = [np.bincount(where, part[filled], minlength=_N_BINS) for part in (counts, times, values)]
-            bins = np.stack(sums).astype(float)
-            cells[key] = replace(
-                cell, weight_moments=move(cell.weight_moments), value_moments=move(cell.value_moments), bins=bins
-            )
+            filled = cell.bins[:, cell.bins[0] > 0]
+            where = _bin_index(filled[1] / filled[0], start, stop)
+            bins = np.stack([np.bincount(where, part, minlength=_N_BINS) for part in filled]).astype(float)
+            weights, products = move(cell.weight_moments), move(cell.value_moments)
+            cells[key] = replace(cell, weight_moments=weights, value_moments=products, bins=bins)
         return Statistics(float(start), float(stop), cells)
 
     @property
@@ -294,13 +270,9 @@ class Statistics:
         >>> sorted(Statistics.of(0.0, 1.0, Observations().add([0.0, 0.5], "x", [1.0, 2.0])).arrays())
         ['bins_0', 'moments_0', 'products_0', 'sums_0']
         """
-        found = {}
+        found: dict[str, Array] = {}
         for i, cell in enumerate(self.cells.values()):
-            found[f"moments_{i}"], found[f"products_{i}"], found[f"bins_{i}"] = (
-                cell.weight_moments,
-                cell.value_moments,
-                cell.bins,
-            )
+            found |= {f"moments_{i}": cell.weight_moments, f"products_{i}": cell.value_moments, f"bins_{i}": cell.bins}
             found[f"sums_{i}"] = np.array([cell.count, cell.log_weight_sum, cell.reference, cell.sum_of_squares])
         return found
 
@@ -325,16 +297,9 @@ class Statistics:
         """
         cells = {}
         for i, (name, known) in enumerate(keys):
-            count, log_weights, reference, square = arrays[f"sums_{i}"]
-            cells[str(name), bool(known)] = ChebyshevMoments(
-                int(count),
-                float(log_weights),
-                float(reference),
-                float(square),
-                arrays[f"moments_{i}"],
-                arrays[f"products_{i}"],
-                arrays[f"bins_{i}"],
-            )
+            count, log_weights, reference, square = map(float, arrays[f"sums_{i}"])
+            moments = (arrays[f"{key}_{i}"] for key in ("moments", "products", "bins"))
+            cells[str(name), bool(known)] = ChebyshevMoments(int(count), log_weights, reference, square, *moments)
         return cls(float(window[0]), float(window[1]), cells)
 
 
@@ -373,21 +338,16 @@ def _bin_index(times: Array, start: float, stop: float) -> NDArray[np.intp]:
 def _group_by_times(series: Iterable[TimeSeries]) -> list[list[TimeSeries]]:
     """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
     groups: list[list[TimeSeries]] = []
-    for whole in series:
-        for _, item in whole.split_by_noise():
-            for group in groups:
-                if item.observable not in [other.observable for other in group] and _has_same_times(group[0], item):
-                    group.append(item)
-                    break
-            else:
-                groups.append([item])
+    for item in (part for whole in series for _, part in whole.split_by_noise()):
+        for group in groups:
+            pairs = ((group[0].times, item.times), (group[0].std, item.std))
+            is_new = item.observable not in [other.observable for other in group]
+            if is_new and all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs):
+                group.append(item)
+                break
+        else:
+            groups.append([item])
     return groups
-
-
-def _has_same_times(first: TimeSeries, second: TimeSeries) -> bool:
-    """Whether two series have the same times and the same known noise."""
-    pairs = ((first.times, second.times), (first.std, second.std))
-    return all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
 def _group_statistics(start: float, stop: float, group: Sequence[TimeSeries], degree: int) -> Statistics:
@@ -407,16 +367,10 @@ def _group_statistics(start: float, stop: float, group: Sequence[TimeSeries], de
     centred = [item.values - item.values[0] for item in group]
     weighted = [weights * values if known else values for values in centred]
     sums = cosine_transform(chebyshev_angles(times, start, stop), [weights, *weighted], 2 * degree)
-    cells = {}
+    cells, log_weight_sum = {}, float(np.log(weights).sum()) if known else 0.0
     for item, values, own, products in zip(group, centred, weighted, sums[1:], strict=True):
         bins = np.stack([counts, moments_of_time, np.bincount(where, item.values, minlength=_N_BINS)]).astype(float)
-        cells[item.observable, known] = ChebyshevMoments(
-            len(times),
-            float(np.log(weights).sum()) if known else 0.0,
-            float(item.values[0]),
-            float(np.einsum("i,i", own, values)),
-            sums[0],
-            products[: degree + 1].copy(),
-            bins,
-        )
+        square, moments = float(np.einsum("i,i", own, values)), (sums[0], products[: degree + 1].copy(), bins)
+        reference = float(item.values[0])
+        cells[item.observable, known] = ChebyshevMoments(len(times), log_weight_sum, reference, square, *moments)
     return Statistics(start, stop, cells)

@@ -1,4 +1,4 @@
-"""Tables larger than memory, or on a cluster: read in pieces, kept as sums."""
+"""Sufficient statistics of tables larger than memory, or on a Dask cluster, accumulated block by block."""
 
 from __future__ import annotations
 
@@ -44,24 +44,8 @@ _TimeSpan = tuple[float, float, int]  # first time, last time, number of records
 _MAX_WORKERS = 16
 
 
-@dataclass(frozen=True)
-class PartialStatistics:
-    """What is kept of some records; pieces add.
-
-    number_format: How their numbers are written.
-    time_order: Of their times; it knows how many there are.
-    """
-
-    statistics: Statistics
-    number_format: NumberFormat
-    time_order: TimeOrder
-
-    def __add__(self, other: PartialStatistics) -> PartialStatistics:
-        return PartialStatistics(
-            self.statistics + other.statistics,
-            self.number_format + other.number_format,
-            self.time_order + other.time_order,
-        )
+#: The statistics of a block, its number format and the order of its times.
+_BlockResult = tuple[Statistics, NumberFormat, TimeOrder]
 
 
 def accumulate_statistics(
@@ -83,14 +67,16 @@ def accumulate_statistics(
         orders = [TimeOrder() for _ in schemas]
         pairs = enumerate(zip(tables, schemas, strict=True))
         jobs = (
-            partial(_run_numbered, number, job) for number, pair in pairs for job in _block_jobs(*pair, start, stop)
+            partial(lambda number, job: (number, job()), number, partial(_block_statistics, block, plan, start, stop))
+            for number, (table, plan) in pairs
+            for block in _iterate_blocks(table, plan)
         )
         with track_progress("reading", count) as advance:
-            for number, piece in _run_in_order(jobs):
-                total, orders[number] = total + piece.statistics, orders[number] + piece.time_order
+            for number, (statistics, number_format, order) in _run_in_order(jobs):
+                total, orders[number] = total + statistics, orders[number] + order
                 with prefix_errors(schemas[number].table_name):
-                    numerals[number] += piece.number_format
-                advance(piece.time_order.count)
+                    numerals[number] += number_format
+                advance(order.count)
         for plan, span, order in zip(schemas, spans, orders, strict=True):
             if span[2] != order.count:
                 raise DataError(f"{plan.table_name}: expected {span[2]} rows, got {order.count}; did the file change?")
@@ -102,11 +88,10 @@ def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) 
     schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
     pairs = zip(tables, schemas, strict=True)
     with track_progress("writing rows to a temporary file") as advance:
-        for found in _run_in_order(
-            partial(_read_named_block, block, plan) for table, plan in pairs for block in _iterate_blocks(table, plan)
-        ):
-            yield found
-            advance(len(found.times))
+        jobs = (partial(_read_named_block, b, plan) for table, plan in pairs for b in _iterate_blocks(table, plan))
+        for block in _run_in_order(jobs):
+            yield block
+            advance(len(block.times))
 
 
 def _read_named_block(block: TableBlock, plan: TableSchema) -> ParsedBlock:
@@ -117,10 +102,6 @@ def _read_named_block(block: TableBlock, plan: TableSchema) -> ParsedBlock:
 def _with_decimal_mark(table: TableSource, plan: TableSchema) -> TableSchema:
     with prefix_errors(plan.table_name):
         return detect_decimal_mark(table, plan)
-
-
-def _run_numbered(number: int, job: Callable[[], PartialStatistics]) -> tuple[int, PartialStatistics]:
-    return number, job()
 
 
 def _run_in_order(jobs: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
@@ -150,23 +131,22 @@ def _iterate_blocks(table: TableSource, plan: TableSchema) -> Iterator[TableBloc
 def _table_time_span(table: TableSource, plan: TableSchema, advance: Callable[[int], None]) -> _TimeSpan:
     """Return the first and the last time of a table, and its number of records."""
     # A Parquet file tells it at its end, but not of the rows in a window.
-    told = table.column_range(plan.columns.time) if isinstance(table, ParquetFile) and not plan.has_window else None
-    if told is not None:
-        low, high = plan.conversions.get("t", UnitConversion()).convert(np.array(told[:2])).tolist()
-        return low, high, told[2]
+    known = table.column_range(plan.columns.time) if isinstance(table, ParquetFile) and not plan.has_window else None
+    if known is not None:
+        low, high = plan.conversions.get("t", UnitConversion()).convert(np.array(known[:2])).tolist()
+        return low, high, known[2]
     times = replace(plan, columns=ColumnMapping(plan.columns.time, {}, {}))
     spans = []
     for span in _run_in_order(partial(_block_time_span, block, times) for block in _iterate_blocks(table, times)):
         spans.append(span)
         advance(span[2])
-    if not (found := [span for span in spans if span[2]]):
+    if not any(span[2] for span in spans):
         raise DataError(f"{plan.table_name}: expected rows of measurements, found none")
-    return _union_of_spans(found)
+    return _union_of_spans(spans)
 
 
 def _block_time_span(block: TableBlock, plan: TableSchema) -> _TimeSpan:
-    with prefix_errors(plan.table_name):
-        times = read_block(block, plan).times
+    times = _read_named_block(block, plan).times
     return (float(times.min()), float(times.max()), len(times)) if len(times) else (np.inf, -np.inf, 0)
 
 
@@ -189,21 +169,12 @@ def _check_distinct_times(plans: Sequence[TableSchema], start: float, stop: floa
     )
 
 
-def _block_jobs(
-    table: TableSource, plan: TableSchema, start: float, stop: float
-) -> Iterator[Callable[[], PartialStatistics]]:
-    """Yield the work on a table, block by block."""
-    for block in _iterate_blocks(table, plan):
-        yield partial(_block_statistics, block, plan, start, stop)
-
-
-def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: float) -> PartialStatistics:
-    with prefix_errors(plan.table_name):
-        records = read_block(block, plan)
-        # Pieces run side by side, so each of them keeps to one core.
-        with single_threaded_blas("openmp"):
-            sums = Statistics.of(start, stop, to_series(records, plan.known_noise))
-    return PartialStatistics(sums, records.number_format, TimeOrder.from_times(records.times))
+def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: float) -> _BlockResult:
+    records = _read_named_block(block, plan)
+    # Blocks run in parallel, so each of them uses one core.
+    with prefix_errors(plan.table_name), single_threaded_blas("openmp"):
+        sums = Statistics.of(start, stop, to_series(records, plan.known_noise))
+    return sums, records.number_format, TimeOrder.from_times(records.times)
 
 
 def to_series(records: ParsedBlock, noise: Mapping[str, float]) -> list[TimeSeries]:
@@ -232,7 +203,7 @@ def is_dask_dataframe(source: object) -> bool:
 class DaskTable:
     """A Dask DataFrame as a table.
 
-    separator, notes: Nothing: those of text files.
+    separator, notes: Empty, as for all tables that are not text files.
     """
 
     frame: Any
@@ -277,16 +248,13 @@ def _partition_block(part: Any, names: Sequence[str]) -> DataFrameBlock:
     return DataFrameBlock(part, tuple(names), row_noun="partition's row")
 
 
-def _partition_time_span(part: Any, plan: TableSchema) -> _TimeSpan:
-    return _block_time_span(_partition_block(part, plan.columns.used), plan)
+def _on_partition(part: Any, work: Callable[..., _Result], plan: TableSchema, window: tuple[float, ...]) -> _Result:
+    return work(_partition_block(part, plan.columns.used), plan, *window)
 
 
-def _partition_statistics(part: Any, plan: TableSchema, start: float, stop: float) -> PartialStatistics:
-    return _block_statistics(_partition_block(part, plan.columns.used), plan, start, stop)
-
-
-def _add_statistics(pieces: Sequence[PartialStatistics]) -> PartialStatistics:
-    return sum(pieces[1:], start=pieces[0])
+def _add_results(results: Sequence[_BlockResult]) -> _BlockResult:
+    statistics, formats, orders = zip(*results, strict=True)
+    return sum(statistics[1:], statistics[0]), sum(formats, NumberFormat()), sum(orders, TimeOrder())
 
 
 def accumulate_dask_statistics(table: DaskTable, schema: TableSchema) -> tuple[Statistics, NumberFormat, TimeOrder]:
@@ -296,24 +264,28 @@ def accumulate_dask_statistics(table: DaskTable, schema: TableSchema) -> tuple[S
     """
     with single_threaded_blas():
         times = replace(schema, columns=ColumnMapping(schema.columns.time, {}, {}))
-        start, stop, count = _tree_reduce(
-            table.select_columns(times.columns.used), partial(_partition_time_span, plan=times), _union_of_spans
-        )
+        start, stop, count = _tree_reduce(table, times, _block_time_span, _union_of_spans)
         if not count:
             raise DataError(f"{schema.table_name}: expected rows of measurements, found none")
         _check_distinct_times([schema], start, stop, count)
         total = Statistics.empty(start, stop)
-        work = partial(_partition_statistics, plan=schema, start=total.start, stop=total.stop)
-        piece = _tree_reduce(table.select_columns(schema.columns.used), work, _add_statistics)
-    return total + piece.statistics, piece.number_format, piece.time_order
+        result = _tree_reduce(table, schema, _block_statistics, _add_results, total.start, total.stop)
+    return total + result[0], result[1], result[2]
 
 
-def _tree_reduce(frame: Any, work: Callable[[Any], _Result], join: Callable[[Sequence[_Result]], _Result]) -> _Result:
-    """Return what work on all partitions gives together, joined in a tree."""
+def _tree_reduce(
+    table: DaskTable,
+    plan: TableSchema,
+    work: Callable[..., _Result],
+    join: Callable[[Sequence[_Result]], _Result],
+    *window: float,
+) -> _Result:
+    """Apply a function to all partitions and combine the results in a tree reduction."""
     dask = import_module("dask")
-    work, join = dask.delayed(work, pure=True), dask.delayed(join, pure=True)
-    level: list[Any] = [work(part) for part in frame.to_delayed()]
+    run = dask.delayed(partial(_on_partition, work=work, plan=plan, window=window), pure=True)
+    join = dask.delayed(join, pure=True)
+    level: list[Any] = [run(part) for part in table.select_columns(plan.columns.used).to_delayed()]
     while len(level) > 1:
         level = [join(level[first : first + 8]) for first in range(0, len(level), 8)]
-    found: _Result = level[0].compute()
-    return found
+    result: _Result = level[0].compute()
+    return result

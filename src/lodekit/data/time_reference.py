@@ -1,4 +1,4 @@
-"""From when and in which unit times are counted, so that dates and lengths of time become numbers."""
+"""Conversion of dates and durations to numbers: the origin and the unit of time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.tables.dates import Durations, Timestamps, parse_date
+from lodekit.data.tables.dates import Durations, parse_date
 from lodekit.data.tables.reader import parse_time_array
 from lodekit.errors import DataError
 from lodekit.support.units import UnitConversion, find_unit_conversion
@@ -26,7 +26,8 @@ class TimeReference:
 
     Examples
     --------
-    >>> TimeReference(datetime(2026, 3, 1, 12), "min").read(np.array(["2026-03-01T12:30"], dtype="datetime64[m]")).tolist()
+    >>> noon = TimeReference(datetime(2026, 3, 1, 12), "min")
+    >>> noon.parse_times(np.array(["2026-03-01T12:30"], dtype="datetime64[m]")).tolist()
     [30.0]
     """
 
@@ -48,26 +49,23 @@ class TimeReference:
 
     def parse_times(self, t: Any) -> Array | None:
         """Return dates or lengths of time as numbers; None where times are something else, such as numbers."""
-        found = parse_time_array(t)
-        if found is None:
+        times = parse_time_array(t)
+        if times is None:
             return None
-        if isinstance(found, Durations):
+        if isinstance(times, Durations):
             if not self.unit:
                 raise DataError(
                     "expected times as numbers, like those of the fit, got lengths of time: the unit of the former is "
                     "not known; label(units={'t': 's'}) tells it"
                 )
-            return self.conversion_from_seconds.convert(found.seconds)
-        return self.to_numeric(found)
-
-    def to_numeric(self, timestamps: Timestamps) -> Array:
-        """Return dates as numbers; those without a zone are in that of time zero."""
+            return self.conversion_from_seconds.convert(times.seconds)
         if self.origin is None:
             raise DataError("expected times as numbers, like those of the fit, got dates")
-        if timestamps.first.tzinfo is not None and self.origin.tzinfo is None:
+        if times.first.tzinfo is not None and self.origin.tzinfo is None:
             raise DataError("expected dates without a time zone, like those of the fit, got dates with one")
-        origin = self.origin if timestamps.first.tzinfo is not None else _drop_time_zone(self.origin)
-        return self.conversion_from_seconds.convert(timestamps.seconds_since(origin))
+        # Dates without a time zone are in that of the origin.
+        origin = self.origin if times.first.tzinfo is not None else self.origin.replace(tzinfo=None)
+        return self.conversion_from_seconds.convert(times.seconds_since(origin))
 
     def parse_time(self, time: Any, what: str) -> float:
         """Return one time: a number, a date, or a text that is one of them."""
@@ -85,13 +83,8 @@ class TimeReference:
                 raise DataError(f"{what} is a date, but the times are numbers; expected a number")
             if time.tzinfo is not None and self.origin.tzinfo is None:
                 raise DataError(f"{what} is a date with a time zone, but the data have none; expected one without")
-            origin = self.origin if time.tzinfo is not None else _drop_time_zone(self.origin)
+            origin = self.origin if time.tzinfo is not None else self.origin.replace(tzinfo=None)
             return float(self.conversion_from_seconds.convert(np.array((time - origin).total_seconds())))
         if isinstance(time, bool) or not isinstance(time, int | float | np.number) or not np.isfinite(time):
             raise DataError(f"expected a finite time for {what}, got {time!r}")
         return float(time)
-
-
-def _drop_time_zone(date: datetime) -> datetime:
-    """Return a date by the clock on the wall, without its zone."""
-    return date.replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""Checks of what users give, counts, seeds, times and values of parameters, and of the numbers that they get."""
+"""Validation and conversion of user arguments: counts, seeds, times, arrays and parameter values."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Array = NDArray[np.float64]
 
 
 def check_positive(name: str, value: object) -> float:
-    """Return an argument as a positive finite number; raise where it is none."""
+    """Return an argument as a float; raise unless it is positive and finite."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise LodekitError(f"expected {name} as a positive finite number, got {value!r}")
     return float(value)
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise where an argument is not a whole number of at least one."""
+    """Raise unless an argument is an integer of at least one."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise LodekitError(f"expected {name} as a whole number of at least 1, got {value!r}")
 
 
 def check_seed(seed: object) -> None:
-    """Raise where a random generator cannot start from a seed."""
+    """Raise unless a value is a valid random seed."""
     try:
         np.random.default_rng(seed)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -37,14 +37,14 @@ def check_seed(seed: object) -> None:
 
 
 def check_parameters(known: Collection[str], names: Iterable[object]) -> None:
-    """Raise where names are no parameters."""
+    """Raise if a name is not a parameter."""
     for name in names:
         if name not in known:
             raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(known) or 'none'}")
 
 
 def parse_parameter_values(known: Collection[str], values: object) -> dict[str, float]:
-    """Return values of parameters as finite numbers by name; raise where they are not.
+    """Return parameter values as finite floats by name; raise if they are not.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def parse_parameter_values(known: Collection[str], values: object) -> dict[str, 
 
 
 def check_finite(values: Array, times: Array) -> None:
-    """Raise where a prediction is not finite, and say at which time.
+    """Raise if a prediction is not finite; the message names the first such time.
 
     Shapes: values (n, ...), times (n,).
     """
@@ -74,7 +74,7 @@ def check_finite(values: Array, times: Array) -> None:
 
 
 def as_times(t: ArrayLike) -> Array:
-    """Return times as an array of finite numbers, shape (n,); raise where that cannot be.
+    """Return times as a finite float array of shape (n,).
 
     Shapes: t (n,).
     """
@@ -89,7 +89,7 @@ def as_times(t: ArrayLike) -> Array:
 
 
 def as_float_array(what: str, values: object) -> Array:
-    """Return numbers as an array of floats, of one dimension at least; NaN where they are masked or missing.
+    """Return values as a float array of at least one dimension; masked and missing values become NaN.
 
     Examples
     --------
@@ -109,20 +109,21 @@ def as_float_array(what: str, values: object) -> Array:
     # A view may repeat one number so often that no copy fits.
     check_memory(array.size, f"a copy of {what}")
     if array.dtype.kind == "O":
-        array = np.array([_object_to_float(what, item) for item in array.ravel().tolist()], dtype=float).reshape(
-            array.shape
-        )
+        floats = [_object_to_float(what, item) for item in array.ravel().tolist()]
+        array = np.array(floats, dtype=float).reshape(array.shape)
     try:
-        found = np.array(array, dtype=float, ndmin=1)
+        result = np.array(array, dtype=float, ndmin=1)
     except (TypeError, ValueError):
-        raise DataError(f"expected numbers for {what}, got {_dtype_name(array)}") from None
+        raise DataError(
+            f"expected numbers for {what}, got {'texts' if array.dtype.kind in 'US' else array.dtype}"
+        ) from None
     if mask is not None:
-        found[mask.reshape(found.shape)] = np.nan
-    return found
+        result[mask.reshape(result.shape)] = np.nan
+    return result
 
 
 def _object_to_float(what: str, item: object) -> float:
-    """Return an entry of an array of objects as a float: NaN where it is missing."""
+    """Return an element of an object array as a float; missing values become NaN."""
     if item is None or type(item).__name__ in ("NAType", "NaTType", "MaskedConstant"):
         return math.nan
     try:
@@ -135,14 +136,10 @@ def _object_to_float(what: str, item: object) -> float:
         raise DataError(f"expected real numbers for {what}, got {type(item).__name__}") from None
 
 
-def _dtype_name(array: NDArray[np.generic]) -> str:
-    return "texts" if array.dtype.kind in "US" else str(array.dtype)
-
-
 def check_memory(n_floats: float, what: str) -> None:
-    """Raise where so many numbers take more memory than the machine has.
+    """Raise if an array would exceed the physical memory.
 
-    Linux promises memory that it does not have, and ends whoever takes it: so it is asked for beforehand.
+    Linux overcommits memory and kills the process later, so the size is checked first.
     """
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -156,7 +153,7 @@ def check_memory(n_floats: float, what: str) -> None:
 
 
 def includes_parameter_uncertainty(parameters: str) -> bool:
-    """Return whether the uncertainty of what was learned counts: ``"uncertain"``, not ``"fixed"``."""
+    """Return whether `parameters` is ``"uncertain"`` rather than ``"fixed"``."""
     if parameters not in ("uncertain", "fixed"):
         raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
     return parameters == "uncertain"

@@ -1,9 +1,7 @@
-"""Files are written whole or not at all.
+"""Atomic file writes, and archives of plain values and arrays (JSON and NumPy's format, never pickle).
 
-Plain values and arrays in one archive: JSON and NumPy's format, never pickle, with bounds on what comes out of it.
-
-A file may come from anywhere. What it says about its own size is checked before anything of that size is made: packed
-zeros are a thousand times larger than their archive, and an array may claim more numbers than there is memory.
+Archives may come from anywhere, so their claimed sizes are checked before memory is allocated: compressed zeros expand
+a thousandfold, and an array header may claim more numbers than fit into memory.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
@@ -36,22 +35,20 @@ except ImportError:  # Windows, where a file that is open cannot be removed: tha
 #: What a fitted model is called in the folder of its fit.
 MODEL_FILE = "model.lodekit"
 
-#: Names that are tried for a new file; another writer has to take each of them away.
-_MAX_NAME_ATTEMPTS = 100
-
 
 def write_atomically(path: str | Path, content: str | bytes, error: type[LodekitError] = LodekitError) -> None:
-    """Write a file whole or not at all: an interrupted write leaves what was there before, and nothing else.
+    """Write a file atomically: an interrupted write leaves the old content.
 
-    What was written is on the disk before it takes the place of the old file. A process that is killed while it writes
-    leaves a part of the new file beside the old one; the next write to the same file removes it.
+    The data are synced to disk before they replace the old file. A killed process leaves a temporary file, which the
+    next write to the same file removes.
     """
     try:
         data = content.encode("utf-8") if isinstance(content, str) else content
         # A link stays a link; what it names is replaced.
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file() and not target.is_dir():
-            _write_in_place(target, data)
+            with target.open("wb") as file:  # a device or a pipe, which must not be replaced
+                file.write(data)
         else:
             _remove_stale_temporaries(target)
             _write_and_replace(target, data)
@@ -60,7 +57,7 @@ def write_atomically(path: str | Path, content: str | bytes, error: type[Lodekit
 
 
 def _write_and_replace(target: Path, data: bytes) -> None:
-    """Write a part beside a file, and put it in its place."""
+    """Write a temporary file and rename it to its target."""
     handle, part = _open_temporary(target)
     try:
         try:
@@ -80,8 +77,8 @@ def _write_and_replace(target: Path, data: bytes) -> None:
 
 
 def _open_temporary(target: Path) -> tuple[int, Path]:
-    """Return a new file beside another, open and locked, with the rights that any new file gets."""
-    for _ in range(_MAX_NAME_ATTEMPTS):
+    """Return a new open and locked temporary file next to a file, with default permissions."""
+    for _ in range(100):
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         try:
@@ -96,20 +93,19 @@ def _open_temporary(target: Path) -> tuple[int, Path]:
 
 
 def _lock(handle: int) -> bool:
-    """Return whether a file could be locked; where there are no locks it counts as locked."""
-    if flock is None:
-        return True
+    """Lock a file and return whether that succeeded; systems without locks always succeed."""
     try:
-        flock(handle, LOCK_EX | LOCK_NB)
+        if flock is not None:
+            flock(handle, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks
-        return True
+        pass
     return True
 
 
 def _remove_stale_temporaries(target: Path) -> None:
-    """Remove what killed writes to a file have left beside it; a part that is still being written is locked."""
+    """Remove temporary files of killed writes; those still being written are locked."""
     with suppress(OSError), os.scandir(target.parent) as entries:
         pattern = re.compile(rf"\.{re.escape(target.name)}\.\w+\.part")
         for part in [target.with_name(entry.name) for entry in entries if pattern.fullmatch(entry.name)]:
@@ -126,7 +122,7 @@ def _remove_stale_temporaries(target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name of a file on the disk, where folders can be synced."""
+    """Sync a folder to disk if the system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -135,14 +131,8 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _write_in_place(target: Path, data: bytes) -> None:
-    """Write to a device or a pipe, which must not be replaced."""
-    with target.open("wb") as file:
-        file.write(data)
-
-
 def check_folder(path: str | Path) -> None:
-    """Raise where results could not be written to a folder; nothing is made yet."""
+    """Raise if results cannot be written to a folder; nothing is created."""
     folder = Path(path)
     try:
         if folder.exists() and not folder.is_dir():
@@ -155,7 +145,7 @@ def check_folder(path: str | Path) -> None:
 
 
 def make_folder(path: str | Path) -> Path:
-    """Return a folder, made with its parents where it was not there; raise where that is not allowed."""
+    """Create a folder with its parents if needed, and return its path."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,9 +157,9 @@ def make_folder(path: str | Path) -> Path:
 def back_up_files(
     folder: str | Path, contents: Mapping[str, str | bytes], other_names: Iterable[str] = ()
 ) -> Path | None:
-    """Move files that would be replaced to a folder of their own inside, ``earlier-1`` or the next; return it.
+    """Move files that are about to change to the subfolder ``earlier-1`` (or the next number) and return it.
 
-    Nothing is moved, and None returned, where there are none, or all that are there hold the same already.
+    Returns None and moves nothing if no existing file changes.
 
     Examples
     --------
@@ -203,13 +193,8 @@ def _differs(path: Path, content: str | bytes) -> bool:
 
 
 _VALUES_MEMBER, _ARRAYS_MEMBER, _CHECKSUM_MEMBER = "model.json", "arrays.npz", "sha256"
-#: How large an archive may become: measurements seldom shrink to a fifth, and a small file may hold many equal numbers.
-_MAX_EXPANSION_RATIO = 20
+#: Archives may always expand to this size, and larger ones twentyfold.
 _MIN_EXPANDED_BYTES = 64 << 20
-#: Texts of a system and of its arguments are short.
-_MAX_VALUES_BYTES = 16 << 20
-_MAX_ARRAYS = 100_000
-_MAX_EXACT_INTEGER = 2**53
 
 
 class StorageError(LodekitError):
@@ -217,16 +202,15 @@ class StorageError(LodekitError):
 
 
 def write_archive(path: str | Path, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write plain values and arrays to one file; an interrupted write leaves the old file as it was."""
+    """Write plain values and arrays to one file, atomically."""
     target = _as_path(path)
     try:
         text = json.dumps(values, indent=1, ensure_ascii=False, default=lambda value: value.item())
     except (AttributeError, TypeError, ValueError) as problem:
         raise StorageError(f"cannot save the arguments of this model: {problem}; use plain numbers and texts") from None
-    packed = io.BytesIO()
+    packed, whole = io.BytesIO(), io.BytesIO()
     np.savez(packed, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
     content, numbers = text.encode("utf-8"), packed.getvalue()
-    whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(_VALUES_MEMBER, content)
         archive.writestr(_ARRAYS_MEMBER, numbers)
@@ -235,14 +219,14 @@ def write_archive(path: str | Path, values: Mapping[str, Any], arrays: Mapping[s
 
 
 def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple[Any, dict[str, Any], bool]:
-    """Return the plain values and the arrays of an archive, and whether it has a checksum; a wrong one is an error."""
+    """Return the values and arrays of an archive, and whether it has a checksum; raise if the checksum is wrong."""
     source = _as_path(path)
     try:
         if source.exists() and not source.is_file():
             raise StorageError(f"cannot read {source}: expected a file, got a folder, a pipe or a device")
         with zipfile.ZipFile(source) as archive:
-            room = max(_MIN_EXPANDED_BYTES, _MAX_EXPANSION_RATIO * source.stat().st_size)
-            content = _read_member(archive, _VALUES_MEMBER, min(room, _MAX_VALUES_BYTES))
+            room = max(_MIN_EXPANDED_BYTES, 20 * source.stat().st_size)
+            content = _read_member(archive, _VALUES_MEMBER, min(room, 16 << 20))
             numbers = _read_member(archive, _ARRAYS_MEMBER, room)
             checked = _CHECKSUM_MEMBER in archive.namelist()
             if checked and _read_member(archive, _CHECKSUM_MEMBER, 1 << 10).decode() != _checksum(content, numbers):
@@ -256,9 +240,7 @@ def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple
         KeyError,
         ValueError,
         EOFError,
-        NotImplementedError,
         OverflowError,
-        RecursionError,
         RuntimeError,
         TypeError,
     ) as problem:
@@ -277,7 +259,7 @@ def _checksum(content: bytes, numbers: bytes) -> str:
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, max_bytes: int) -> bytes:
-    """Return what an archive holds under a name; its size, which it cannot exceed, is looked at before."""
+    """Return a member of an archive after checking its size."""
     item = archive.getinfo(name)
     if item.file_size > max_bytes:
         raise ValueError(f"{name} would take {item.file_size:,} bytes in memory, which is out of proportion")
@@ -285,16 +267,13 @@ def _read_member(archive: zipfile.ZipFile, name: str, max_bytes: int) -> bytes:
 
 
 def _read_arrays(numbers: bytes, max_bytes: int) -> dict[str, Any]:
-    """Return the arrays of NumPy's archive; none is larger than the bytes that are there for it."""
-    arrays = {}
+    """Return the arrays of an ``npz`` archive after checking their sizes."""
     with zipfile.ZipFile(io.BytesIO(numbers)) as archive:
         items = archive.infolist()
         total = sum(item.file_size for item in items)
-        if len(items) > _MAX_ARRAYS or total > max_bytes:
+        if len(items) > 100_000 or total > max_bytes:
             raise ValueError(f"{len(items):,} arrays with {total:,} bytes are out of proportion")
-        for item in items:
-            arrays[item.filename.removesuffix(".npy")] = _read_array(archive.read(item))
-    return arrays
+        return {item.filename.removesuffix(".npy"): _read_array(archive.read(item)) for item in items}
 
 
 def _read_array(data: bytes) -> Any:
@@ -303,18 +282,15 @@ def _read_array(data: bytes) -> Any:
     if version != (1, 0):
         raise ValueError(f"arrays of version {version} are not expected")
     shape, transposed, kind = np.lib.format.read_array_header_1_0(file, max_header_size=10_000)
-    count = 1
-    for size in shape:
-        count *= size
-    if kind.hasobject or count * kind.itemsize != len(data) - file.tell():
+    if kind.hasobject or math.prod(shape) * kind.itemsize != len(data) - file.tell():
         raise ValueError(f"an array of shape {shape} does not have the numbers that it claims")
     # A copy, since arrays over a buffer cannot be written to.
-    found = np.frombuffer(data, dtype=kind, offset=file.tell()).copy()
-    return found.reshape(shape, order="F" if transposed else "C")
+    array = np.frombuffer(data, dtype=kind, offset=file.tell()).copy()
+    return array.reshape(shape, order="F" if transposed else "C")
 
 
 def check_types(value: object, hint: Any) -> None:
-    """Raise TypeError where a value from a file is not what a dataclass says of it, all the way down.
+    """Raise TypeError if a value from a file does not match a type hint, recursively through dataclasses.
 
     Examples
     --------
@@ -353,7 +329,7 @@ def _has_type(value: object, hint: Any) -> bool:
 
 
 def _is_exact_number(value: object, hint: type) -> bool:
-    # A whole number beyond is exact in JSON and in Python, and in no array.
+    # Larger integers are exact in JSON and in Python, but not as floats.
     if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) <= _MAX_EXACT_INTEGER
+        return abs(value) <= 2**53
     return hint is float and isinstance(value, float)

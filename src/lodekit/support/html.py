@@ -1,7 +1,4 @@
-"""Small pieces of HTML: notebooks show them in the place of a repr, and pages are made of them.
-
-One self-contained HTML page: style, tables and figures inside, nothing fetched.
-"""
+"""HTML for notebooks and for self-contained report pages, which load nothing from the network."""
 
 from __future__ import annotations
 
@@ -12,29 +9,14 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-#: The colours and lines of reports; text and ground are those of the notebook, which may be dark.
-_CARD_STYLE = """
-.lodekit { font: 14px/1.5 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; max-width: 46rem; padding: .2rem 0; }
-.lodekit .title { font-weight: 600; }
-.lodekit .soft { opacity: .7; }
-.lodekit p { margin: .3rem 0; }
-.lodekit ul { margin: .3rem 0; padding-left: 1.2rem; }
-.lodekit .wide { overflow-x: auto; }
-.lodekit table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; margin: .4rem 0; }
-.lodekit th, .lodekit td { padding: .2rem .9rem .2rem 0; text-align: right; vertical-align: top; background: none; }
-.lodekit th, .lodekit td { border: 0; border-bottom: 1px solid rgba(128, 128, 128, .35); }
-.lodekit th { font-weight: 600; opacity: .7; }
-.lodekit th:first-child, .lodekit td:first-child, .lodekit td.text, .lodekit th.text { text-align: left; }
-.lodekit .warning { border-left: 4px solid #d55e00; padding: .2rem .7rem; }
-.lodekit math { font-size: 1.1em; margin: .25rem 0; width: max-content; }
-.lodekit .parameter { color: #0072b2; color: light-dark(#0072b2, #56b4e9); }
-.lodekit .word { font-style: italic; }
-.lodekit summary { cursor: pointer; opacity: .7; }
-"""
+
+def _read_asset(name: str) -> str:
+    """Return the text of a file in the folder ``assets`` of this package (see docs/dependencies.md)."""
+    return (files("lodekit") / "assets" / name).read_text(encoding="utf-8")
 
 
 def notebook_card(title: str, lead: str = "", parts: Iterable[str] = ()) -> str:
-    """Return HTML for a notebook: a title, what it is about, and what is to be shown.
+    """Return the HTML representation of an object in a notebook: title, subtitle and content.
 
     Examples
     --------
@@ -42,14 +24,13 @@ def notebook_card(title: str, lead: str = "", parts: Iterable[str] = ()) -> str:
     True
     """
     about = f' <span class="soft">{escape(lead)}</span>' if lead else ""
-    body = "".join(part for part in parts if part)
-    style = "".join(line for line in _CARD_STYLE.splitlines() if line)
+    style = _read_asset("notebook.css").replace("\n", "")
     head = f'<p><span class="title">{escape(title)}</span>{about}</p>'
-    return f'<div class="lodekit"><style>{style}</style>{head}{body}</div>'
+    return f'<div class="lodekit"><style>{style}</style>{head}{"".join(parts)}</div>'
 
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Sequence[int] = ()) -> str:
-    """Return a table as HTML, without columns in which nothing stands.
+    """Return a table as HTML; empty columns are omitted.
 
     Examples
     --------
@@ -69,12 +50,12 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_column
 
 
 def html_paragraph(text: str, kind: str = "soft") -> str:
-    """Return a paragraph as HTML; nothing for no text."""
+    """Return a paragraph as HTML; empty text gives nothing."""
     return f"{_opening_tag('p', kind)}{escape(text)}</p>" if text else ""
 
 
 def html_list(texts: Iterable[str], kind: str = "") -> str:
-    """Return texts as a list in HTML; nothing where there are none."""
+    """Return a bulleted list as HTML; an empty list gives nothing."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"{_opening_tag('ul', kind)}{items}</ul>" if items else ""
 
@@ -83,86 +64,13 @@ def _opening_tag(tag: str, kind: str) -> str:
     return f'<{tag} class="{kind}">' if kind else f"<{tag}>"
 
 
-#: The page may run what is inside it, and fetch nothing.
+#: The page may run its embedded scripts, and load nothing.
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "
     "form-action 'none'; base-uri 'none'"
 )
 
-_PAGE_STYLE = """
-:root { color-scheme: light; --ink: #1b2733; --soft: #5a6b7b; --line: #dbe2e8; --wash: #f5f7f9; --accent: #0072b2; }
-* { box-sizing: border-box; }
-body { margin: 0; color: var(--ink); background: #fff; }
-body { font: 16px/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.5rem 5rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem; }
-h2 { font-size: 1.25rem; margin: 2.6rem 0 .7rem; padding-bottom: .3rem; border-bottom: 1px solid var(--line); }
-h3 { font-size: 1.02rem; margin: 1.6rem 0 .4rem; }
-p { margin: .5rem 0; max-width: 46rem; }
-.lead, .note, figcaption { color: var(--soft); }
-.note, figcaption { font-size: .9rem; }
-.warning, .good { border-left: 4px solid #d55e00; padding: .6rem .9rem; margin: .7rem 0; max-width: 46rem; }
-.warning { background: #fdf3ec; }
-.good { border-color: #009e73; background: #edf7f3; }
-.warning ul, .good ul { margin: 0; padding-left: 1.2rem; max-width: none; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; margin: .6rem 0; }
-th, td { padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; }
-td + td { white-space: nowrap; }
-td.text, th.text { text-align: left; }
-td + td.text { white-space: normal; }
-figure { margin: 1rem 0; }
-figure img { max-width: 100%; height: auto; }
-pre, code { font-family: ui-monospace, "Cascadia Mono", Menlo, Consolas, monospace; font-size: .88rem; }
-pre { background: var(--wash); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; }
-pre { overflow-x: auto; }
-ul { margin: .5rem 0; padding-left: 1.3rem; max-width: 46rem; }
-li { margin: .2rem 0; }
-h1, p, li, figcaption { overflow-wrap: anywhere; }
-.plot { width: 100%; }
-details { margin: .8rem 0; }
-summary { cursor: pointer; color: var(--accent); }
-math { font-family: "Cambria Math", "STIX Two Math", "Latin Modern Math", "DejaVu Math TeX Gyre", math; }
-math { font-size: 1.12rem; }
-mfrac > * { padding: .14em .1em; }
-.equations { display: grid; gap: .7rem; margin: .8rem 0; padding: .3rem 0; overflow-x: auto; }
-.equations > div { display: flex; align-items: center; gap: 1.2rem; }
-.equations .number { color: var(--soft); font-size: .9rem; min-width: 1.6rem; }
-.equations math { margin: 0; width: max-content; }
-.parameter { color: var(--accent); }
-.word { font-style: italic; }
-@media (max-width: 40rem) {
-  main { padding: 1.4rem 1rem 3rem; }
-  h1 { font-size: 1.5rem; }
-  table { font-size: .8rem; }
-  th, td { padding-right: .5rem; }
-  th:last-child, td:last-child { padding-right: 0; }
-  td + td { white-space: normal; }
-}
-@media print {
-  main { max-width: none; padding: 0; }
-  h2 { break-after: avoid; }
-  figure, table { break-inside: avoid; }
-  pre { white-space: pre-wrap; }
-  .modebar-container { display: none; }
-}
-"""
 
-
-#: Fingers scroll the page and do not zoom; paper has its own width.
-_PLOT_SCRIPT = """
-const plots = [...document.querySelectorAll(".plot")];
-for (const place of plots) {
-  const figure = JSON.parse(document.getElementById(place.id + "-data").textContent);
-  if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
-  if (matchMedia("(max-width: 40rem)").matches) figure.config.displayModeBar = false;
-  Plotly.newPlot(place, figure.data, figure.layout, figure.config);
-}
-addEventListener("beforeprint", () => plots.forEach((place) => Plotly.relayout(place, { width: 680 })));
-addEventListener("afterprint", () => plots.forEach((place) => Plotly.relayout(place, { width: null, autosize: true })));
-"""
 _PLOTLY_CONFIG = {
     "displaylogo": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
@@ -174,7 +82,7 @@ _PLOTLY_CONFIG = {
 
 
 def escape_plotly(text: str) -> str:
-    """Return text as a label of a plot, escaped where Plotly would read tags, or ``%{...}`` as a value.
+    """Return text escaped for a Plotly label, which may contain tags and ``%{...}`` templates.
 
     Examples
     --------
@@ -184,24 +92,18 @@ def escape_plotly(text: str) -> str:
     return escape(text, quote=False).replace("{", "&#123;")
 
 
-def _plotly_script() -> str:
-    """Return the text of plotly.js: its basic bundle, which is part of this package (see docs/dependencies.md)."""
-    text = (files("lodekit") / "assets" / "plotly-basic.min.js").read_text(encoding="utf-8")
-    return text.replace("</script", "<\\/script")
-
-
 class HtmlPage:
-    """An HTML page that grows section by section; text is escaped unless its argument is called `add_html`.
+    """An HTML page built section by section; all text is escaped except in `add_html` and `add_to_head`.
 
-    title: Of the window, and at the top of the page.
-    lead: What stands below it; nothing where empty.
+    title: The window title and top heading.
+    lead: The subtitle; may be empty.
 
     Examples
     --------
     >>> page = HtmlPage("Tanks & pipes", "Two tanks")
-    >>> page.section("Result")
-    >>> page.table(["name", "value"], [["a < b", "3"]])
-    >>> "a &lt; b" in page.text() and "<h1>Tanks &amp; pipes</h1>" in page.text()
+    >>> page.add_section("Result")
+    >>> page.add_table(["name", "value"], [["a < b", "3"]])
+    >>> "a &lt; b" in page.to_html() and "<h1>Tanks &amp; pipes</h1>" in page.to_html()
     True
     """
 
@@ -214,11 +116,11 @@ class HtmlPage:
             self._body.append(f'<p class="lead">{escape(lead)}</p>')
 
     def add_to_head(self, html: str) -> None:
-        """Add HTML to the head of the page, as it is: scripts and styles."""
+        """Add unescaped HTML to the head of the page: scripts and styles."""
         self._head.append(html)
 
     def add_html(self, html: str) -> None:
-        """Add HTML to the body of the page, as it is."""
+        """Add unescaped HTML to the body of the page."""
         self._body.append(html)
 
     def add_section(self, title: str, level: int = 2) -> None:
@@ -235,32 +137,26 @@ class HtmlPage:
         self._body.append(f'<div class="{kind}">{listed}</div>' if kind else listed)
 
     def add_details(self, summary: str, html: str) -> None:
-        """Add `html` that stays folded under a `summary` until the reader asks for it."""
+        """Add `html` in a collapsed section with a `summary`."""
         self._body.append(f"<details><summary>{escape(summary)}</summary>{html}</details>")
 
     def add_code(self, text: str) -> None:
-        """Add text in which every space counts."""
+        """Add preformatted text."""
         self._body.append(f"<pre>{escape(text)}</pre>")
 
     def add_table(self, header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Sequence[int] = ()) -> None:
-        """Add a table with a `header` and `rows`; the columns numbered in `text_columns` hold words and not numbers.
-
-        Columns in which nothing stands are left out.
-        """
+        """Add a table with a `header` and `rows`; `text_columns` are left-aligned, and empty columns are omitted."""
         self._body.append(html_table(header, rows, text_columns))
 
     def add_image(self, png: bytes, caption: str) -> None:
-        """Add a picture with a `caption`; the bytes of the `png` become part of the page."""
+        """Add a PNG image with a `caption`, embedded in the page."""
         source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
         self._body.append(
             f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
         )
 
     def add_plot(self, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], caption: str) -> None:
-        """Add an interactive plot.
-
-        Plotly's script becomes part of the page, once.
-        """
+        """Add an interactive plot; the page embeds the Plotly script once."""
         self._plots += 1
         name = f"plot-{self._plots}"
         content = json.dumps({"data": data, "layout": layout, "config": _PLOTLY_CONFIG}, allow_nan=False)
@@ -274,14 +170,17 @@ class HtmlPage:
 
     def to_html(self) -> str:
         """Return the whole page as HTML."""
-        scripts = [f"<script>{_plotly_script()}</script>", f"<script>{_PLOT_SCRIPT}</script>"] if self._plots else []
+        scripts = []
+        if self._plots:
+            plotly = _read_asset("plotly-basic.min.js").replace("</script", "<\\/script")
+            scripts = [f"<script>{plotly}</script>", f"<script>\n{_read_asset('plots.js')}</script>"]
         return "\n".join(
             [
                 '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
                 f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">',
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 f"<title>{escape(self.title)}</title>",
-                f"<style>{_PAGE_STYLE}</style>",
+                f"<style>\n{_read_asset('page.css')}</style>",
                 *self._head,
                 "</head>\n<body>\n<main>",
                 *self._body,

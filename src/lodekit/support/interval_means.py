@@ -1,4 +1,4 @@
-"""Interval means and totals, as loggers and meters deliver them: what a text such as ``mean(T, 300)`` says."""
+"""Interval means and totals, as loggers and meters record them: parsing of texts such as ``mean(T, 300)``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from lodekit.errors import EquationError
 _UNIT_PATTERN = re.compile(r"\s*\[[^\[\]]*\]$")
 _FUNCTION_PATTERN = re.compile(r"\s*(mean|total)\s*\(")
 _NUMBER_PATTERN = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|\.[0-9]+([eE][+-]?[0-9]{1,3})?")
-#: Longer or shorter windows than these cannot be meant, and floats could not square them.
-_MIN_WINDOW, _MAX_WINDOW = 1e-90, 1e90
 
 
 @dataclass(frozen=True)
 class IntervalObservable:
-    """An expression, and the interval over which it is averaged or summed up, which ends at the time stamp.
+    """An expression averaged or integrated over an interval that ends at the time stamp.
 
-    expression: What is averaged: a channel, or any linear differential expression of channels.
+    expression: A channel, or any linear differential expression of channels.
     window: The length of the interval, in the unit of time.
     is_total: Whether it is the integral, and not the mean.
     """
@@ -31,7 +29,7 @@ class IntervalObservable:
 
     @property
     def factor(self) -> Fraction:
-        """What the mean is multiplied by: the window for a total, or one."""
+        """The ratio of this observable to the interval mean."""
         return self.window if self.is_total else Fraction(1)
 
     @property
@@ -41,20 +39,19 @@ class IntervalObservable:
 
 
 def parse_interval(text: str) -> IntervalObservable | None:
-    """Return what a text says of an interval; None where it is no mean and no total.
+    """Parse an interval mean or total; None if the text is neither.
 
     Examples
     --------
     >>> parse_interval("mean(T1 - T2, 300)")
-    Interval(expression='T1 - T2', window=Fraction(300, 1), is_total=False)
+    IntervalObservable(expression='T1 - T2', window=Fraction(300, 1), is_total=False)
     >>> parse_interval("x'") is None
     True
     """
     opening = _FUNCTION_PATTERN.match(text)
     if opening is None:
         return None
-    pieces = _split_arguments(text, opening.end())
-    function = opening[1]
+    pieces, function = _split_arguments(text, opening.end()), opening[1]
     # A channel that is called so may be written with its time.
     if pieces is None or pieces == ["t"]:
         return None
@@ -63,7 +60,7 @@ def parse_interval(text: str) -> IntervalObservable | None:
             f"expected an expression and the length of the interval, such as {function}(T, 300), got {text.strip()!r}"
         )
     expression, written = pieces
-    if _NUMBER_PATTERN.fullmatch(written) is None or not _MIN_WINDOW < float(written) < _MAX_WINDOW:
+    if _NUMBER_PATTERN.fullmatch(written) is None or not 1e-90 < float(written) < 1e90:
         raise EquationError(
             f"expected a number above zero for the interval of {function}({expression}, ...), in the unit of time, got "
             f"{written!r}"
@@ -74,24 +71,24 @@ def parse_interval(text: str) -> IntervalObservable | None:
 
 
 def averaging_time(text: str) -> float:
-    """Return the length of the interval of an observable; zero where it is a value at one time.
+    """Return the interval length of an observable; zero for point values.
 
     Examples
     --------
     >>> averaging_time("total(Q, 3600)"), averaging_time("Q")
     (3600.0, 0.0)
     """
-    found = parse_interval(text)
-    return 0.0 if found is None else found.length
+    interval = parse_interval(text)
+    return 0.0 if interval is None else interval.length
 
 
 def interval_from_column(column: str, channels: Collection[str]) -> str:
-    """Return the mean or total of channels that the name of a column says, without a unit behind it; or nothing.
+    """Return the interval mean or total in a column name, without its unit; empty if there is none.
 
     Examples
     --------
-    >>> interval_from_column("mean(T, 300) [degC]", ["T"]), interval_from_column("mean(T)", ["T"]), interval_from_column("T", ["T"])
-    ('mean(T, 300)', '', '')
+    >>> interval_from_column("mean(T, 300) [degC]", ["T"]), interval_from_column("mean(T)", ["T"])
+    ('mean(T, 300)', '')
     """
     text = _UNIT_PATTERN.sub("", column.strip()).strip()
     opening = _FUNCTION_PATTERN.match(text)
@@ -110,18 +107,17 @@ def observable_unit(units: Mapping[str, str], name: str) -> str:
     >>> [observable_unit({"Q": "kW", "t": "h"}, name) for name in ("Q", "mean(Q, 1)", "total(Q, 1)", "Q'")]
     ['kW', 'kW', 'kW*h', '']
     """
-    found = None if name in units else parse_interval(name)
-    if found is None:
+    interval = None if name in units else parse_interval(name)
+    if interval is None:
         return units.get(name, "")
-    own, time = (units.get(key, "").strip() for key in (found.expression, "t"))
-    if not found.is_total:
-        return own
-    bracketed = f"({own})" if "/" in own else own
-    return f"{bracketed}*{time}" if own and time else ""
+    unit, time = (units.get(key, "").strip() for key in (interval.expression, "t"))
+    if not interval.is_total:
+        return unit
+    return f"{f'({unit})' if '/' in unit else unit}*{time}" if unit and time else ""
 
 
 def _split_arguments(text: str, start: int) -> list[str] | None:
-    """Return the arguments of a call whose parenthesis opens before a position; None where it is not the whole text."""
+    """Return the arguments of a call that starts at a position; None if text follows its closing parenthesis."""
     depth, pieces, begin = 1, [], start
     for position in range(start, len(text)):
         character = text[position]

@@ -1,4 +1,4 @@
-"""Labels: the words that figures, reports and files use for a fit."""
+"""Labels of a fit in figures, reports and files: title, units, time origin and column names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lodekit.errors import LodekitError
 
 @dataclass(frozen=True)
 class Labels:
-    """The words that figures, reports and files use: a title, units, the date of time zero, and names of columns.
+    """The labels that figures, reports and files use.
 
     title: Of reports; empty where there is none.
     units: Units of channels, parameters and the time ``t``, by name.

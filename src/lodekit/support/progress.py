@@ -1,4 +1,4 @@
-"""Progress on standard error, where a person waits longer than a second."""
+"""Progress bars on standard error for operations that take longer than a second."""
 
 from __future__ import annotations
 

@@ -1,19 +1,13 @@
-"""Numbers as people write them: as many digits as their error tells.
-
-Counts, lists, sentences and shares as people write them; numbers with their errors are those of `rounding`.
-"""
+"""Formatting of numbers with their standard errors, of counts, lists, percentages and sentences."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-#: Digits of a number whose error says nothing.
-_MIN_DIGITS = 4
 
-
-def significant_digits(value: float, step: float, minimum: int) -> int:
-    """Return how many significant digits of a value show steps with two digits.
+def significant_digits(value: float, step: float, minimum: int = 4) -> int:
+    """Return the number of significant digits that shows a step size with two digits.
 
     Examples
     --------
@@ -45,14 +39,14 @@ def format_uncertain(value: float, error: float) -> str:
 
 
 def format_to_error(value: float, error: float) -> str:
-    """Return a `value` as far as two digits of an `error` reach, such as the end of an interval.
+    """Return a `value`, such as an interval bound, rounded to two digits of its `error`.
 
     Examples
     --------
     >>> format_to_error(53.3982, 8.18), format_to_error(2.8891, 0.0421), format_to_error(1.4587e-9, 2.1e-11)
     ('53.4', '2.889', '1.459e-09')
     """
-    return f"{value:.{significant_digits(value, error, 1 if 0.0 < error < math.inf else _MIN_DIGITS)}g}"
+    return f"{value:.{significant_digits(value, error, 1 if 0.0 < error < math.inf else 4)}g}"
 
 
 def format_number(value: float, error: float) -> str:
@@ -63,7 +57,7 @@ def format_number(value: float, error: float) -> str:
     >>> format_number(2.971612345, 0.0421), format_number(3.0, 0.0), format_number(1.00000123456, 6e-8)
     ('2.972', '3', '1.000001235')
     """
-    return f"{value:.{significant_digits(value, error, _MIN_DIGITS)}g}"
+    return f"{value:.{significant_digits(value, error)}g}"
 
 
 def format_quantity(value: float, unit: str) -> str:
@@ -93,7 +87,7 @@ def as_sentence(text: str) -> str:
 
 
 def format_below(share: float, bound: float) -> tuple[str, str]:
-    """Return a `share` and the `bound` that it should be, with as many digits as tell them apart.
+    """Return a `share` and its `bound` as percentages with enough digits to differ.
 
     Examples
     --------
@@ -108,7 +102,7 @@ def format_below(share: float, bound: float) -> tuple[str, str]:
 
 
 def format_probability(probability: float) -> str:
-    """Return a probability: what is next to nothing is told by a bound, as rounding may have made a zero of it.
+    """Return a p-value as text; tiny values are given as a bound because of rounding.
 
     Examples
     --------
@@ -119,5 +113,5 @@ def format_probability(probability: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Return a share as text: "98.4 %"; empty where it is not known."""
+    """Return a fraction as a percentage, "98.4 %"; empty for NaN."""
     return "" if math.isnan(share) else f"{100 * max(share, 0.0):.1f} %"

@@ -1,4 +1,4 @@
-"""The threads of linear algebra: one while somebody asks for that, and as many as before once nobody does."""
+"""Limits on the number of threads of linear algebra libraries (BLAS and OpenMP)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _PROCESS_WIDE_LAYERS = ["pthreads", "intel", "gnu", "tbb", "disabled", "not spec
 
 @contextmanager
 def single_threaded_blas(library: str = "blas") -> Iterator[None]:
-    """Keep linear algebra at one thread inside, whoever else does so at the same time.
+    """Limit linear algebra to one thread inside the context; safe to use from several threads at once.
 
-    Callers in several threads that each remember what they found would remember the limits of each other, and the last
-    one out would leave the process with one thread for good: so they are counted, the first one in sets the limit, and
-    the last one out lifts it.
+    If every caller saved and restored the limit itself, the last one could restore the limit of another and leave the
+    process at one thread. So callers are counted: the first one sets the limit and the last one restores it.
 
     Examples
     --------
@@ -37,14 +36,14 @@ def single_threaded_blas(library: str = "blas") -> Iterator[None]:
         with every.select(user_api="openmp").limit(limits=1):
             yield
         return
-    found = every.select(user_api="blas")
+    blas = every.select(user_api="blas")
     with _LOCK:
         if not _LIMIT_STATE["count"]:
             _release_controlling_thread(threadpoolctl)
-            _LIMIT_STATE["limits"] = found.select(threading_layer=_PROCESS_WIDE_LAYERS).limit(limits=1)
+            _LIMIT_STATE["limits"] = blas.select(threading_layer=_PROCESS_WIDE_LAYERS).limit(limits=1)
         _LIMIT_STATE["count"] += 1
     try:
-        with found.select(threading_layer="openmp").limit(limits=1):
+        with blas.select(threading_layer="openmp").limit(limits=1):
             yield
     finally:
         with _LOCK:

@@ -1,10 +1,9 @@
-"""Units as users write them, such as ``kg*m/s^2``: products of powers of base units, of prime numbers and of words."""
+"""Units as users write them, such as ``kg*m/s^2``: parsing into powers of base units, and conversion factors."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -54,7 +53,7 @@ def parse_unit(text: str) -> UnitPowers | None:
     >>> format_powers(parse_unit("pigs/m^2"))
     "'pigs'/m^2"
     """
-    tokens = []
+    tokens: _Tokens = []
     place, text = 0, re.sub(r"([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", r"^\1", text).translate(_SUPERSCRIPTS).strip()
     while place < len(text):
         found = _TOKEN_PATTERN.match(text, place)
@@ -62,12 +61,11 @@ def parse_unit(text: str) -> UnitPowers | None:
             return None
         tokens.append((str(found.lastgroup), str(found[found.lastgroup or 0])))
         place = found.end()
-    reader = _UnitParser(tokens)
     try:
-        powers = reader.product()
+        powers = _parse_product(tokens)
     except (RecursionError, ValueError, ZeroDivisionError):  # the first where brackets stand in thousands of others
         return None
-    return powers if not reader.tokens else None
+    return powers if not tokens else None
 
 
 def format_powers(powers: UnitPowers) -> str:
@@ -79,32 +77,26 @@ def format_powers(powers: UnitPowers) -> str:
     'u/(t^2*x^(1/2))'
     """
 
-    def show(items: Iterable[tuple[str, Fraction]]) -> list[str]:
-        shown = []
-        for name, power in items:
-            size = str(abs(power)) if power.denominator == 1 else f"({abs(power)})"
-            shown.append(name if abs(power) == 1 else f"{name}^{size}")
-        return shown
+    def product(sign: int) -> str:
+        sizes = {name: sign * power for name, power in powers.items() if sign * power > 0}
+        shown = {name: f"{size}" if size.denominator == 1 else f"({size})" for name, size in sizes.items()}
+        return "*".join(name if sizes[name] == 1 else f"{name}^{size}" for name, size in shown.items())
 
-    above = show((name, power) for name, power in powers.items() if power > 0)
-    below = show((name, power) for name, power in powers.items() if power < 0)
-    bottom = "*".join(below)
-    if not below:
-        return "*".join(above) or "1"
-    return f"{'*'.join(above) or '1'}/{f'({bottom})' if len(below) > 1 else bottom}"
+    above, below = product(1) or "1", product(-1)
+    return above if not below else f"{above}/({below})" if "*" in below else f"{above}/{below}"
 
 
 @dataclass(frozen=True)
 class UnitConversion:
-    """From one unit to another: a number is multiplied, divided, and shifted.
+    """An affine unit conversion: ``value * factor / divisor + offset``.
 
-    factor, divisor: A factor as a quotient, so that milliseconds become seconds with one rounding.
-    offset: What is added then; other than zero between temperatures only.
+    factor, divisor: Separate, so that milliseconds become seconds with one rounding.
+    offset: Nonzero between temperatures only.
 
     Examples
     --------
     >>> import numpy as np
-    >>> find_unit_conversion("ms", "s").apply(np.array([1500.0])).tolist()
+    >>> find_unit_conversion("ms", "s").convert(np.array([1500.0])).tolist()
     [1.5]
     """
 
@@ -114,7 +106,7 @@ class UnitConversion:
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing changes."""
+        """Whether values stay the same."""
         return self == UnitConversion()
 
     def convert(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -129,7 +121,7 @@ class UnitConversion:
 
 
 def is_known_unit(unit: str) -> bool:
-    """Return whether a text is a unit in which no word is strange.
+    """Return whether a text is a unit that consists of known units only.
 
     Examples
     --------
@@ -141,11 +133,11 @@ def is_known_unit(unit: str) -> bool:
 
 
 def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
-    """Return how numbers in one unit become numbers in another; None where they cannot.
+    """Return the conversion from one unit to another; None if they are incompatible.
 
     Examples
     --------
-    >>> find_unit_conversion("degC", "K").plus, find_unit_conversion("m", "s")
+    >>> find_unit_conversion("degC", "K").offset, find_unit_conversion("m", "s")
     (273.15, None)
     """
     unit, target = unit.strip(), target.strip()
@@ -166,70 +158,65 @@ def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
         return None
     if not math.isfinite(times + over):
         return None
-    shift = Fraction(0)
-    if unit in _TEMPERATURE_OFFSETS and target in _TEMPERATURE_OFFSETS:
-        shift = (_TEMPERATURE_OFFSETS[unit] - _TEMPERATURE_OFFSETS[target]) / (
-            Fraction(5, 9) if target in ("degF", "°F") else 1
-        )
-    return UnitConversion(times, over, float(shift))
+    zeros = [_TEMPERATURE_OFFSETS.get(each) for each in (unit, target)]
+    shift = zeros[0] - zeros[1] if zeros[0] is not None and zeros[1] is not None else Fraction(0)
+    return UnitConversion(times, over, float(shift / (Fraction(5, 9) if target in ("degF", "°F") else 1)))
 
 
-class _UnitParser:
-    """What is left of a unit to read; `tokens` are kinds and texts."""
+_Tokens = list[tuple[str, str]]  # kinds and texts; the parsers below remove what they read
 
-    def __init__(self, tokens: list[tuple[str, str]]) -> None:
-        self.tokens = tokens
 
-    def _take(self, *texts: str) -> str:
-        return self.tokens.pop(0)[1] if self.tokens and self.tokens[0][1] in texts else ""
+def _take(tokens: _Tokens, *texts: str) -> str:
+    return tokens.pop(0)[1] if tokens and tokens[0][1] in texts else ""
 
-    def product(self) -> UnitPowers:
-        total = self._factor()
-        while self.tokens and self.tokens[0][1] != ")":
-            operator = self._take("*", "·", "⋅", "/")
-            sign = -1 if operator == "/" else 1
-            for base, power in self._factor().items():
-                total[base] = total.get(base, Fraction(0)) + sign * power
-        return {base: power for base, power in total.items() if power}
 
-    def _factor(self) -> UnitPowers:
-        if self._take("("):
-            inner = self.product()
-            if not self._take(")"):
-                raise ValueError("a bracket is missing")
-        else:
-            kind, text = self.tokens.pop(0) if self.tokens else ("", "")
-            if kind not in ("number", "word"):
-                raise ValueError("expected a unit or a number")
-            inner = _prime_factors(Fraction(text)) if kind == "number" else _unit_powers(text)
-        # m2 and s-1 are powers, too.
-        follows = bool(self.tokens) and (self.tokens[0][0] == "number" or self.tokens[0][1] == "-")
-        if not self._take("^", "**") and not follows:
-            return inner
-        power = self._exponent()
-        return {base: value * power for base, value in inner.items()}
+def _parse_product(tokens: _Tokens) -> UnitPowers:
+    total = _parse_factor(tokens)
+    while tokens and tokens[0][1] != ")":
+        sign = -1 if _take(tokens, "*", "·", "⋅", "/") == "/" else 1
+        for base, power in _parse_factor(tokens).items():
+            total[base] = total.get(base, Fraction(0)) + sign * power
+    return {base: power for base, power in total.items() if power}
 
-    def _exponent(self) -> Fraction:
-        bracket, sign = self._take("("), -1 if self._take("-") else 1
-        kind, text = self.tokens.pop(0) if self.tokens else ("", "")
-        if kind != "number":
-            raise ValueError("expected an exponent")
-        value = sign * Fraction(text)
-        if bracket and self._take("/"):
-            value /= Fraction(self.tokens.pop(0)[1] if self.tokens else "0")
-        if bracket and not self._take(")"):
+
+def _parse_factor(tokens: _Tokens) -> UnitPowers:
+    if _take(tokens, "("):
+        inner = _parse_product(tokens)
+        if not _take(tokens, ")"):
             raise ValueError("a bracket is missing")
-        return value
+    else:
+        kind, text = tokens.pop(0) if tokens else ("", "")
+        if kind not in ("number", "word"):
+            raise ValueError("expected a unit or a number")
+        inner = _prime_factors(Fraction(text)) if kind == "number" else _unit_powers(text)
+    # m2 and s-1 are powers, too.
+    follows = bool(tokens) and (tokens[0][0] == "number" or tokens[0][1] == "-")
+    if not _take(tokens, "^", "**") and not follows:
+        return inner
+    power = _parse_exponent(tokens)
+    return {base: value * power for base, value in inner.items()}
+
+
+def _parse_exponent(tokens: _Tokens) -> Fraction:
+    bracket, sign = _take(tokens, "("), -1 if _take(tokens, "-") else 1
+    kind, text = tokens.pop(0) if tokens else ("", "")
+    if kind != "number":
+        raise ValueError("expected an exponent")
+    value = sign * Fraction(text)
+    if bracket and _take(tokens, "/"):
+        value /= Fraction(tokens.pop(0)[1] if tokens else "0")
+    if bracket and not _take(tokens, ")"):
+        raise ValueError("a bracket is missing")
+    return value
 
 
 def _unit_powers(word: str) -> UnitPowers:
-    """Return a word as powers: a known unit, one with a prefix, or a base of its own."""
+    """Return the powers of a word: a known unit, a unit with a prefix, or a new base."""
     if word in _UNITS:
-        meaning = _UNITS[word]
-        return {word: Fraction(1)} if not meaning else parse_unit(meaning) or {}
-    prefix, rest = word[:1], word[1:]
-    if prefix in _PREFIXES and rest in _UNITS and rest not in _UNITS_WITHOUT_PREFIX:
-        total = _unit_powers(rest)
+        return (parse_unit(_UNITS[word]) or {}) if _UNITS[word] else {word: Fraction(1)}
+    prefix, unit = word[:1], word[1:]
+    if prefix in _PREFIXES and unit in _UNITS and unit not in _UNITS_WITHOUT_PREFIX:
+        total = _unit_powers(unit)
         for prime in ("2", "5"):
             total[prime] = total.get(prime, Fraction(0)) + _PREFIXES[prefix]
         return {base: power for base, power in total.items() if power}
@@ -237,17 +224,17 @@ def _unit_powers(word: str) -> UnitPowers:
 
 
 def _prime_factors(value: Fraction) -> UnitPowers:
-    """Return a positive number as a product of primes."""
+    """Return the prime factorization of a positive number."""
     if value <= 0:
         raise ValueError("expected a positive number")
-    found: UnitPowers = {}
+    powers: UnitPowers = {}
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
-        rest, prime = number, 2
-        while rest > 1:
-            while rest % prime == 0:
-                found[str(prime)] = found.get(str(prime), Fraction(0)) + sign
-                rest //= prime
+        remainder, prime = number, 2
+        while remainder > 1:
+            while remainder % prime == 0:
+                powers[str(prime)] = powers.get(str(prime), Fraction(0)) + sign
+                remainder //= prime
             prime += 1
             if prime > 1000:
                 raise ValueError("expected a number with small factors")
-    return found
+    return powers

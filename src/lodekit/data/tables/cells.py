@@ -1,4 +1,4 @@
-"""Cells as texts become numbers: decimal points or commas, missing values, and no guess about thousands."""
+"""Parsing of numeric cells: decimal point or comma, missing values; ambiguous thousands separators are rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SWAP_POINT_AND_COMMA = np.arange(256, dtype=np.uint8)
 _SWAP_POINT_AND_COMMA[[ord("."), ord(",")]] = ord(","), ord(".")
 #: Cells without a value, in small letters.
 MISSING_MARKERS = ("", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "?")
-#: So many records at the start of a block tell most of what there is to tell.
+#: The first rows of a block settle most questions.
 _SAMPLE_ROWS = 1000
 _NUMBER_PATTERN = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)
 _TIME_OF_DAY_PATTERN = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
@@ -79,9 +79,10 @@ class NumberFormat:
     def __add__(self, other: NumberFormat) -> NumberFormat:
         if self.decimal_mark and other.decimal_mark and self.decimal_mark != other.decimal_mark:
             point, comma = (self, other) if self.decimal_mark == "." else (other, self)
+            places = point.example_rows[""], comma.example_rows[""]
             raise DataError(
-                f"some numbers have a decimal point ({point.example_rows['']}), others a decimal comma ({comma.example_rows['']}); "
-                "write all of them in one way"
+                f"some numbers have a decimal point ({places[0]}), others a decimal comma ({places[1]}); write all of "
+                "them in one way"
             )
         for name, kind in other.column_types.items():
             if self.column_types.get(name, kind) != kind:
@@ -89,19 +90,13 @@ class NumberFormat:
                     f"column {name}: expected numbers, or true and false, got both ({self.example_rows[name]} and "
                     f"{other.example_rows[name]}); write one of them"
                 )
-        doubtful = dict(self.ambiguous_cells)
+        ambiguous = dict(self.ambiguous_cells)
         for name, (cell, bare) in other.ambiguous_cells.items():
-            own_cell, own_bare = doubtful.get(name, ("", False))
-            doubtful[name] = (own_cell or cell, own_bare or bare)
-        settled = self.is_unambiguous or other.is_unambiguous
-        places = {**other.example_rows, **self.example_rows}
-        return NumberFormat(
-            self.decimal_mark or other.decimal_mark,
-            {**self.column_types, **other.column_types},
-            settled,
-            doubtful,
-            places,
-        )
+            own_cell, own_bare = ambiguous.get(name, ("", False))
+            ambiguous[name] = (own_cell or cell, own_bare or bare)
+        mark, unambiguous = self.decimal_mark or other.decimal_mark, self.is_unambiguous or other.is_unambiguous
+        types, examples = {**self.column_types, **other.column_types}, {**other.example_rows, **self.example_rows}
+        return NumberFormat(mark, types, unambiguous, ambiguous, examples)
 
     def describe(self, separator: str) -> list[str]:
         """Return what was found out, once all cells were seen; raise where 1,234 is probably one thousand and more.
@@ -114,9 +109,10 @@ class NumberFormat:
             return notes
         for name, (cell, bare) in self.ambiguous_cells.items():
             if cell and (bare or (self.decimal_mark == "," and separator == ",")):
+                readings = " or ".join(cell.replace(self.decimal_mark, mark) for mark in ("", "."))
                 raise DataError(
-                    f"column {name}: {cell!r} may be {cell.replace(self.decimal_mark, '')} or {cell.replace(self.decimal_mark, '.')}; "
-                    "remove separators between thousands, or write all numbers with the same number of decimals"
+                    f"column {name}: {cell!r} may be {readings}; remove separators between thousands, or write all "
+                    "numbers with the same number of decimals"
                 )
             if cell and self.decimal_mark == ",":
                 notes.append(f"{cell!r} in column {name} is read as {cell.replace(',', '.')}")
@@ -133,19 +129,22 @@ def parse_number_columns(
         if (infinite := np.isinf(numbers)).any():
             record = int(np.argmax(infinite))
             raise DataError(
-                f"{locations.format_row(record)}, column {name}: expected a finite number, got {texts[name][record]!r}; "
-                "leave the cell empty where the value is missing"
+                f"{locations.format_row(record)}, column {name}: expected a finite number, got "
+                f"{texts[name][record]!r}; leave the cell empty where the value is missing"
             )
         if np.isfinite(numbers).any():
-            kinds[name] = "truth" if _is_boolean(texts[name]) else "number"
-    marked = {name: column for name, column in texts.items() if _contains(column, decimal_mark)}
+            first_cell = texts[name][int(np.argmin(texts[name].is_missing))]
+            kinds[name] = "truth" if first_cell.lower() in ("true", "false") else "number"
+    # The first rows of most columns contain the mark already.
+    parts = {name: (column.head(_SAMPLE_ROWS), column) for name, column in texts.items()}
+    marked = {name: pair[1] for name, pair in parts.items() if any(x.contains(decimal_mark).any() for x in pair)}
     where = {name: locations.format_row(int(np.argmax(np.isfinite(found[name])))) for name in kinds}
     if marked:
-        where[""] = locations.format_row(
-            min(int(np.argmax(column.contains(decimal_mark))) for column in marked.values())
-        )
-    settled, doubtful = _detect_thousands(texts, decimal_mark if marked else "", separator)
-    return dict(found), NumberFormat(decimal_mark if marked else "", kinds, settled, doubtful, where)
+        rows = [int(np.argmax(column.contains(decimal_mark))) for column in marked.values()]
+        where[""] = locations.format_row(min(rows))
+    decimal_mark = decimal_mark if marked else ""
+    unambiguous, ambiguous = _detect_thousands(texts, decimal_mark, separator)
+    return dict(found), NumberFormat(decimal_mark, kinds, unambiguous, ambiguous, where)
 
 
 def _parse_with_decimal_mark(
@@ -159,39 +158,27 @@ def _parse_with_decimal_mark(
     if not _count_invalid(columns, numbers):
         return columns, numbers, marks[0]
     cleaned = {name: normalize_missing(texts) for name, texts in columns.items()}
-    attempts = {}
+    attempts: list[tuple[int, int, dict[str, Array], str]] = []
     for one in marks:
-        attempts[one] = _parse_columns(cleaned, one)
-        if not _count_invalid(cleaned, attempts[one]):
-            return cleaned, attempts[one], one
-    best = min(marks, key=lambda one: _count_invalid(cleaned, attempts[one]))
-    raise _invalid_cell_error(cleaned, attempts[best], best, places)
+        numbers = _parse_columns(cleaned, one)
+        attempts.append((_count_invalid(cleaned, numbers), len(attempts), numbers, one))
+        if not attempts[-1][0]:
+            return cleaned, numbers, one
+    raise _invalid_cell_error(cleaned, *min(attempts)[2:], places)
 
 
 def _parse_columns(columns: _StringColumns, mark: str) -> dict[str, Array]:
-    return {name: _parse_column(texts, mark) for name, texts in columns.items()}
-
-
-def _parse_column(texts: StringColumn, mark: str) -> Array:
-    """Return a column as numbers, NaN where that is impossible."""
-    lines = texts.join_lines()
-    if mark == ",":
-        # What has a point is no number then, and of two commas one is too many.
-        lines = _SWAP_POINT_AND_COMMA[lines]
-    numbers, valid = parse_decimals(lines)
-    if not valid.any() and not texts.is_missing.all():
-        numbers[texts.equals_any(("true",))] = 1.0
-        numbers[texts.equals_any(("false",))] = 0.0
-    return numbers
-
-
-def _is_boolean(texts: StringColumn) -> bool:
-    return texts[int(np.argmin(texts.is_missing))].lower() in ("true", "false")
-
-
-def _contains(texts: StringColumn, mark: str) -> bool:
-    """Return whether some text has a mark; most columns tell at once."""
-    return any(part.contains(mark).any() for part in (texts.head(_SAMPLE_ROWS), texts))
+    """Return columns as numbers, NaN for cells that are not numbers."""
+    parsed = {}
+    for name, texts in columns.items():
+        lines = texts.join_lines()
+        # With a decimal comma, a cell with a point is not a number.
+        numbers, valid = parse_decimals(_SWAP_POINT_AND_COMMA[lines] if mark == "," else lines)
+        if not valid.any() and not texts.is_missing.all():
+            numbers[texts.equals_any(("true",))] = 1.0
+            numbers[texts.equals_any(("false",))] = 0.0
+        parsed[name] = numbers
+    return parsed
 
 
 def _invalid_cells(texts: StringColumn, numbers: Array) -> NDArray[np.bool_]:

@@ -1,9 +1,4 @@
-"""What to try next, in the words of whoever asked: arguments of Python, or options of the command line.
-
-Which column of a file holds the time, and which one each channel.
-
-Units in the names of columns, and what they ask for: numbers are converted to the units of the model, or refused.
-"""
+"""Mapping of table columns to the time and the channels of a model, and units in column names."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lodekit.data.tables.strings import prefix_errors
@@ -22,14 +17,12 @@ from lodekit.support.units import UnitConversion, find_unit_conversion, is_known
 
 @dataclass(frozen=True)
 class ArgumentSyntax:
-    """Advice about columns.
-
-    in_shell: Whether the command line asked.
+    """The spelling of arguments in messages: for Python, or for the command line.
 
     Examples
     --------
-    >>> ArgumentSyntax().map({"T": "temp 1"}), ArgumentSyntax(in_shell=True).map({"T": "temp 1"})
-    ("columns={'T': 'temp 1'}", "--map T='temp 1'")
+    >>> [ArgumentSyntax(in_shell).column_mapping({"T": "temp 1"}) for in_shell in (False, True)]
+    ["columns={'T': 'temp 1'}", "--map T='temp 1'"]
     """
 
     in_shell: bool = False
@@ -186,14 +179,13 @@ def resolve_columns(
     averages = _match_interval_means(names, channels, taken | set(equal), wanted)
     taken |= {*equal, *averages.values()}
     time_column = wanted.pop("t", None) or _find_time_column(names, taken, channels, syntax, wanted)
-    similar = _match_similar_names(
-        names, [name for name in open_channels if name not in equal], taken | {time_column}, syntax
-    )
+    open_channels = [name for name in open_channels if name not in equal]
+    similar = _match_similar_names(names, open_channels, taken | {time_column}, syntax)
     found = {**wanted, **equal, **similar, **averages}
     if not found and channels:
         raise DataError(
-            f"expected a column for at least one of {', '.join(channels)}, got the columns {format_column_list(names)}; "
-            f"try {syntax.column_mapping({channels[0]: 'COLUMN'})}"
+            f"expected a column for at least one of {', '.join(channels)}, got the columns "
+            f"{format_column_list(names)}; try {syntax.column_mapping({channels[0]: 'COLUMN'})}"
         )
     for name, column in noise.items():
         if name not in found:
@@ -262,9 +254,8 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise DataError("expected columns with names, found none")
     twice = list(dict.fromkeys(name for position, name in enumerate(names) if name in set(names[:position])))
     if twice:
-        raise DataError(
-            f"expected different names of columns, got {format_column_list(twice)} more than once; rename them"
-        )
+        every = format_column_list(twice)
+        raise DataError(f"expected different names of columns, got {every} more than once; rename them")
 
 
 def _requested_columns(
@@ -296,9 +287,8 @@ def _locate_column(names: Sequence[str], key: str, wanted: str, by_number: bool)
         raise DataError(f"expected a column 1 to {len(names)} for {key}, got {wanted}")
     found = _similar_names(wanted, names)
     if len(found) > 1:
-        raise DataError(
-            f"{wanted} (for {key}) may be any of the columns {format_column_list(found)}; write its full name"
-        )
+        every = format_column_list(found)
+        raise DataError(f"{wanted} (for {key}) may be any of the columns {every}; write its full name")
     if not found:
         raise DataError(f"expected a column {wanted} (for {key}), got the columns {format_column_list(names)}")
     return found[0]
@@ -340,11 +330,13 @@ def _find_time_column(
         name = channels[0] if channels else "CHANNEL"
         raise DataError(
             f"the table has no header, so its {len(names)} columns have numbers; name them: try "
-            f"{advice.column_mapping({'t': 1, name: 2})}, or without a time {advice.time_step} and {advice.column_mapping({name: 1})}"
+            f"{advice.column_mapping({'t': 1, name: 2})}, or without a time {advice.time_step} and "
+            f"{advice.column_mapping({name: 1})}"
         )
     raise DataError(
-        f"expected a column t or time, got the columns {format_column_list(names)}; try {advice.column_mapping({'t': 'COLUMN'})}, or "
-        f"where there is none, and the time between two rows is always the same, {advice.time_step}"
+        f"expected a column t or time, got the columns {format_column_list(names)}; try "
+        f"{advice.column_mapping({'t': 'COLUMN'})}, or where there is none, and the time between two rows is always "
+        f"the same, {advice.time_step}"
     )
 
 
@@ -375,22 +367,17 @@ def _match_similar_names(
     for channel in channels:
         matches = _similar_names(channel, free)
         if len(matches) > 1:
-            raise DataError(
-                f"channel {channel} may be in any of the columns {format_column_list(matches)}; "
-                f"try {advice.column_mapping({channel: matches[0]})}"
-            )
+            every, remedy = format_column_list(matches), advice.column_mapping({channel: matches[0]})
+            raise DataError(f"channel {channel} may be in any of the columns {every}; try {remedy}")
         if matches:
             found[channel] = matches[0]
     for column in set(found.values()):
         rivals = [channel for channel in found if found[channel] == column]
         exact = [channel for channel in rivals if _strip_unit(column) == _strip_unit(channel)]
         if len(rivals) > 1 and len(exact) != 1:
-            raise DataError(
-                f"column {column} may be any of the channels {', '.join(rivals)}; try {advice.column_mapping({rivals[0]: column})}"
-            )
-        for channel in rivals if len(rivals) > 1 else ():
-            if channel not in exact:
-                del found[channel]
+            remedy = advice.column_mapping({rivals[0]: column})
+            raise DataError(f"column {column} may be any of the channels {', '.join(rivals)}; try {remedy}")
+        found = {channel: c for channel, c in found.items() if c != column or len(rivals) == 1 or channel in exact}
     return found
 
 
@@ -404,11 +391,8 @@ def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, s
     """
     has_header = not have_number_names(names)
     # The number of a column says nothing about a file that has names, and may have them in another order.
-    return {
-        name: column
-        for name, column in known.items()
-        if column == IGNORED_COLUMN or (column in names and column.isdigit() != has_header)
-    }
+    usable = {IGNORED_COLUMN, *(name for name in names if name.isdigit() != has_header)}
+    return {name: column for name, column in known.items() if column in usable}
 
 
 _UNIT_IN_BRACKETS_PATTERN = re.compile(r"(?:\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))\s*$")
@@ -438,33 +422,26 @@ def unit_from_name(column: str, *, is_time: bool = False) -> str:
     return ""
 
 
-@dataclass
-class ColumnUnits:
-    """The units of what is measured: those that are declared, and those that the names of columns tell.
-
-    declared: Units of channels and of the time ``t``; numbers in others are converted to these.
-    from_headers: Units of what has none declared, by the first column that tells; filled while columns are looked at.
-    """
-
-    declared: Mapping[str, str] = field(default_factory=dict)
-    from_headers: dict[str, str] = field(default_factory=dict)
-
-    def target_unit(self, name: str) -> str:
-        """Return the unit that an observable has in the end; empty where nothing tells."""
-        if own := self.declared.get(name) or self.from_headers.get(name):
-            return own
-        if average := parse_interval(name):
-            own, time = self.target_unit(average.expression), self.declared.get("t", "")
-            return (f"({own})*({time})" if own and time else "") if average.is_total else own
-        found = _DERIVATIVE_PATTERN.fullmatch(name)
-        channel, time = (self.declared.get(found["channel"], ""), self.declared.get("t", "")) if found else ("", "")
-        return f"({channel})/({time})^{len(found['primes'])}" if found and channel and time else ""
+def _target_unit(name: str, declared: Mapping[str, str], from_headers: Mapping[str, str]) -> str:
+    """Return the unit of an observable in the model; empty if it is unknown."""
+    if unit := declared.get(name) or from_headers.get(name):
+        return unit
+    time = declared.get("t", "")
+    if average := parse_interval(name):
+        unit = _target_unit(average.expression, declared, from_headers)
+        return (f"({unit})*({time})" if unit and time else "") if average.is_total else unit
+    match = _DERIVATIVE_PATTERN.fullmatch(name)
+    channel = declared.get(match["channel"], "") if match else ""
+    return f"({channel})/({time})^{len(match['primes'])}" if match and channel and time else ""
 
 
 def find_column_conversions(
-    columns: ColumnMapping, time_unit: str, units: ColumnUnits
+    columns: ColumnMapping, time_unit: str, declared: Mapping[str, str], from_headers: dict[str, str]
 ) -> tuple[dict[str, UnitConversion], list[str]]:
-    """Return how the numbers of columns are converted, by observable, ``t`` and ``std(x)``, and notes about it."""
+    """Return the unit conversions of columns, by observable, ``t`` and ``std(x)``, and notes about them.
+
+    Units that are not declared are added to `from_headers`.
+    """
     found: dict[str, UnitConversion] = {}
     notes: list[str] = []
     own_units = {"t": (columns.time, time_unit)}
@@ -472,8 +449,8 @@ def find_column_conversions(
     for name, (column, own) in own_units.items():
         if not own:
             continue
-        target = units.target_unit(name)
-        if not target and units.declared and name != "t" and not re.fullmatch(r"\w+'*", name) and is_known_unit(own):
+        target = _target_unit(name, declared, from_headers)
+        if not target and declared and name != "t" and not re.fullmatch(r"\w+'*", name) and is_known_unit(own):
             raise DataError(
                 f"column {column}: its name has the unit {own}, and that of {name} is not known; give {name} in the "
                 "units of the model, in a column without a unit in its name"
@@ -481,17 +458,16 @@ def find_column_conversions(
         if not target:
             average = parse_interval(name)
             if average is None or not average.is_total:
-                units.from_headers[name if average is None else average.expression] = own
+                from_headers[name if average is None else average.expression] = own
             continue
         found[name] = _require_conversion(name, column, own, target)
         if not found[name].is_identity:
             notes.append(f"{name} is converted from {own} to {target.replace('(', '').replace(')', '')}")
     for name, column in columns.noise.items():
-        own, target = unit_from_name(column), units.target_unit(name) or ""
+        own, target = unit_from_name(column), _target_unit(name, declared, from_headers)
         # Without a unit of its own, noise has that of the values beside it.
-        found[f"std({name})"] = (
-            _require_conversion(name, column, own, target) if own and target else found.get(name, UnitConversion())
-        )
+        known = found.get(name, UnitConversion())
+        found[f"std({name})"] = _require_conversion(name, column, own, target) if own and target else known
     return {name: conversion for name, conversion in found.items() if not conversion.is_identity}, notes
 
 

@@ -1,7 +1,4 @@
-"""Dates become seconds: ISO 8601, German, and slashes where the order of day and month is certain.
-
-Times that stand alone: one on each line of a file, or one text.
-"""
+"""Parsing of dates (ISO 8601, German, and slashes if the order of day and month is certain) and of lists of times."""
 
 from __future__ import annotations
 
@@ -35,10 +32,6 @@ _DATE_PATTERNS = {
 }
 _DATETIME_PATTERNS = {order: re.compile(pattern + _TIME_PATTERN) for order, pattern in _DATE_PATTERNS.items()}
 _AMBIGUOUS_PATTERN = re.compile(_DATE_PATTERNS[_AMBIGUOUS_ORDER])
-#: Columns are written in a few ways; beyond so many of them each text is looked at alone.
-_MAX_LAYOUTS = 40
-#: No date has more letters; what does is looked at alone, too.
-_MAX_DATE_LENGTH = 80
 #: Digits in one place look the same, whatever they are.
 _DIGIT_CLASSES = np.arange(256, dtype=np.uint8)
 _DIGIT_CLASSES[list(b"0123456789")] = ord("0")
@@ -148,15 +141,14 @@ def parse_dates(column: StringColumn, locations: RowLocations, date_format: Date
     if not matched.all():
         record = int(np.argmin(matched))
         raise DataError(
-            f"{locations.format_row(record)}: expected {_EXPECTED_FORMAT}, in the same form as {date_format.example!r} above, "
-            f"got {column[record]!r}"
+            f"{locations.format_row(record)}: expected {_EXPECTED_FORMAT}, in the same form as "
+            f"{date_format.example!r} above, got {column[record]!r}"
         )
     whole, valid = _local_seconds(parts)
     if not valid.all():
         record = int(np.argmin(valid))
-        raise DataError(
-            f"{locations.format_row(record)}: expected {_EXPECTED_FORMAT}, got {column[record]!r}: there is no such day or time"
-        )
+        where, got = locations.format_row(record), repr(column[record])
+        raise DataError(f"{where}: expected {_EXPECTED_FORMAT}, got {got}: there is no such day or time")
     zones = _utc_offsets(parts, column, locations, date_format.is_zoned)
     utc = whole if zones is None else whole - zones
     zone = None if zones is None else timezone(timedelta(seconds=int(zones[0])))
@@ -178,7 +170,8 @@ def _split_fields(column: StringColumn, pattern: re.Pattern[str]) -> tuple[dict[
         while len(rows):
             layouts += 1
             match = pattern.match(column[rows[0]])
-            if length > _MAX_DATE_LENGTH or layouts > _MAX_LAYOUTS or not column[rows[0]].isascii():
+            # Long texts, and texts of columns with many layouts, are matched one by one.
+            if length > 80 or layouts > 40 or not column[rows[0]].isascii():
                 alike, rows = rows[:1], rows[1:]
             else:
                 alike, rows = _split_by_layout(column, rows, length)
@@ -269,17 +262,16 @@ def read_time_list(path: Path) -> tuple[Array, datetime | None] | None:
         if not all(is_date(row) for row in rows):
             return None
         with prefix_errors(str(path)):
-            moments = parse_dates(
-                StringColumn.from_strings(rows), RowLocations("line", np.array([number for number, _ in lines]))
-            )
-        return moments.seconds_since(moments.first), moments.first
-    numbers = [_parse_number(row) for row in rows]
-    if any(number is None for number in numbers):
+            places = RowLocations("line", np.array([number for number, _ in lines]))
+            times = parse_dates(StringColumn.from_strings(rows), places)
+        return times.seconds_since(times.first), times.first
+    parsed = [_parse_number(row) for row in rows]
+    if None in parsed:
         return None
-    found = np.array(numbers, dtype=float)
-    if not np.isfinite(found).all():
-        raise DataError(f"{path}: expected finite times, got {found[~np.isfinite(found)][0]}")
-    return found, None
+    numbers = np.array(parsed, dtype=float)
+    if not np.isfinite(numbers).all():
+        raise DataError(f"{path}: expected finite times, got {numbers[~np.isfinite(numbers)][0]}")
+    return numbers, None
 
 
 def parse_date(text: str) -> datetime | None:

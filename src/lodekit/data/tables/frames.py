@@ -1,7 +1,4 @@
-"""What a column of a typed table holds: numbers, texts, dates or lengths of time; other kinds are refused in words.
-
-Tables in memory: the DataFrames of any library, and arrays with names.
-"""
+"""Tables in memory: DataFrames of any library (through narwhals) and named arrays; typed columns of any table."""
 
 from __future__ import annotations
 
@@ -89,20 +86,18 @@ class ColumnReader:
         ticks = values.astype(np.int64)
         if kind == "m":
             return Durations(ticks / TICKS_PER_SECOND[unit])
-        return timestamps_from_ticks(
-            ticks, unit, datetime(1970, 1, 1) + int(ticks[0]) * 10**6 // TICKS_PER_SECOND[unit] * _MICROSECOND
-        )
+        first = datetime(1970, 1, 1) + int(ticks[0]) * 10**6 // TICKS_PER_SECOND[unit] * _MICROSECOND
+        return timestamps_from_ticks(ticks, unit, first)
 
     def read_objects(self, values: Sequence[Any]) -> ColumnValues:
         """Return what a list of objects holds, all of one kind, or missing."""
         missing = np.array([is_missing_value(value) for value in values], dtype=bool)
-        present = [value for value, absent in zip(values, missing.tolist(), strict=True) if not absent]
+        pairs = list(zip(values, missing.tolist(), strict=True))
+        present = [value for value, absent in pairs if not absent]
         if any(isinstance(value, str) for value in present):
-            return StringColumn.from_strings(
-                None if absent else str(value) for value, absent in zip(values, missing, strict=True)
-            )
+            return StringColumn.from_strings(None if absent else str(value) for value, absent in pairs)
         if all(isinstance(value, Number | np.bool_) and not isinstance(value, complex) for value in present):
-            return np.array([np.nan if is_missing_value(value) else _to_float(value) for value in values], dtype=float)
+            return np.array([np.nan if absent else _to_float(value) for value, absent in pairs], dtype=float)
         first = present[0]
         if all(isinstance(value, timedelta) for value in present):
             self.check_complete_times("lengths of time", missing)
@@ -179,15 +174,10 @@ class DataFrameBlock:
         places = RowLocations(self.row_noun, np.arange(1, len(frame) + 1) + self.first_row)
         found: dict[str, ColumnValues] = {}
         for name in self.names:
-            use = ColumnReader(name, places, is_time=name == self.time)
+            use = ColumnReader(name, places, is_time=self.has_time and name == self.names[0])
             column = frame[:, frame.columns.index(labels[name])]
-            found[name] = use.read_array(column) if isinstance(frame, ArrayTable) else _read_series(column, use)
+            found[name] = use.read_array(column) if isinstance(frame, ArrayTable) else read_series(column, use)
         return found, places
-
-    @property
-    def time(self) -> str | None:
-        """The column of the times."""
-        return self.names[0] if self.has_time else None
 
 
 @dataclass(frozen=True)
@@ -216,8 +206,7 @@ class DataFrameTable:
         frame = _to_narwhals(self.frame)
         if isinstance(frame, ArrayTable):
             return frame.arrays[name].dtype.kind in "iuf"
-        kind = frame.schema[frame.columns[self.names.index(name)]]
-        return bool(kind.is_numeric())
+        return bool(frame.schema[frame.columns[self.names.index(name)]].is_numeric())
 
     def count_rows(self, limit: int) -> int:
         """Return the number of records."""
@@ -286,13 +275,7 @@ def _is_time_index(index: Any) -> bool:
     return isinstance(first, date | timedelta) or (isinstance(first, str) and is_date(first))
 
 
-def read_column(column: Any, name: str) -> ColumnValues:
-    """Return a Series of any library as floats, texts, moments, or lengths of time."""
-    own = import_module("narwhals").from_native(column, series_only=True)
-    return _read_series(own, ColumnReader(name, RowLocations("row", np.arange(1, len(own) + 1)), is_time=True))
-
-
-def _read_series(column: Any, reader: ColumnReader) -> ColumnValues:
+def read_series(column: Any, reader: ColumnReader) -> ColumnValues:
     """Return a column of any library as what it holds; other kinds cannot be used."""
     narwhals = import_module("narwhals")
     kind = column.dtype

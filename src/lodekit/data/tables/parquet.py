@@ -1,6 +1,6 @@
-"""What Arrow notes in a Parquet file beside the file's own kinds: lengths of time, and the names of time zones.
+"""Parquet files, read by DuckDB in blocks, with the time zones and durations of their Arrow schema.
 
-Parquet files, read by DuckDB: the columns that are asked for, in blocks.
+DuckDB does not expose the Arrow schema, so the few fields needed are read from its FlatBuffers encoding.
 """
 
 from __future__ import annotations
@@ -28,28 +28,11 @@ from lodekit.data.tables.frames import TICKS_PER_SECOND, ColumnReader, ColumnVal
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 
-_ARROW_TIME_UNITS = ("s", "ms", "us", "ns")
-# Places in the tables of Arrow's format of messages, and numbers of kinds there.
-_MESSAGE_HEADER, _SCHEMA_FIELDS, _FIELD_NAME, _FIELD_TYPE, _FIELD_TYPE_TABLE = 2, 1, 0, 2, 3
-_TIMESTAMP_TYPE, _DURATION_TYPE = 10, 18
-#: A damaged number of fields is not to take all memory.
-_MAX_FIELDS = 100_000
 
+def read_arrow_metadata(packed: bytes) -> dict[str, tuple[str, str]]:
+    """Return ("length", unit) of durations and ("zone", name) of dates with a time zone, by column.
 
-@dataclass(frozen=True)
-class ArrowFieldMetadata:
-    """What a column holds, which its own kind does not tell.
-
-    kind: Dates with a time zone, or lengths of time.
-    text: The name of the zone, or the unit of the lengths.
-    """
-
-    kind: str
-    text: str
-
-
-def read_arrow_metadata(packed: bytes) -> dict[str, ArrowFieldMetadata]:
-    """Return hints by column; none where the note is absent or damaged: it only adds to what the file says.
+    The result is empty if the schema is absent or damaged.
 
     Examples
     --------
@@ -59,17 +42,15 @@ def read_arrow_metadata(packed: bytes) -> dict[str, ArrowFieldMetadata]:
     try:
         data = base64.b64decode(packed, validate=True)
         # A mark and a length come before the message itself.
-        schema = _FlatbufferTable(data, _follow_offset(data, 8)).table(_MESSAGE_HEADER)
-        found = {}
-        for field in schema.tables(_SCHEMA_FIELDS):
-            kind, content = field.number(_FIELD_TYPE, "B"), field.table(_FIELD_TYPE_TABLE)
-            if kind == _DURATION_TYPE:
-                found[field.text(_FIELD_NAME)] = ArrowFieldMetadata(
-                    "length", _ARROW_TIME_UNITS[content.number(0, "h", 1)]
-                )
-            elif kind == _TIMESTAMP_TYPE and (zone := content.text(1)):
-                found[field.text(_FIELD_NAME)] = ArrowFieldMetadata("zone", zone)
-        return found
+        schema = _FlatbufferTable(data, _follow_offset(data, 8)).table(2)  # entry 2 of a message is its header
+        metadata = {}
+        for field in schema.tables(1):  # entries of a field: 0 name, 2 type number, 3 type
+            kind, content = field.number(2, "B"), field.table(3)
+            if kind == 18:  # a duration
+                metadata[field.text(0)] = ("length", ("s", "ms", "us", "ns")[content.number(0, "h", 1)])
+            elif kind == 10 and (zone := content.text(1)):  # a timestamp
+                metadata[field.text(0)] = ("zone", zone)
+        return metadata
     except (binascii.Error, struct.error, ValueError, IndexError):
         return {}
 
@@ -112,11 +93,10 @@ class _FlatbufferTable:
             return []
         start = _follow_offset(self.data, found)
         count = struct.unpack_from("<I", self.data, start)[0]
-        if count > _MAX_FIELDS:
+        if count > 100_000:  # a damaged count
             raise ValueError
-        return [
-            _FlatbufferTable(self.data, _follow_offset(self.data, start + 4 + 4 * number)) for number in range(count)
-        ]
+        places = range(start + 4, start + 4 + 4 * count, 4)
+        return [_FlatbufferTable(self.data, _follow_offset(self.data, place)) for place in places]
 
     def text(self, entry: int) -> str:
         found = self._entry_position(entry)
@@ -130,15 +110,9 @@ class _FlatbufferTable:
 _INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _NUMERIC_TYPES = (*_INTEGER_TYPES, *(f"U{kind}" for kind in _INTEGER_TYPES), "FLOAT", "DOUBLE", "DECIMAL")
 #: Kinds of dates, the unit that keeps all their digits, and whether they have a zone.
-_DATE_TYPES = {
-    "DATE": ("us", False),
-    "TIMESTAMP": ("us", False),
-    "TIMESTAMP_S": ("us", False),
-    "TIMESTAMP_MS": ("us", False),
-    "TIMESTAMP_NS": ("ns", False),
-    "TIMESTAMP WITH TIME ZONE": ("us", True),
-    "TIMESTAMPTZ_NS": ("ns", True),
-}
+_DATE_TYPES = dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), ("us", False)) | {
+    "TIMESTAMP_NS": ("ns", False), "TIMESTAMP WITH TIME ZONE": ("us", True), "TIMESTAMPTZ_NS": ("ns", True),
+}  # fmt: skip
 #: Nothing is fetched, whatever a file asks for.
 _DUCKDB_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
 _ROW_NUMBER_COLUMN = "file_row_number"
@@ -155,7 +129,7 @@ class ParquetColumn:
 
     stored_name: str
     kind: str
-    arrow_metadata: ArrowFieldMetadata | None = None
+    arrow_metadata: tuple[str, str] = ("", "")
 
     @property
     def is_number(self) -> bool:
@@ -165,7 +139,7 @@ class ParquetColumn:
     @property
     def is_duration(self) -> bool:
         """Whether it holds lengths of time."""
-        return self.arrow_metadata is not None and self.arrow_metadata.kind == "length" and self.kind == "BIGINT"
+        return self.arrow_metadata[0] == "length" and self.kind == "BIGINT"
 
     @property
     def expression(self) -> str:
@@ -200,8 +174,8 @@ class ParquetColumn:
             return np.array(cells, dtype=float)
         reader.check_complete_times("lengths of time" if self.is_duration else "dates", np.ma.getmaskarray(cells))
         ticks = np.asarray(cells, dtype=np.int64)
-        if self.arrow_metadata is not None and self.is_duration:
-            return Durations(ticks / TICKS_PER_SECOND.get(self.arrow_metadata.text, 1))
+        if self.is_duration:
+            return Durations(ticks / TICKS_PER_SECOND.get(self.arrow_metadata[1], 1))
         if not len(ticks):
             return np.empty(0)
         unit, is_zoned = _DATE_TYPES[self.kind]
@@ -212,7 +186,7 @@ class ParquetColumn:
     @property
     def _zone(self) -> Any:
         try:
-            return ZoneInfo(self.arrow_metadata.text) if self.arrow_metadata is not None else UTC
+            return ZoneInfo(self.arrow_metadata[1]) if self.arrow_metadata[1] else UTC
         except (KeyError, ValueError, OSError):  # a zone that this machine does not know
             return UTC
 
@@ -240,9 +214,8 @@ class ParquetBlock:
         for number, (name, cells) in enumerate(self.cells.items()):
             column, use = self.columns[name], ColumnReader(name, places, is_time=self.has_time and not number)
             if cells is None:
-                raise use.type_error(
-                    "List" if column.kind.endswith("]") else column.kind.partition("(")[0].capitalize()
-                )
+                kind = column.kind
+                raise use.type_error("List" if kind.endswith("]") else kind.partition("(")[0].capitalize())
             found[name] = column.read(cells, use)
         return found, places
 
@@ -272,7 +245,9 @@ class ParquetFile:
         if len(names) != len(own) or len(set(names)) < len(names):
             twice = next((name for name in names if names.count(name) > 1), "none")
             raise DataError(f"cannot be read as Parquet, expected different names of columns, got {twice} twice")
-        found = {name: ParquetColumn(row[0], row[1], hints.get(name)) for name, row in zip(names, own, strict=True)}
+        found = {
+            name: ParquetColumn(row[0], row[1], hints.get(name, ("", ""))) for name, row in zip(names, own, strict=True)
+        }
         return cls(source, found)
 
     @property

@@ -1,11 +1,4 @@
-"""Whether the times of a table are times: nearly in order, and more than two.
-
-What a table is before and after it is read: blocks of records, a plan of what is read, arrays.
-
-Times that come as arrays of dates or of lengths of time, and tables without a time.
-
-Tables become arrays: the times, and the values of each observable.
-"""
+"""Reading of tables (text, Parquet, DataFrames) into arrays: times, and the values of each observable."""
 
 from __future__ import annotations
 
@@ -27,7 +20,7 @@ from numpy.typing import NDArray
 from lodekit.data.tables.cells import NumberFormat, normalize_missing, parse_number_columns
 from lodekit.data.tables.columns import ColumnMapping, format_column_list, resolve_columns
 from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameBlock, read_column
+from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameBlock, read_series
 from lodekit.data.tables.parquet import ParquetBlock, ParquetFile
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.data.tables.text import FileOpener, TextFile, as_data_errors, read_pipe
@@ -36,15 +29,12 @@ from lodekit.support.arguments import as_float_array
 from lodekit.support.interval_means import parse_interval
 from lodekit.support.units import UnitConversion
 
-#: Times that go back by more than this share of their span, up and down, are no times of one record.
-_MAX_BACKWARD_SHARE = 0.1
-#: With fewer records nothing can be told.
-_MIN_ROWS = 8
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class TimeOrder:
-    """How the times of a table follow each other; parts of a table add, in order.
+    """Summary of the order of the times of a table; the summaries of consecutive blocks add.
 
     low, high: The least and the greatest time.
     max_drop, max_rise: The greatest fall from some time to a later record, and the greatest rise.
@@ -52,8 +42,8 @@ class TimeOrder:
 
     Examples
     --------
-    >>> whole = TimeOrder.of(np.array([0.0, 1.0, 2.0])) + TimeOrder.of(np.array([1.5, 3.0]))
-    >>> whole.drop, whole.rise, whole.count
+    >>> whole = TimeOrder.from_times(np.array([0.0, 1.0, 2.0])) + TimeOrder.from_times(np.array([1.5, 3.0]))
+    >>> whole.max_drop, whole.max_rise, whole.count
     (0.5, 3.0, 5)
     """
 
@@ -92,16 +82,14 @@ class TimeOrder:
         )
 
     def check(self, column: str, remedy: str, records: str) -> list[str]:
-        """Return what there is to say about the times; raise where they are none."""
-        if self.count < _MIN_ROWS:
+        """Return notes about the times; raise if they are not the times of one record."""
+        if self.count < 8:
             return []
         if len(self.distinct_times) < 3:
-            raise DataError(
-                f"expected times in column {column}, got {len(self.distinct_times)} different number"
-                f"{'s' if len(self.distinct_times) > 1 else ''} in {self.count} rows; {remedy}"
-            )
+            number = f"{len(self.distinct_times)} different number{'s' * (len(self.distinct_times) > 1)}"
+            raise DataError(f"expected times in column {column}, got {number} in {self.count} rows; {remedy}")
         back = min(self.max_drop, self.max_rise)
-        if back > _MAX_BACKWARD_SHARE * (self.high - self.low):
+        if back > 0.1 * (self.high - self.low):
             raise DataError(
                 f"expected times in column {column}, nearly in order, got numbers that go up and down ({self.low:g} to "
                 f"{self.high:g}, and back by {back:g}). Where it is the time, sort the rows by it; where it starts "
@@ -109,9 +97,6 @@ class TimeOrder:
                 f"Otherwise {remedy}"
             )
         return [f"times in column {column} go back by up to {back:g}"] if back else []
-
-
-Array = NDArray[np.float64]
 
 
 class TableBlock(Protocol):
@@ -249,17 +234,15 @@ def parse_time_array(t: Any) -> Timestamps | Durations | None:
     >>> parse_time_array(np.array([1500], dtype="timedelta64[ms]")).seconds.tolist(), parse_time_array([1.5])
     ([1.5], None)
     """
-    if _is_numeric_array(t):  # the common case, without an import
-        return None
+    first = t[0] if isinstance(t, list | tuple) and t else t
+    if t.dtype.kind in "iufb" if isinstance(t, np.ndarray) else isinstance(first, int | float):
+        return None  # the common case, without an import
     narwhals = import_module("narwhals")
     if hasattr(t, "to_series") and not hasattr(t, "columns"):  # an index
         t = t.to_series()
-    own = narwhals.from_native(t, series_only=True, pass_through=True)
-    if isinstance(own, narwhals.Series):
-        found = read_column(t, "t")
-        if isinstance(found, Timestamps | Durations):
-            return found
-        return _times_from_strings(found.to_list()) if isinstance(found, StringColumn) else None
+    series = narwhals.from_native(t, series_only=True, pass_through=True)
+    if isinstance(series, narwhals.Series):
+        return _as_times(read_series(series, _time_reader(len(series))))
     if isinstance(t, date | timedelta | np.datetime64 | np.timedelta64):
         t = [t]
     try:
@@ -268,36 +251,28 @@ def parse_time_array(t: Any) -> Timestamps | Durations | None:
         return None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    return _times_from_array(array) if array.ndim == 1 and len(array) else None
-
-
-def _times_from_array(array: NDArray[Any]) -> Timestamps | Durations | None:
-    use = ColumnReader("t", RowLocations("row", np.arange(1, len(array) + 1)), is_time=True)
-    if array.dtype.kind in "mM":
-        return _times_or_none(use.read_array(array))
+    if array.ndim != 1 or not len(array):
+        return None
+    items = array.tolist()
     if array.dtype.kind == "U" or isinstance(array[0], str):
-        return _times_from_strings(array.tolist())
+        return _as_times(StringColumn.from_strings(items)) if all(isinstance(item, str) for item in items) else None
+    if array.dtype.kind in "mM":
+        return _as_times(_time_reader(len(array)).read_array(array))
     if array.dtype.kind != "O" or not isinstance(array[0], date | timedelta):
         return None
-    if len({getattr(item, "tzinfo", None) is None for item in array.tolist()}) > 1:
+    if len({getattr(item, "tzinfo", None) is None for item in items}) > 1:
         raise DataError("expected dates of one kind as times, got some with a time zone and some without")
-    return _times_or_none(use.read_objects(array.tolist()))
+    return _as_times(_time_reader(len(array)).read_objects(items))
 
 
-def _times_or_none(found: Any) -> Timestamps | Durations | None:
-    return found if isinstance(found, Timestamps | Durations) else None
+def _time_reader(n_rows: int) -> ColumnReader:
+    return ColumnReader("t", RowLocations("row", np.arange(1, n_rows + 1)), is_time=True)
 
 
-def _is_numeric_array(t: Any) -> bool:
-    if isinstance(t, np.ndarray):
-        return t.dtype.kind in "iufb"
-    return isinstance(t[0] if isinstance(t, list | tuple) and t else t, int | float)
-
-
-def _times_from_strings(texts: Sequence[Any]) -> Timestamps | None:
-    if not texts or not all(isinstance(text, str) for text in texts) or not is_date(texts[0]):
-        return None
-    return parse_dates(StringColumn.from_strings(texts), RowLocations("row", np.arange(1, len(texts) + 1)))
+def _as_times(column: Any) -> Timestamps | Durations | None:
+    if isinstance(column, StringColumn) and len(column) and is_date(column[0]):
+        return parse_dates(column, _time_reader(len(column)).locations)
+    return column if isinstance(column, Timestamps | Durations) else None
 
 
 def table_from_columns(columns: Mapping[Any, Any]) -> ArrayTable:
@@ -309,7 +284,7 @@ def table_from_columns(columns: Mapping[Any, Any]) -> ArrayTable:
     for name, values in columns.items():
         own = as_float_array(str(name), values) if isinstance(values, np.ma.MaskedArray) else values
         try:
-            if hasattr(own, "to_list") and not isinstance(own, np.ndarray):  # a Series, with marks for what is missing
+            if hasattr(own, "to_list") and not isinstance(own, np.ndarray):  # a Series with missing values
                 own = own.to_list()
             array = own if isinstance(own, np.ndarray) else _column_to_array(list(own))
         except (TypeError, ValueError) as problem:
@@ -402,12 +377,6 @@ class _UniformlySampledBlock:
         return {self.time: self.step * np.arange(len(places.numbers), dtype=float), **content}, places
 
 
-#: What is unpacked is kept in memory.
-_MAX_UNPACKED_BYTES = 128 << 20
-#: What nobody needs to be told.
-_DEFAULT_FORMAT_NOTE = "separator ',', decimal point"
-
-
 def open_table(path: str | Path, header: bool | None = None, *, single_column: bool = False) -> TableSource:
     """Return a file as a table: text in any dialect, also with gzip, or Parquet."""
     place = Path(path)
@@ -420,11 +389,9 @@ def open_table(path: str | Path, header: bool | None = None, *, single_column: b
             with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
                 if unpacked.read(4) == b"PAR1":
                     # Parquet is read from its end, so it is unpacked as a whole.
-                    content = b"PAR1" + unpacked.read(_MAX_UNPACKED_BYTES)
-                    if len(content) > _MAX_UNPACKED_BYTES:
-                        raise DataError(
-                            f"expected at most {_MAX_UNPACKED_BYTES >> 20} MB of Parquet inside gzip; unpack the file first"
-                        )
+                    content = b"PAR1" + unpacked.read(128 << 20)
+                    if len(content) > 128 << 20:
+                        raise DataError("expected at most 128 MB of Parquet inside gzip; unpack the file first")
                     return ParquetFile.open(BytesIO(content))
     if first == b"PAR1":
         return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
@@ -443,18 +410,17 @@ def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, 
         columns, places = block.read()
         if not len(places.numbers):
             continue
-        if isinstance(columns[name], Durations):
-            return replace(schema, time_unit="s"), None
-        if isinstance(columns[name], Timestamps):
-            return replace(schema, time_unit="s"), columns[name].first
-        if not isinstance(columns[name], StringColumn):
+        column = columns[name]
+        if isinstance(column, Durations | Timestamps):
+            return replace(schema, time_unit="s"), column.first if isinstance(column, Timestamps) else None
+        if not isinstance(column, StringColumn):
             return schema, None
         with prefix_errors(f"column {name}"):
             form = detect_date_format(normalize_missing(part.read()[0][name]) for part in chain([block], blocks))
         if form is None:
             return schema, None
         schema = replace(schema, date_format=form, time_unit="s")
-        return schema, _parse_time_column(columns[name], places, schema).first
+        return schema, _parse_time_column(column, places, schema).first
     raise _no_rows_error(table)
 
 
@@ -468,10 +434,9 @@ def detect_decimal_mark(table: TableSource, schema: TableSchema) -> TableSchema:
 
     Numbers can be parsed at once then, and a line that has another mark can be named.
     """
-    first = next(table.blocks(schema.columns.used), None) if schema.separator else None
-    return (
-        schema if first is None else replace(schema, decimal_mark=read_block(first, schema).number_format.decimal_mark)
-    )
+    block = next(table.blocks(schema.columns.used), None) if schema.separator else None
+    mark = schema.decimal_mark if block is None else read_block(block, schema).number_format.decimal_mark
+    return replace(schema, decimal_mark=mark)
 
 
 def read_block(block: TableBlock, schema: TableSchema) -> ParsedBlock:
@@ -487,17 +452,15 @@ def read_block(block: TableBlock, schema: TableSchema) -> ParsedBlock:
         numbers[columns.time] = _parse_time_column(content[columns.time], places, schema).seconds_since(schema.origin)
     elif isinstance(content[columns.time], Durations):
         numbers[columns.time] = content[columns.time].seconds
-    texts = {
-        name: content[name]
-        for name in columns.numeric
-        if name not in numbers and isinstance(content[name], StringColumn)
-    }
-    if texts:
-        found, numerals = parse_number_columns(texts, places, schema.separator, schema.decimal_mark)
-        numbers |= found
-    for name in columns.numeric:
-        if name not in numbers:
-            numbers[name] = _check_finite_column(content[name], name, places)
+    unread = {name: content[name] for name in columns.numeric if name not in numbers}
+    if texts := {name: column for name, column in unread.items() if isinstance(column, StringColumn)}:
+        parsed, numerals = parse_number_columns(texts, places, schema.separator, schema.decimal_mark)
+        numbers |= parsed
+    for name in unread.keys() - texts:
+        numbers[name] = np.array(content[name], dtype=float)
+        if (infinite := np.isinf(numbers[name])).any():
+            where, value = places.format_row(int(np.argmax(infinite))), numbers[name][np.argmax(infinite)]
+            raise DataError(f"{where}, column {name}: expected a finite number, got {value}")
     _check_no_missing_times(np.isnan(numbers[columns.time]), columns.time, places)
     values = {name: numbers[column] for name, column in columns.values.items()}
     noise = {name: _check_noise_column(column, numbers[column], places) for name, column in columns.noise.items()}
@@ -507,18 +470,13 @@ def read_block(block: TableBlock, schema: TableSchema) -> ParsedBlock:
 
 def _convert_and_crop(records: ParsedBlock, plan: TableSchema) -> ParsedBlock:
     """Return records in the units of the model, and without those that are outside of the window."""
-    own, same = plan.conversions, UnitConversion()
+    own, same, labels = plan.conversions, UnitConversion(), records.labels
     times = own.get("t", same).convert(records.times)
-    values = {name: own.get(name, same).convert(numbers) for name, numbers in records.values.items()}
-    noise = {name: own.get(f"std({name})", same).convert_difference(numbers) for name, numbers in records.noise.items()}
-    labels = records.labels
-    if plan.has_window:
-        inside = (times >= plan.window[0]) & (times <= plan.window[1])
-        times = times[inside]
-        values = {name: numbers[inside] for name, numbers in values.items()}
-        noise = {name: numbers[inside] for name, numbers in noise.items()}
-        labels = None if labels is None else labels[inside]
-    return ParsedBlock(times, values, noise, records.number_format, labels)
+    inside: Any = (times >= plan.window[0]) & (times <= plan.window[1]) if plan.has_window else slice(None)
+    values = {name: own.get(name, same).convert(each)[inside] for name, each in records.values.items()}
+    noise = {name: own.get(f"std({name})", same).convert_difference(n)[inside] for name, n in records.noise.items()}
+    labels = None if labels is None else labels[inside]
+    return ParsedBlock(times[inside], values, noise, records.number_format, labels)
 
 
 def _parse_record_labels(column: Any, name: str, places: RowLocations) -> NDArray[Any]:
@@ -540,7 +498,7 @@ def read_table(
 ) -> TableData:
     r"""Read measurements from a text file (CSV and its relatives, also with gzip) or from Parquet.
 
-    Separator, decimal mark, header and encoding are found out, and told in `TableData.notes`. Lines that start with # or
+    Separator, decimal mark, header and encoding are detected; `TableData.notes` lists them. Lines that start with # or
     % are comments. Empty cells, NA, N/A, NaN, null, None, - and ? are missing values.
 
     Examples
@@ -577,13 +535,12 @@ def read_all(source: TableSource, schema: TableSchema, channels: Sequence[str]) 
     if block is None:
         raise _no_rows_error(source)
     records = read_block(block, detect_decimal_mark(source, schema))
-    notes = describe_file(source, records.number_format)
-    notes += describe_times(schema)
+    notes = describe_file(source, records.number_format) + describe_times(schema)
     empty = {name for name, values in records.values.items() if np.isnan(values).all()}
     notes += describe_columns(source.names, schema.columns, channels, empty)
     unused = tuple(name for name in source.names if name not in schema.columns.used)
-    found = records.times, records.values, records.noise
-    return TableData(*found, schema.columns.time, schema.origin, unused, tuple(notes), records.labels)
+    arrays = records.times, records.values, records.noise
+    return TableData(*arrays, schema.columns.time, schema.origin, unused, tuple(notes), records.labels)
 
 
 def describe_times(schema: TableSchema) -> list[str]:
@@ -600,7 +557,7 @@ def describe_file(source: TableSource, number_format: NumberFormat) -> list[str]
     if not source.separator:
         return [*source.notes, *remarks[1:]]
     notes = [f"{source.notes[0]}, {remarks[0]}", *source.notes[1:], *remarks[1:]]
-    return notes[1:] if notes[0] == _DEFAULT_FORMAT_NOTE else notes
+    return notes[1:] if notes[0] == "separator ',', decimal point" else notes
 
 
 def describe_columns(
@@ -635,19 +592,9 @@ def _check_no_missing_times(missing: NDArray[np.bool_], name: str, places: RowLo
         raise DataError(f"expected a time in every row, column {name} has none in {places.format_rows(missing)}")
 
 
-def _check_finite_column(column: Any, name: str, places: RowLocations) -> Array:
-    numbers = np.array(column, dtype=float)
-    if (infinite := np.isinf(numbers)).any():
-        record = int(np.argmax(infinite))
-        raise DataError(f"{places.format_row(record)}, column {name}: expected a finite number, got {numbers[record]}")
-    return numbers
-
-
 def _check_noise_column(column: str, noise: Array, places: RowLocations) -> Array:
     if (negative := noise < 0).any():
         record = int(np.argmax(negative))
-        raise DataError(
-            f"{places.format_row(record)}, column {column}: expected a standard deviation of zero or more, "
-            f"got {noise[record]:g}"
-        )
+        where, got = f"{places.format_row(record)}, column {column}", f"{noise[record]:g}"
+        raise DataError(f"{where}: expected a standard deviation of zero or more, got {got}")
     return noise

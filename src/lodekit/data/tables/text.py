@@ -1,9 +1,4 @@
-"""The bytes of a text file as whole lines of UTF-8, in pieces of any size.
-
-How a text file writes its table: separator, header and comments, found out from its first lines.
-
-Text files with columns, read in blocks of whole records; cells stay texts.
-"""
+"""Text tables: decoding into lines of UTF-8, detection of the dialect, and reading in blocks of whole records."""
 
 from __future__ import annotations
 
@@ -39,8 +34,8 @@ FileOpener = Callable[[], IO[bytes]]
 SAMPLE_BYTES = 1 << 18
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BINARY_MESSAGE = "expected a text file or Parquet, got binary data"
-#: No record is longer; what has no line ends is no table, however large it is.
-_MAX_LINE_BYTES = 16 << 20
+#: A file without a line end in so many bytes is not a table.
+MAX_LINE_BYTES = 16 << 20
 #: A pipe can be read only once, so all of it is kept.
 _MAX_PIPE_BYTES = 128 << 20
 #: So many seconds a writer of a pipe may take to come.
@@ -65,12 +60,9 @@ def read_lines(open_file: FileOpener, size: int, notes: list[str] | None = None)
             if held:
                 yield _normalize_encoding(held, notes)
             held, rest = rest[:cut], rest[cut:]
-        if len(rest) > _MAX_LINE_BYTES:
-            raise DataError(
-                _BINARY_MESSAGE
-                if b"\0" in rest
-                else f"expected lines of text, one is longer than {_MAX_LINE_BYTES >> 20} MB"
-            )
+        if len(rest) > MAX_LINE_BYTES:
+            too_long = f"expected lines of text, one is longer than {MAX_LINE_BYTES >> 20} MB"
+            raise DataError(_BINARY_MESSAGE if b"\0" in rest else too_long)
     # A last line without its end stays with those before it: sums do not depend on a missing line end then.
     if held := held + rest.rstrip(b"\x1a"):  # old systems end a text so
         yield _normalize_encoding(held, notes)
@@ -97,9 +89,8 @@ def read_pipe(place: Path) -> bytes:
         while piece := pipe.read(1 << 20):
             content += piece
             if len(content) > _MAX_PIPE_BYTES:
-                raise DataError(
-                    f"expected at most {_MAX_PIPE_BYTES >> 20} MB from a pipe; save the data in a file, of any size"
-                )
+                most = _MAX_PIPE_BYTES >> 20
+                raise DataError(f"expected at most {most} MB from a pipe; save the data in a file, of any size")
     return bytes(content)
 
 
@@ -154,8 +145,6 @@ def _normalize_encoding(lines: bytes, notes: list[str]) -> bytes:
 
 
 _SEPARATORS = (";", "\t", "|", ",", " ")
-#: How many lines that are no comments are looked at to find out a dialect.
-_MAX_SAMPLE_LINES = 300
 _CONTROL_PATTERN = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
@@ -181,11 +170,11 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
     Examples
     --------
     >>> found = detect_dialect(b"# a log\nt;x\n0;1,5\n")
-    >>> found.names, found.separator, found.start
+    >>> found.names, found.separator, found.header_lines
     (('t', 'x'), ';', 2)
     """
     if _CONTROL_PATTERN.search(head[:SAMPLE_BYTES]):
-        raise DataError("expected a text file or Parquet, got binary data (or UTF-16 without its mark: save as UTF-8)")
+        raise DataError(f"{_BINARY_MESSAGE} (or UTF-16 without its mark: save as UTF-8)")
     sample = _sample_lines(head)
     if not sample:
         return None
@@ -207,7 +196,10 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
         if len(names) < 2 and not single_column and len(records) > skipped + 1:
             number, second = records[skipped + 1]
             raise DataError(describe_wrong_width(number, len(second), 1, separator))
-        notes = [_describe_preamble(sample[0][1], records[skipped - 1][0])] if skipped else []
+        notes = []
+        if skipped:
+            above, ignored = records[skipped - 1][0], repr(sample[0][1].strip()[:40])
+            notes = [f"the header stands below line {above}; what is above it is not read ({ignored})"]
         if len(records) > skipped + 1 and (units := _names_with_units(names, records[skipped + 1][1])):
             names, last = units, records[skipped + 1][0]
             notes.append(f"line {last} holds units")
@@ -244,10 +236,6 @@ def _count_preamble(records: Sequence[Sequence[str]]) -> int:
     # A row may lack its last values; a header has a name for each column, and no values among them.
     fits = len(header) >= max(2, len(records[row])) and not any(is_data_cell(cell) for cell in header if cell)
     return row - 1 if row > 1 and fits and len(set(header)) == len(header) else 0
-
-
-def _describe_preamble(line: str, last: int) -> str:
-    return f"the header stands below line {last}; what is above it is not read ({line.strip()[:40]!r})"
 
 
 def _names_with_units(names: Sequence[str], cells: Sequence[str]) -> list[str]:
@@ -337,7 +325,7 @@ def _sample_lines(head: bytes) -> list[tuple[int, str]]:
         text = head[:size].decode(errors="ignore")
         if len(head) > size:
             text = text.rpartition("\n")[0]
-        if found := list(islice(iterate_data_lines(text), _MAX_SAMPLE_LINES)):
+        if found := list(islice(iterate_data_lines(text), 300)):
             return found
     return []
 
@@ -392,11 +380,9 @@ BLOCK_BYTES = 1 << 24
 MAX_BYTES_IN_MEMORY = 1 << 27
 #: Comments are told from cells by what a line begins with.
 _COMMENT_PATTERN = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
-_ColumnsAndLines = tuple[
-    dict[int, Any], NDArray[np.int64]
-]  # columns by number, counted from zero; the line of each record
+#: Columns by index, and the line of each record.
+_ColumnsAndLines = tuple[dict[int, Any], NDArray[np.int64]]
 _CellBounds = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; where cells end, shape (records, columns)
-_NEWLINE = 10
 _Item = TypeVar("_Item")
 
 
@@ -415,8 +401,7 @@ class TextFile:
     @classmethod
     def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
         """Find out the dialect of a file from its first lines."""
-        notes: list[str] = []
-        head = b""
+        head, notes = b"", list[str]()
         for piece in read_lines(open_file, SAMPLE_BYTES, notes):
             head += piece
             # A little more than is looked at, so that the sample does not depend on where pieces end.
@@ -503,12 +488,11 @@ class TextBlock:
 
     def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
         """Return the chosen columns as `StringColumn`, and where the records stand."""
-        if (plain := _find_cell_bounds(self)) is None:
+        if (bounds := _find_cell_bounds(self)) is None:
             columns, lines = self._parsed_records[:2]
         else:
-            columns, lines = (
-                float_columns and _read_float_columns(self, plain, float_columns)
-            ) or _read_string_columns(self, plain)
+            floats = _read_float_columns(self, bounds, float_columns) if float_columns else None
+            columns, lines = floats or _read_string_columns(self, bounds)
         return {self.dialect.names[k]: columns[k] for k in self.column_indices}, RowLocations("line", lines)
 
     @property
@@ -520,8 +504,7 @@ class TextBlock:
     def _parsed_records(self) -> tuple[dict[int, Any], NDArray[np.int64], int]:
         """The cells of any block, record by record, and where it ends; or the first line that does not fit."""
         width, separator = len(self.dialect.names), self.dialect.separator
-        rows: list[list[str]] = []
-        numbers: list[int] = []
+        rows, numbers = list[list[str]](), list[int]()
         last, is_open = self.lines_before, False
 
         def leave_open() -> None:
@@ -573,19 +556,21 @@ def _line_start(data: bytes, lines: int) -> int:
 def _find_cell_bounds(block: TextBlock) -> _CellBounds | None:
     """Return where the cells of a block are; None where it has quotes, comments, gaps or ragged lines."""
     data, width, separator = block.data, len(block.dialect.names), block.dialect.separator
-    if not data or width < 2 or b'"' in data or _has_comments(data):
+    if not data or width < 2 or b'"' in data:
+        return None
+    if (b"#" in data or b"%" in data) and (not data.isascii() or _COMMENT_PATTERN.search(data)):
         return None
     if separator == " ":
         data, separator = _whitespace_to_tabs(data), "\t"
     characters = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", dtype=np.uint8)
-    is_end = characters == _NEWLINE
+    is_end = characters == ord("\n")
     count = int(np.count_nonzero(is_end))
     found = np.flatnonzero(is_end | (characters == ord(separator)))
     if len(found) != count * width:
         return None
     stops = found.reshape(count, width)
     # As many cells as there should be; where one line has too few, another has too many.
-    return (characters, stops) if (characters[stops[:, -1]] == _NEWLINE).all() else None
+    return (characters, stops) if (characters[stops[:, -1]] == ord("\n")).all() else None
 
 
 def _string_column(bounds: _CellBounds, number: int) -> StringColumn:
@@ -639,20 +624,11 @@ def _read_float_columns(
     return columns | dict(zip(wanted, numbers.reshape(len(stops), len(wanted)).T, strict=True)), lines
 
 
-def _has_comments(data: bytes) -> bool:
-    if b"#" not in data and b"%" not in data:
-        return False
-    return not data.isascii() or _COMMENT_PATTERN.search(data) is not None
-
-
 def _whitespace_to_tabs(body: bytes) -> bytes:
     """Return lines with one tab in the place of each run of blanks, and none at their ends."""
     for at_start in (True, False):
         characters = np.frombuffer(body, dtype=np.uint8)
         blank, newline = (characters == 9) | (characters == 32), characters == 10
-        if at_start:
-            neighbour = np.concatenate(([True], (blank | newline)[:-1]))
-        else:
-            neighbour = np.concatenate((newline[1:], [True]))
-        body = characters[~(blank & neighbour)].tobytes()
+        before, after = np.append(True, (blank | newline)[:-1]), np.append(newline[1:], True)
+        body = characters[~(blank & (before if at_start else after))].tobytes()
     return body.replace(b" ", b"\t")
