@@ -1,6 +1,7 @@
 """Claim: on a GPU the dense evidence with its gradient costs at most four bare Cholesky factorizations.
 
-Also the largest data that fits, and the same on the CPU. Needs PyTorch and a CUDA device; without one only the CPU part runs.
+Also the largest data that fits, and the same on the CPU. Needs PyTorch and a CUDA device; without one only the CPU
+part runs.
 
     python benchmarks/gpu.py [--json FILE] [--rows N ...] [--cpu-rows N]
 """

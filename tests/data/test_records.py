@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -216,7 +217,13 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
     assert (empty.names, empty.size, empty.window) == (("x", "u"), 12, (-50.0, -39.0))
     with pytest.raises(DataError, match="say which"):
         _ = pool + parts[0]
-    for ask in (pool.time_grid, pool.decimated_series, lambda: pool.plotted_series, lambda: pool.statistics):
+    asked: tuple[Callable[[], object], ...] = (
+        pool.time_grid,
+        pool.decimated_series,
+        lambda: pool.plotted_series,
+        lambda: pool.statistics,
+    )
+    for ask in asked:
         with pytest.raises(DataError, match="one record"):
             ask()
 

@@ -111,7 +111,9 @@ class Fit:
         base = replace(self, notes=(), joint_fit=self)
         return tuple(
             replace(base, setup=setup, posterior=posterior, diagnosis=self.diagnosis.for_record(name))
-            for (name, setup), posterior in zip(self.setup.record_setups.items(), record_posteriors(self.posterior), strict=True)
+            for (name, setup), posterior in zip(
+                self.setup.record_setups.items(), record_posteriors(self.posterior), strict=True
+            )
         )
 
     @property
