@@ -37,7 +37,7 @@ from lodekit.fitting.setup import build_setup
 from lodekit.inference.innovations import Horizon, compute_innovations, forecast_errors
 from lodekit.inference.selection import ENGINES
 from lodekit.results.forecast import BURN_IN_ROWS
-from lodekit.uncertainty.prediction_bands import calibrate_error_scale, fit_garch
+from lodekit.uncertainty.forecast_errors import calibrate_error_scale, fit_garch
 
 Array = NDArray[np.float64]
 ROWS, STEP, TAU, GAIN, NOISE = 400, 0.5, 4.0, 2.0, 0.03

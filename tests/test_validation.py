@@ -19,7 +19,7 @@ from lodekit.diagnostics.validation_tests import ValidationErrors, find_validati
 from lodekit.inference.innovations import Horizon
 from lodekit.results.forecast import calibrate_bands
 from lodekit.results.validation import ChannelValidation, Validation
-from lodekit.uncertainty.prediction_bands import calibrate_error_scale
+from lodekit.uncertainty.forecast_errors import calibrate_error_scale
 from tests.cli.command import run
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ from lodekit.fitting.setup import build_setup
 from lodekit.inference.innovations import Horizon, compute_innovations, forecast_errors
 from lodekit.inference.selection import ENGINES
 from lodekit.prior.prior import Hyperparameters
-from lodekit.uncertainty.prediction_bands import calibrate_error_scale, fit_garch
+from lodekit.uncertainty.forecast_errors import calibrate_error_scale, fit_garch
 
 RECORD = Path(__file__).parents[3] / "shared" / "data" / "school_heating.csv"
 pytestmark = pytest.mark.skipif(not RECORD.exists(), reason="the records of plants are not there")

@@ -11,7 +11,7 @@ from scipy.linalg import expm
 import greybox_records
 from greybox_plants import NOISE, SAME, run_kind, run_plant
 from greybox_speed import DELAYED, by_least_squares, driven_record, fit_long
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.prior.expm import expm_action, expm_action_vjp
 from tests.real_records import RECORDS, needs
 

@@ -20,7 +20,7 @@ from lodekit.diagnostics.equivalent_parameters import (
 )
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
-from lodekit.fitting.structural import StructuralIdentifiability
+from lodekit.fitting.setup import StructuralIdentifiability
 
 HEATER = "H' = a*(T - H) + c*u; T' = a*(H - T) - b*(T - Ta)"
 TRUE = {"a": 0.1, "b": 0.04, "c": 0.5, "Ta": 5.0}

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from lodekit.uncertainty.prediction_bands import CONSTANT_VARIANCE, GarchVariance, calibrate_error_scale, fit_garch
+from lodekit.uncertainty.forecast_errors import CONSTANT_VARIANCE, GarchVariance, calibrate_error_scale, fit_garch
 
 Array = NDArray[np.float64]
 T = np.arange(300.0)

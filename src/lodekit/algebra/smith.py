@@ -1,4 +1,4 @@
-"""The Smith form U A V = D of an operator matrix with its transformations, and an independent check of it.
+"""The Smith normal form U A V = D of an operator matrix with its transformations, and an independent check of it.
 
 The decomposition has three stages: the rows of A are reduced to their Popov form P (equations without redundancy), the
 columns of P to ``P [N B] = [L 0]`` (B is a minimal basis of the kernel), and the square, regular L to a diagonal by

@@ -9,6 +9,6 @@
 - `tables`: readers of text files, Parquet files and DataFrames.
 - `time_reference`: conversion of dates to numbers.
 - `streams`: block-wise accumulation of statistics, also with Dask.
-- `sources`: loading of everything that `fit` accepts.
+- `sources`: loading of everything that ``fit`` accepts.
 - `preview`, `follow`: inspection of unknown files, and files that grow.
 """

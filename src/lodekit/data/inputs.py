@@ -271,4 +271,4 @@ class InputGapDetector:
         if not found.any():
             return None
         place = int(np.argmax(np.where(found, changes, -1.0)))
-        return InputGap._make([*gaps[:, place].tolist(), int(found.sum())])
+        return InputGap(*gaps[:, place].tolist(), int(found.sum()))

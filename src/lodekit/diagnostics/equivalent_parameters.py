@@ -21,8 +21,8 @@ from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.scaling import time_gaps
+from lodekit.fitting.setup import StructuralIdentifiability
 from lodekit.fitting.starts.periodogram import parameters_from_poles, parametric_pole_factors
-from lodekit.fitting.structural import StructuralIdentifiability
 from lodekit.prior.compile import ScalarFunctions
 
 Array = NDArray[np.float64]

@@ -31,7 +31,7 @@ from lodekit.errors import LodekitError
 from lodekit.fitting.hessian import invert_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
-from lodekit.fitting.structural import StructuralIdentifiability
+from lodekit.fitting.setup import StructuralIdentifiability
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler

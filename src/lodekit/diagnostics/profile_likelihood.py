@@ -440,7 +440,7 @@ def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
     is_low = abs(start - transform.low) < transform.expected_magnitude
     room = 0.5 * (transform.high - transform.low)
 
-    def moved(x: Array, share: float) -> tuple[Array, float]:
+    def shifted(x: Array, share: float) -> tuple[Array, float]:
         step = min(share * transform.expected_magnitude, room)
         target = transform.inverse(transform.low + step if is_low else transform.high - step)
         point = x.copy()
@@ -454,13 +454,13 @@ def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
         """Yield points around the place where an interval of 95 % ends."""
         for _ in range(3):
             middle = 0.5 * (first + last)
-            point, height = moved(x, middle)
+            point, height = shifted(x, middle)
             yield middle, point, height
             first, last, x = (middle, last, point) if height >= -CHI2_95_HALF else (first, middle, x)
 
     found = [(0.0, surface.optimum_point, 0.0)]
     for share in _BOUND_DISTANCES.tolist():
-        point, height = moved(found[-1][1], share)
+        point, height = shifted(found[-1][1], share)
         if found[-1][2] >= -CHI2_95_HALF > height:
             found += between(found[-1][0], share, found[-1][1])
         found.append((share, point, height))

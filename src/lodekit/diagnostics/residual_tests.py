@@ -19,7 +19,7 @@ from scipy.special import chdtrc, kolmogorov, ndtr
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.fitting.parameter_vector import ParameterLayout
-from lodekit.uncertainty.prediction_bands import median_step
+from lodekit.uncertainty.forecast_errors import median_step
 
 Array = NDArray[np.float64]
 #: Fewer residuals say nothing about noise.

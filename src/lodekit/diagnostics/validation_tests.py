@@ -31,7 +31,7 @@ from lodekit.diagnostics.residual_tests import (
 )
 from lodekit.support.text import format_below, format_quantity, join_list
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
-from lodekit.uncertainty.prediction_bands import median_step
+from lodekit.uncertainty.forecast_errors import median_step
 
 Array = NDArray[np.float64]
 #: What a 95 % band should hold, and by how much it may miss that in any case.

@@ -23,7 +23,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import list_measurements, with_empty_series
 from lodekit.errors import FitError
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.output_error import multistart_output_error

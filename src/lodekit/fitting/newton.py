@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import observed_information
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
 from lodekit.fitting.objective import Objective

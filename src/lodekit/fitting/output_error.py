@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs_preconditioned
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import ParameterGuess

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.prior.diffuse_modes import DiffuseModes
 from lodekit.prior.prior import Hyperparameters
 from lodekit.system.parameters import Parameter

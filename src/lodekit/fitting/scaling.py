@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.records import ObservableStatistics
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.support.interval_means import parse_interval
 from lodekit.system.dimensions import Monomial, find_homogeneity_groups, find_monomials

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.records import Measurements, RecordSet, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
 from lodekit.fitting.multistart import multistart, multistart_disturbances, rank_starts, zero_inactive_disturbances

@@ -1,12 +1,12 @@
 """Results of a fit: everything that users can ask of it.
 
-- ``fit``: the fit itself.
+- `fit`: the fit itself.
 - ``prediction``, ``forecast``, ``simulation``: predictions, k-step predictions, responses to new inputs.
 - ``summary``, ``residuals``, ``figures``: tables, residuals and plots.
-- ``validation``: performance on other records.
+- `validation`: performance on other records.
 - ``certificate``, ``equation_residuals``: how well the curves satisfy the equations.
-- ``state_space``: state space, transfer function, poles and zeros with standard errors.
-- ``experiment_design``: standard errors of planned experiments.
-- ``storage``: saved fits.
-- ``stream``: online filtering with alarms.
+- `state_space`: state space, transfer function, poles and zeros with standard errors.
+- `experiment_design`: standard errors of planned experiments.
+- `storage`: saved fits.
+- `stream`: online filtering with alarms.
 """

@@ -37,7 +37,7 @@ from lodekit.diagnostics.messages import (
 )
 from lodekit.diagnostics.residual_tests import estimate_unexplained_std, inflate_all
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.multistart import canonicalize_signs

@@ -26,8 +26,7 @@ from lodekit.inference.innovations import (
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
 from lodekit.support.units import UnitConversion, find_unit_conversion
-from lodekit.uncertainty.laplace import LaplaceApproximation
-from lodekit.uncertainty.prediction_bands import (
+from lodekit.uncertainty.forecast_errors import (
     CONSTANT_VARIANCE,
     NOMINAL_SCALE,
     ForecastErrorScale,
@@ -35,6 +34,7 @@ from lodekit.uncertainty.prediction_bands import (
     calibrate_error_scale,
     fit_garch,
 )
+from lodekit.uncertainty.laplace import LaplaceApproximation
 
 Array = NDArray[np.float64]
 #: So many rows determine the initial state; before that nothing can be predicted.

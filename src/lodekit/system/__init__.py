@@ -1,4 +1,4 @@
-"""Systems of linear ODEs: from text or matrices to a `System`, its analysis and its display.
+"""Systems of linear ODEs: from text or matrices to a ``System``, its analysis and its display.
 
 - `grammar`: parser and expression trees.
 - `parameters`: parameters, priors, and checks of names.
@@ -11,7 +11,7 @@
 - `dimensions`: dimensional analysis and unit checks.
 - `structural_identifiability`: what ideal measurements can determine.
 - `display`: sentences, text, LaTeX and MathML.
-- `system`: the class `System`.
+- `system`: the class ``System``.
 - `files`: system files in TOML.
 - `catalog`: example systems with known solutions.
 """

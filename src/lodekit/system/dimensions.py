@@ -387,8 +387,8 @@ def white_noise_unit(
 def make_unit_check(system: System, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:
     """Return a check of units that measurements tell, together with those that are declared."""
 
-    def check(told: Mapping[str, str]) -> None:
-        known = {name: unit for name, unit in told.items() if is_known_unit(unit)}
+    def check(declared: Mapping[str, str]) -> None:
+        known = {name: unit for name, unit in declared.items() if is_known_unit(unit)}
         try:
             check_units(system, {**known, **(declared or {})})
         except EquationError as problem:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import expm, expm_frechet as frechet_derivative
 
-from lodekit.prior.expm import HoldDiscretization, expm_frechet
-from lodekit.prior.input_response.hold import StepTable, UniqueSteps
+from lodekit.prior.expm import expm_frechet
+from lodekit.prior.input_response.hold import HoldDiscretization, StepTable, UniqueSteps
 
 
 def test_exponentials_and_their_derivatives_agree_with_scipy() -> None:

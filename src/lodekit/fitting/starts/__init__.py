@@ -1,9 +1,9 @@
 """Starting points of the search, estimated from the data.
 
-- ``candidates``: collects guesses, and completes them to starting points.
-- ``input_output``: equations between measured observables, by elimination.
-- ``weak_form``: least squares of the weak form of these equations, and a scan of delays.
-- ``gradient_matching``: least squares of the equations with smoothed derivatives.
-- ``periodogram``: poles from damped oscillations in the data.
-- ``variable_projection``: least squares of simulations.
+- `candidates`: collects guesses, and completes them to starting points.
+- `input_output`: equations between measured observables, by elimination.
+- `weak_form`: least squares of the weak form of these equations, and a scan of delays.
+- `gradient_matching`: least squares of the equations with smoothed derivatives.
+- `periodogram`: poles from damped oscillations in the data.
+- `variable_projection`: least squares of simulations.
 """

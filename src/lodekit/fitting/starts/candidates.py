@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries, shift_to_midpoints
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.starts.gradient_matching import fit_gradient_matching

@@ -13,7 +13,7 @@ from scipy.linalg import lapack
 from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.starts.input_output import InputOutputEquations
 from lodekit.prior.kernels import SquaredExponential

@@ -14,7 +14,7 @@ from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import AlgebraError
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.prior import Prior
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables

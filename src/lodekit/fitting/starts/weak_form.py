@@ -22,7 +22,7 @@ from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import estimate_noise_std
-from lodekit.fitting import options
+from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.starts.input_output import InputOutputEquations, parameters_occurring

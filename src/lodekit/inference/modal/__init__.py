@@ -1,7 +1,6 @@
 """Bayesian regression on the modes of a system without free functions, in linear time (docs/modal.md).
 
 - `engine`: the modal engine and its posterior.
-- `regression`: the regression, its log evidence and gradient.
 """
 
 from lodekit.inference.modal.engine import ModalEngine

@@ -1,4 +1,6 @@
-"""Discretization of state spaces between samples and rows: steps under zero-order or first-order hold, and schedules.
+"""Discretization of state spaces between samples and rows: steps under zero-order hold or first-order hold.
+
+`HoldDiscretization` uses Van Loan's method (Van Loan 1978): the exponential of a block matrix holds all terms.
 
 `UniqueSteps` groups equal steps, so each is discretized once; `StepTable` interpolates many different ones by Chebyshev
 series in the length of the step. `TimeDirection` merges rows, samples and start into an `InputSchedule`: the steps from
@@ -16,10 +18,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.prior.expm import HoldDiscretization
+from lodekit.prior.expm import expm_frechet
 
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
+
+
+class HoldDiscretization:
+    """Discretization of a state space for steps of any length, by Van Loan's method.
+
+    F, G: Finite; (s, s) and (s, m).
+    hold_order: 1 for zero-order hold of all inputs, 2 if one input is piecewise linear (first-order hold).
+    """
+
+    def __init__(self, F: Array, G: Array, hold_order: int) -> None:
+        self.F, self.G, self.hold_order = F, G, hold_order
+        self.n_states, self.n_inputs = len(F), int(G.shape[1])
+        sizes = np.abs(G).max(0, initial=0.0)
+        # Powers of two: a step is linear in G, and a large G must not cost digits of F.
+        self._input_scales = np.where(sizes > 0, np.exp2(np.ceil(np.log2(np.maximum(sizes, 1e-300)))), 1.0)
+
+    @property
+    def width(self) -> int:
+        """Number of columns of a step matrix: states, inputs, and slopes of inputs for a first-order hold."""
+        return self.n_states + self.hold_order * self.n_inputs
+
+    def discretize(self, steps: Array, jacobians: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
+        """Return ``[P, P0, P1]`` of each step, shape (k, s, width), and derivatives in the parameters, (p, ...).
+
+        Shapes: steps (k,), jacobians (p, s, s) and (p, s, m).
+        """
+        directions = None
+        if jacobians is not None:
+            directions = np.zeros((len(jacobians[0]), len(steps), self.width, self.width))
+            directions[:, :, : self.n_states, : self.n_states] = jacobians[0][:, None] * steps[:, None, None]
+            columns = slice(self.n_states, self.n_states + self.n_inputs)
+            directions[:, :, : self.n_states, columns] = (jacobians[1] / self._input_scales)[:, None]
+        values, jacobian = expm_frechet(self._van_loan_matrix(steps), directions)
+        factors = self._column_factors(steps)
+        return values[:, : self.n_states] * factors, jacobian[:, :, : self.n_states] * factors
+
+    def vjp(self, steps: Array, cotangents: Array) -> tuple[Array, Array]:
+        """Return the derivatives of ``sum cotangents * discretize(steps)`` in F, shape (s, s), and in G, (s, m).
+
+        Shapes: steps (k,), cotangents (k, s, width).
+        """
+        directions = np.zeros((1, len(steps), self.width, self.width))
+        directions[0, :, : self.n_states] = cotangents * self._column_factors(steps)
+        # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
+        _, adjoint = expm_frechet(self._van_loan_matrix(steps).swapaxes(-1, -2), directions)
+        in_F, in_G, _ = np.split(
+            adjoint[0][:, : self.n_states], [self.n_states, self.n_states + self.n_inputs], axis=-1
+        )
+        return np.einsum("k,kij->ij", steps, in_F), in_G.sum(0) / self._input_scales
+
+    def _van_loan_matrix(self, steps: Array) -> Array:
+        s, m = self.n_states, self.n_inputs
+        matrix = np.zeros((len(steps), self.width, self.width))
+        matrix[:, :s, :s] = self.F * steps[:, None, None]
+        matrix[:, :s, s : s + m] = self.G / self._input_scales
+        if self.hold_order == 2:
+            matrix[:, s : s + m, s + m :] = np.eye(m)
+        return matrix
+
+    def _column_factors(self, steps: Array) -> Array:
+        """Return the factors of the columns of the exponential, shape (k, 1, width)."""
+        blocks = [np.ones((len(steps), self.n_states))]
+        blocks += [steps[:, None] ** order * self._input_scales for order in range(1, self.hold_order + 1)]
+        return np.concatenate(blocks, axis=1)[:, None, :]
 
 
 def chebyshev_order(turns: float) -> int:

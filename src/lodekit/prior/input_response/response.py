@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import matrix_balance
 
 from lodekit.data.inputs import InputSignal
-from lodekit.prior.expm import HoldDiscretization
-from lodekit.prior.input_response.hold import InputSchedule, StepTable, TimeDirection
+from lodekit.prior.input_response.hold import HoldDiscretization, InputSchedule, StepTable, TimeDirection
 from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
 
 Array = NDArray[np.float64]

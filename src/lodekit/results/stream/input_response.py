@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.prior.expm import HoldDiscretization
+from lodekit.prior.input_response.hold import HoldDiscretization
 from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, balance_states
 
 T = TypeVar("T")
