@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line; an interruption while it is loaded ends it quietly, too."""
     try:
-        from lodekit.cli import run
+        from lodekit.cli import main as run
 
         run()
     except KeyboardInterrupt:

@@ -271,4 +271,5 @@ class InputGapDetector:
         if not found.any():
             return None
         place = int(np.argmax(np.where(found, changes, -1.0)))
-        return InputGap(*gaps[:, place].tolist(), int(found.sum()))
+        start, stop, before, after = gaps[:, place].tolist()
+        return InputGap(start, stop, before, after, int(found.sum()))
