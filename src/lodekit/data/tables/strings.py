@@ -69,7 +69,7 @@ class StringColumn:
 
     Examples
     --------
-    >>> texts = StringColumn.of([" 1.5", None, "two\n"])
+    >>> texts = StringColumn.from_strings([" 1.5", None, "two\n"])
     >>> len(texts), texts[0], texts.strip().to_list()
     (3, ' 1.5', ['1.5', '', 'two'])
     """

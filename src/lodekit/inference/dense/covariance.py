@@ -95,7 +95,7 @@ class DenseData(StackedMeasurements):
         if self.prior.channels is None:
             return None
         key = theta.tobytes()
-        if self._cache.get("channels", (b"",))[0] != key:
+        if self._cache.get("channels", (None,))[0] != key:
             self._cache["channels"] = (key, self.prior.channels.evaluate(theta))
         return cast(Coefficients, self._cache["channels"][1])
 
@@ -111,7 +111,7 @@ class DenseData(StackedMeasurements):
         Shapes: theta (p,).
         """
         key = (theta.tobytes(), with_gradient)
-        if self._cache.get("design", (b"",))[0] != key:
+        if self._cache.get("design", (None,))[0] != key:
             values, own = self.observables.evaluate(theta), self.observables
             basis = own.mode_basis(values, self.prior.groups, self.scaled_times, with_jacobian=with_gradient)
             means = own.means(values, self.times, with_jacobian=with_gradient)
