@@ -51,7 +51,7 @@ GUARDS: dict[str, tuple[str, str]] = {
     ),
     "prior": (
         "src/lodekit/prior tests/prior tests/agreement/test_engines.py",
-        "tests/agreement/test_roots_against_mpmath.py tests/model tests/learning/test_objective.py "
+        "tests/agreement/test_roots_against_mpmath.py tests/model tests/fitting/test_objective.py "
         "tests/agreement/test_catalog_solutions.py tests/integrations/test_gpytorch.py "
         "tests/inference/test_beside_the_evidence.py "
         "tests/agreement/test_posterior.py tests/agreement/test_evidence.py "
@@ -63,12 +63,12 @@ GUARDS: dict[str, tuple[str, str]] = {
     "inference": (
         "src/lodekit/inference tests/inference/test_beside_the_evidence.py tests/inference/test_products.py "
         "tests/agreement/test_engines.py tests/agreement/test_low_noise.py",
-        "tests/inference/test_device.py tests/prior/test_toy_latent.py tests/learning/test_objective.py "
+        "tests/inference/test_device.py tests/prior/test_toy_latent.py tests/fitting/test_objective.py "
         "tests/agreement/test_posterior.py tests/agreement/test_evidence.py tests/model "
         "tests/integrations/test_gpytorch.py tests/agreement/test_spectral.py tests/test_many_measurements.py "
         "tests/agreement/test_channels.py "
-        "tests/certificate/test_certificate.py::test_little_noise_is_answered_on_waves "
-        "tests/certificate/test_certificate.py::test_where_waves_cannot_reach_the_matrix_answers",
+        "tests/results/certificate/test_certificate.py::test_little_noise_is_answered_on_waves "
+        "tests/results/certificate/test_certificate.py::test_where_waves_cannot_reach_the_matrix_answers",
     ),
 }
 #: Seconds each; what they guard, others do as well.

@@ -18,7 +18,7 @@ from lodekit.prior.input_response.response import (
     StateSpaceResponse,
     observable_state_space,
 )
-from tests.prior.responses import exact
+from tests.prior.input_response import exact
 
 Array = NDArray[np.float64]
 NAMES = [field.name for field in fields(StateMatrices)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.results.state_space import FittedStateSpace
-from tests.plant.test_space import make
+from tests.results.state_space.test_space import make
 
 Array = NDArray[np.float64]
 OMEGA = np.array([0.05, 0.3, 2.0])

@@ -14,7 +14,7 @@ from lodekit.results.stream.cusum import (
     excursion_length,
     sample_log_variances,
 )
-from tests.online.test_cusum import find_rate
+from tests.results.stream.test_cusum import find_rate
 
 
 def test_the_rate_is_right_on_average_over_variances() -> None:
