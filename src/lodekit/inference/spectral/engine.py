@@ -91,8 +91,8 @@ class SpectralEngine:
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
-        posterior = self.posterior(hyper)
-        return posterior.value, posterior.error
+        solution = evaluate_spectral(self.workspace, hyper)
+        return (-np.inf, 0.0) if solution is None else (solution.value, solution.error)
 
     def posterior(self, hyper: Hyperparameters) -> SpectralPosterior:
         """Return the posterior at some hyperparameters; it raises at the first question where it is not finite."""
