@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Hyperparameters:
     @property
     def arrays(self) -> tuple[Array, ...]:
         """All arrays, in the order in which they are listed above."""
-        return tuple(getattr(self, each.name) for each in fields(self))
+        return tuple(vars(self).values())
 
     def map(self, function: Callable[[Array], Array]) -> Hyperparameters:
         """Return the same with a function applied to each array."""
