@@ -173,9 +173,11 @@ def test_files_have_at_most_600_and_functions_at_most_60_code_lines() -> None:
             long[source.path] = len(source.code)
         for node in statements(source.tree):
             if isinstance(node, ast.FunctionDef):
-                body = source.code & set(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
-                if len(body) > 60:
-                    long[f"{source.path}: {node.name}"] = len(body)
+                # The signature of a command is its list of options.
+                first = node.body[0].lineno if "lodekit/cli/" in source.path else node.lineno
+                lines = len(source.code & set(range(first, (node.end_lineno or 0) + 1)))
+                if lines > 60:
+                    long[f"{source.path}: {node.name}"] = lines
     assert long == {}
 
 

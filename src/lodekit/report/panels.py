@@ -254,17 +254,9 @@ def stack_panels(
         layout[axis.replace("y", "yaxis")] = _vertical_axis(panel, height, top, area)
         title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
         layout["annotations"].append({**title, "xanchor": "left", "yanchor": "bottom", "align": "left"})
-        layout["shapes"] += [
-            {
-                **SHADED_RECTANGLE,
-                "fillcolor": color,
-                "x0": start,
-                "x1": stop,
-                "yref": f"{axis} domain",
-                "layer": "below",
-            }
-            for (start, stop), color in colors.items()
-        ]
+        rectangle = {**SHADED_RECTANGLE, "yref": f"{axis} domain", "layer": "below"}
+        spans = colors.items()
+        layout["shapes"] += [{**rectangle, "fillcolor": color, "x0": low, "x1": high} for (low, high), color in spans]
         layout["shapes"] += [
             {**REFERENCE_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"}
             for value in panel.reference_lines
