@@ -25,11 +25,11 @@ LONG = ("system/catalog.py",)
 LIMITS = {
     "files": 220,
     "root entries": 24,
-    "code lines": 40_200,
+    "code lines": 40_100,
     "docstring lines": 13_000,
     "numeric constants": 200,
     "small files": 12,
-    "tiny functions": 30,
+    "tiny functions": 70,
     "single-use classes": 142,
     "repeated class names": 0,
 }
