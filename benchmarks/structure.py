@@ -122,8 +122,9 @@ def tiny_functions(sources: list[SourceFile]) -> Iterator[str]:
     uses = used_names(sources)
     for source in sources:
         for node in source.tree.body:
-            is_counted = isinstance(node, ast.FunctionDef) and not node.name.startswith("__")
-            if is_counted and not node.decorator_list and uses[node.name] == 1:
+            if not isinstance(node, ast.FunctionDef) or node.name.startswith("__"):
+                continue
+            if not node.decorator_list and uses[node.name] == 1:
                 first = node.body[1 if docstring_of(node) is not None and len(node.body) > 1 else 0].lineno
                 if len(source.code & set(range(first, (node.end_lineno or 0) + 1))) <= TINY_FUNCTION:
                     yield f"{source.path}:{node.lineno} {node.name}"
