@@ -13,7 +13,7 @@ import lodekit as lk
 from lodekit.data.records import Measurements
 from lodekit.fitting.hessian import observed_information
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
-from lodekit.fitting.newton import LocalCoordinates, refine_newton
+from lodekit.fitting.newton import NewtonIteration, refine_newton
 from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
@@ -62,7 +62,8 @@ def test_scales_have_the_gradients_and_curvatures_of_the_objective(driven: lk.LO
     objective = driven.fit_.setup.objective
     size = objective.layout.size
     generator = np.random.default_rng(3)
-    chart = LocalCoordinates(objective, driven.fit_.optimum.x + 0.1 * generator.standard_normal(size), linear=linear)
+    x = driven.fit_.optimum.x + 0.1 * generator.standard_normal(size)
+    chart = NewtonIteration(objective, replace(driven.fit_.optimum, x=x), linear=linear)
     y = 0.1 * generator.standard_normal(size)
     value, slope = chart.evaluate(y)
     expected, gradient = objective.evaluate(chart.point(y))
@@ -80,7 +81,7 @@ def test_scales_have_the_gradients_and_curvatures_of_the_objective(driven: lk.LO
 
 
 def test_moves_are_those_of_the_search_to_first_order(driven: lk.LODEGP) -> None:
-    chart = LocalCoordinates(driven.fit_.setup.objective, driven.fit_.optimum.x, linear=True)
+    chart = NewtonIteration(driven.fit_.setup.objective, driven.fit_.optimum, linear=True)
     np.testing.assert_array_equal(chart.point(np.zeros(len(chart.x))), chart.x)
     for step in 1e-6 * np.eye(len(chart.x)):
         np.testing.assert_allclose(chart.point(step) - chart.x, step, rtol=1e-4, atol=1e-9)
@@ -195,7 +196,7 @@ def test_a_gradient_that_is_not_finite_ends_the_steps_where_they_began(
     """Next to what an engine refuses, only the objective may be finite; axes must not be sought then."""
     fit = driven.fit_
     nowhere = np.full(fit.layout.size, np.nan)
-    monkeypatch.setattr(LocalCoordinates, "evaluate", lambda self, y: (fit.optimum.value, nowhere))
+    monkeypatch.setattr(NewtonIteration, "evaluate", lambda self, y: (fit.optimum.value, nowhere))
     found, curvature = refine_newton(fit.setup.objective, fit.optimum, fit.observed_information)
     np.testing.assert_array_equal(found.x, fit.optimum.x)
     np.testing.assert_array_equal(curvature, fit.observed_information)

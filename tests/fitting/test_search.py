@@ -14,7 +14,7 @@ import lodekit.fitting.multistart as learning
 import plants
 from lodekit.fitting.lbfgs import maximize_lbfgs
 from lodekit.fitting.multistart import escape_local_optimum
-from lodekit.fitting.starts.candidates import ParameterGuess
+from lodekit.fitting.starts.candidates import StartPoint
 
 #: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.
 PLANTS = [
@@ -63,8 +63,8 @@ def test_a_second_look_finds_the_lengthscale_that_a_search_beside_it_misses() ->
 
 
 def test_without_guesses_from_the_data_a_long_decay_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def blind(system: lk.System, objective: Any, *_: Any) -> list[ParameterGuess]:
-        return [ParameterGuess("blind", np.full(len(objective.layout.names), np.nan))]
+    def blind(system: lk.System, objective: Any, *_: Any) -> list[StartPoint]:
+        return [StartPoint("blind", np.full(len(objective.layout.names), np.nan))]
 
     best = end_from_truth("decay", 5)
     monkeypatch.setattr(learning, "collect_guesses", blind)

@@ -129,3 +129,20 @@ def invert_information(information: Array, is_free: NDArray[np.bool_]) -> Array:
     found[flat, flat] = np.inf
     total[np.ix_(inner, inner)] = found
     return total
+
+
+def whitening_axes(information: Array, floor: float | None = None, min_diagonal: float = 1e-12) -> tuple[Array, bool]:
+    """Return directions, as columns, in which the information is the identity, and whether it is ill-conditioned.
+
+    Eigenvalues below a fraction `floor` of the largest are replaced by it, so that steps along flat directions are
+    short.
+
+    Shapes: information (n, n).
+    """
+    opt = options.SEARCH
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(information)), min_diagonal))
+    eigenvalues, vectors = np.linalg.eigh(information * np.outer(scale, scale))
+    largest = max(float(eigenvalues.max()), 1e-300)
+    sizes = np.maximum(np.abs(eigenvalues), (opt.flat_eigenvalue if floor is None else floor) * largest)
+    is_ill_conditioned = float(eigenvalues.min()) < opt.ill_conditioned_ratio * largest
+    return scale[:, None] * vectors / np.sqrt(sizes), is_ill_conditioned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from lodekit.fitting import search_options as options
+from lodekit.fitting.hessian import whitening_axes
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.support.progress import report_best_value
@@ -93,63 +93,15 @@ def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array
     return low, high
 
 
-def _minimize_lbfgs(
-    objective: Objective,
-    descend: Callable[[Array], tuple[float, Array]],
-    settings: dict[str, float],
-    tolerance: float,
-    unit: float = 1.0,
-    is_known: Callable[[Array, float], bool] = lambda z, value: False,
-    bounds: Array | None = None,
-) -> tuple[OptimizeResult, bool]:
-    """Return the result of L-BFGS-B from zero, and whether it was stopped by a small gain or at a known optimum.
-
-    `descend` returns minus the objective over `unit`, and its gradient.
-    """
-    values: list[float] = []
-    z0 = np.zeros(objective.layout.size)
-
-    def watch(intermediate_result: OptimizeResult) -> None:
-        values.append(-unit * float(intermediate_result.fun))
-        report_best_value(objective, objective.name, values[-1])
-        # The gain is absolute, in nats, not relative to the objective, down to its rounding errors.
-        least = max(tolerance, options.SEARCH.lbfgs_relative_tolerance * abs(values[-1]))
-        if (len(values) > 1 and values[-1] - values[-2] < least) or is_known(intermediate_result.x, values[-1]):
-            raise StopIteration
-
-    settings = {"ftol": 0.0, **settings}
-    result = minimize(descend, z0, jac=True, method="L-BFGS-B", bounds=bounds, options=settings, callback=watch)
-    return result, "StopIteration" in str(result.message)
-
-
 def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: Array, tolerance: float) -> Optimum:
     """Return where L-BFGS ends from one start, in coordinates in which an information matrix is about the identity.
 
     Shapes: x0 (n,), information (n, n).
     """
-    axes = _preconditioner(information)
-
-    def descend(z: Array) -> tuple[float, Array]:
-        value, gradient = objective.evaluate(x0 + axes @ z)
-        if not np.isfinite(value) or not np.isfinite(gradient).all():
-            return -INFEASIBLE_VALUE, np.zeros_like(z)
-        return -value, -(axes.T @ gradient)
-
-    settings = {"maxiter": options.SEARCH.preconditioned_max_iterations, "maxcor": 30, "gtol": 1e-6}
-    result, stopped = _minimize_lbfgs(objective, descend, settings, tolerance)
-    converged = bool(result.success or stopped)
-    message, inner = CONVERGED_MESSAGE if converged else str(result.message), np.zeros(len(x0), dtype=bool)
-    return Optimum(x0 + axes @ result.x, -float(result.fun), converged, message, int(result.nfev), inner)
-
-
-def _preconditioner(H: Array) -> Array:
-    """Return the directions, as columns, in which a quadratic form is the identity; flat ones are not followed far."""
-    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-2))
-    if not np.isfinite(H).all():
-        return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
-    sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
-    floor = options.SEARCH.preconditioner_floor * max(float(sizes.max()), 1e-300)
-    return np.asarray(scale[:, None] * vectors / np.sqrt(np.maximum(sizes, floor)))
+    opt = options.SEARCH
+    finite = np.nan_to_num(information, posinf=0.0, neginf=0.0)
+    axes = whitening_axes(finite, opt.preconditioner_floor, min_diagonal=1e-2)[0]
+    return _run_lbfgs(objective, x0, axes, opt.preconditioned_max_iterations, tolerance)[0]
 
 
 def maximize_lbfgs(
@@ -172,17 +124,21 @@ def maximize_lbfgs(
 
     Shapes: x0 (n,).
     """
-    scale = _step_scales(objective.layout, trusted=trusted)
+    axes = np.diag(_step_scales(objective.layout, trusted=trusted))
     agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement
-    arguments = x0, max_iterations, tolerance, known_optimum, scale, agreement
-    found, is_steep = _run_lbfgs(objective, x0, *arguments)
+
+    def run(start: Array) -> tuple[Optimum, bool]:
+        bounds = search_bounds(objective, start, x0)
+        return _run_lbfgs(objective, start, axes, max_iterations, tolerance, bounds, known_optimum, agreement)
+
+    found, is_steep = run(x0)
     evaluations = found.n_evaluations
     while is_steep or _stopped_at_stride(objective, found, x0).any():
-        following, is_steep = _run_lbfgs(objective, found.x, *arguments)
+        following, is_steep = run(found.x)
         evaluations += following.n_evaluations
         gain, before, found = following.value - found.value, found, following
         if gain < options.SEARCH.restart_gain:
-            # Had it come to an end before, it has now: where a line leads nowhere, nothing new was learned.
+            # A search that had converged before this run has converged: a failed line search says nothing new.
             ended = before if before.converged else found
             at_bound = found.at_bound & ~_stopped_at_stride(objective, found, x0)
             found = replace(found, at_bound=at_bound, converged=ended.converged, message=ended.message)
@@ -207,51 +163,62 @@ def _stopped_at_stride(objective: Objective, optimum: Optimum, centre: Array) ->
 def _run_lbfgs(
     objective: Objective,
     x0: Array,
-    centre: Array,
+    axes: Array,
     max_iterations: int,
     tolerance: float,
-    known_optimum: Optimum | None,
-    scale: Array,
-    agreement: float,
+    bounds: tuple[Array, Array] | None = None,
+    known_optimum: Optimum | None = None,
+    agreement: float = 0.0,
 ) -> tuple[Optimum, bool]:
-    """Return where one stride of a search ends, and whether it is steep there; steps are measured in units of `scale`.
+    """Return where one run of L-BFGS-B ends, and whether it has stopped although the objective is steep there.
 
-    A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
+    The coordinates z are those of ``x = x0 + axes z``; with bounds, `axes` is diagonal. A line search that gains
+    nothing where the objective is steep has failed, as happens at the walls of narrow valleys.
+
+    Shapes: x0 (n,), axes (n, n).
     """
-    opt = options.SEARCH
-    low, high = search_bounds(objective, x0, centre)
-    start = np.clip(x0, low, high)
-
-    def evaluate(x: Array) -> tuple[float, Array]:
-        value, gradient = objective.evaluate(x)
-        if not np.isfinite(value) or not np.isfinite(gradient).all():
-            value, gradient = INFEASIBLE_VALUE, np.zeros_like(x)
-        return value, scale * gradient
-
-    first = evaluate(start)
-    # The first step of L-BFGS-B is as long as the gradient, up to the limits of the search, from where many a search
-    # does not find back: in this unit it is one.
-    unit = max(1.0, float(np.linalg.norm(first[1])))
+    opt, values = options.SEARCH, list[float]()
+    start, limits = x0, None
+    if bounds is not None:
+        start = np.clip(x0, *bounds)
+        limits = np.stack([(bound - start) / np.diag(axes) for bound in bounds], axis=1)
+    first = objective.evaluate(start)
+    # The first step of L-BFGS-B is as long as the gradient, up to the bounds, from where many searches do not return:
+    # in this unit of the objective its length is one.
+    slope = axes.T @ first[1]
+    unit = max(1.0, float(np.linalg.norm(slope))) if np.isfinite(slope).all() else 1.0
 
     def descend(z: Array) -> tuple[float, Array]:
-        value, gradient = evaluate(start + scale * z) if z.any() else first
-        return -value / unit, -gradient / unit
+        value, gradient = objective.evaluate(start + axes @ z) if z.any() else first
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            return -INFEASIBLE_VALUE / unit, np.zeros_like(z)
+        return -value / unit, -(axes.T @ gradient) / unit
 
-    def is_known(z: Array, value: float) -> bool:
-        x = start + scale * z
-        return known_optimum is not None and known_optimum.is_reached_by(x, value, objective.layout, agreement)
+    def watch(intermediate_result: OptimizeResult) -> None:
+        values.append(-unit * float(intermediate_result.fun))
+        report_best_value(objective, objective.name, values[-1])
+        # The gain is absolute, in nats, not relative to the objective, down to its rounding errors.
+        least = max(tolerance, opt.lbfgs_relative_tolerance * abs(values[-1]))
+        x = start + axes @ intermediate_result.x
+        is_known = known_optimum is not None and known_optimum.is_reached_by(x, values[-1], objective.layout, agreement)
+        if is_known or (len(values) > 1 and values[-1] - values[-2] < least):
+            raise StopIteration
 
-    box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    settings = {"maxiter": max_iterations, "maxcor": 20, "gtol": 1e-5 / unit, "maxls": 15}
-    found, stopped = _minimize_lbfgs(objective, descend, settings, tolerance, unit, is_known, bounds=box)
-    x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
-    at_bound = (x <= low + opt.at_bound_tolerance) | (x >= high - opt.at_bound_tolerance)
-    gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
-    flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))
-    message, converged = CONVERGED_MESSAGE if stopped else str(found.message), bool(found.success or flat or stopped)
-    # One that looks where a start leads need not go on.
-    is_steep = not flat and known_optimum is None and found.nit < max_iterations
-    return Optimum(x, value, converged, message, int(found.nfev), at_bound), is_steep
+    settings = {"ftol": 0.0, "gtol": 1e-5 / unit, "maxiter": max_iterations, "maxcor": 20, "maxls": 15}
+    z0 = np.zeros(objective.layout.size)
+    result = minimize(descend, z0, jac=True, method="L-BFGS-B", bounds=limits, options=settings, callback=watch)
+    stopped = "StopIteration" in str(result.message)
+    x, value, is_flat = start + axes @ result.x, -unit * float(result.fun), False
+    at_bound = np.zeros(len(x), dtype=bool)
+    if bounds is not None:
+        x = np.clip(x, *bounds)
+        at_bound = (x <= bounds[0] + opt.at_bound_tolerance) | (x >= bounds[1] - opt.at_bound_tolerance)
+        gradient = np.where(at_bound, 0.0, unit * result.jac / np.diag(axes))
+        is_flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))
+    message, converged = CONVERGED_MESSAGE if stopped else str(result.message), result.success or stopped or is_flat
+    # A search that only explores where a start leads need not continue.
+    is_steep = not is_flat and known_optimum is None and result.nit < max_iterations
+    return Optimum(x, value, bool(converged), message, int(result.nfev), at_bound), is_steep
 
 
 def _step_scales(layout: ParameterLayout, *, trusted: bool) -> Array:

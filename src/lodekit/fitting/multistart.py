@@ -29,7 +29,6 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.output_error import multistart_output_error
 from lodekit.fitting.setup import FitSetup
 from lodekit.fitting.starts.candidates import (
-    ParameterGuess,
     StartPoint,
     VarianceTargets,
     build_start_points,
@@ -77,7 +76,7 @@ def multistart(setup: FitSetup, objective: Objective, initial_point: Array | Non
     else:
         from joblib import Parallel, delayed
 
-        tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted) for start in starts)
+        tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted(layout)) for start in starts)
         with track_progress(f"fitting, {len(starts)} starts side by side"):
             best = _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
     return _best_optimum([escape_local_optimum(objective, best, tolerance=coarse, fine_tolerance=fine), best])
@@ -90,7 +89,7 @@ def rank_starts(setup: FitSetup) -> list[Array]:
     return [start.x for start in _rank_guesses(setup, setup.objective, *_collect_guesses(setup, setup.objective))]
 
 
-def _collect_guesses(setup: FitSetup, objective: Objective) -> tuple[list[ParameterGuess], np.random.Generator]:
+def _collect_guesses(setup: FitSetup, objective: Objective) -> tuple[list[StartPoint], np.random.Generator]:
     """Return guesses of the parameters, and the random generator that was used."""
     generator, parts = np.random.default_rng(setup.settings.random_state), list_measurements(setup.measurements)
     records, inputs = [part.decimated_series() for part in parts], [part.inputs for part in parts]
@@ -98,7 +97,7 @@ def _collect_guesses(setup: FitSetup, objective: Objective) -> tuple[list[Parame
 
 
 def _rank_guesses(
-    setup: FitSetup, objective: Objective, guesses: Sequence[ParameterGuess], generator: np.random.Generator
+    setup: FitSetup, objective: Objective, guesses: Sequence[StartPoint], generator: np.random.Generator
 ) -> list[StartPoint]:
     """Return the most promising starts at some guesses, best first."""
     series = [item for part in list_measurements(setup.measurements) for item in part.decimated_series()]
@@ -130,7 +129,7 @@ def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Opti
     with track_progress("fitting", len(starts)) as advance:
         for number, start in enumerate(starts):
             advance(min(number, 1), f"start {number + 1} of {len(starts)}")
-            search = partial(maximize_lbfgs, objective, trusted=start.is_trusted)
+            search = partial(maximize_lbfgs, objective, trusted=start.is_trusted(objective.layout))
             if number == 0:
                 optima.append(search(start.x, tolerance=fine, max_iterations=opt.max_iterations))
                 continue

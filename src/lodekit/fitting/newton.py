@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.fitting import search_options as options
-from lodekit.fitting.hessian import observed_information
+from lodekit.fitting.hessian import observed_information, whitening_axes
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
 from lodekit.fitting.objective import Objective
 from lodekit.support.progress import report_best_value
@@ -44,8 +44,95 @@ def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
     return best
 
 
-class LocalCoordinates:
-    """Coordinates around a point `x`: the objective as a function of moves `y` from it; both of shape (n,).
+def refine_newton(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
+    """Return an optimum with more digits, and minus the Hessian of the objective there, shape (n, n).
+
+    A search ends where a step gains next to nothing. In a narrow valley that may be far from the end of it; and where
+    it is not, rounding decides about the last digits. Newton's steps end where the gradient vanishes.
+
+    Equations are linear in most of their parameters. Where data tell combinations of them only, the valley is straight
+    in the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and
+    in the latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound.
+
+    Shapes: information (n, n).
+    """
+    opt = options.SEARCH
+    best = _follow_runaway(objective, optimum)
+    if best is not optimum:
+        information = observed_information(objective, best.x)
+    for number in range(opt.newton_rounds + opt.newton_extra_rounds if objective.layout.free_parameters else 1):
+        best = snap_to_bounds(objective, best)
+        if best.at_bound.all() or not np.isfinite(information[np.ix_(~best.at_bound, ~best.at_bound)]).all():
+            break
+        with np.errstate(all="ignore"):
+            iteration = NewtonIteration(objective, best, linear=number % 2 == 0)
+            # Next to what the engine refuses, a gradient may not be finite where the objective is.
+            here = iteration.information_from_search(information, iteration.y, iteration.gradient)
+            if not np.isfinite(iteration.free_block(here)).all():
+                break
+            end, information, promise = iteration.run(information)
+        gain, best = end.value - best.value, _follow_runaway(objective, end, best.x)
+        report_best_value(objective, objective.name, best.value)
+        if best is not end:
+            # The curvature is that of the way there.
+            information = observed_information(objective, best.x)
+            continue
+        least, tail = opt.newton_round_tolerance, iteration.negligible_gain
+        if not promise > least or (number and (gain < least or max(gain, promise) < tail)):
+            break
+        if number >= opt.newton_rounds - 1 and not opt.slow_gain_range[0] < gain < opt.slow_gain_range[1]:
+            break
+    return snap_to_bounds(objective, best), information
+
+
+def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | None = None) -> Optimum:
+    """Return an optimum in which a parameter that runs away along a plain is as far as it would get.
+
+    Steps would take it there a little at a time. Where disturbances make each of them dear, that is tried at once.
+
+    Shapes: previous (n,).
+    """
+    opt = options.SEARCH
+    layout, best = objective.layout, optimum
+    for place, number in enumerate(layout.free_parameters if layout.n_disturbances else ()):
+        if layout.transforms[number].is_unbounded or optimum.at_bound[place]:
+            continue
+        # The farthest comes first: it is the end of a plain.
+        ways = [opt.runaway_probes[0], -opt.runaway_probes[0]]
+        if previous is not None:
+            moved = float(optimum.x[place] - previous[place])
+            ways = [np.sign(moved) * probe for probe in opt.runaway_probes if abs(moved) > opt.runaway_distance]
+        for way in ways:
+            x = best.x.copy()
+            x[place] = optimum.x[place] + way
+            with np.errstate(all="ignore"):
+                value = objective.value(x)
+            if value > best.value + opt.slow_gain_range[0]:
+                best = replace(best, x=x, value=value, n_evaluations=best.n_evaluations + 1)
+                break
+    return best
+
+
+def _repair_information(information: Array, n_parameters: int) -> Array:
+    """Return a curvature that can be one: rounding errors may make entries too large for those on the diagonal.
+
+    They are reduced, all by the same share, until no direction has less than a hundredth of what the diagonal says. A
+    lengthscale, deviation or level about which only rounding errors are left says nothing of parameters, which come
+    first.
+    """
+    diagonal = np.diag(information)
+    if not (diagonal[:n_parameters] > 0.0).all() or not (diagonal > 0.0).any():
+        return information
+    lost = diagonal <= 0.0
+    found = np.where(lost[:, None] | lost, np.diag(diagonal), information)
+    scale = 1.0 / np.sqrt(np.where(lost, 1.0, diagonal))
+    lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
+    share = min(1.0, (1.0 - options.SEARCH.min_consistent_eigenvalue) / max(1.0 - lowest, 1e-300))
+    return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
+
+
+class NewtonIteration:
+    """Newton's method in local coordinates: the objective as a function of moves `y` from an optimum, shape (n,).
 
     By default these are the coordinates of the search, in which positive parameters are logarithms and their bounds
     infinitely far away. In linear coordinates, moves of parameters are in units of the derivative of their transform
@@ -53,14 +140,22 @@ class LocalCoordinates:
     common factor of parameters often scales a free function, so that this valley is straight as well.
     """
 
-    def __init__(self, objective: Objective, x: Array, *, linear: bool) -> None:
-        self.objective, self.x, layout = objective, x, objective.layout
+    def __init__(self, objective: Objective, best: Optimum, *, linear: bool) -> None:
+        opt, layout, x = options.SEARCH, objective.layout, best.x
+        self.objective, self.x, self.best, self.value_noise = objective, x, best, 0.0
         self.transforms = list(layout.transforms.values()) if linear else []
         self.reciprocal = layout.slices.deviations if linear else slice(0, 0)
         places = list(zip(self.transforms, x.tolist(), strict=False))
         self.values = np.array([transform.forward(point) for transform, point in places])
         # On the scale of the search a parameter that has run away towards zero hardly moves any more; here it does.
         self.units = np.array([max(transform.derivative(point), transform.scale) for transform, point in places])
+        self.n_parameters = layout.slices.theta.stop
+        # Predicted gain that is not worth more steps if they converge slowly and are expensive.
+        is_expensive = objective.engine.size >= opt.max_cheap_rows or layout.n_disturbances
+        self.negligible_gain = opt.negligible_gain if is_expensive else 0.0
+        self.y = np.zeros(len(x))
+        self.gradient = self.evaluate(self.y)[1]
+        self.set_free(~best.at_bound)
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:
@@ -122,131 +217,16 @@ class LocalCoordinates:
         bends[self.reciprocal] = -1.0
         return speeds, bends
 
-
-def refine_newton(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
-    """Return an optimum with more digits, and minus the Hessian of the objective there, shape (n, n).
-
-    A search ends where a step gains next to nothing. In a narrow valley that may be far from the end of it; and where
-    it is not, rounding decides about the last digits. Newton's steps end where the gradient vanishes.
-
-    Equations are linear in most of their parameters. Where data tell combinations of them only, the valley is straight
-    in the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and
-    in the latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound.
-
-    Shapes: information (n, n).
-    """
-    opt = options.SEARCH
-    best = _follow_runaway(objective, optimum)
-    if best is not optimum:
-        information = observed_information(objective, best.x)
-    for number in range(opt.newton_rounds + opt.newton_extra_rounds if objective.layout.free_parameters else 1):
-        best = snap_to_bounds(objective, best)
-        if best.at_bound.all() or not np.isfinite(information[np.ix_(~best.at_bound, ~best.at_bound)]).all():
-            break
-        with np.errstate(all="ignore"):
-            climber = _NewtonIteration(LocalCoordinates(objective, best.x, linear=number % 2 == 0), best)
-            # Next to what the engine refuses, a gradient may not be finite where the objective is.
-            if not np.isfinite(climber.free_block(climber.information_here(information))).all():
-                break
-            end, information, promise = climber.run(information)
-        gain, best = end.value - best.value, _follow_runaway(objective, end, best.x)
-        report_best_value(objective, objective.name, best.value)
-        if best is not end:
-            # The curvature is that of the way there.
-            information = observed_information(objective, best.x)
-            continue
-        least, tail = opt.newton_round_tolerance, climber.negligible_gain
-        if not promise > least or (number and (gain < least or max(gain, promise) < tail)):
-            break
-        if number >= opt.newton_rounds - 1 and not opt.slow_gain_range[0] < gain < opt.slow_gain_range[1]:
-            break
-    return snap_to_bounds(objective, best), information
-
-
-def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | None = None) -> Optimum:
-    """Return an optimum in which a parameter that runs away along a plain is as far as it would get.
-
-    Steps would take it there a little at a time. Where disturbances make each of them dear, that is tried at once.
-
-    Shapes: previous (n,).
-    """
-    opt = options.SEARCH
-    layout, best = objective.layout, optimum
-    for place, number in enumerate(layout.free_parameters if layout.n_disturbances else ()):
-        if layout.transforms[number].is_unbounded or optimum.at_bound[place]:
-            continue
-        # The farthest comes first: it is the end of a plain.
-        ways = [opt.runaway_probes[0], -opt.runaway_probes[0]]
-        if previous is not None:
-            moved = float(optimum.x[place] - previous[place])
-            ways = [np.sign(moved) * probe for probe in opt.runaway_probes if abs(moved) > opt.runaway_distance]
-        for way in ways:
-            x = best.x.copy()
-            x[place] = optimum.x[place] + way
-            with np.errstate(all="ignore"):
-                value = objective.value(x)
-            if value > best.value + opt.slow_gain_range[0]:
-                best = replace(best, x=x, value=value, n_evaluations=best.n_evaluations + 1)
-                break
-    return best
-
-
-def _whitening_axes(information: Array) -> tuple[Array, bool]:
-    """Return directions, as columns, in which the information is the identity, and if it is ill-conditioned."""
-    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-12))
-    eigenvalues, vectors = np.linalg.eigh(information * np.outer(scale, scale))
-    largest = max(float(eigenvalues.max()), 1e-300)
-    sizes = np.maximum(np.abs(eigenvalues), options.SEARCH.flat_eigenvalue * largest)
-    return scale[:, None] * vectors / np.sqrt(sizes), float(
-        eigenvalues.min()
-    ) < options.SEARCH.ill_conditioned_ratio * largest
-
-
-def _repair_information(information: Array, n_parameters: int) -> Array:
-    """Return a curvature that can be one: rounding errors may make entries too large for those on the diagonal.
-
-    They are reduced, all by the same share, until no direction has less than a hundredth of what the diagonal says. A
-    lengthscale, deviation or level about which only rounding errors are left says nothing of parameters, which come
-    first.
-    """
-    diagonal = np.diag(information)
-    if not (diagonal[:n_parameters] > 0.0).all() or not (diagonal > 0.0).any():
-        return information
-    lost = diagonal <= 0.0
-    found = np.where(lost[:, None] | lost, np.diag(diagonal), information)
-    scale = 1.0 / np.sqrt(np.where(lost, 1.0, diagonal))
-    lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
-    share = min(1.0, (1.0 - options.SEARCH.min_consistent_eigenvalue) / max(1.0 - lowest, 1e-300))
-    return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
-
-
-class _NewtonIteration:
-    """Newton's method in one coordinate system; vectors contain the entries that are at no bound."""
-
-    def __init__(self, coordinates: LocalCoordinates, best: Optimum) -> None:
-        self.coordinates, self.best, self.value_noise = coordinates, best, 0.0
-        opt, layout, size = options.SEARCH, coordinates.objective.layout, coordinates.objective.engine.size
-        self.n_parameters = layout.slices.theta.stop
-        # Predicted gain that is not worth more steps if they converge slowly and are expensive.
-        self.negligible_gain = opt.negligible_gain if size >= opt.max_cheap_rows or layout.n_disturbances else 0.0
-        self.y = np.zeros(len(best.x))
-        self.gradient = coordinates.evaluate(self.y)[1]
-        self.set_free(~best.at_bound)
-
     def set_free(self, is_free: NDArray[np.bool_]) -> None:
         """Go on with these entries only."""
         self.free_index = np.flatnonzero(is_free)
-        self.low, self.high = (limit[self.free_index] for limit in self.coordinates.bounds)
+        self.low, self.high = (limit[self.free_index] for limit in self.bounds)
 
     def move_within_bounds(self, move: Array) -> Array:
         """Return the whole move where these entries are moved farther, within their limits."""
         y = self.y.copy()
         y[self.free_index] = np.clip(y[self.free_index] + move, self.low, self.high)
         return y
-
-    def information_here(self, information: Array) -> Array:
-        """Return minus the Hessian in the move, (n, n), from that on the scale of the search."""
-        return self.coordinates.information_from_search(information, self.y, self.gradient)
 
     def free_block(self, matrix: Array) -> Array:
         """Return the rows and columns of the free entries."""
@@ -255,9 +235,9 @@ class _NewtonIteration:
     def run(self, information: Array) -> tuple[Optimum, Array, float]:
         """Return the optimum, minus the Hessian there, and what another step promises to gain."""
         opt = options.SEARCH
-        whole = self.information_here(information)
+        whole = self.information_from_search(information, self.y, self.gradient)
         part = self.free_block(whole)
-        roots, is_narrow = _whitening_axes(part)
+        roots, is_narrow = whitening_axes(part)
         noise = self.measure_gradient_noise(roots)
         for _ in range(opt.max_axes_updates if noise > opt.quiet_gradient_noise else int(is_narrow)):
             # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
@@ -293,12 +273,12 @@ class _NewtonIteration:
                 break
             if not kept.all():
                 whole[np.ix_(self.free_index, self.free_index)] = part = part[np.ix_(kept, kept)]
-                roots = _whitening_axes(part)[0]
+                roots = whitening_axes(part)[0]
             if surprise or float(np.max(np.abs(z))) > opt.remeasure_step or not kept.all():
                 part, roots = self.measure_information(part, roots, noise)
         if noise > opt.quiet_gradient_noise and len(part):
             part = _repair_information(part, int(np.sum(self.free_index < self.n_parameters)))
-            roots = _whitening_axes(part)[0]
+            roots = whitening_axes(part)[0]
             noise = max(noise, self.measure_gradient_noise(roots))
         whole[np.ix_(self.free_index, self.free_index)] = part
         z = roots.T @ self.gradient[self.free_index] if len(self.free_index) else np.zeros(0)
@@ -311,11 +291,11 @@ class _NewtonIteration:
         ):
             # Uphill nothing is known: rounding leaves too few digits there.
             self.best = replace(self.best, converged=False, message=UNDEFINED_MESSAGE)
-        return self.best, self.coordinates.information_to_search(whole, self.y, self.gradient), promise
+        return self.best, self.information_to_search(whole, self.y, self.gradient), promise
 
     def drop_active_bounds(self) -> NDArray[np.bool_]:
         """Return which entries are still inside; go on without those that a step has taken to their bounds."""
-        walls = self.coordinates.active_bounds(self.y, self.gradient)
+        walls = self.active_bounds(self.y, self.gradient)
         kept = ~walls[self.free_index]
         if not kept.all():
             at_bound = self.best.at_bound.copy()
@@ -327,7 +307,7 @@ class _NewtonIteration:
     def measure_gradient_noise(self, axes: Array) -> float:
         """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
         width = options.SEARCH.noise_probe_step
-        value, slope = self.coordinates.evaluate(self.move_within_bounds(width * axes.sum(axis=1)))
+        value, slope = self.evaluate(self.move_within_bounds(width * axes.sum(axis=1)))
         if np.isfinite(value):
             self.value_noise = max(self.value_noise, abs(value - self.best.value))
         change = np.abs(axes.T @ (slope - self.gradient)[self.free_index])
@@ -352,7 +332,7 @@ class _NewtonIteration:
             width = min(width, max(opt.difference_step, opt.max_noisy_difference_step / size))
             width = min(width, 0.5 * float(np.min(room / np.maximum(np.abs(axes[:, k]), 1e-300))))
             moves = (self.move_within_bounds(sign * width * axes[:, k]) for sign in (1.0, -1.0))
-            above, below = (axes.T @ self.coordinates.evaluate(y)[1][self.free_index] for y in moves)
+            above, below = (axes.T @ self.evaluate(y)[1][self.free_index] for y in moves)
             found[k], widths[k] = (below - above) / (2.0 * width), width
         if not np.isfinite(found).all():
             return information, axes
@@ -363,7 +343,7 @@ class _NewtonIteration:
         except np.linalg.LinAlgError:
             return information, axes
         new = np.asarray(back.T @ (shares * found + shares.T * found.T) @ back)
-        return (new, _whitening_axes(new)[0]) if np.isfinite(new).all() else (information, axes)
+        return (new, whitening_axes(new)[0]) if np.isfinite(new).all() else (information, axes)
 
     def line_search(self, z: Array, axes: Array) -> bool:
         """Take a step uphill, shortened where it must be; return whether there was one.
@@ -384,7 +364,7 @@ class _NewtonIteration:
             step, trials = share * z, []
             for _ in range(3):
                 y = self.move_within_bounds(axes @ step)
-                value, slope = self.coordinates.evaluate(y)
+                value, slope = self.evaluate(y)
                 evaluations += 1
                 if not np.isfinite(slope).all():
                     break
@@ -399,6 +379,6 @@ class _NewtonIteration:
             flatter = np.linalg.norm(axes.T @ slope[self.free_index]) < np.linalg.norm(z)
             if value >= best.value or (value >= least and flatter):
                 self.y, self.gradient = y, slope
-                self.best = replace(best, x=self.coordinates.point(y), value=value, n_evaluations=evaluations)
+                self.best = replace(best, x=self.point(y), value=value, n_evaluations=evaluations)
                 return True
         return False

@@ -16,7 +16,7 @@ from lodekit.data.observations import TimeSeries
 from lodekit.fitting import search_options as options
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs_preconditioned
 from lodekit.fitting.objective import Objective
-from lodekit.fitting.starts.candidates import ParameterGuess
+from lodekit.fitting.starts.candidates import StartPoint
 from lodekit.fitting.starts.variable_projection import ProjectedFit, VariableProjection
 from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
 from lodekit.inference.records import record_engines
@@ -31,7 +31,7 @@ def multistart_output_error(
     system: System,
     objective: Objective,
     records: Sequence[Sequence[TimeSeries]],
-    guesses: Sequence[ParameterGuess],
+    guesses: Sequence[StartPoint],
     generator: np.random.Generator,
     tolerance: float,
     initial_theta: Array | None = None,
@@ -74,7 +74,7 @@ def _continue_from_previous(
     thin: VariableProjection,
     whole: VariableProjection,
     initial_theta: Array,
-    guesses: Sequence[ParameterGuess],
+    guesses: Sequence[StartPoint],
     generator: np.random.Generator,
 ) -> list[ProjectedFit]:
     """Return where an earlier fit leads, and where others do if they start out better; best first."""
@@ -92,7 +92,7 @@ def _screen_and_descend(
     system: System,
     thin: VariableProjection,
     whole: VariableProjection,
-    guesses: Sequence[ParameterGuess],
+    guesses: Sequence[StartPoint],
     generator: np.random.Generator,
 ) -> list[ProjectedFit]:
     """Return where the most promising values lead, best first; new ones are drawn until two have met."""
@@ -123,7 +123,7 @@ def _screen_and_descend(
 def _screen_starts(
     system: System,
     thin: VariableProjection,
-    guesses: Sequence[ParameterGuess],
+    guesses: Sequence[StartPoint],
     generator: np.random.Generator,
     *,
     is_first: bool,

@@ -33,24 +33,24 @@ class ParameterTransform:
     high: float
     scale: float = 1.0
 
-    @property
+    @cached_property
     def is_unbounded(self) -> bool:
         """Whether the parameter may be anything."""
         return math.isinf(self.low) and math.isinf(self.high)
 
-    @property
+    @cached_property
     def _single_bound(self) -> tuple[float, float] | None:
         """The only bound, and 1 if it is a lower one or -1 if it is an upper one; None with two or without bounds."""
         if math.isinf(self.low) == math.isinf(self.high):
             return None
         return (self.low, 1.0) if math.isinf(self.high) else (self.high, -1.0)
 
-    @property
+    @cached_property
     def expected_magnitude(self) -> float:
         """The expected magnitude of the parameter, or of its distance from its only bound."""
         return self.scale / options.SEARCH.sinh_scale_fraction
 
-    @property
+    @cached_property
     def centre(self) -> float:
         """The point of the real line around which starts are drawn."""
         if (single := self._single_bound) is None:
@@ -145,17 +145,17 @@ class ParameterLayout:
     n_coloured_disturbances: int = 0
     n_disturbances: int = 0
 
-    @property
+    @cached_property
     def estimates_mode_std(self) -> bool:
         """Whether deviations of modes are learned."""
         return self.fixed_mode_std is None and self.diffuse_modes is None
 
-    @property
+    @cached_property
     def is_deterministic(self) -> bool:
         """Whether nothing but known inputs and initial states moves anything."""
         return not self.n_processes and not self.n_disturbances
 
-    @property
+    @cached_property
     def free_parameters(self) -> list[int]:
         """The numbers of the learned parameters, in the order of the vector."""
         return list(self.transforms)
@@ -206,8 +206,8 @@ class ParameterLayout:
     def unpack(self, x: Array) -> Hyperparameters:
         """Return what is learned at a vector of shape (n,): values, no logarithms."""
         theta = self.parameter_values(x, self.free_parameters)
-        blocks = self.slices
-        _, lengthscales, deviations, modes, *others = (np.exp(np.clip(x[block], -300, 300)) for block in blocks)
+        values = np.exp(np.minimum(np.maximum(x, -300.0), 300.0))
+        _, lengthscales, deviations, modes, *others = (values[block] for block in self.slices)
         return Hyperparameters(theta, lengthscales, deviations, self.resolve_mode_std(modes, theta), *others)
 
     def resolve_mode_std(self, mode_std: Array, theta: Array) -> Array:

@@ -18,7 +18,7 @@ from lodekit.data.records import list_measurements
 from lodekit.errors import EquationError, LodekitError
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
-from lodekit.fitting.starts.candidates import ParameterGuess, build_start_points
+from lodekit.fitting.starts.candidates import StartPoint, build_start_points
 from lodekit.prior.prior import Hyperparameters
 from lodekit.studio.data_files import (
     ColumnMatch,
@@ -180,7 +180,7 @@ def make_interactive_model(system: Path, data: Path, values: Mapping[str, float]
     generator = np.random.default_rng(0)
     with setup.limit_threads():
         series = [item for part in list_measurements(kept) for item in part.decimated_series()]
-        starts = build_start_points(objective, [ParameterGuess("given", theta)], series, 1, generator, levels)
+        starts = build_start_points(objective, [StartPoint("given", theta)], series, 1, generator, levels)
     if not starts:
         raise LodekitError(
             "nothing can be computed at these values; move the sliders, or look at the units of the data"

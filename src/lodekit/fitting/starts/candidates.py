@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -31,15 +31,23 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class ParameterGuess:
-    """A guess of the parameters.
+class StartPoint:
+    """A guess of the parameters and, after ranking, a starting point of the search.
 
-    family: The way they were made: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
-    theta: Values of the parameters, NaN where there are none; (p,).
+    family: The method of the guess: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
+    theta: Guessed values of the parameters, NaN where there are none; (p,).
+    value: The log evidence at the starting point.
+    x: The starting point, a vector of the layout; (n,).
     """
 
     family: str
     theta: Array
+    value: float = -np.inf
+    x: Array = field(default_factory=lambda: np.zeros(0))
+
+    def is_trusted(self, layout: ParameterLayout) -> bool:
+        """Return whether the data themselves suggest all free parameters."""
+        return self.family != "given" and not np.isnan(self.theta[layout.free_parameters]).any()
 
 
 def collect_guesses(
@@ -48,7 +56,7 @@ def collect_guesses(
     records: Sequence[Sequence[TimeSeries]],
     generator: np.random.Generator,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
-) -> list[ParameterGuess]:
+) -> list[StartPoint]:
     """Return guesses of the parameters; start values of the user take precedence over estimates from the data.
 
     Blind ones are always among them, unless the user has given all: every other way has data that mislead it.
@@ -57,7 +65,7 @@ def collect_guesses(
     given = [system.parameters[name].start for name in layout.names]
     starts = np.array([np.nan if start is None else start for start in given])
     if not len(layout.free_parameters) or not np.isnan(starts[layout.free_parameters]).any():
-        return [ParameterGuess("given", starts)]
+        return [StartPoint("given", starts)]
     opt, found = options.SEARCH, list[tuple[str, Array]]()
     records = [[shift_to_midpoints(item) for item in record] for record in records]
     equations = derive_input_output_equations(system, records, layout, inputs)
@@ -76,8 +84,8 @@ def collect_guesses(
         found += [("decay", theta) for theta in fit_oscillations(prior, series, layout, generator)]
     clipped = [(family, _clip_to_expected(layout, theta)) for family, theta in found]
     found += [(family, theta) for family, theta in clipped if theta is not None]
-    guesses = [ParameterGuess(family, np.where(np.isnan(starts), theta, starts)) for family, theta in found]
-    return [*guesses, ParameterGuess("blind", starts)]
+    guesses = [StartPoint(family, np.where(np.isnan(starts), theta, starts)) for family, theta in found]
+    return [*guesses, StartPoint("blind", starts)]
 
 
 def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
@@ -98,25 +106,9 @@ def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
     return None if np.allclose(clipped, theta, rtol=1e-6, equal_nan=True) else clipped
 
 
-@dataclass(frozen=True, eq=False)
-class StartPoint:
-    """A starting point of the search.
-
-    value: The log evidence there.
-    x: A vector of the layout; (n,).
-    family: The way in which its parameters were guessed.
-    is_trusted: Whether the data themselves suggest all of its parameters.
-    """
-
-    value: float
-    x: Array
-    family: str
-    is_trusted: bool
-
-
 def build_start_points(
     objective: Objective,
-    guesses: Sequence[ParameterGuess],
+    guesses: Sequence[StartPoint],
     series: Sequence[TimeSeries],
     max_starts: int,
     generator: np.random.Generator,
@@ -142,46 +134,33 @@ def build_start_points(
         lengthscales, some = (*short, *opt.start_lengthscales), (*short, *opt.screening_lengthscales)
     with np.errstate(all="ignore"):
         filled = list(_complete_guesses(layout, guesses, generator))
-        rough = [_evaluate_grid(engine, layout, item, product(some, levels[:1], (False,))) for item in filled]
+        coarse = list(product(some, levels[:1], (False,)))
+        rough = [_evaluate_grid(engine, layout, theta, guess, coarse) for theta, guess in filled]
         best = sorted((starts for starts in rough if starts), key=lambda starts: -starts[0].value)
         closely = best[: opt.n_refined_starts]
         closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
         found = [start for starts in best for start in starts]
         grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
         for starts in {id(starts): starts for starts in closely}.values():
-            own = _evaluate_grid(engine, layout, (layout.unpack(starts[0].x).theta, starts[0]), grid)
-            promising = max([*starts, *own], key=lambda start: start.value)
-            found += [*own, *_with_noise_levels(engine, layout, promising, levels[1:])]
+            refined = _evaluate_grid(engine, layout, layout.unpack(starts[0].x).theta, starts[0], grid)
+            found += refined
+            promising = max([*starts, *refined], key=lambda start: start.value)
+            for noise in levels[1:]:
+                hyper = replace(layout.unpack(promising.x), noise_std=noise)
+                if np.isfinite(value := engine.value(hyper)):
+                    found.append(replace(promising, value=value, x=layout.pack(hyper)))
     return _select_distinct_starts(found, max_starts)
 
 
-def _with_noise_levels(
-    engine: Engine, layout: ParameterLayout, start: StartPoint, noise_levels: Iterable[Array]
-) -> list[StartPoint]:
-    """Return a start with other levels of noise."""
-    several = [replace(layout.unpack(start.x), noise_std=noise) for noise in noise_levels]
-    values = [(engine.value(hyper), layout.pack(hyper)) for hyper in several]
-    return [replace(start, value=value, x=x) for value, x in values if np.isfinite(value)]
-
-
 def _evaluate_grid(
-    engine: Engine,
-    layout: ParameterLayout,
-    item: tuple[Array, ParameterGuess | StartPoint],
-    grid: Iterable[tuple[float, Array, bool]],
+    engine: Engine, layout: ParameterLayout, theta: Array, guess: StartPoint, grid: Iterable[tuple[float, Array, bool]]
 ) -> list[StartPoint]:
-    """Return starts at some values of the parameters with the hyperparameters of a grid, best first."""
-    theta, origin = item
-    is_trusted = (
-        origin.is_trusted
-        if isinstance(origin, StartPoint)
-        else not np.isnan(origin.theta[layout.free_parameters]).any()
-    )
-    sizes, found = VarianceTargets.evaluate_at(engine, theta), []
+    """Return starts at values of the parameters with the hyperparameters of a grid, best first."""
+    sizes, starts = VarianceTargets.evaluate_at(engine, theta), []
     matched: dict[tuple[float, bool], Hyperparameters | None] = {}
     for lengthscale, noise, generous in grid:
         if (lengthscale, generous) not in matched:
-            # Deviations do not depend on the noise.
+            # Amplitudes do not depend on the noise.
             matched[lengthscale, generous] = match_variances(
                 engine, layout, sizes, lengthscale, noise, match_largest=generous
             )
@@ -192,8 +171,8 @@ def _evaluate_grid(
         x = layout.pack(hyper)
         value = engine.value(hyper) if np.isfinite(x).all() else -np.inf
         if np.isfinite(value):
-            found.append(StartPoint(value, x, origin.family, is_trusted and origin.family != "given"))
-    return sorted(found, key=lambda start: -start.value)
+            starts.append(replace(guess, value=value, x=x))
+    return sorted(starts, key=lambda start: -start.value)
 
 
 def _select_distinct_starts(starts: Sequence[StartPoint], max_starts: int) -> list[StartPoint]:
@@ -219,31 +198,24 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
     Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
     before a sixth of its period.
     """
-    found = np.inf
+    shortest, threshold = np.inf, float(np.exp(-0.5))
     for item in series:
-        y = item.values - item.values.mean()
-        total = float(np.mean(y**2))
-        if len(y) < 8 or not total > 0:
+        y, n = item.values - item.values.mean(), len(item.values)
+        if n < 8 or not float(np.mean(y**2)) > 0:
             continue
-        before, threshold = (0.0, 1.0), float(np.exp(-0.5))
-        for lag in range(1, len(y) // 2):
-            apart = float(np.mean(item.times[lag:] - item.times[:-lag]))
-            similar = float(np.mean(y[lag:] * y[:-lag])) / total
-            if similar < threshold:
-                if lag == 1 and _has_white_autocorrelation(y):
-                    break
-                share = (before[1] - threshold) / (before[1] - similar)
-                found = min(found, before[0] + share * (apart - before[0]))
-                break
-            before = apart, similar
-    return found
-
-
-def _has_white_autocorrelation(values: Array) -> bool:
-    """Return whether values, of mean zero, are no more alike at any distance than noise is."""
-    count = len(values)
-    alike = [float(np.mean(values[lag:] * values[:-lag])) for lag in range(1, max(count // 2, 2))]
-    return max(map(abs, alike)) < options.SEARCH.white_correlation / math.sqrt(count) * float(np.mean(values**2))
+        spectrum = np.fft.rfft(y, 2 ** (2 * n - 1).bit_length())
+        products = np.fft.irfft(np.abs(spectrum) ** 2)[: n // 2] / (n - np.arange(n // 2))
+        correlation = products / products[0]
+        below = np.flatnonzero(correlation < threshold)
+        is_white = float(np.max(np.abs(correlation[1:]))) < options.SEARCH.white_correlation / math.sqrt(n)
+        if not len(below) or (below[0] == 1 and is_white):
+            continue
+        # Linear interpolation between the last lag above the threshold and the first one below it.
+        lag = int(below[0])
+        before, after = (float(np.mean(item.times[k:] - item.times[: n - k])) for k in (lag - 1, lag))
+        share = (correlation[lag - 1] - threshold) / (correlation[lag - 1] - correlation[lag])
+        shortest = min(shortest, before + float(share) * (after - before))
+    return shortest
 
 
 def explain_infeasible_start(objective: Objective, guess_theta: Array, generator: np.random.Generator) -> str:
@@ -252,7 +224,7 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
     Shapes: guess_theta (p,).
     """
     engine, layout = objective.engine, objective.layout
-    theta, _ = next(_complete_guesses(layout, [ParameterGuess("blind", guess_theta)], generator))
+    theta, _ = next(_complete_guesses(layout, [StartPoint("blind", guess_theta)], generator))
     with np.errstate(all="ignore"):
         noise = options.SEARCH.start_noise_fractions[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
         hyper = match_variances(
@@ -262,8 +234,8 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
 
 
 def _complete_guesses(
-    layout: ParameterLayout, guesses: Sequence[ParameterGuess], generator: np.random.Generator
-) -> Iterator[tuple[Array, ParameterGuess]]:
+    layout: ParameterLayout, guesses: Sequence[StartPoint], generator: np.random.Generator
+) -> Iterator[tuple[Array, StartPoint]]:
     """Yield complete parameter vectors with their guesses, each gap filled in several ways."""
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)

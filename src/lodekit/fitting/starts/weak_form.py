@@ -10,9 +10,7 @@ For systems with delays, the delays are scanned, and the weak form estimates the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -32,6 +30,8 @@ from lodekit.system.system import System
 Array = NDArray[np.float64]
 #: What values contribute to integrals: by their times, whether they are held, the order of the derivative, half width.
 QuadratureCache = dict[tuple[bytes, bool, int, float], Array]
+#: Residuals and their Jacobian, from parameters, the indices of those that are estimated, and their derivatives.
+WeakForm = Callable[[Array, list[int], Array], tuple[Array, Array]]
 
 
 def fit_weak_form(
@@ -63,16 +63,17 @@ def fit_weak_form(
         records.append((each, thinned, own))
     found: list[tuple[float, float, Array]] = []
     for half in half_widths:
-        forms = [_WeakForm.from_equations(each, series, half, own) for each, series, own in records]
+        forms = [_assemble_weak_form(each, series, half, own) for each, series, own in records]
         usable = [form for form in forms if form is not None]
-        if sum(form.n_residuals for form in usable) < len(involved):
+        n_residuals = opt.n_windows * sum(each.n_equations for each, f in zip(equations, forms, strict=True) if f)
+        if n_residuals < len(involved):
             continue
         # The solution for another width is as good a start as any, and needs fewer steps.
         tries = [(x, opt.weak_form_warm_steps) for *_, x in found[-1:]]
         tries += [(x, opt.weak_form_max_steps) for x in starts[: 1 if found else opt.n_least_squares_starts]]
         guesses: list[tuple[float, float, Array]] = []
         for x0, steps in tries:
-            guess = _minimize_weak_form(usable, involved, layout, x0, steps)
+            guess = _minimize_weak_form(usable, n_residuals, involved, layout, x0, steps)
             guesses = sorted([*guesses, *([] if guess is None else [guess])], key=lambda guess: guess[0])
             if len(guesses) > 1 and guesses[1][0] < (1.0 + opt.cost_tolerance) * guesses[0][0]:
                 break
@@ -83,7 +84,7 @@ def fit_weak_form(
 
 
 def _minimize_weak_form(
-    forms: Sequence[_WeakForm], involved: list[int], layout: ParameterLayout, x0: Array, max_steps: int
+    forms: Sequence[WeakForm], n_residuals: int, involved: list[int], layout: ParameterLayout, x0: Array, max_steps: int
 ) -> tuple[float, float, Array] | None:
     """Return the mean squared residual, the largest standard error and the solution x of a least-squares problem.
 
@@ -97,7 +98,7 @@ def _minimize_weak_form(
             last.clear()
             slopes = np.array([layout.transforms[n].derivative(float(x[i])) for i, n in enumerate(involved)])
             theta = layout.parameter_values(x, involved, 1.0)
-            residuals, jacobians = zip(*(form.evaluate(theta, involved, slopes) for form in forms), strict=True)
+            residuals, jacobians = zip(*(form(theta, involved, slopes) for form in forms), strict=True)
             far, side = _distance_penalty(involved, layout, x)
             last[key] = np.concatenate([*residuals, far]), np.concatenate([*jacobians, np.diag(side)])
         return last[key]
@@ -106,7 +107,7 @@ def _minimize_weak_form(
     result = least_squares(lambda x: evaluate(x)[0], x0, jac=lambda x: evaluate(x)[1], method="lm", **limits)
     if not np.isfinite(result.x).all():
         return None
-    residual, slope = (part[: sum(form.n_residuals for form in forms)] for part in evaluate(result.x))
+    residual, slope = (part[:n_residuals] for part in evaluate(result.x))
     # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
     sizes = np.linalg.svd(slope, compute_uv=False)
     cost = float(np.mean(residual**2))
@@ -126,91 +127,64 @@ def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout,
     return beyond, np.where(beyond > 0, np.sign(x - centre), 0.0)
 
 
-@dataclass(frozen=True)
-class _WeakForm:
-    """The integrals of all terms over windows of one width.
+def _assemble_weak_form(
+    equations: InputOutputEquations, series: Sequence[TimeSeries], half_width: float, quadrature_cache: QuadratureCache
+) -> WeakForm | None:
+    """Return the weak form with test functions of one half-width (fraction of the record); None with too few rows.
 
-    integrals: The integral of each term, without its coefficient; (windows, terms).
-    integral_covariance: The covariance that noise gives to these, within an equation; (windows, terms, terms).
-    forcing_times, forcing_weights: Times, and what values there contribute to integrals over the windows; (n,) and
-        (windows, n).
+    It is a function of all parameters, (p,), of the indices of those that are estimated, and of their derivatives in
+    the search vector. It returns residuals in units of their noise, (equations * windows,), and their Jacobian.
     """
+    opt = options.SEARCH
+    start, stop = equations.window
+    width = half_width * (stop - start)
+    centres = np.linspace(start + width, stop - width, opt.n_windows)
+    pairs = list(zip(series, equations.holds, strict=True))
+    if any(2.0 * half_width * len(item.times) < opt.min_window_rows for item, kind in pairs if not kind):
+        return None
+    power = int(equations.term_order.max()) + 2
+    n_terms = len(equations.term_order)
+    # Integrals of each term without its coefficient, and the covariance that noise gives them.
+    integrals, covariance = np.zeros((opt.n_windows, n_terms)), np.zeros((opt.n_windows, n_terms, n_terms))
+    for j, (item, kind) in enumerate(pairs):
+        # A known input has no noise.
+        noise_std, key, held = 0.0 if kind else _noise_std(item), item.times.tobytes(), kind == "hold"
+        quadrature = held_bump_quadrature if held else bump_quadrature
+        for order in range(equations.max_order(j) + 1):
+            if (key, held, order, half_width) not in quadrature_cache:
+                weights = (-1.0) ** order * quadrature(item.times, centres, width, power, order)
+                quadrature_cache[key, held, order, half_width] = weights
+        terms = np.flatnonzero(equations.term_series == j)
+        rows = np.stack([quadrature_cache[key, held, int(equations.term_order[k]), half_width] for k in terms])
+        integrals[:, terms] = (rows @ item.values).T
+        # Noise of one series correlates all terms in which it occurs.
+        covariance[:, terms[:, None], terms] = noise_std**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
+    grid = np.linspace(start, stop, opt.n_forcing_times)
+    forcing_weights = bump_quadrature(grid, centres, width, power, 0)
+    members = [np.flatnonzero(equations.term_equation == n) for n in range(equations.n_equations)]
+    blocks = [(own, integrals[:, own], covariance[:, own[:, None], own]) for own in members]
 
-    equations: InputOutputEquations
-    integrals: Array
-    integral_covariance: Array
-    forcing_times: Array
-    forcing_weights: Array
-
-    @classmethod
-    def from_equations(
-        cls,
-        equations: InputOutputEquations,
-        series: Sequence[TimeSeries],
-        half_width: float,
-        quadrature_cache: QuadratureCache,
-    ) -> _WeakForm | None:
-        """Return the integrals over windows of a half-width (fraction of the record); None with too few rows."""
-        opt = options.SEARCH
-        start, stop = equations.window
-        width = half_width * (stop - start)
-        centres = np.linspace(start + width, stop - width, opt.n_windows)
-        pairs = list(zip(series, equations.holds, strict=True))
-        if any(2.0 * half_width * len(item.times) < opt.min_window_rows for item, kind in pairs if not kind):
-            return None
-        power = int(equations.term_order.max()) + 2
-        terms = len(equations.term_order)
-        features, noise = np.zeros((opt.n_windows, terms)), np.zeros((opt.n_windows, terms, terms))
-        for j, (item, kind) in enumerate(pairs):
-            # What an input does between its samples is known.
-            level, key, held = 0.0 if kind else _noise_std(item), item.times.tobytes(), kind == "hold"
-            integrals = held_bump_quadrature if held else bump_quadrature
-            for order in range(equations.max_order(j) + 1):
-                if (key, held, order, half_width) not in quadrature_cache:
-                    made = (-1.0) ** order * integrals(item.times, centres, width, power, order)
-                    quadrature_cache[key, held, order, half_width] = made
-            own = np.flatnonzero(equations.term_series == j)
-            rows = np.stack([quadrature_cache[key, held, int(equations.term_order[k]), half_width] for k in own])
-            features[:, own] = (rows @ item.values).T
-            # Noise of one series correlates all terms in which it occurs.
-            noise[:, own[:, None], own] = level**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
-        grid = np.linspace(start, stop, opt.n_forcing_times)
-        return cls(equations, features, noise, grid, bump_quadrature(grid, centres, width, power, 0))
-
-    @property
-    def n_residuals(self) -> int:
-        """How many residuals there are."""
-        return self.equations.n_equations * len(self.integrals)
-
-    @cached_property
-    def _equation_terms(self) -> list[tuple[NDArray[np.intp], Array, Array]]:
-        """Which terms belong to each equation, with their integrals and the covariance of these."""
-        every = [np.flatnonzero(self.equations.term_equation == n) for n in range(self.equations.n_equations)]
-        return [(own, self.integrals[:, own], self.integral_covariance[:, own[:, None], own]) for own in every]
-
-    def evaluate(self, theta: Array, parameter_indices: list[int], derivatives: Array) -> tuple[Array, Array]:
-        """Return residuals relative to their noise, (equations * windows,), and derivatives, (..., parameters).
-
-        Shapes: theta (p,).
-        """
+    def evaluate(theta: Array, parameter_indices: list[int], derivatives: Array) -> tuple[Array, Array]:
         with np.errstate(all="ignore"):
-            values, gradient = self.equations.coefficients.evaluate(theta)
+            values, gradient = equations.coefficients.evaluate(theta)
             gradient = gradient[parameter_indices] * derivatives[:, None]
-            sides = self.equations.forcing.evaluate_with_jacobian(theta, self.forcing_times)
+            sides = equations.forcing.evaluate_with_jacobian(theta, grid)
             residuals, jacobians = [], []
-            for (members, F, G), (side, d_side) in zip(self._equation_terms, sides, strict=True):
-                c, dc = values[members], gradient[:, members]
-                total = F @ c - self.forcing_weights @ side
-                d_total = F @ dc.T - self.forcing_weights @ (d_side[parameter_indices] * derivatives[:, None]).T
+            for (own, F, G), (side, d_side) in zip(blocks, sides, strict=True):
+                c, dc = values[own], gradient[:, own]
+                total = F @ c - forcing_weights @ side
+                d_total = F @ dc.T - forcing_weights @ (d_side[parameter_indices] * derivatives[:, None]).T
                 Gc = G @ c
                 deviation = np.sqrt(np.maximum(Gc @ c, 1e-300))
                 relative = total / deviation
                 d_deviation = (Gc @ dc.T) / deviation[:, None]
                 residuals.append(relative)
                 jacobians.append((d_total - relative[:, None] * d_deviation) / deviation[:, None])
-        found, slope = np.concatenate(residuals), np.concatenate(jacobians)
-        bad = ~np.isfinite(found) | ~np.isfinite(slope).all(axis=1) | (np.abs(found) > 1e100)
-        return np.where(bad, 1e6, found), np.where(bad[:, None], 0.0, slope)
+        residual, slope = np.concatenate(residuals), np.concatenate(jacobians)
+        bad = ~np.isfinite(residual) | ~np.isfinite(slope).all(axis=1) | (np.abs(residual) > 1e100)
+        return np.where(bad, 1e6, residual), np.where(bad[:, None], 0.0, slope)
+
+    return evaluate
 
 
 def _thin_series(item: TimeSeries) -> TimeSeries:
