@@ -45,16 +45,8 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Negation:
-    """Minus an `operand`, at its `place`."""
-
-    place: Place
-    operand: Expression
-
-
-@dataclass(frozen=True)
 class Sum:
-    """`terms` with their signs, ``+`` or ``-``, at their `place`."""
+    """`terms` with their signs, ``+`` or ``-``, at their `place`; a single term has ``-``."""
 
     place: Place
     terms: tuple[tuple[str, Expression], ...]
@@ -79,24 +71,15 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Derivative:
-    """An `operand` with primes, as many as its `order`, at its `place`."""
-
-    place: Place
-    operand: Expression
-    order: int
-
-
-@dataclass(frozen=True)
 class Call:
-    """A reserved `function` applied to `arguments`, at its `place`; ``D`` and ``diff`` included."""
+    """A reserved `function` applied to `arguments`, at its `place`; ``x''`` is ``D(x, 2)``."""
 
     place: Place
     function: str
     arguments: tuple[Expression, ...]
 
 
-Expression = Number | Name | Negation | Sum | Product | Power | Derivative | Call
+Expression = Number | Name | Sum | Product | Power | Call
 
 
 @dataclass(frozen=True)
@@ -119,8 +102,6 @@ class Equation:
 
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the expressions that an expression is made of."""
-    if isinstance(expression, Negation | Derivative):
-        return (expression.operand,)
     if isinstance(expression, Sum):
         return tuple(term for _, term in expression.terms)
     if isinstance(expression, Product):
@@ -146,8 +127,6 @@ def walk_equation(equation: Equation) -> Iterator[Expression]:
 def _with_children(expression: Expression, parts: Sequence[Expression]) -> Expression:
     """Return an expression with other `children`, as many as it has."""
     match expression:
-        case Negation() | Derivative():
-            return replace(expression, operand=parts[0])
         case Sum():
             signs = (sign for sign, _ in expression.terms)
             return replace(expression, terms=tuple(zip(signs, parts, strict=True)))
@@ -536,7 +515,7 @@ class _Parser:
         sign = self._next()
         operand = self._signed()
         self._depth -= 1
-        return operand if sign.kind == "+" else Negation(self._place(sign.start), operand)
+        return operand if sign.kind == "+" else Sum(self._place(sign.start), (("-", operand),))
 
     def _power(self) -> Expression:
         start = self._token.start
@@ -563,7 +542,8 @@ class _Parser:
             raise EquationError(message, self._place(start))
         if order and isinstance(base, Name):
             self._time_argument(base)
-        return base if order == 0 else Derivative(self._place(start), base, order)
+        place = self._place(start)
+        return Call(place, "D", (base, Number(place, Fraction(order)))) if order else base
 
     def _time_argument(self, base: Name) -> None:
         """Read the ``(t)`` of ``x(t)``, if any; anything else in those parentheses is a mistake that can be named."""

@@ -92,16 +92,12 @@ class LinearFormBuilder:
                 return self._constant(self.ring.rational(node.value))
             case grammar.Name():
                 return self._name(node)
-            case grammar.Negation():
-                return self.form(node.operand).scale(self.ring.rational(-1))
             case grammar.Sum():
                 return self._sum(node)
             case grammar.Product():
                 return self._product(node)
             case grammar.Power():
                 return self._power(node)
-            case grammar.Derivative():
-                return self._differentiate(node, node.operand, node.order)
             case grammar.Call():
                 return self._call(node)
 

@@ -365,7 +365,7 @@ def find_single_use_names(equations: Iterable[grammar.Equation], channels: Seque
 def _is_derivative(node: grammar.Expression) -> bool:
     if isinstance(node, grammar.Power):
         return node.has_parentheses and isinstance(node.exponent, grammar.Number)
-    return isinstance(node, grammar.Derivative) or (isinstance(node, grammar.Call) and node.function in ("D", "diff"))
+    return isinstance(node, grammar.Call) and node.function in ("D", "diff")
 
 
 def find_likely_parameters(equations: Sequence[grammar.Equation], channels: Sequence[str]) -> list[str]:
@@ -400,7 +400,7 @@ def _collect_noncoefficients(
             plain = node.function in ("D", "diff")
             inside = [not plain and (node.function != "delay" or k > 0) for k in range(len(parts))]
         case _:
-            inside = [as_coefficient and not isinstance(node, grammar.Derivative)] * len(parts)
+            inside = [as_coefficient] * len(parts)
     for part, is_coefficient in zip(parts, inside, strict=True):
         _collect_noncoefficients(part, noncoefficients, channels, as_coefficient=is_coefficient)
 
@@ -472,10 +472,7 @@ def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Seq
         return
     name, base, order = dotted
     moved = (
-        node
-        for equation in equations
-        for node in grammar.walk_equation(equation)
-        if isinstance(node, grammar.Derivative | grammar.Call)
+        node for equation in equations for node in grammar.walk_equation(equation) if isinstance(node, grammar.Call)
     )
     if any(isinstance(part, grammar.Name) and part.name == base for node in moved for part in grammar.walk(node)):
         return
