@@ -20,17 +20,9 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.columns import ColumnMapping
-from lodekit.data.tables.frames import DataFrameBlock
+from lodekit.data.tables.frames import TableBlock, read_frame
 from lodekit.data.tables.parquet import ParquetFile
-from lodekit.data.tables.reader import (
-    ParsedBlock,
-    TableBlock,
-    TableSchema,
-    TableSource,
-    TimeOrder,
-    detect_decimal_mark,
-    read_block,
-)
+from lodekit.data.tables.reader import TableData, TableSchema, TableSource, TimeOrder, detect_decimal_mark, read_block
 from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError
 from lodekit.support.progress import track_progress
@@ -83,7 +75,7 @@ def accumulate_statistics(
     return total, numerals, orders
 
 
-def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) -> Iterator[ParsedBlock]:
+def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) -> Iterator[TableData]:
     """Yield the records of tables, block after block."""
     schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
     pairs = zip(tables, schemas, strict=True)
@@ -94,7 +86,7 @@ def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) 
             advance(len(block.times))
 
 
-def _read_named_block(block: TableBlock, plan: TableSchema) -> ParsedBlock:
+def _read_named_block(block: TableBlock, plan: TableSchema) -> TableData:
     with prefix_errors(plan.table_name):
         return read_block(block, plan)
 
@@ -177,7 +169,7 @@ def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: 
     return sums, records.number_format, TimeOrder.from_times(records.times)
 
 
-def to_series(records: ParsedBlock, noise: Mapping[str, float]) -> list[TimeSeries]:
+def to_series(records: TableData, noise: Mapping[str, float]) -> list[TimeSeries]:
     """Return the measurements in records; observables with the same records and noise share their arrays of times."""
     found = []
     shared: dict[tuple[object, bytes], tuple[Array, Array]] = {}
@@ -201,14 +193,11 @@ def is_dask_dataframe(source: object) -> bool:
 
 @dataclass(frozen=True)
 class DaskTable:
-    """A Dask DataFrame as a table.
-
-    separator, notes: Empty, as for all tables that are not text files.
-    """
+    """A Dask DataFrame as a table."""
 
     frame: Any
-    separator: str = ""
-    notes: tuple[str, ...] = ()
+    separator = ""
+    notes = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -236,20 +225,16 @@ class DaskTable:
         """Return more than any limit: what is on a cluster is summed there."""
         return limit + 1
 
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield partitions, one after the other."""
         if as_one_block:
             raise DataError("expected a table that fits into memory, got a Dask DataFrame")
         for part in self.select_columns(names).to_delayed():
-            yield _partition_block(part.compute(), names)
-
-
-def _partition_block(part: Any, names: Sequence[str]) -> DataFrameBlock:
-    return DataFrameBlock(part, tuple(names), row_noun="partition's row")
+            yield partial(read_frame, part.compute(), names, 0, "partition's row")
 
 
 def _on_partition(part: Any, work: Callable[..., _Result], plan: TableSchema, window: tuple[float, ...]) -> _Result:
-    return work(_partition_block(part, plan.columns.used), plan, *window)
+    return work(partial(read_frame, part, plan.columns.used, 0, "partition's row"), plan, *window)
 
 
 def _add_results(results: Sequence[_BlockResult]) -> _BlockResult:

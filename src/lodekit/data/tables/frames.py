@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from numbers import Integral, Number
 from typing import Any
@@ -151,45 +152,32 @@ class ArrayTable:
         return ArrayTable({name: values[key] for name, values in self.arrays.items()})
 
 
-@dataclass(frozen=True)
-class DataFrameBlock:
-    """Records of a DataFrame of any library.
+#: Reads some records, given the time column and columns known to hold numbers with a decimal point: returns the
+#: columns as arrays of floats, `StringColumn`, `Timestamps` or `Durations`, and the locations of the records.
+TableBlock = Callable[[str, Collection[str]], tuple[dict[str, Any], RowLocations]]
 
-    names: The columns that are read, the time first.
-    first_row: How many records of the table stand before these.
-    row_noun: What a record is called in messages.
-    has_time: Whether the first column holds the times.
-    """
 
-    frame: Any
-    names: tuple[str, ...]
-    first_row: int = 0
-    row_noun: str = "row"
-    has_time: bool = True
-
-    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand."""
-        frame = _to_narwhals(self.frame)
-        labels = {str(label): label for label in frame.columns}
-        places = RowLocations(self.row_noun, np.arange(1, len(frame) + 1) + self.first_row)
-        found: dict[str, ColumnValues] = {}
-        for name in self.names:
-            use = ColumnReader(name, places, is_time=self.has_time and name == self.names[0])
-            column = frame[:, frame.columns.index(labels[name])]
-            found[name] = use.read_array(column) if isinstance(frame, ArrayTable) else read_series(column, use)
-        return found, places
+def read_frame(
+    frame: Any, names: Sequence[str], first_row: int, row_noun: str, time: str, float_columns: Collection[str] = ()
+) -> tuple[dict[str, Any], RowLocations]:
+    """Read columns of a DataFrame that starts at a row of its table, as a `TableBlock` does."""
+    frame = _to_narwhals(frame)
+    labels = [str(label) for label in frame.columns]
+    places = RowLocations(row_noun, np.arange(1, len(frame) + 1) + first_row)
+    columns: dict[str, ColumnValues] = {}
+    for name in names:
+        reader, column = ColumnReader(name, places, is_time=name == time), frame[:, labels.index(name)]
+        columns[name] = reader.read_array(column) if isinstance(frame, ArrayTable) else read_series(column, reader)
+    return columns, places
 
 
 @dataclass(frozen=True)
 class DataFrameTable:
-    """A DataFrame in memory, of any library that narwhals knows.
-
-    separator, notes: Nothing: those of text files.
-    """
+    """A DataFrame in memory, of any library that narwhals knows."""
 
     frame: Any
-    separator: str = ""
-    notes: tuple[str, ...] = ()
+    separator = ""
+    notes = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -212,12 +200,12 @@ class DataFrameTable:
         """Return the number of records."""
         return len(_to_narwhals(self.frame))
 
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the table in blocks, or as one."""
         frame = _to_narwhals(self.frame)
         size = max(len(frame), 1) if as_one_block else TABLE_BLOCK_ROWS
         for first in range(0, len(frame), size):
-            yield DataFrameBlock(frame[first : first + size], tuple(names), first)
+            yield partial(read_frame, frame[first : first + size], names, first, "row")
 
 
 def _to_narwhals(frame: Any) -> Any:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.tables.cells import MISSING_MARKERS, is_data_cell, is_missing
 from lodekit.data.tables.columns import is_time_name
+from lodekit.data.tables.frames import TableBlock
 from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
 from lodekit.support.units import is_known_unit
@@ -397,6 +398,7 @@ class TextFile:
     open_file: FileOpener
     dialect: TextDialect
     encoding: tuple[str, ...] = ()
+    allows_column_numbers = True
 
     @classmethod
     def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
@@ -416,11 +418,6 @@ class TextFile:
     def names(self) -> tuple[str, ...]:
         """The columns, in order."""
         return self.dialect.names
-
-    @property
-    def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers: always, as names are texts."""
-        return True
 
     @property
     def separator(self) -> str:
@@ -448,7 +445,7 @@ class TextFile:
                 break
         return found
 
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TextBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the file in blocks of whole records, without the lines of the header."""
         chosen = tuple(dict.fromkeys(self.names.index(name) for name in names))
         pieces: Iterable[bytes] = read_lines(self.open_file, BLOCK_BYTES)
@@ -467,7 +464,7 @@ class TextFile:
                 rest = data[block.end :]
             before += _count_lines(data) - _count_lines(rest)
             if len(rest) < len(data):
-                yield block
+                yield block.read
 
 
 @dataclass(frozen=True)
@@ -486,8 +483,8 @@ class TextBlock:
     column_indices: tuple[int, ...]
     is_last: bool = True
 
-    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return the chosen columns as `StringColumn`, and where the records stand."""
+    def read(self, time: str, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
+        """Read the chosen columns, as a `TableBlock` does."""
         if (bounds := _find_cell_bounds(self)) is None:
             columns, lines = self._parsed_records[:2]
         else:
