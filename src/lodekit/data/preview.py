@@ -20,21 +20,8 @@ from lodekit.errors import DataError
 Array = NDArray[np.float64]
 
 
-def looks_like_input(values: Array) -> bool:
-    """Return whether a series looks like an input: held between jumps, or switched between two levels.
-
-    Shapes: values (n,).
-
-    Examples
-    --------
-    >>> looks_like_input(np.repeat([0.0, 50.0, 20.0, 80.0], 10)), looks_like_input(np.sin(np.arange(40.0)))
-    (True, False)
-    """
-    return bool(describe_steps(values))
-
-
 def describe_steps(values: Array) -> str:
-    """Return why a series looks like an input, in words; empty if it does not.
+    """Return why a series looks like an input (held between jumps, or switched), in words; empty if it does not.
 
     Shapes: values (n,).
 

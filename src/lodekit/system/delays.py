@@ -81,31 +81,24 @@ def constrain_delays_positive(
     """
     found = dict(parameters)
     for name in names:
-        occurring = _find_parameters(name.time)
-        if occurring is None:
+        ring = name.time.ring
+        exponents = [e for part in (name.time.numerator, name.time.denominator) for e in ring.terms(part)]
+        occurring = [each for k, each in enumerate(ring.names) if any(e[k] for e in exponents)]
+        if not all(each in ring.parameters for each in occurring):  # constants such as pi
             continue
         values = {each: found[each].fixed for each in occurring}
         if None not in values.values():
-            above, below = (
-                _evaluate(name.time.ring, part, values) for part in (name.time.numerator, name.time.denominator)
-            )
+            above, below = (_evaluate(ring, part, values) for part in (name.time.numerator, name.time.denominator))
             if below and above / below < 0.0:
                 known = ", ".join(f"{each} = {fixed:g}" for each, fixed in values.items())
                 raise ParameterError(f"expected a delay of at least zero in {name}, got {above / below:g} with {known}")
-        elif len(occurring) == 1 and len(name.time.ring.terms(name.time.numerator)) == 1:
+        elif len(occurring) == 1 and len(ring.terms(name.time.numerator)) == 1:
             (delay,) = occurring
             try:
                 found[delay] = replace(found[delay], positive=True)
             except ParameterError as problem:
                 raise ParameterError(f"{delay} is a delay, in {name}, and so at least zero; {problem}") from None
     return found
-
-
-def _find_parameters(time: Scalar) -> list[str] | None:
-    """Return the parameters that a delay depends on; None where constants such as pi stand there, too."""
-    vectors = [v for part in (time.numerator, time.denominator) for v in time.ring.terms(part)]
-    names = [n for k, n in enumerate(time.ring.names) if any(v[k] for v in vectors)]
-    return names if all(name in time.ring.parameters for name in names) else None
 
 
 def _evaluate(ring: ScalarRing, element: Element, values: Mapping[str, float | None]) -> float:

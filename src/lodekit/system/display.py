@@ -209,12 +209,6 @@ def analysis_sections(system: System) -> list[tuple[str, list[str]]]:
     return blocks
 
 
-def format_text(system: System) -> str:
-    """Return the whole analysis as text."""
-    sections = analysis_sections(system)
-    return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections)
-
-
 def to_definition(system: System) -> dict[str, Any]:
     """Return what was said about a system, as plain values for JSON."""
     return {

@@ -204,19 +204,6 @@ def suggest_linearization(function: str, argument: str) -> str:
     return f" Linearise it: {'; '.join(ways)}" if ways else ""
 
 
-def suggest_power(name: str, exponent: int) -> str:
-    """Return what to write for a power of a channel.
-
-    Examples
-    --------
-    >>> print(suggest_power("x", 2))
-    ; or linearise it: near a value c write c^2 + 2*c*(x - c) with a number for c
-    """
-    slope = f"*c^{exponent - 1}" if exponent > 2 else "*c"
-    tangent = f"c^{exponent} + {exponent}{slope}*({name} - c)"
-    return f"; or linearise it: near a value c write {tangent} {LINEARIZATION_HINT}"
-
-
 def find_closest_name(name: str, others: Iterable[str]) -> str:
     """Return the one of `others` that a `name` may be a misspelling of; an empty text if none is similar.
 

@@ -248,12 +248,11 @@ class LinearFormBuilder:
             if number == 1:
                 ways = f"write {name} for the channel itself, or {name}' for its derivative"
                 raise EquationError(f"a channel to the power of one can be read in two ways; {ways}", node.place)
-            whole = number is not None and number > 0 and number.denominator == 1
-            hint = (
-                f"; for a derivative write {name}^({number}){grammar.suggest_power(name, int(number or 0))}"
-                if whole
-                else ""
-            )
+            hint = ""
+            if number is not None and number > 0 and number.denominator == 1:
+                slope = f"*c^{number - 1}" if number > 2 else "*c"
+                tangent = f"c^{number} + {number}{slope}*({name} - c) {grammar.LINEARIZATION_HINT}"
+                hint = f"; for a derivative write {name}^({number}); or linearise it: near a value c write {tangent}"
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
         if number is None or number.denominator != 1:
             raise EquationError(

@@ -775,7 +775,8 @@ class System:
         return display.to_dict(self)
 
     def __str__(self) -> str:
-        return display.format_text(self)
+        sections = display.analysis_sections(self)
+        return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections)
 
     def __repr__(self) -> str:
         count = len(self.equations)

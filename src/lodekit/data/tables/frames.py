@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -125,6 +126,8 @@ def _to_float(value: Any) -> float:
         return np.inf if value > 0 else -np.inf
 
 
+#: The name of a row of a partition in messages.
+PARTITION_ROW = "partition's row"
 #: Records in a block: more take more memory and are no faster, fewer pay for the start of each transform.
 TABLE_BLOCK_ROWS = 1 << 19
 
@@ -171,37 +174,67 @@ def read_frame(
     return columns, places
 
 
+def is_dask_dataframe(source: object) -> bool:
+    """Return whether something is a Dask DataFrame."""
+    # Dask is already imported if a Dask DataFrame exists.
+    return isinstance(source, getattr(sys.modules.get("dask.dataframe"), "DataFrame", ()))
+
+
 @dataclass(frozen=True)
 class DataFrameTable:
-    """A DataFrame in memory, of any library that narwhals knows."""
+    """A DataFrame in memory, of any library that narwhals knows, or a Dask DataFrame."""
 
     frame: Any
     separator = ""
     notes = ()
 
     @property
+    def is_distributed(self) -> bool:
+        """Whether the rows are in partitions, maybe on a cluster."""
+        return is_dask_dataframe(self.frame)
+
+    @property
+    def _labels(self) -> list[Any]:
+        return list(self.frame.columns if self.is_distributed else _to_narwhals(self.frame).columns)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """The columns, in order; names that are no texts are written as such."""
-        return tuple(map(str, _to_narwhals(self.frame).columns))
+        """The columns, in order, as texts."""
+        return tuple(map(str, self._labels))
 
     @property
     def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
-        return not any(isinstance(label, Integral) for label in _to_narwhals(self.frame).columns)
+        """Whether columns may be referred to by number: not if their labels are numbers."""
+        return not any(isinstance(label, Integral) for label in self._labels)
 
     def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
+        label = self._labels[self.names.index(name)]
+        if self.is_distributed:
+            return self.frame[label].dtype.kind in "iufb"
         frame = _to_narwhals(self.frame)
-        if isinstance(frame, ArrayTable):
-            return frame.arrays[name].dtype.kind in "iuf"
-        return bool(frame.schema[frame.columns[self.names.index(name)]].is_numeric())
+        return (
+            frame.arrays[name].dtype.kind in "iuf"
+            if isinstance(frame, ArrayTable)
+            else frame.schema[label].is_numeric()
+        )
 
     def count_rows(self, limit: int) -> int:
-        """Return the number of records."""
-        return len(_to_narwhals(self.frame))
+        """Return the number of records; of a distributed table, more than the limit."""
+        return limit + 1 if self.is_distributed else len(_to_narwhals(self.frame))
+
+    def partitions(self, names: Sequence[str]) -> list[Any]:
+        """Return the partitions of a distributed table with some of its columns, as delayed DataFrames."""
+        return list(self.frame[[self._labels[self.names.index(name)] for name in names]].to_delayed())
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the table in blocks, or as one."""
+        if self.is_distributed:
+            if as_one_block:
+                raise DataError("expected a table that fits into memory, got a Dask DataFrame")
+            for part in self.partitions(names):
+                yield partial(read_frame, part.compute(), names, 0, PARTITION_ROW)
+            return
         frame = _to_narwhals(self.frame)
         size = max(len(frame), 1) if as_one_block else TABLE_BLOCK_ROWS
         for first in range(0, len(frame), size):

@@ -187,7 +187,11 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
     separator = declared[1] if declared else _detect_separator([line for _, line in sample], single_column)
     # A wrong guess may leave a quote open in the sample; the whole file is read strictly.
     raw = list(split_cells(sample, separator, strict=False))
-    records = [(number, _strip_empty_cells(cells)) for number, cells in raw]
+    records = []
+    for number, cells in raw:
+        # Empty cells at the end of a line follow a trailing separator.
+        width = max((k for k, cell in enumerate(cells, 1) if cell.strip()), default=0)
+        records.append((number, cells[:width]))
     skipped = _count_preamble([cells for _, cells in records]) if header is None else 0
     last, first = records[skipped]
     if header is None:
@@ -209,13 +213,6 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
     width = min(len(raw[0][1]), max(len(cells) for _, cells in records))
     names, note = _names_without_header(head, start, width, separator)
     return TextDialect(tuple(names), separator, start, (note,))
-
-
-def _strip_empty_cells(cells: list[str]) -> list[str]:
-    """Return cells without empty ones at the end: a separator that ends a line separates nothing."""
-    while cells and not cells[-1].strip():
-        cells = cells[:-1]
-    return cells
 
 
 def _is_data_row(cells: Sequence[str]) -> bool:
