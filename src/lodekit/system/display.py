@@ -209,17 +209,6 @@ def analysis_sections(system: System) -> list[tuple[str, list[str]]]:
     return blocks
 
 
-def to_definition(system: System) -> dict[str, Any]:
-    """Return what was said about a system, as plain values for JSON."""
-    return {
-        "equations": list(system.equations),
-        "channels": list(system.plain_channels),
-        "parameters": {name: parameter.definition() for name, parameter in system.parameters.items()},
-        "notes": list(system.notes),
-        **({} if system.choice is None else {"basis": system.choice.definition}),
-    }
-
-
 def _format_diagonal(system: System) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
     ring, operator = system.operator.ring, system.operator
@@ -551,8 +540,7 @@ def _mathml_times(node: grammar.Expression) -> str:
 
 
 def _power_to_mathml(node: grammar.Power, roles: Mapping[str, str]) -> str:
-    names = {part.name for part in grammar.walk(node.base) if isinstance(part, grammar.Name)}
-    is_derivative = node.has_parentheses and any(roles.get(name) == "channel" for name in names)
+    is_derivative = node.has_parentheses and any(roles.get(n) == "channel" for n in grammar.find_names(node.base))
     if is_derivative and isinstance(node.exponent, grammar.Number):
         return _derivative_to_mathml(node.base, int(node.exponent.value), roles)
     base = _to_mathml(node.base, roles)

@@ -95,9 +95,14 @@ class Equation:
         """Both sides, or the only one."""
         return (self.left,) if self.right is None else (self.left, self.right)
 
+    @property
+    def names(self) -> list[str]:
+        """The names on both sides, in order, with repetitions."""
+        return [name for side in self.sides for name in find_names(side)]
+
     def mentions(self, names: Collection[str]) -> bool:
-        """Return whether any of some names stands in the equation."""
-        return any(isinstance(node, Name) and node.name in names for node in walk_equation(self))
+        """Return whether any of some names is in the equation."""
+        return not set(names).isdisjoint(self.names)
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:
@@ -116,6 +121,11 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in children(expression):
         yield from walk(child)
+
+
+def find_names(expression: Expression) -> list[str]:
+    """Return the names in an expression, in order, with repetitions."""
+    return [node.name for node in walk(expression) if isinstance(node, Name)]
 
 
 def walk_equation(equation: Equation) -> Iterator[Expression]:

@@ -283,7 +283,7 @@ class LinearFormBuilder:
                 f"expected a derivative of order 0 to {grammar.MAX_DERIVATIVE_ORDER}, got {order}", node.place
             )
         form = self.form(operand) if form_of_operand is None else form_of_operand
-        mentioned = [part.name for part in grammar.walk(operand) if isinstance(part, grammar.Name)]
+        mentioned = grammar.find_names(operand)
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]
             message = "a number is differentiated; its derivative is zero, leave it out"

@@ -213,7 +213,7 @@ class DataFrameTable:
         if self.is_distributed:
             return self.frame[label].dtype.kind in "iufb"
         frame = _to_narwhals(self.frame)
-        return (
+        return bool(
             frame.arrays[name].dtype.kind in "iuf"
             if isinstance(frame, ArrayTable)
             else frame.schema[label].is_numeric()

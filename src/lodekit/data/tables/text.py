@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -381,7 +381,6 @@ _COMMENT_PATTERN = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
 #: Columns by index, and the line of each record.
 _ColumnsAndLines = tuple[dict[int, Any], NDArray[np.int64]]
 _CellBounds = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; where cells end, shape (records, columns)
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -449,12 +448,12 @@ class TextFile:
         if as_one_block:
             pieces = [b"".join(pieces)]
         rest, before, left = b"", 0, self.dialect.header_lines
-        for piece, is_last in _mark_last(pieces):
+        for piece, following in pairwise(chain(pieces, [None])):
             data = rest + piece
             if left:
                 skipped = min(left, _count_lines(data))
                 data, before, left = data[_line_start(data, skipped) :], before + skipped, left - skipped
-            block = TextBlock(data, before, self.dialect, chosen, is_last)
+            block = TextBlock(data, before, self.dialect, chosen, is_last=following is None)
             rest = b""
             # Only quotes can hide a line end inside of a record, and only reading them tells.
             if b'"' in data and self.separator != " ":
@@ -522,21 +521,9 @@ class TextBlock:
         return columns, np.array(numbers, dtype=np.int64), end
 
 
-def _mark_last(items: Iterable[_Item]) -> Iterator[tuple[_Item, bool]]:
-    """Yield items, each with whether it is the last."""
-    held = list[_Item]()
-    for item in items:
-        if held:
-            yield held.pop(), False
-        held.append(item)
-    if held:
-        yield held.pop(), True
-
-
 def _count_lines(data: bytes) -> int:
     """Return the number of lines; the last one may lack its line end."""
-    ends = int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == 10))
-    return ends + (bool(data) and not data.endswith(b"\n"))
+    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
 
 
 def _line_start(data: bytes, lines: int) -> int:
