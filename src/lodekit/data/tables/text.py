@@ -448,12 +448,12 @@ class TextFile:
         if as_one_block:
             pieces = [b"".join(pieces)]
         rest, before, left = b"", 0, self.dialect.header_lines
-        for piece, following in pairwise(chain(pieces, [None])):
+        for piece, following in pairwise(chain(pieces, [b""])):
             data = rest + piece
             if left:
                 skipped = min(left, _count_lines(data))
                 data, before, left = data[_line_start(data, skipped) :], before + skipped, left - skipped
-            block = TextBlock(data, before, self.dialect, chosen, is_last=following is None)
+            block = TextBlock(data, before, self.dialect, chosen, is_last=not following)
             rest = b""
             # Only quotes can hide a line end inside of a record, and only reading them tells.
             if b'"' in data and self.separator != " ":
