@@ -25,7 +25,7 @@ def read(file: TextFile, monkeypatch: pytest.MonkeyPatch, size: int | None) -> t
     lines: list[int] = []
     blocks = list(file.blocks(file.names, as_one_block=size is None))
     for block in blocks:
-        content, places = block.read()
+        content, places = block(file.names[0], ())
         for column, name in zip(columns, file.names, strict=True):
             column.extend(content[name].to_list())
         lines.extend(places.numbers.tolist())
@@ -94,7 +94,7 @@ def test_lines_too_short_and_too_long_do_not_make_up_for_each_other(where: int, 
         for direct in ((), names):
             (block,) = file.blocks(names, as_one_block=True)
             with pytest.raises(DataError, match=f"line {where + 2}: expected 3 cells"):
-                block.read(direct)
+                block("t", direct)
 
 
 def test_numbers_that_are_parsed_at_once_are_those_of_the_texts() -> None:
@@ -103,13 +103,13 @@ def test_numbers_that_are_parsed_at_once_are_those_of_the_texts() -> None:
     cells = [repr(float(number)) for number in numbers]
     file = TextFile.open(lambda: BytesIO("\n".join(["t,x", *(f"{k},{cell}" for k, cell in enumerate(cells))]).encode()))
     (block,) = file.blocks(["t", "x"], as_one_block=True)
-    assert block.read(["t", "x"])[0]["x"].tolist() == [float(cell) for cell in cells]
-    assert block.read()[0]["x"].to_list() == cells
+    assert block("t", ["t", "x"])[0]["x"].tolist() == [float(cell) for cell in cells]
+    assert block("t", ())[0]["x"].to_list() == cells
 
 
 @pytest.mark.parametrize("gap", ["1 ", '"1"', "true", "1,5;"])
 def test_cells_that_are_no_plain_numbers_come_as_texts(gap: str) -> None:
     file = TextFile.open(lambda: BytesIO(f"t;x\n0;1\n1;{gap}\n2;3\n".encode()))
     (block,) = file.blocks(["t", "x"], as_one_block=True)
-    content, _ = block.read(["t", "x"])
+    content, _ = block("t", ["t", "x"])
     assert content["x"].to_list()[0] == "1"

@@ -15,8 +15,6 @@ from tests.data.table_files import Reader, nan, same
 def test_columns_are_found_by_name_case_and_unit(read: Reader) -> None:
     table = read("TIME (s); T1 [degC] ;t2;Q;remark\n0;1;2;3;a\n", "T1", "T2", "TH")
     same(table, [0], T1=[1], T2=[2])
-    assert table.time_name == "TIME (s)"
-    assert table.unused == ("Q", "remark")
     assert table.notes == (
         "separator ';', decimal point",
         "T1 is in column T1 [degC]",
@@ -38,7 +36,7 @@ def test_a_mapping_names_columns_derivatives_and_noise(read: Reader) -> None:
     derivative: dict[str, list[float]] = {"x'": [3, 4]}
     same(table, [0, 1], x=[2, 3], y=[1, 2], **derivative)
     np.testing.assert_array_equal(table.noise["x"], [0.1, nan])
-    assert table.unused == ()
+    assert not any("not used" in note for note in table.notes)
     assert len(parse_observations(("x", "y"), table.times, table.values, table.noise)) == 6
     with pytest.raises(DataError, match="line 2, column c: expected a standard deviation of zero or more, got -3"):
         read(content.replace("3,0.1", "-3,0.1"), mapping={"t": "1", "x": "a", "std(x)": "c"})

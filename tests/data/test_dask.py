@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.sources import LoadedData, load_data
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import is_dask_dataframe
+from lodekit.data.tables.frames import is_dask_dataframe
 from lodekit.errors import DataError
 from tests.data.sums import assert_same, in_memory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lodekit.data.preview import describe_off_periods, describe_steps, looks_like_input, preview_table
+from lodekit.data.preview import describe_off_periods, describe_steps, preview_table
 from tests.real_records import RECORDS, needs
 
 TIMES = np.linspace(0, 10, 200)
@@ -43,7 +43,7 @@ def respond(u: np.ndarray, tau: float) -> np.ndarray:
     ],
 )
 def test_steps_are_seen(values: np.ndarray) -> None:
-    assert looks_like_input(values)
+    assert describe_steps(values)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_steps_are_seen(values: np.ndarray) -> None:
     ],
 )
 def test_what_sensors_show_is_not_called_stepped(values: np.ndarray) -> None:
-    assert not looks_like_input(values)
+    assert not describe_steps(values)
 
 
 def test_what_is_often_off_is_told_from_what_comes_to_rest() -> None:

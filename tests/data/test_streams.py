@@ -16,7 +16,7 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.tables import frames, text
 from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.parquet import ParquetFile
-from lodekit.data.tables.reader import ParsedBlock
+from lodekit.data.tables.reader import TableData
 from lodekit.errors import DataError
 from tests.data.sums import CHANNELS, assert_same, in_memory, make_missing, make_table, write
 
@@ -137,7 +137,7 @@ def test_the_sums_do_not_depend_on_the_threads(tmp_path: Path, monkeypatch: pyte
 def test_channels_measured_together_share_their_times() -> None:
     table = make_missing(make_table(100), "x")
     table["u"] = np.where(np.isnan(table["x"]), np.nan, table["u"])
-    records = ParsedBlock(table["t"], {name: table[name] for name in ("x", "u", "y")}, {}, NumberFormat())
+    records = TableData(table["t"], {name: table[name] for name in ("x", "u", "y")}, {}, NumberFormat())
     x, u, y = streams.to_series(records, {})
     assert x.times is u.times
     assert x.std is u.std

@@ -12,7 +12,7 @@ from lodekit.data.records import Measurements
 from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
-from lodekit.data.tables.reader import ParsedBlock
+from lodekit.data.tables.reader import TableData
 from lodekit.diagnostics.messages import warn_input_gaps
 
 _T = np.arange(0.0, 100.0)
@@ -58,7 +58,7 @@ def _of_rows(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray | None 
 
 def _of_rows_on_disk(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray, length: int) -> list[str]:
     """Return what is said where rows are on disk, and so many are read at a time."""
-    block = ParsedBlock(t, {"y": y, "u": u}, {}, NumberFormat())
+    block = TableData(t, {"y": y, "u": u}, {}, NumberFormat())
     kept = Measurements.from_observations(lk.Observations().add(t, "y", y).add(t, "u", u))
     sums = Statistics.of(t[0], t[-1], kept.series, 8)
     summed = Measurements(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import lodekit as lk
-from lodekit.data.preview import looks_like_input
+from lodekit.data.preview import describe_steps
 
 
 def test_no_solution_of_the_catalog_is_called_stepped() -> None:
@@ -13,7 +13,7 @@ def test_no_solution_of_the_catalog_is_called_stepped() -> None:
         for noise in (0.0, 0.05):
             table = example.solution_at(np.linspace(0, 10, 100))
             table = table + noise * np.std(table, axis=0) * np.random.default_rng(1).standard_normal(table.shape)
-            assert not any(looks_like_input(column) for column in table.T), example.name
+            assert not any(describe_steps(column) for column in table.T), example.name
 
 
 def test_a_fit_tells_of_a_stepped_input_and_says_what_to_do() -> None:

@@ -21,7 +21,7 @@ from lodekit.data.observations import Observations, TimeSeries
 from lodekit.data.records import Measurements
 from lodekit.data.row_store import RowStore
 from lodekit.data.tables.cells import NumberFormat
-from lodekit.data.tables.reader import ParsedBlock
+from lodekit.data.tables.reader import TableData
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
@@ -58,7 +58,7 @@ EXAMPLES = {
 }
 
 
-def make(example: Example, count: int = 50) -> tuple[FitSetup, Hyperparameters, list[ParsedBlock]]:
+def make(example: Example, count: int = 50) -> tuple[FitSetup, Hyperparameters, list[TableData]]:
     """Return all that is settled before a fit, hyperparameters, and the rows in blocks as tables have them."""
     generator = np.random.default_rng(5)
     times = 0.25 * np.arange(count) if example.regular else np.sort(generator.uniform(0.0, 0.25 * count, count))
@@ -92,7 +92,7 @@ def make(example: Example, count: int = 50) -> tuple[FitSetup, Hyperparameters, 
     )
     assert layout.pack(hyper).size == layout.size
     blocks = [
-        ParsedBlock(
+        TableData(
             np.asarray(times[part], dtype=float),
             dict(zip(names, values[:, part], strict=True)),
             {names[0]: std[part]},
@@ -275,7 +275,7 @@ def test_rows_of_one_time_are_as_few_as_hold_all_values(length: int) -> None:
     times = np.sort(generator.integers(0, 30, 100)).astype(float)
     x, y = (np.where(generator.random(100) < 0.5, np.nan, np.arange(100.0)) for _ in range(2))
     blocks = [
-        ParsedBlock(times[part], {"x": x[part], "y": y[part]}, {"y": 1.0 + y[part]}, NumberFormat())
+        TableData(times[part], {"x": x[part], "y": y[part]}, {"y": 1.0 + y[part]}, NumberFormat())
         for part in (slice(first, first + length) for first in range(0, 100, length))
     ]
     spool = RowStore.write(("x", "y"), blocks, noise_columns=("y",))
@@ -292,7 +292,7 @@ def test_rows_that_are_not_in_order_are_refused() -> None:
     _, _, blocks = make(EXAMPLES["free function, regular"])
     with pytest.raises(DataError, match="sort the rows by time"):
         RowStore.write(("x",), blocks[::-1])
-    nothing = ParsedBlock(np.arange(3.0), {"x": np.full(3, np.nan)}, {}, NumberFormat())
+    nothing = TableData(np.arange(3.0), {"x": np.full(3, np.nan)}, {}, NumberFormat())
     with pytest.raises(DataError, match="every cell is missing"):
         RowStore.write(("x",), [nothing])
 

@@ -15,7 +15,7 @@ from lodekit.data.records import Measurements
 from lodekit.data.row_store import OutOfCoreRows, extract_inputs
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
-from lodekit.data.tables.reader import ParsedBlock
+from lodekit.data.tables.reader import TableData
 from lodekit.errors import DataError
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
@@ -93,7 +93,7 @@ def both(example: Example, count: int = 50, *, tall: bool = False) -> tuple[Meas
         times = np.repeat(times, 2)
         columns = {name: np.where(is_y == (name == "y"), np.repeat(own, 2), np.nan) for name, own in columns.items()}
     blocks = [
-        ParsedBlock(times[part], {name: own[part] for name, own in columns.items()}, {}, NumberFormat())
+        TableData(times[part], {name: own[part] for name, own in columns.items()}, {}, NumberFormat())
         for part in (slice(0, 23), slice(23, None))
     ]
     summed = Measurements(
@@ -172,7 +172,7 @@ def test_samples_of_inputs_are_those_of_memory_wherever_something_changes() -> N
 def test_inputs_that_contradict_themselves_or_are_missing_are_told_in_words() -> None:
     def spooled(u: list[float]) -> OutOfCoreRows:
         values = {"x": np.arange(4.0), "u": np.array(u)}
-        block = ParsedBlock(np.array([0.0, 1.0, 1.0, 2.0]), values, {}, NumberFormat())
+        block = TableData(np.array([0.0, 1.0, 1.0, 2.0]), values, {}, NumberFormat())
         return OutOfCoreRows(("x", "u"), {}, (), lambda: iter([block]))
 
     with pytest.raises(DataError, match="u has two different values at t = 1"):

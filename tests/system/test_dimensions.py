@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import lodekit as lk
+from lodekit.errors import DataError
 from lodekit.support.units import format_powers, parse_unit
-from lodekit.system.dimensions import check_units
+from lodekit.system.dimensions import check_column_units, check_units
 from lodekit.system.files import read_system_file
 
 
@@ -145,3 +146,12 @@ def test_a_system_file_with_a_wrong_unit_is_refused(tmp_path: Path) -> None:
     path.write_text(text.format("m/s^2"))
     with pytest.raises(lk.errors.SystemFileError, match=r"\[units\].*x' is in m/s, but v is in m/s\^2"):
         read_system_file(path)
+
+
+def test_units_of_columns_are_checked_together_with_declared_ones() -> None:
+    system, declared = lk.System("x' = v"), {"t": "s", "x": "m"}
+    check_column_units(system, declared, {"v": "m/s"})
+    with pytest.raises(
+        DataError, match="the names of the columns say v in kg, but the units of equation 1 do not agree"
+    ):
+        check_column_units(system, declared, {"v": "kg"})

@@ -6,8 +6,8 @@ import codecs
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -32,29 +32,8 @@ from lodekit.errors import DataError
 _CHUNK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """One line of a table.
-
-    line_number: Where it stands, counted from one.
-    time: In the unit of the model.
-    values, noise: NaN where something is missing.
-    """
-
-    line_number: int
-    time: float
-    values: Mapping[str, float]
-    noise: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class InvalidRow:
-    """A line that could not be read.
-
-    message: Which one, and why.
-    """
-
-    message: str
+#: The number of a line, its time in the unit of the model, and its values and known noise; NaN for missing ones.
+TableRow = tuple[int, float, dict[str, float], dict[str, float]]
 
 
 def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
@@ -96,8 +75,8 @@ def follow_pipe(pipe: IO[bytes]) -> Iterator[bytes]:
 
 def follow_rows(
     chunks: Iterator[bytes], where: str, make_options: Callable[[Sequence[str]], ReadOptions]
-) -> Iterator[TableRow | InvalidRow | TableSchema | None]:
-    """Yield the plan of a table once it is known, then rows, and lines that could not be read; None between pieces."""
+) -> Iterator[TableRow | DataError | TableSchema | None]:
+    """Yield the schema of a table once it is known, then rows, and errors of invalid lines; None between pieces."""
     rest, before, opened = b"", 0, None
     for piece in chunks:
         rest += piece
@@ -173,7 +152,7 @@ def _detect_decimal_mark(lines: Sequence[bytes], table: TextFile, plan: TableSch
         pass
     for line in lines:
         try:
-            found = read_block(_make_block(line, 0, table, plan), plan).number_format.decimal_mark
+            found = read_block(_make_block(line, 0, table, plan).read, plan).number_format.decimal_mark
         except DataError:
             continue
         if found:
@@ -186,7 +165,7 @@ def _make_block(data: bytes, before: int, table: TextFile, plan: TableSchema) ->
     return TextBlock(data, before, table.dialect, chosen)
 
 
-def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -> Iterator[TableRow | InvalidRow]:
+def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -> Iterator[TableRow | DataError]:
     """Yield the rows of some lines; where one of them cannot be read, line by line."""
     if before < table.dialect.header_lines:
         for _ in range(table.dialect.header_lines - before):
@@ -206,7 +185,8 @@ def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -
         except DataError as problem:
             if _is_repeated_header(line, number, table):
                 continue
-            yield InvalidRow(str(problem) if f"line {number + 1}" in str(problem) else f"line {number + 1}: {problem}")
+            where = f"line {number + 1}"
+            yield problem if where in str(problem) else DataError(f"{where}: {problem}")
 
 
 def _normalize_lines(data: bytes) -> bytes:
@@ -236,11 +216,11 @@ def _is_repeated_header(line: bytes, number: int, table: TextFile) -> bool:
 
 def _parse_rows(data: bytes, before: int, table: TextFile, plan: TableSchema) -> list[TableRow]:
     block = _make_block(data, before, table, plan)
-    found, lines = read_block(block, plan), block.read()[1].numbers
+    found, lines = read_block(block.read, plan), block.read(plan.columns.time)[1].numbers
     values, noise = ({n: v.tolist() for n, v in part.items()} for part in (found.values, found.noise))
     if len(lines) != len(found.times) or not np.isfinite(found.times).all():
         raise DataError("expected a time in every row")
     return [
-        TableRow(line, t, {n: v[k] for n, v in values.items()}, {n: v[k] for n, v in noise.items()})
+        (line, t, {n: v[k] for n, v in values.items()}, {n: v[k] for n, v in noise.items()})
         for k, (line, t) in enumerate(zip(lines.tolist(), found.times.tolist(), strict=True))
     ]

@@ -117,7 +117,7 @@ class InputSignal:
         return self if kind == self.kind else type(self)(self.times, self.values, kind, self.missing)  # type: ignore[arg-type]
 
     def delayed(self, delay: float) -> Self:
-        """Return the same signal so much later: its value at t is that of this one at ``t - delay``."""
+        """Return the signal after a dead time (delay): its value at t is the value of this one at ``t - delay``."""
         return type(self)(self.times + float(delay), self.values, self.kind, self.missing)
 
 

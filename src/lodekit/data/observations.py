@@ -62,6 +62,17 @@ class TimeSeries:
         """Return some of the measurements."""
         return TimeSeries(self.observable, self.times[rows], self.values[rows], self.std[rows])
 
+    def at_midpoints(self) -> TimeSeries:
+        """Return interval means as values at the midpoints of their intervals, an approximation for start values.
+
+        Examples
+        --------
+        >>> TimeSeries("mean(x, 2)", np.array([3.0]), np.zeros(1), np.zeros(1)).at_midpoints().times.tolist()
+        [2.0]
+        """
+        window = averaging_time(self.observable)
+        return replace(self, times=self.times - 0.5 * window) if window else self
+
     def split_by_noise(self) -> list[tuple[bool, TimeSeries]]:
         """Return the part whose noise is learned (True) and that whose noise is known (False), where there are any."""
         learned = self.has_unknown_noise
@@ -82,18 +93,6 @@ def concatenate_series(parts: Sequence[TimeSeries]) -> TimeSeries:
     """
     columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times", "values", "std"))
     return TimeSeries(parts[0].observable, *columns, missing=sum(part.missing for part in parts))
-
-
-def shift_to_midpoints(series: TimeSeries) -> TimeSeries:
-    """Return averages as if they were values in the middle of their intervals: good enough for a first look.
-
-    Examples
-    --------
-    >>> shift_to_midpoints(TimeSeries("mean(x, 2)", np.array([3.0]), np.zeros(1), np.zeros(1))).times.tolist()
-    [2.0]
-    """
-    window = averaging_time(series.observable)
-    return replace(series, times=series.times - 0.5 * window) if window else series
 
 
 def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) -> tuple[str, TimeSeries] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,27 +14,14 @@ from lodekit.data.tables.cells import normalize_missing, parse_number_columns
 from lodekit.data.tables.columns import format_column_list, have_number_names, is_time_name, unit_from_name
 from lodekit.data.tables.dates import Durations, Timestamps, is_date
 from lodekit.data.tables.reader import TableSource, open_table
-from lodekit.data.tables.strings import StringColumn, prefix_errors
+from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
 
 Array = NDArray[np.float64]
 
 
-def looks_like_input(values: Array) -> bool:
-    """Return whether a series looks like an input: held between jumps, or switched between two levels.
-
-    Shapes: values (n,).
-
-    Examples
-    --------
-    >>> looks_like_input(np.repeat([0.0, 50.0, 20.0, 80.0], 10)), looks_like_input(np.sin(np.arange(40.0)))
-    (True, False)
-    """
-    return bool(describe_steps(values))
-
-
 def describe_steps(values: Array) -> str:
-    """Return why a series looks like an input, in words; empty if it does not.
+    """Return why a series looks like an input (held between jumps, or switched), in words; empty if it does not.
 
     Shapes: values (n,).
 
@@ -224,13 +212,18 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
     return TablePreview(names, tuple(columns), time_column, why, has_header, count, record, left_out)
 
 
-def _read_numeric_column(source: TableSource, name: str) -> Array | None:
-    """Return the numbers of a column, seconds where it holds dates; None where it holds something else."""
+def _read_column(source: TableSource, name: str) -> tuple[Any, RowLocations]:
+    """Return the first block of a column, and the locations of its rows."""
     block = next(source.blocks([name]), None)
     if block is None:
-        return None
-    content, places = block.read()
-    column = content[name]
+        return np.empty(0), RowLocations("row", np.empty(0, dtype=np.int64))
+    content, locations = block(name, ())
+    return content[name], locations
+
+
+def _read_numeric_column(source: TableSource, name: str) -> Array | None:
+    """Return the numbers of a column, in seconds for dates; None if it holds something else."""
+    column, places = _read_column(source, name)
     if isinstance(column, Durations):
         return column.seconds
     if isinstance(column, Timestamps):
@@ -259,8 +252,7 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
 
 
 def _holds_dates(source: TableSource, name: str) -> bool:
-    block = next(source.blocks([name]), None)
-    column = None if block is None else block.read()[0][name]
+    column, _ = _read_column(source, name)
     if not isinstance(column, StringColumn):
         return isinstance(column, Timestamps)
     cells = normalize_missing(column)
@@ -274,14 +266,11 @@ def _detect_record_column(source: TableSource, found: Mapping[str, Array | None]
     if times is None or not (back := np.diff(times) < 0).any():
         return ""
     for name, values in found.items():
-        own = _read_string_column(source, name) if values is None else values
-        if name != time and len(own) == len(times) and ((own[1:] != own[:-1]) == back).all():
+        labels: Any = values
+        if values is None:
+            column, _ = _read_column(source, name)
+            texts = normalize_missing(column).to_list() if isinstance(column, StringColumn) else []
+            labels = np.array(texts, dtype=object)
+        if name != time and len(labels) == len(times) and ((labels[1:] != labels[:-1]) == back).all():
             return name
     return ""
-
-
-def _read_string_column(source: TableSource, name: str) -> NDArray[np.object_]:
-    """Return the cells of a column that holds no numbers; none where it holds no texts."""
-    block = next(source.blocks([name]), None)
-    column = None if block is None else block.read()[0][name]
-    return np.array(normalize_missing(column).to_list() if isinstance(column, StringColumn) else [], dtype=object)

@@ -13,34 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputGap, InputGapDetector, InputSignal, is_logged_every_row
 from lodekit.data.observations import TimeSeries
+from lodekit.data.tables.reader import TableData
 from lodekit.errors import DataError
 
 Array = NDArray[np.float64]
 #: Rows read at once.
 _CHUNK_ROWS = 200_000
-
-
-class RowBlock(Protocol):
-    """Some rows, as tables have them."""
-
-    @property
-    def times(self) -> Array:
-        """Of each row."""
-
-    @property
-    def values(self) -> Mapping[str, Array]:
-        """By observable; NaN for missing."""
-
-    @property
-    def noise(self) -> Mapping[str, Array]:
-        """Known standard deviations, where they have a column."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +45,7 @@ class OutOfCoreRows:
     names: tuple[str, ...]
     known_noise: Mapping[str, float]
     noise_columns: tuple[str, ...]
-    read_blocks: Callable[[], Iterator[RowBlock]]
+    read_blocks: Callable[[], Iterator[TableData]]
     existing_store: RowStore | None = None
     window: tuple[float, float] | None = None
     input_statistics: Mapping[str, InputSampleStatistics] = field(default_factory=dict)
@@ -121,29 +106,21 @@ class TruncatedHistory(NamedTuple):
     checkpoints: tuple[FilterCheckpoint, ...]
 
 
-class _TemporaryFolder:
-    """A folder that is removed when nobody needs it any more; a copy in another process does not remove it."""
-
-    def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="lodekit-rows-")
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder}
-
-
 @dataclass(frozen=True)
 class RowStore:
     """Rows in the order of time, in one file of 64-bit numbers; rows without any value are left out.
 
     Rows of one time that have different columns are one row, as they are in memory.
 
-    names: What was measured.
-    columns: The columns of the file, these among them.
+    names: The measured observables.
+    columns: The columns of the file, including these.
     known_noise: Known standard deviations that are the same for all rows.
-    noise_columns: Observables whose known standard deviations stand in the file.
-    n_rows: How many rows there are.
-    min_step: The least time between two rows that differ in it; infinite where there are no two.
+    noise_columns: Observables whose known standard deviations are in the file.
+    n_rows: The number of rows.
+    min_step: The smallest time between two rows with different times; infinite if there are none.
+    folder: The temporary folder of the file.
+    source: The store that wrote the file, if another one did: the folder is removed with it. Copies in other
+        processes do not remove it.
     """
 
     names: tuple[str, ...]
@@ -152,26 +129,27 @@ class RowStore:
     noise_columns: tuple[str, ...]
     n_rows: int
     min_step: float
-    _owner: _TemporaryFolder = field(compare=False, repr=False)
+    folder: str = field(compare=False, repr=False)
+    source: RowStore | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def write(
         cls,
         names: Sequence[str],
-        blocks: Iterable[RowBlock],
+        blocks: Iterable[TableData],
         known_noise: Mapping[str, float] | None = None,
         noise_columns: Sequence[str] = (),
     ) -> RowStore:
-        """Return rows on disk, in a folder for temporary files that is removed when they are not needed any more.
+        """Write rows to a temporary folder that is removed together with the returned object.
 
-        They take eight bytes for the time, each observable and each column of deviations of noise. The folder is where
-        the environment variable TMPDIR says.
+        Each row takes eight bytes for its time, for each observable and for each noise column. The environment variable
+        TMPDIR sets the location of the folder.
 
         Examples
         --------
         >>> from lodekit.data.tables.cells import NumberFormat
-        >>> from lodekit.data.tables.reader import ParsedBlock
-        >>> block = ParsedBlock(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, NumberFormat())
+        >>> from lodekit.data.tables.reader import TableData
+        >>> block = TableData(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, NumberFormat())
         >>> store = RowStore.write(["x"], [block], {"x": 0.1})
         >>> store.n_rows, store.read_series(0, 2)[0].values.tolist()
         (2, [1.0, 2.0])
@@ -185,10 +163,13 @@ class RowStore:
         cls, blocks: Iterable[Array], names: tuple[str, ...], known_noise: dict[str, float], noisy: tuple[str, ...]
     ) -> RowStore:
         """Write arrays of times, values and noise deviations; rows without any value are dropped."""
-        owner, count, gap, last = _TemporaryFolder(), 0, np.inf, -np.inf
+        folder = tempfile.mkdtemp(prefix="lodekit-rows-")
+        store = cls(names, names, known_noise, noisy, 0, np.inf, folder)
+        weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)
+        count, min_step, last = 0, np.inf, -np.inf
         pairs = [(1 + k, 1 + len(names) + noisy.index(name) if name in noisy else 0) for k, name in enumerate(names)]
         held = np.zeros((0, 1 + len(names) + len(noisy)))
-        with _rows_path(owner).open("wb") as file:
+        with store._path.open("wb") as file:
             for block in blocks:
                 rows = block[~np.isnan(block[:, 1 : 1 + len(names)]).all(axis=1)]
                 if not len(rows):
@@ -200,7 +181,7 @@ class RowStore:
                         f"rows on disk are gone through in the order of time, and t = {late:g} comes after a later "
                         "one; sort the rows by time, and name files in the order of their times"
                     )
-                gap = min(gap, float(np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=np.inf)))
+                min_step = np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=min_step)
                 last = float(rows[-1, 0])
                 rows = np.concatenate([held, rows])
                 # More rows of the last time may come.
@@ -209,12 +190,11 @@ class RowStore:
             count += _append_rows(_merge_rows_of_equal_time(held, pairs), file)
         if not count:
             raise DataError(f"expected at least one value of {', '.join(names)}, every cell is missing")
-        return cls(names, names, known_noise, noisy, count, gap, owner)
+        return replace(store, n_rows=count, min_step=float(min_step), source=store)
 
     @property
-    def folder(self) -> str:
-        """Where the file is."""
-        return self._owner.folder
+    def _path(self) -> Path:
+        return Path(self.folder, "rows.f64")
 
     @property
     def _width(self) -> int:
@@ -224,8 +204,7 @@ class RowStore:
         """Return some rows as they are: times, all columns, and those of noise."""
         count = max(0, min(last, self.n_rows) - first)
         try:
-            path, width = _rows_path(self._owner), self._width
-            rows = np.fromfile(path, dtype=float, count=count * width, offset=8 * first * width)
+            rows = np.fromfile(self._path, dtype=float, count=count * self._width, offset=8 * first * self._width)
         except FileNotFoundError:
             rows = np.zeros(0)
         if len(rows) < count * self._width:
@@ -236,16 +215,15 @@ class RowStore:
 
     def read_series(self, first: int, last: int, step: int = 1) -> list[TimeSeries]:
         """Return the measurements of some rows, one series for each observable."""
-        rows, found = self.read_array(first, last)[::step], []
-        times = rows[:, 0]
+        rows, series = self.read_array(first, last)[::step], []
         for name in self.names:
             values = rows[:, 1 + self.columns.index(name)]
-            there = ~np.isnan(values)
             std = np.full(len(rows), self.known_noise.get(name, np.nan))
             if name in self.noise_columns:
                 std = rows[:, 1 + len(self.columns) + self.noise_columns.index(name)]
-            found.append(TimeSeries(name, times[there], values[there], std[there]))
-        return found
+            known = ~np.isnan(values)
+            series.append(TimeSeries(name, rows[known, 0], values[known], std[known]))
+        return series
 
     def select_columns(self, names: Sequence[str], chunk_rows: int) -> RowStore:
         """Return the rows in which one of some columns has a value, in a file of their own where these are fewer."""
@@ -253,7 +231,7 @@ class RowStore:
         places = [1 + self.columns.index(name) for name in names]
         there = sum(int((~np.isnan(self.read_array(k, k + chunk_rows)[:, places]).all(axis=1)).sum()) for k in starts)
         if there == self.n_rows:
-            return replace(self, names=tuple(names))
+            return replace(self, names=tuple(names), source=self)
         noisy = tuple(name for name in self.noise_columns if name in names)
         places = [0, *places, *(1 + len(self.columns) + self.noise_columns.index(name) for name in noisy)]
         arrays = (self.read_array(k, k + chunk_rows)[:, places] for k in starts)
@@ -262,10 +240,6 @@ class RowStore:
     def time_of_row(self, row: int) -> float:
         """Return the time of a row."""
         return float(self.read_array(row, row + 1)[0, 0])
-
-
-def _rows_path(owner: _TemporaryFolder) -> Path:
-    return Path(owner.folder, "rows.f64")
 
 
 def _append_rows(rows: Array, file: IO[bytes]) -> int:
@@ -310,7 +284,7 @@ def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> 
 
 
 def _block_to_array(
-    block: RowBlock, names: Sequence[str], noise: Mapping[str, float], noise_columns: Sequence[str]
+    block: TableData, names: Sequence[str], noise: Mapping[str, float], noise_columns: Sequence[str]
 ) -> Array:
     """Return times, values and noise deviations of a block as one array."""
     count = len(block.times)
@@ -420,9 +394,9 @@ def extract_inputs(
     Examples
     --------
     >>> from lodekit.data.tables.cells import NumberFormat
-    >>> from lodekit.data.tables.reader import ParsedBlock
+    >>> from lodekit.data.tables.reader import TableData
     >>> values = {"x": np.arange(4.0), "u": np.array([1.0, 1.0, 1.0, 2.0])}
-    >>> block = ParsedBlock(np.arange(4.0), values, {}, NumberFormat())
+    >>> block = TableData(np.arange(4.0), values, {}, NumberFormat())
     >>> rows = OutOfCoreRows(("x", "u"), {}, (), lambda: iter([block]))
     >>> left, inputs = extract_inputs(rows, {"u": "hold"})
     >>> left.names, inputs["u"].times.tolist()

@@ -23,13 +23,7 @@ from lodekit.data.observations import Observations, parse_observations
 from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, Record, RecordSet, describe_records
 from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import (
-    DaskTable,
-    accumulate_dask_statistics,
-    accumulate_statistics,
-    is_dask_dataframe,
-    iterate_rows,
-)
+from lodekit.data.streams import accumulate_dask_statistics, accumulate_statistics, iterate_rows
 from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.columns import (
     ArgumentSyntax,
@@ -42,7 +36,7 @@ from lodekit.data.tables.columns import (
     unit_from_name,
 )
 from lodekit.data.tables.dates import Timestamps, is_date
-from lodekit.data.tables.frames import DataFrameTable, index_to_column
+from lodekit.data.tables.frames import DataFrameTable, index_to_column, is_dask_dataframe
 from lodekit.data.tables.reader import (
     TableSchema,
     TableSource,
@@ -358,7 +352,7 @@ def _read_out_of_core(
     tables: Mapping[str, TableSource], plans: Sequence[TableSchema], request: ReadOptions
 ) -> _ReadResult:
     sources, found, spooled = list(tables.values()), [NumberFormat()], None
-    if isinstance(sources[0], DaskTable):
+    if isinstance(sources[0], DataFrameTable) and sources[0].is_distributed:
         sums, found[0], order = accumulate_dask_statistics(sources[0], plans[0])
         orders = [order]
     else:
@@ -472,7 +466,7 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
         raise DataError("header= is about text files; expected none with a DataFrame")
     tables: dict[str, TableSource] = {}
     if is_dask_dataframe(source):
-        tables["the Dask DataFrame"] = DaskTable(index_to_column(source))
+        tables["the Dask DataFrame"] = DataFrameTable(index_to_column(source))
     elif not is_path:
         tables["the DataFrame"] = DataFrameTable(own)
     for path in _expand_paths(items) if is_path else ():
@@ -511,7 +505,7 @@ def _with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: Argumen
     if len(tables) > 1:
         raise DataError(f"expected one table with {option}, got {len(tables)}: where does the second begin?")
     for where, table in tables.items():
-        if isinstance(table, DaskTable):
+        if isinstance(table, DataFrameTable) and table.is_distributed:
             raise DataError(f"expected a column of times in a Dask DataFrame; {option} is for tables in memory")
         if times := [name for name in table.names if is_time_name(name)]:
             raise DataError(f"{where}: the table has a column {times[0]}; leave out {option}, or rename the column")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,17 +18,9 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.columns import ColumnMapping
-from lodekit.data.tables.frames import DataFrameBlock
+from lodekit.data.tables.frames import PARTITION_ROW, DataFrameTable, TableBlock, read_frame
 from lodekit.data.tables.parquet import ParquetFile
-from lodekit.data.tables.reader import (
-    ParsedBlock,
-    TableBlock,
-    TableSchema,
-    TableSource,
-    TimeOrder,
-    detect_decimal_mark,
-    read_block,
-)
+from lodekit.data.tables.reader import TableData, TableSchema, TableSource, TimeOrder, detect_decimal_mark, read_block
 from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError
 from lodekit.support.progress import track_progress
@@ -83,7 +73,7 @@ def accumulate_statistics(
     return total, numerals, orders
 
 
-def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) -> Iterator[ParsedBlock]:
+def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) -> Iterator[TableData]:
     """Yield the records of tables, block after block."""
     schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
     pairs = zip(tables, schemas, strict=True)
@@ -94,7 +84,7 @@ def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) 
             advance(len(block.times))
 
 
-def _read_named_block(block: TableBlock, plan: TableSchema) -> ParsedBlock:
+def _read_named_block(block: TableBlock, plan: TableSchema) -> TableData:
     with prefix_errors(plan.table_name):
         return read_block(block, plan)
 
@@ -177,7 +167,7 @@ def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: 
     return sums, records.number_format, TimeOrder.from_times(records.times)
 
 
-def to_series(records: ParsedBlock, noise: Mapping[str, float]) -> list[TimeSeries]:
+def to_series(records: TableData, noise: Mapping[str, float]) -> list[TimeSeries]:
     """Return the measurements in records; observables with the same records and noise share their arrays of times."""
     found = []
     shared: dict[tuple[object, bytes], tuple[Array, Array]] = {}
@@ -193,63 +183,8 @@ def to_series(records: ParsedBlock, noise: Mapping[str, float]) -> list[TimeSeri
     return found
 
 
-def is_dask_dataframe(source: object) -> bool:
-    """Return whether something is a Dask DataFrame."""
-    # Whoever holds a Dask DataFrame has imported Dask: no need to do so here.
-    return isinstance(source, getattr(sys.modules.get("dask.dataframe"), "DataFrame", ()))
-
-
-@dataclass(frozen=True)
-class DaskTable:
-    """A Dask DataFrame as a table.
-
-    separator, notes: Empty, as for all tables that are not text files.
-    """
-
-    frame: Any
-    separator: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns, in order."""
-        return tuple(map(str, self.frame.columns))
-
-    @property
-    def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
-        return not any(isinstance(label, Integral) for label in self.frame.columns)
-
-    def is_numeric(self, name: str) -> bool:
-        """Return whether a column is known to hold numbers."""
-        return self.frame[self._labels([name])[0]].dtype.kind in "iufb"
-
-    def _labels(self, names: Sequence[str]) -> list[Any]:
-        own = {str(label): label for label in self.frame.columns}
-        return [own[name] for name in names]
-
-    def select_columns(self, names: Sequence[str]) -> Any:
-        """Return the columns of these names."""
-        return self.frame[self._labels(names)]
-
-    def count_rows(self, limit: int) -> int:
-        """Return more than any limit: what is on a cluster is summed there."""
-        return limit + 1
-
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
-        """Yield partitions, one after the other."""
-        if as_one_block:
-            raise DataError("expected a table that fits into memory, got a Dask DataFrame")
-        for part in self.select_columns(names).to_delayed():
-            yield _partition_block(part.compute(), names)
-
-
-def _partition_block(part: Any, names: Sequence[str]) -> DataFrameBlock:
-    return DataFrameBlock(part, tuple(names), row_noun="partition's row")
-
-
 def _on_partition(part: Any, work: Callable[..., _Result], plan: TableSchema, window: tuple[float, ...]) -> _Result:
-    return work(_partition_block(part, plan.columns.used), plan, *window)
+    return work(partial(read_frame, part, plan.columns.used, 0, PARTITION_ROW), plan, *window)
 
 
 def _add_results(results: Sequence[_BlockResult]) -> _BlockResult:
@@ -257,7 +192,9 @@ def _add_results(results: Sequence[_BlockResult]) -> _BlockResult:
     return sum(statistics[1:], statistics[0]), sum(formats, NumberFormat()), sum(orders, TimeOrder())
 
 
-def accumulate_dask_statistics(table: DaskTable, schema: TableSchema) -> tuple[Statistics, NumberFormat, TimeOrder]:
+def accumulate_dask_statistics(
+    table: DataFrameTable, schema: TableSchema
+) -> tuple[Statistics, NumberFormat, TimeOrder]:
     """Return sums over the measurements of a Dask DataFrame, how its numbers are written, and the order of its times.
 
     Pure functions of partitions, so that lost work is simply done again.
@@ -274,7 +211,7 @@ def accumulate_dask_statistics(table: DaskTable, schema: TableSchema) -> tuple[S
 
 
 def _tree_reduce(
-    table: DaskTable,
+    table: DataFrameTable,
     plan: TableSchema,
     work: Callable[..., _Result],
     join: Callable[[Sequence[_Result]], _Result],
@@ -284,7 +221,7 @@ def _tree_reduce(
     dask = import_module("dask")
     run = dask.delayed(partial(_on_partition, work=work, plan=plan, window=window), pure=True)
     join = dask.delayed(join, pure=True)
-    level: list[Any] = [run(part) for part in table.select_columns(plan.columns.used).to_delayed()]
+    level: list[Any] = [run(part) for part in table.partitions(plan.columns.used)]
     while len(level) > 1:
         level = [join(level[first : first + 8]) for first in range(0, len(level), 8)]
     result: _Result = level[0].compute()

@@ -14,7 +14,7 @@ from lodekit.algebra.scalars import Scalar
 from lodekit.data.inputs import InputGapDetector, InputSignal, is_logged_every_row
 from lodekit.data.noise import MIN_NOISE_RATIO_OF_ZEROS, NoiseModel
 from lodekit.data.observations import TimeSeries
-from lodekit.data.preview import looks_like_input
+from lodekit.data.preview import describe_steps
 from lodekit.data.records import Measurements, ObservableStatistics, list_measurements
 from lodekit.diagnostics.diagnosis import Diagnosis, to_json_values
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
@@ -155,7 +155,7 @@ def warn_stepped_channels(
     found = []
     for item in series:
         order = np.argsort(item.times, kind="stable")
-        if item.observable not in channels or not looks_like_input(item.values[order]):
+        if item.observable not in channels or not describe_steps(item.values[order]):
             continue
         name, level = item.observable, noise.get(item.observable)
         learned = "" if level is None else f", its learned noise ({level:.3g}) includes rounded corners and what the "

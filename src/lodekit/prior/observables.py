@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from lodekit.prior.modes import (
     fundamental_basis_with_jacobian,
 )
 from lodekit.support.interval_means import averaging_time, parse_interval
-from lodekit.system.dimensions import make_unit_check
+from lodekit.system.dimensions import check_column_units
 from lodekit.system.grammar import Expression, Number, Product, drop_names, parse_expression
 from lodekit.system.linear import LinearFormBuilder
 from lodekit.system.signals import ExponentialPolynomial
@@ -50,7 +50,8 @@ from lodekit.system.system import System
 
 def table_checks(system: System, declared: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the checks of column names and units for a system, as arguments of `lodekit.data.sources.ReadOptions`."""
-    return {"check": ObservableCompiler(system).parse, "check_units": make_unit_check(system, declared)}
+    check_units = partial(check_column_units, system, declared or {})
+    return {"check": ObservableCompiler(system).parse, "check_units": check_units}
 
 
 Array = NDArray[np.float64]

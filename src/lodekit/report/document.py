@@ -23,8 +23,8 @@ from lodekit.support.html import HtmlPage
 from lodekit.support.text import (
     as_sentence,
     format_count,
+    format_number,
     format_percent,
-    format_to_error,
     format_uncertain,
     join_list,
     significant_digits,
@@ -247,7 +247,7 @@ def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -
         return f"{name} is {estimate.note}: the search ended at {value}, and many other values would do as well."
     low, high = estimate.interval
     value = format_uncertain(estimate.value, estimate.std_error)
-    edges = " to ".join(format_to_error(edge, estimate.std_error) for edge in (low, high))
+    edges = " to ".join(format_number(edge, estimate.std_error, 1) for edge in (low, high))
     return f"{name} is {value}{unit} (95 % interval: {edges}{unit})."
 
 

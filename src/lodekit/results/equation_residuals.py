@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.system.grammar import (
     Call,
-    Derivative,
     Equation,
     Expression,
     Name,
-    Negation,
     Number,
     Power,
     Product,
@@ -137,8 +135,6 @@ class EquationEvaluator:
 
     def _derivative_order(self, node: Expression) -> int:
         match node:
-            case Derivative():
-                return node.order
             case Power() if node.has_parentheses and isinstance(node.exponent, Number) and self._has_channel(node.base):
                 return int(node.exponent.value)
             case Call(function="D"):
@@ -160,8 +156,6 @@ class EquationEvaluator:
                 return Jet.constant(float(node.value), len(curves))
             case Name():
                 return self._name(node.name, times, curves)
-            case Negation():
-                return -self._jet(node.operand, times, curves)
             case Sum():
                 parts = [(sign, self._jet(term, times, curves)) for sign, term in node.terms]
                 total = parts[0][1] if parts[0][0] == "+" else -parts[0][1]
@@ -176,8 +170,6 @@ class EquationEvaluator:
                 return total
             case Power() if not order:
                 return self._power(node, times, curves)
-            case Derivative():
-                return self._jet(node.operand, times, curves).derivative(order)
             case Power():
                 return self._jet(node.base, times, curves).derivative(order)
             case Call():

@@ -22,7 +22,7 @@ from lodekit.data.records import Measurements, Record, RecordSet, Scaling
 from lodekit.data.row_store import FilterCheckpoint, InputSampleStatistics, OutOfCoreRows, RowStore, TruncatedHistory
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
-from lodekit.data.tables.reader import ParsedBlock
+from lodekit.data.tables.reader import TableData
 from lodekit.diagnostics.diagnosis import Diagnosis
 from lodekit.fitting.hessian import observed_information
 from lodekit.fitting.lbfgs import Optimum
@@ -94,7 +94,7 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
         raise ValueError(f"expected rows of {1 + len(columns) + len(noisy)} numbers, got {rows.shape}")
     values = dict(zip(columns, rows[:, 1 : 1 + len(columns)].T, strict=True))
     noise = dict(zip(noisy, rows[:, 1 + len(columns) :].T, strict=True))
-    block = ParsedBlock(rows[:, 0], {name: values[name] for name in names}, noise, NumberFormat())
+    block = TableData(rows[:, 0], {name: values[name] for name in names}, noise, NumberFormat())
     kept = tuple(name for name in noisy if name in names)
     spool = RowStore.write(names, [block], tail["noise"], kept)
     heads = []

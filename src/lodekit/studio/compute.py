@@ -92,7 +92,7 @@ def parse_typed_equations(text: str, declared: str = "") -> EquationInput:
         return EquationInput(None, message)
     try:
         parsed = parse_equations(text)
-        used = {node.name for equation in parsed for node in walk_equation(equation) if isinstance(node, Name)}
+        used = {name for equation in parsed for name in equation.names}
         own = [name for name in dict.fromkeys(declared.replace(",", " ").split()) if name in used]
         taken: list[str] = []
         first: EquationError | None = None
@@ -120,7 +120,7 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
     """
     found = find_likely_parameters(equations, find_channel_names(equations, known))
     sums = [node for equation in equations for node in walk_equation(equation) if isinstance(node, Sum)]
-    summed = {term.name for node in sums for _, term in node.terms if isinstance(term, Name)}
+    summed = {term.name for node in sums if node.terms[1:] for _, term in node.terms if isinstance(term, Name)}
     return min(found, key=lambda name: name in summed, default="")
 
 

@@ -316,8 +316,13 @@ def check_types(value: object, hint: Any) -> None:
         for key, item in value.items():
             check_types(key, parts[0])
             check_types(item, parts[1])
-    elif not (_is_exact_number(value, hint) if hint in (int, float) else type(value) is hint):
-        raise TypeError(f"expected {getattr(hint, '__name__', hint)}, got {shorten(repr(value), 60)}")
+    else:
+        is_valid = type(value) is hint or (hint is float and isinstance(value, float | int))
+        if isinstance(value, int) and hint in (int, float):
+            # Larger integers are exact in JSON and in Python, but not as floats.
+            is_valid = not isinstance(value, bool) and abs(value) <= 2**53
+        if not is_valid:
+            raise TypeError(f"expected {getattr(hint, '__name__', hint)}, got {shorten(repr(value), 60)}")
 
 
 def _has_type(value: object, hint: Any) -> bool:
@@ -326,10 +331,3 @@ def _has_type(value: object, hint: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _is_exact_number(value: object, hint: type) -> bool:
-    # Larger integers are exact in JSON and in Python, but not as floats.
-    if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) <= 2**53
-    return hint is float and isinstance(value, float)

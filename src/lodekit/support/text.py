@@ -38,26 +38,17 @@ def format_uncertain(value: float, error: float) -> str:
     return f"({shown})e{power}" if power else shown
 
 
-def format_to_error(value: float, error: float) -> str:
-    """Return a `value`, such as an interval bound, rounded to two digits of its `error`.
-
-    Examples
-    --------
-    >>> format_to_error(53.3982, 8.18), format_to_error(2.8891, 0.0421), format_to_error(1.4587e-9, 2.1e-11)
-    ('53.4', '2.889', '1.459e-09')
-    """
-    return f"{value:.{significant_digits(value, error, 1 if 0.0 < error < math.inf else 4)}g}"
-
-
-def format_number(value: float, error: float) -> str:
-    """Return a value with as many digits as show its error with two, and four at least.
+def format_number(value: float, error: float, minimum: int = 4) -> str:
+    """Return a `value` rounded to two digits of its `error`, with a `minimum` number of digits.
 
     Examples
     --------
     >>> format_number(2.971612345, 0.0421), format_number(3.0, 0.0), format_number(1.00000123456, 6e-8)
     ('2.972', '3', '1.000001235')
+    >>> format_number(53.3982, 8.18, 1), format_number(2.8891, 0.0421, 1), format_number(1.4587e-9, 2.1e-11, 1)
+    ('53.4', '2.889', '1.459e-09')
     """
-    return f"{value:.{significant_digits(value, error)}g}"
+    return f"{value:.{significant_digits(value, error, minimum if 0.0 < error < math.inf else 4)}g}"
 
 
 def format_quantity(value: float, unit: str) -> str:

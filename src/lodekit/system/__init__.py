@@ -3,7 +3,7 @@
 - `grammar`: parser and expression trees.
 - `parameters`: parameters, priors, and checks of names.
 - `signals`: exponential polynomials, linear forms and particular solutions.
-- `delays`: delayed inputs.
+- `delays`: dead time (delay) of inputs.
 - `linear`: linear forms from expression trees.
 - `matrices`: operator matrices, state spaces and bases as input.
 - `state_space`: exact state-space models and transfer functions.

@@ -41,7 +41,8 @@ __all__ = [
     "two_room",
 ]
 
-_Solution = Callable[["sympy.Symbol", dict[str, Any]], dict[str, Any]]
+#: Returns the channels, given the module SymPy, the symbol t and the parameter values.
+_Solution = Callable[[Any, Any, dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Example:
 
         t = sympy.Symbol("t")
         values = {name: sympy.Rational(v.numerator, v.denominator) for name, v in self.values.items()}
-        found = self._solve(t, values)
+        found = self._solve(sympy, t, values)
         return {name: sympy.S.Zero + found[name] for name in self.system.channels}
 
     def solution_at(self, times: ArrayLike) -> NDArray[np.float64]:
@@ -134,9 +135,7 @@ def bipendulum(l1: float | str = 1, l2: float | str = 2, *, parametric: bool = F
     if not parametric:
         system = system.substitute(values)
 
-    def solve(t: Any, _: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, _: Any) -> dict[str, Any]:
         g = sympy.Rational(981, 100)
         first, second = (sympy.Rational(v.numerator, v.denominator) for v in lengths)
         z = sympy.sin(3 * t) / (10 * (t + 1))
@@ -173,9 +172,7 @@ def heating() -> Example:
     """
     parameters, values = _positive_parameters(a=3, b=1)
 
-    def solve(t: Any, _: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, _: Any) -> dict[str, Any]:
         decay, wave, turn = sympy.exp(-t / 10), sympy.sin(t / 2), sympy.cos(t / 2)
         half, tenth = sympy.Rational(1, 2), sympy.Rational(1, 10)
         return {
@@ -199,9 +196,7 @@ def three_tank() -> Example:
     False
     """
 
-    def solve(t: Any, _: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, _: Any) -> dict[str, Any]:
         f1, f2 = sympy.exp(-t / 2), sympy.exp(-t / 4)
         return {"f1": f1, "f2": f2, "f3": f2 - f1, "u1": f1.diff(t), "u2": f2.diff(t) - f1.diff(t)}
 
@@ -219,9 +214,7 @@ def spring_mass_damper() -> Example:
     """
     parameters, values = _positive_parameters(m=1, c="0.4", k=4)
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         x = sympy.exp(-t / 5) * sympy.sin(t)
         return {"x": x, "F": p["m"] * x.diff(t, 2) + p["c"] * x.diff(t) + p["k"] * x}
 
@@ -241,9 +234,7 @@ def free_decay() -> Example:
     """
     parameters, values = _positive_parameters(c="0.4", k=4)
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         rate, speed = p["c"] / 2, sympy.sqrt(p["k"] - p["c"] ** 2 / 4)
         return {"x": sympy.exp(-rate * t) * (sympy.cos(speed * t) + sympy.sin(speed * t) / 2)}
 
@@ -263,9 +254,7 @@ def shaken_oscillator() -> Example:
     """
     parameters, values = _positive_parameters(c="0.5", k=2)
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         w, c, k = 3, p["c"], p["k"]
         scale = (k - w**2) ** 2 + (c * w) ** 2
         forced = ((k - w**2) * sympy.sin(w * t) - c * w * sympy.cos(w * t)) / scale
@@ -288,18 +277,12 @@ def two_mass() -> Example:
     """
     parameters, values = _positive_parameters(m1=1, m2=2, k1=3, k2=1)
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         x1 = sympy.sin(t) + sympy.cos(t / 3) / 2
         x2 = (p["m1"] * x1.diff(t, 2) + p["k1"] * x1) / p["k2"] + x1
         return {"x1": x1, "x2": x2, "F": p["m2"] * x2.diff(t, 2) + p["k2"] * (x2 - x1)}
 
-    system = System(
-        "m1*x1'' = -k1*x1 + k2*(x2 - x1); m2*x2'' = -k2*(x2 - x1) + F",
-        parameters=parameters,
-        channels=["x1", "x2", "F"],
-    )
+    system = System("m1*x1'' = -k1*x1 + k2*(x2 - x1); m2*x2'' = -k2*(x2 - x1) + F", parameters=parameters)
     return Example("two_mass", "Two masses in a row on two springs; a force F pulls the second.", system, values, solve)
 
 
@@ -332,9 +315,7 @@ def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
     if not parametric:
         system = system.substitute(values)
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         m, k = p.get("m", 1), p.get("k", 1)
         after, here = sympy.S.Zero, sympy.cos(t / 2)
         found = {f"x{n}": here}
@@ -359,9 +340,7 @@ def rlc_circuit() -> Example:
     """
     parameters, values = _positive_parameters(R=2, L="0.5", C="0.25")
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         charge = sympy.exp(-t) * sympy.sin(2 * t) / 5
         current = charge.diff(t)
         voltage = p["L"] * current.diff(t) + p["R"] * current + charge / p["C"]
@@ -387,9 +366,7 @@ def dc_motor() -> Example:
     """
     parameters, values = _positive_parameters(J="0.01", b="0.1", K="0.05", R=1, L="0.5")
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         speed = 1 - sympy.exp(-t) * sympy.cos(t)
         current = (p["J"] * speed.diff(t) + p["b"] * speed) / p["K"]
         return {"w": speed, "i": current, "V": p["L"] * current.diff(t) + p["R"] * current + p["K"] * speed}
@@ -408,9 +385,7 @@ def cart_pendulum() -> Example:
     """
     parameters, values = _positive_parameters(M=1, m="0.2", l="0.5")
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         g = sympy.Rational(981, 100)
         # The flat output y = x + l*phi moves by y'' = g*phi.
         y = sympy.sin(t) / 2
@@ -418,9 +393,7 @@ def cart_pendulum() -> Example:
         x = y - p["l"] * phi
         return {"x": x, "phi": phi, "F": (p["M"] + p["m"]) * x.diff(t, 2) + p["m"] * p["l"] * phi.diff(t, 2)}
 
-    system = System(
-        "(M + m)*x'' + m*l*phi'' = F; x'' + l*phi'' - 9.81*phi = 0", parameters=parameters, channels=["x", "phi", "F"]
-    )
+    system = System("(M + m)*x'' + m*l*phi'' = F; x'' + l*phi'' - 9.81*phi = 0", parameters=parameters)
     return Example(
         "cart_pendulum",
         "A pendulum balances upright on a cart that a force F pushes (linearised).",
@@ -440,9 +413,7 @@ def quarter_car() -> Example:
     """
     parameters, values = _positive_parameters(ms=300, mu=40, ks=20000, cs=1500, kt=180000)
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         # The flat output z gives body and wheel such that the body's equation holds.
         z = sympy.sin(2 * t) / 100
         body = p["cs"] * z.diff(t) + p["ks"] * z
@@ -453,7 +424,6 @@ def quarter_car() -> Example:
     system = System(
         "ms*zs'' = -ks*(zs - zu) - cs*(zs' - zu'); mu*zu'' = ks*(zs - zu) + cs*(zs' - zu') - kt*(zu - zr)",
         parameters=parameters,
-        channels=["zs", "zu", "zr"],
     )
     return Example("quarter_car", "Body zs and wheel zu of a car follow the road zr.", system, values, solve)
 
@@ -468,9 +438,7 @@ def coupled_tanks() -> Example:
     """
     parameters, values = _positive_parameters(A1=2, A2=1, c1="0.5", c2="0.3")
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         h2 = 1 - sympy.exp(-t / 4)
         h1 = (p["A2"] * h2.diff(t) + p["c2"] * h2) / p["c1"] + h2
         return {"h1": h1, "h2": h2, "q": p["A1"] * h1.diff(t) + p["c1"] * (h1 - h2)}
@@ -493,18 +461,14 @@ def compartments() -> Example:
     """
     parameters, values = _positive_parameters(k10="0.2", k12="0.5", k21="0.3")
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         tissue = t * sympy.exp(-t / 3)
         blood = (tissue.diff(t) + p["k21"] * tissue) / p["k12"]
         dose = blood.diff(t) + (p["k10"] + p["k12"]) * blood - p["k21"] * tissue
         return {"blood": blood, "tissue": tissue, "dose": dose}
 
     system = System(
-        "blood' = -(k10 + k12)*blood + k21*tissue + dose; tissue' = k12*blood - k21*tissue",
-        parameters=parameters,
-        channels=["blood", "tissue", "dose"],
+        "blood' = -(k10 + k12)*blood + k21*tissue + dose; tissue' = k12*blood - k21*tissue", parameters=parameters
     )
     return Example(
         "compartments", "A drug dose spreads between blood and tissue and leaves the body.", system, values, solve
@@ -522,18 +486,12 @@ def two_room() -> Example:
     parameters, values = _positive_parameters(a="0.3", b="0.1", c="0.2")
     parameters, values = {**parameters, "Ta": Parameter()}, {**values, "Ta": Fraction(8)}
 
-    def solve(t: Any, p: Any) -> dict[str, Any]:
-        import sympy
-
+    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
         t2 = 18 + 2 * sympy.sin(t / 4)
         t1 = (t2.diff(t) + p["c"] * (t2 - p["Ta"])) / p["a"] + t2
         return {"T1": t1, "T2": t2, "q": t1.diff(t) - p["a"] * (t2 - t1) - p["b"] * (p["Ta"] - t1)}
 
-    system = System(
-        "T1' = a*(T2 - T1) + b*(Ta - T1) + q; T2' = a*(T1 - T2) + c*(Ta - T2)",
-        parameters=parameters,
-        channels=["T1", "T2", "q"],
-    )
+    system = System("T1' = a*(T2 - T1) + b*(Ta - T1) + q; T2' = a*(T1 - T2) + c*(Ta - T2)", parameters=parameters)
     return Example(
         "two_room", "A heater q warms one of two rooms; the ambient temperature Ta is unknown.", system, values, solve
     )

@@ -1,4 +1,4 @@
-"""Known inputs at an earlier time: ``delay(u, T)`` is a function of its own to the algebra, named by what it delays."""
+"""Dead time (delay) of known inputs: the algebra treats ``delay(u, T)`` as a separate channel of that name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lodekit.system.signals import ExponentialPolynomial, LinearForm
 
 
 class DelayedChannel(str):
-    """The name of a delayed channel, ``delay(u, T)``, which also knows its parts.
+    """The name of a channel with dead time (delay), such as ``delay(u, T)``, with its parts.
 
-    channel: What is delayed.
-    time: By how much.
+    channel: The delayed channel.
+    time: The dead time.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class DelayedChannel(str):
     time: Scalar
 
     def __new__(cls, channel: str, time: Scalar) -> DelayedChannel:
-        """Return the name that is made of a `channel` and a `time`."""
+        """Return the name of a `channel` with a dead `time`."""
         name = super().__new__(cls, f"delay({channel}, {time})")
         name.channel, name.time = channel, time
         return name
@@ -43,12 +43,12 @@ class DelayedChannel(str):
 
 
 def undelayed_name(name: str) -> str:
-    """Return the channel that a name stands for, delayed or not."""
+    """Return the channel of a name, without its dead time (delay)."""
     return name.channel if isinstance(name, DelayedChannel) else name
 
 
 def apply_delay(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
-    """Return a linear form of channels at an earlier time."""
+    """Return a linear form of channels with a dead time (delay)."""
     if inner.affine_term or not inner.channels:
         raise EquationError(
             "expected channels alone inside delay(...), such as delay(u, T); write known functions of time with t - T",
@@ -74,38 +74,31 @@ def find_required_inputs(channels: Sequence[str]) -> list[str]:
 def constrain_delays_positive(
     parameters: Mapping[str, Parameter], names: Sequence[DelayedChannel]
 ) -> dict[str, Parameter]:
-    """Return parameters of which those that are delays themselves, or multiples of one, are positive.
+    """Return the parameters; those that are a dead time (delay), or a multiple of one, become positive.
 
-    Raise where known values make a delay negative. Those of sums are left as they are: one of several may well be
-    negative, and what makes a sum negative has no response.
+    Raise if known values make a dead time negative. Parameters of sums stay as they are, since one of several may be
+    negative; a negative sum has no response.
     """
     found = dict(parameters)
     for name in names:
-        occurring = _find_parameters(name.time)
-        if occurring is None:
+        ring = name.time.ring
+        exponents = [e for part in (name.time.numerator, name.time.denominator) for e in ring.terms(part)]
+        occurring = [each for k, each in enumerate(ring.names) if any(e[k] for e in exponents)]
+        if not all(each in ring.parameters for each in occurring):  # constants such as pi
             continue
         values = {each: found[each].fixed for each in occurring}
         if None not in values.values():
-            above, below = (
-                _evaluate(name.time.ring, part, values) for part in (name.time.numerator, name.time.denominator)
-            )
+            above, below = (_evaluate(ring, part, values) for part in (name.time.numerator, name.time.denominator))
             if below and above / below < 0.0:
                 known = ", ".join(f"{each} = {fixed:g}" for each, fixed in values.items())
                 raise ParameterError(f"expected a delay of at least zero in {name}, got {above / below:g} with {known}")
-        elif len(occurring) == 1 and len(name.time.ring.terms(name.time.numerator)) == 1:
+        elif len(occurring) == 1 and len(ring.terms(name.time.numerator)) == 1:
             (delay,) = occurring
             try:
                 found[delay] = replace(found[delay], positive=True)
             except ParameterError as problem:
                 raise ParameterError(f"{delay} is a delay, in {name}, and so at least zero; {problem}") from None
     return found
-
-
-def _find_parameters(time: Scalar) -> list[str] | None:
-    """Return the parameters that a delay depends on; None where constants such as pi stand there, too."""
-    vectors = [v for part in (time.numerator, time.denominator) for v in time.ring.terms(part)]
-    names = [n for k, n in enumerate(time.ring.names) if any(v[k] for v in vectors)]
-    return names if all(name in time.ring.parameters for name in names) else None
 
 
 def _evaluate(ring: ScalarRing, element: Element, values: Mapping[str, float | None]) -> float:

@@ -8,7 +8,7 @@ of powers of them (Buckingham).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
@@ -140,6 +140,7 @@ def _expand_monomials(
     return found
 
 
+@dataclass(eq=False, repr=False)
 class Dimensions(Mapping[str, UnitPowers]):
     """The dimension of each parameter in terms of time, channels and, where these do not tell, other parameters.
 
@@ -162,15 +163,10 @@ class Dimensions(Mapping[str, UnitPowers]):
     (True, ('m',))
     """
 
-    def __init__(
-        self,
-        parameters: Mapping[str, UnitPowers],
-        channels: Mapping[str, UnitPowers],
-        numbers: Mapping[str, UnitPowers],
-        undetermined: Sequence[str] = (),
-    ) -> None:
-        self.parameters, self.channels, self.numbers = dict(parameters), dict(channels), dict(numbers)
-        self.undetermined = tuple(undetermined)
+    parameters: dict[str, UnitPowers]
+    channels: dict[str, UnitPowers]
+    numbers: dict[str, UnitPowers]
+    undetermined: tuple[str, ...]
 
     def __getitem__(self, name: str) -> UnitPowers:
         return dict(self.parameters[name])
@@ -223,7 +219,7 @@ def find_dimensions(system: System) -> Dimensions:
         {name: sort(solved[name]) for name in system.parameters},
         {name: sort(solved[name]) for name in system.plain_channels},
         {text: sort(solved[mark]) for mark, text in numbers.items() if solved[mark] not in ({}, {mark: Fraction(1)})},
-        [name for name in system.parameters if solved[name] == {name: Fraction(1)}],
+        tuple(name for name in system.parameters if solved[name] == {name: Fraction(1)}),
     )
 
 
@@ -384,18 +380,14 @@ def white_noise_unit(
     return short, f"{own if other in known else f'the unit of {other}'} {how}"
 
 
-def make_unit_check(system: System, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:
-    """Return a check of units that measurements tell, together with those that are declared."""
-
-    def check(declared: Mapping[str, str]) -> None:
-        known = {name: unit for name, unit in declared.items() if is_known_unit(unit)}
-        try:
-            check_units(system, {**known, **(declared or {})})
-        except EquationError as problem:
-            shown = ", ".join(f"{name} in {unit}" for name, unit in known.items())
-            raise DataError(f"the names of the columns say {shown}, but {problem}") from None
-
-    return check
+def check_column_units(system: System, declared: Mapping[str, str], from_columns: Mapping[str, str]) -> None:
+    """Raise if units in the names of columns contradict the equations, given the declared units."""
+    known = {name: unit for name, unit in from_columns.items() if is_known_unit(unit)}
+    try:
+        check_units(system, {**known, **declared})
+    except EquationError as problem:
+        shown = ", ".join(f"{name} in {unit}" for name, unit in known.items())
+        raise DataError(f"the names of the columns say {shown}, but {problem}") from None
 
 
 def _substitute_units(powers: UnitPowers, known: Mapping[str, UnitPowers]) -> UnitPowers:

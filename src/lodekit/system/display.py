@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lodekit.algebra.operators import scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
@@ -209,23 +209,6 @@ def analysis_sections(system: System) -> list[tuple[str, list[str]]]:
     return blocks
 
 
-def format_text(system: System) -> str:
-    """Return the whole analysis as text."""
-    sections = analysis_sections(system)
-    return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections)
-
-
-def to_definition(system: System) -> dict[str, Any]:
-    """Return what was said about a system, as plain values for JSON."""
-    return {
-        "equations": list(system.equations),
-        "channels": list(system.plain_channels),
-        "parameters": {name: parameter.definition() for name, parameter in system.parameters.items()},
-        "notes": list(system.notes),
-        **({} if system.choice is None else {"basis": system.choice.definition}),
-    }
-
-
 def _format_diagonal(system: System) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
     ring, operator = system.operator.ring, system.operator
@@ -402,8 +385,6 @@ def _latex_terms(system: System, terms: Sequence[tuple[Scalar, str, int]]) -> st
 
 
 _PRIME_MARKS = {1: "′", 2: "″", 3: "‴"}
-_MATHML_SPACE = '<mspace width="0.16em"></mspace>'
-_MATHML_TIMES = "<mo>·</mo>"
 _MATHML_MINUS = "<mo>−</mo>"
 
 
@@ -418,11 +399,11 @@ def equations_to_mathml(system: System) -> list[str]:
     >>> equations_to_mathml(lk.System("tau*x' = u", parameters=["tau"]))[0].count('class="parameter"')
     1
     """
-    writer = _MathmlWriter(system.channels, system.parameters)
+    roles = {**dict.fromkeys(system.channels, "channel"), **dict.fromkeys(system.parameters, "parameter")}
     lines = []
     for equation in grammar.parse_equations(system.equations):
-        right = "<mn>0</mn>" if equation.right is None else writer.write(equation.right)
-        lines.append(f'<math display="block">{writer.write(equation.left)}<mo>=</mo>{right}</math>')
+        right = "<mn>0</mn>" if equation.right is None else _to_mathml(equation.right, roles)
+        lines.append(f'<math display="block">{_to_mathml(equation.left, roles)}<mo>=</mo>{right}</math>')
     return lines
 
 
@@ -474,144 +455,136 @@ def _mathml_number(value: Fraction) -> str:
 
 def _split_sign(node: grammar.Expression) -> tuple[bool, grammar.Expression]:
     """Return whether an expression begins with a minus, and the expression without it."""
-    if isinstance(node, grammar.Negation):
-        inner, rest = _split_sign(node.operand)
-        return not inner, rest
+    if _is_negation(node):
+        inner, positive = _split_sign(node.terms[0][1])
+        return not inner, positive
     if isinstance(node, grammar.Product):
         (operator, first), *others = node.factors
-        negative, rest = _split_sign(first)
-        return negative, grammar.Product(node.place, ((operator, rest), *others))
+        negative, positive = _split_sign(first)
+        return negative, grammar.Product(node.place, ((operator, positive), *others))
     return False, node
 
 
-class _MathmlWriter:
-    """Expression trees to MathML; knows which names are channels."""
+def _is_negation(node: grammar.Expression) -> TypeGuard[grammar.Sum]:
+    return isinstance(node, grammar.Sum) and len(node.terms) == 1
 
-    def __init__(self, channels: Collection[str], parameters: Iterable[str]) -> None:
-        self._channels = set(channels)
-        self._roles = {**dict.fromkeys(channels, "channel"), **dict.fromkeys(parameters, "parameter")}
 
-    def write(self, node: grammar.Expression) -> str:
-        """Return MathML elements that belong in one row."""
-        negative, rest = _split_sign(node)
-        if negative:
-            return _MATHML_MINUS + self._factor(rest, whole=isinstance(rest, grammar.Product))
-        match node:
-            case grammar.Number():
-                return _mathml_number(node.value)
-            case grammar.Name():
-                return name_to_mathml(node.name, self._roles.get(node.name, ""))
-            case grammar.Sum():
-                return self._sum(node)
-            case grammar.Product():
-                return self._product(node)
-            case grammar.Power():
-                return self._power(node)
-            case grammar.Derivative():
-                return self._derivative(node.operand, node.order)
-            case grammar.Call():
-                return self._call(node)
-            case grammar.Negation():  # two signs that cancel
-                return self.write(rest)
+def _to_mathml(node: grammar.Expression, roles: Mapping[str, str]) -> str:
+    """Return an expression as MathML elements of one row; `roles` are the classes of names."""
+    negative, positive = _split_sign(node)
+    if negative:
+        return _MATHML_MINUS + _factor_to_mathml(positive, roles, whole=isinstance(positive, grammar.Product))
+    if _is_negation(node):  # two signs that cancel
+        return _to_mathml(positive, roles)
+    match node:
+        case grammar.Number():
+            return _mathml_number(node.value)
+        case grammar.Name():
+            return name_to_mathml(node.name, roles.get(node.name, ""))
+        case grammar.Sum():
+            text = ""
+            for sign, term in node.terms:
+                negative, positive = _split_sign(term)
+                minus = (sign == "-") != negative
+                text += (_MATHML_MINUS if minus else "<mo>+</mo>" if text else "") + _factor_to_mathml(positive, roles)
+            return text
+        case grammar.Product():
+            return _product_to_mathml(node, roles)
+        case grammar.Power():
+            return _power_to_mathml(node, roles)
+        case grammar.Call():
+            return _call_to_mathml(node, roles)
 
-    def _factor(self, node: grammar.Expression, *, whole: bool = False) -> str:
-        """Return an expression in brackets where it would fall apart beside others."""
-        text = self.write(node)
-        loose = isinstance(node, grammar.Sum | grammar.Negation) or (
-            isinstance(node, grammar.Product) and _split_sign(node)[0]
-        )
-        return _mathml_parentheses(text) if loose and not whole else text
 
-    def _sum(self, node: grammar.Sum) -> str:
-        text = ""
-        for sign, term in node.terms:
-            negative, rest = _split_sign(term)
-            minus = (sign == "-") != negative
-            text += (_MATHML_MINUS if minus else "<mo>+</mo>" if text else "") + self._factor(rest)
-        return text
+def _factor_to_mathml(node: grammar.Expression, roles: Mapping[str, str], *, whole: bool = False) -> str:
+    """Return an expression in brackets if it would fall apart beside others."""
+    text = _to_mathml(node, roles)
+    loose = isinstance(node, grammar.Sum) or (isinstance(node, grammar.Product) and _split_sign(node)[0])
+    return _mathml_parentheses(text) if loose and not whole else text
 
-    def _product(self, node: grammar.Product) -> str:
-        """Return factors side by side; what is divided becomes a fraction with everything since the last fraction."""
-        groups: list[tuple[list[grammar.Expression], list[grammar.Expression]]] = []
-        for operator, factor in node.factors:
-            if operator == "/" and groups:
-                groups[-1][1].append(factor)
-            elif groups and not groups[-1][1]:
-                groups[-1][0].append(factor)
-            else:
-                groups.append(([factor], []))
-        text = ""
-        for above, below in groups:
-            shown = self._juxtapose(above, alone=bool(below))
-            if below:
-                shown = f"<mfrac>{_mathml_row(shown)}{_mathml_row(self._juxtapose(below, alone=True))}</mfrac>"
-            between = _MATHML_TIMES if self._starts_with_number(above[0]) else _MATHML_SPACE
-            text += (between if text else "") + shown
-        return text
 
-    def _juxtapose(self, factors: list[grammar.Expression], *, alone: bool) -> str:
-        """Return factors without divisions; one that stands alone over or under a line needs no brackets."""
-        if alone and len(factors) == 1:
-            return self.write(factors[0])
-        text = ""
-        for factor in factors:
-            between = _MATHML_TIMES if self._starts_with_number(factor) else _MATHML_SPACE
-            text += (between if text else "") + self._factor(factor)
-        return text
+def _product_to_mathml(node: grammar.Product, roles: Mapping[str, str]) -> str:
+    """Return factors side by side; a division makes a fraction of everything since the last fraction."""
+    groups: list[tuple[list[grammar.Expression], list[grammar.Expression]]] = []
+    for operator, factor in node.factors:
+        if operator == "/" and groups:
+            groups[-1][1].append(factor)
+        elif groups and not groups[-1][1]:
+            groups[-1][0].append(factor)
+        else:
+            groups.append(([factor], []))
+    text = ""
+    for above, below in groups:
+        shown = _juxtapose(above, roles, alone=bool(below))
+        if below:
+            shown = f"<mfrac>{_mathml_row(shown)}{_mathml_row(_juxtapose(below, roles, alone=True))}</mfrac>"
+        text += _mathml_times(above[0]) * bool(text) + shown
+    return text
 
-    def _starts_with_number(self, node: grammar.Expression) -> bool:
-        if isinstance(node, grammar.Power):
-            return self._starts_with_number(node.base)
-        if isinstance(node, grammar.Product):
-            return self._starts_with_number(node.factors[0][1])
-        return isinstance(node, grammar.Number)
 
-    def _power(self, node: grammar.Power) -> str:
-        names = {part.name for part in grammar.walk(node.base) if isinstance(part, grammar.Name)}
-        if node.has_parentheses and isinstance(node.exponent, grammar.Number) and names & self._channels:
-            return self._derivative(node.base, int(node.exponent.value))
-        base = self.write(node.base)
-        simple = isinstance(node.base, grammar.Name) or (
-            isinstance(node.base, grammar.Number) and node.base.value.denominator == 1
-        )
-        base = _mathml_row(base) if simple else _mathml_parentheses(base)
-        return f"<msup>{base}{_mathml_row(self.write(node.exponent))}</msup>"
+def _juxtapose(factors: list[grammar.Expression], roles: Mapping[str, str], *, alone: bool) -> str:
+    """Return factors without divisions; a single one over or under a fraction bar needs no brackets."""
+    if alone and len(factors) == 1:
+        return _to_mathml(factors[0], roles)
+    text = ""
+    for factor in factors:
+        text += _mathml_times(factor) * bool(text) + _factor_to_mathml(factor, roles)
+    return text
 
-    def _derivative(self, operand: grammar.Expression, order: int) -> str:
-        if not order:
-            return self._factor(operand)
-        if isinstance(operand, grammar.Call) and operand.function == "delay":
-            return self._delayed(self._derivative(operand.arguments[0], order), operand)
-        base = self.write(operand) if isinstance(operand, grammar.Name) else _mathml_parentheses(self.write(operand))
-        if order in _PRIME_MARKS:
-            # Primes are raised in every font; as a superscript they would be raised, and made small, twice.
-            return _mathml_row(f'{base}<mo lspace="0" rspace="0">{_PRIME_MARKS[order]}</mo>')
-        return f"<msup>{base}<mrow><mo>(</mo><mn>{order}</mn><mo>)</mo></mrow></msup>"
 
-    def _call(self, node: grammar.Call) -> str:
-        first, *rest = node.arguments
-        if node.function == "D":
-            order = rest[0].value if rest and isinstance(rest[0], grammar.Number) else 1
-            return self._derivative(first, int(order))
-        if node.function == "diff":
-            # A number counts the t before it anew: diff(x, t, 2).
-            orders = [int(part.value) - 1 if isinstance(part, grammar.Number) else 1 for part in rest]
-            return self._derivative(first, sum(orders))
-        if node.function == "delay":
-            return self._delayed(self._factor(first), node)
-        argument = self.write(first)
-        if node.function == "sqrt":
-            return f"<msqrt>{argument}</msqrt>"
-        if node.function == "exp":
-            return f"<msup><mi>e</mi>{_mathml_row(argument)}</msup>"
-        return f"<mi>{escape(node.function)}</mi><mo>&#x2061;</mo>{_mathml_parentheses(argument)}"
+def _mathml_times(node: grammar.Expression) -> str:
+    """Return the sign before a factor: a dot before a number, else a space."""
+    while isinstance(node, grammar.Power | grammar.Product):
+        node = node.base if isinstance(node, grammar.Power) else node.factors[0][1]
+    return "<mo>·</mo>" if isinstance(node, grammar.Number) else '<mspace width="0.16em"></mspace>'
 
-    def _delayed(self, content: str, node: grammar.Call) -> str:
-        """Return something at an earlier time, as a function of t."""
-        later = node.arguments[1]
-        shown = (
-            _mathml_parentheses(self.write(later))
-            if isinstance(later, grammar.Sum | grammar.Negation)
-            else self.write(later)
-        )
-        return f"{content}<mo>&#x2061;</mo>{_mathml_parentheses(f'<mi>t</mi>{_MATHML_MINUS}{shown}')}"
+
+def _power_to_mathml(node: grammar.Power, roles: Mapping[str, str]) -> str:
+    is_derivative = node.has_parentheses and any(roles.get(n) == "channel" for n in grammar.find_names(node.base))
+    if is_derivative and isinstance(node.exponent, grammar.Number):
+        return _derivative_to_mathml(node.base, int(node.exponent.value), roles)
+    base = _to_mathml(node.base, roles)
+    simple = isinstance(node.base, grammar.Name) or (
+        isinstance(node.base, grammar.Number) and node.base.value.denominator == 1
+    )
+    base = _mathml_row(base) if simple else _mathml_parentheses(base)
+    return f"<msup>{base}{_mathml_row(_to_mathml(node.exponent, roles))}</msup>"
+
+
+def _derivative_to_mathml(operand: grammar.Expression, order: int, roles: Mapping[str, str]) -> str:
+    if not order:
+        return _factor_to_mathml(operand, roles)
+    if isinstance(operand, grammar.Call) and operand.function == "delay":
+        return _delayed_to_mathml(_derivative_to_mathml(operand.arguments[0], order, roles), operand, roles)
+    base = _to_mathml(operand, roles)
+    base = base if isinstance(operand, grammar.Name) else _mathml_parentheses(base)
+    if order in _PRIME_MARKS:
+        # Fonts raise primes already; a superscript would raise and shrink them twice.
+        return _mathml_row(f'{base}<mo lspace="0" rspace="0">{_PRIME_MARKS[order]}</mo>')
+    return f"<msup>{base}<mrow><mo>(</mo><mn>{order}</mn><mo>)</mo></mrow></msup>"
+
+
+def _call_to_mathml(node: grammar.Call, roles: Mapping[str, str]) -> str:
+    first, *others = node.arguments
+    if node.function == "D":
+        order = others[0].value if others and isinstance(others[0], grammar.Number) else 1
+        return _derivative_to_mathml(first, int(order), roles)
+    if node.function == "diff":
+        # A number repeats the t before it: diff(x, t, 2).
+        orders = [int(part.value) - 1 if isinstance(part, grammar.Number) else 1 for part in others]
+        return _derivative_to_mathml(first, sum(orders), roles)
+    if node.function == "delay":
+        return _delayed_to_mathml(_factor_to_mathml(first, roles), node, roles)
+    argument = _to_mathml(first, roles)
+    if node.function == "sqrt":
+        return f"<msqrt>{argument}</msqrt>"
+    if node.function == "exp":
+        return f"<msup><mi>e</mi>{_mathml_row(argument)}</msup>"
+    return f"<mi>{escape(node.function)}</mi><mo>&#x2061;</mo>{_mathml_parentheses(argument)}"
+
+
+def _delayed_to_mathml(content: str, node: grammar.Call, roles: Mapping[str, str]) -> str:
+    """Return a delayed quantity as a function of t minus the dead time."""
+    time = _to_mathml(node.arguments[1], roles)
+    time = _mathml_parentheses(time) if isinstance(node.arguments[1], grammar.Sum) else time
+    return f"{content}<mo>&#x2061;</mo>{_mathml_parentheses(f'<mi>t</mi>{_MATHML_MINUS}{time}')}"

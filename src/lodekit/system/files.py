@@ -96,7 +96,9 @@ def read_system_file(path: str | Path) -> SystemFile:
     units = _parse_units(place, content.get("units", {}), system)
     if not isinstance(title := content.get("title", ""), str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
-    columns = _parse_columns(place, content.get("columns", {}))
+    columns, records = _parse_columns(place, content.get("columns", {})), content.get("records", "")
+    if isinstance(records, bool) or not isinstance(records, str | int):
+        raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {records!r}')
     return SystemFile(
         system,
         units,
@@ -108,7 +110,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         columns=columns,
         inputs=_parse_inputs(place, content.get("inputs", {}), system.plain_channels),
         disturbances=_parse_disturbances(place, content.get("disturbances", {}), system.plain_channels),
-        records=_parse_records(place, content.get("records", "")),
+        records=str(records).strip(),
     )
 
 
@@ -270,12 +272,6 @@ def _parse_columns(place: Path, entry: Any) -> dict[str, str]:
             )
         columns[name.strip()] = str(column).strip()
     return columns
-
-
-def _parse_records(place: Path, entry: Any) -> str:
-    if isinstance(entry, bool) or not isinstance(entry, str | int):
-        raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {entry!r}')
-    return str(entry).strip()
 
 
 #: What a file to start from says about the model, about parameters, and about data; {0} is a channel.

@@ -45,16 +45,8 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Negation:
-    """Minus an `operand`, at its `place`."""
-
-    place: Place
-    operand: Expression
-
-
-@dataclass(frozen=True)
 class Sum:
-    """`terms` with their signs, ``+`` or ``-``, at their `place`."""
+    """`terms` with their signs, ``+`` or ``-``, at their `place`; a single term has ``-``."""
 
     place: Place
     terms: tuple[tuple[str, Expression], ...]
@@ -79,24 +71,15 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Derivative:
-    """An `operand` with primes, as many as its `order`, at its `place`."""
-
-    place: Place
-    operand: Expression
-    order: int
-
-
-@dataclass(frozen=True)
 class Call:
-    """A reserved `function` applied to `arguments`, at its `place`; ``D`` and ``diff`` included."""
+    """A reserved `function` applied to `arguments`, at its `place`; ``x''`` is ``D(x, 2)``."""
 
     place: Place
     function: str
     arguments: tuple[Expression, ...]
 
 
-Expression = Number | Name | Negation | Sum | Product | Power | Derivative | Call
+Expression = Number | Name | Sum | Product | Power | Call
 
 
 @dataclass(frozen=True)
@@ -112,15 +95,18 @@ class Equation:
         """Both sides, or the only one."""
         return (self.left,) if self.right is None else (self.left, self.right)
 
+    @property
+    def names(self) -> list[str]:
+        """The names on both sides, in order, with repetitions."""
+        return [name for side in self.sides for name in find_names(side)]
+
     def mentions(self, names: Collection[str]) -> bool:
-        """Return whether any of some names stands in the equation."""
-        return any(isinstance(node, Name) and node.name in names for node in walk_equation(self))
+        """Return whether any of some names is in the equation."""
+        return not set(names).isdisjoint(self.names)
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the expressions that an expression is made of."""
-    if isinstance(expression, Negation | Derivative):
-        return (expression.operand,)
     if isinstance(expression, Sum):
         return tuple(term for _, term in expression.terms)
     if isinstance(expression, Product):
@@ -137,6 +123,11 @@ def walk(expression: Expression) -> Iterator[Expression]:
         yield from walk(child)
 
 
+def find_names(expression: Expression) -> list[str]:
+    """Return the names in an expression, in order, with repetitions."""
+    return [node.name for node in walk(expression) if isinstance(node, Name)]
+
+
 def walk_equation(equation: Equation) -> Iterator[Expression]:
     """Yield everything on both sides of an equation."""
     for side in equation.sides:
@@ -146,8 +137,6 @@ def walk_equation(equation: Equation) -> Iterator[Expression]:
 def _with_children(expression: Expression, parts: Sequence[Expression]) -> Expression:
     """Return an expression with other `children`, as many as it has."""
     match expression:
-        case Negation() | Derivative():
-            return replace(expression, operand=parts[0])
         case Sum():
             signs = (sign for sign, _ in expression.terms)
             return replace(expression, terms=tuple(zip(signs, parts, strict=True)))
@@ -223,19 +212,6 @@ def suggest_linearization(function: str, argument: str) -> str:
         near = "near another value c," if ways else "near a value c, write"
         ways.append(f"{near} {_TANGENT_FORMS[name].format(inner)} {LINEARIZATION_HINT}")
     return f" Linearise it: {'; '.join(ways)}" if ways else ""
-
-
-def suggest_power(name: str, exponent: int) -> str:
-    """Return what to write for a power of a channel.
-
-    Examples
-    --------
-    >>> print(suggest_power("x", 2))
-    ; or linearise it: near a value c write c^2 + 2*c*(x - c) with a number for c
-    """
-    slope = f"*c^{exponent - 1}" if exponent > 2 else "*c"
-    tangent = f"c^{exponent} + {exponent}{slope}*({name} - c)"
-    return f"; or linearise it: near a value c write {tangent} {LINEARIZATION_HINT}"
 
 
 def find_closest_name(name: str, others: Iterable[str]) -> str:
@@ -536,7 +512,7 @@ class _Parser:
         sign = self._next()
         operand = self._signed()
         self._depth -= 1
-        return operand if sign.kind == "+" else Negation(self._place(sign.start), operand)
+        return operand if sign.kind == "+" else Sum(self._place(sign.start), (("-", operand),))
 
     def _power(self) -> Expression:
         start = self._token.start
@@ -563,7 +539,8 @@ class _Parser:
             raise EquationError(message, self._place(start))
         if order and isinstance(base, Name):
             self._time_argument(base)
-        return base if order == 0 else Derivative(self._place(start), base, order)
+        place = self._place(start)
+        return Call(place, "D", (base, Number(place, Fraction(order)))) if order else base
 
     def _time_argument(self, base: Name) -> None:
         """Read the ``(t)`` of ``x(t)``, if any; anything else in those parentheses is a mistake that can be named."""

@@ -92,16 +92,12 @@ class LinearFormBuilder:
                 return self._constant(self.ring.rational(node.value))
             case grammar.Name():
                 return self._name(node)
-            case grammar.Negation():
-                return self.form(node.operand).scale(self.ring.rational(-1))
             case grammar.Sum():
                 return self._sum(node)
             case grammar.Product():
                 return self._product(node)
             case grammar.Power():
                 return self._power(node)
-            case grammar.Derivative():
-                return self._differentiate(node, node.operand, node.order)
             case grammar.Call():
                 return self._call(node)
 
@@ -252,12 +248,11 @@ class LinearFormBuilder:
             if number == 1:
                 ways = f"write {name} for the channel itself, or {name}' for its derivative"
                 raise EquationError(f"a channel to the power of one can be read in two ways; {ways}", node.place)
-            whole = number is not None and number > 0 and number.denominator == 1
-            hint = (
-                f"; for a derivative write {name}^({number}){grammar.suggest_power(name, int(number or 0))}"
-                if whole
-                else ""
-            )
+            hint = ""
+            if number is not None and number > 0 and number.denominator == 1:
+                slope = f"*c^{number - 1}" if number > 2 else "*c"
+                tangent = f"c^{number} + {number}{slope}*({name} - c) {grammar.LINEARIZATION_HINT}"
+                hint = f"; for a derivative write {name}^({number}); or linearise it: near a value c write {tangent}"
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
         if number is None or number.denominator != 1:
             raise EquationError(
@@ -288,7 +283,7 @@ class LinearFormBuilder:
                 f"expected a derivative of order 0 to {grammar.MAX_DERIVATIVE_ORDER}, got {order}", node.place
             )
         form = self.form(operand) if form_of_operand is None else form_of_operand
-        mentioned = [part.name for part in grammar.walk(operand) if isinstance(part, grammar.Name)]
+        mentioned = grammar.find_names(operand)
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]
             message = "a number is differentiated; its derivative is zero, leave it out"

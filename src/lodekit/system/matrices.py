@@ -129,7 +129,7 @@ def equations_from_operator_matrix(
     operator = _find_operator_name(trees, parameters, symbol)
     for tree in (tree for row in trees for tree in row):
         _check_names(tree, (*parameters, operator))
-        if any(isinstance(node, grammar.Call) and operator in _names_in(node) for node in grammar.walk(tree)):
+        if any(isinstance(node, grammar.Call) and operator in grammar.find_names(node) for node in grammar.walk(tree)):
             raise EquationError(f"expected polynomials in {operator} as entries of {name}, got a function of it")
     renamed = {operator: grammar.Name(_NO_PLACE, _OPERATOR_SYMBOL)}
     trees = [[grammar.replace_names(tree, renamed) for tree in row] for row in trees]
@@ -148,19 +148,15 @@ def equations_from_operator_matrix(
     return extend_ring_by_constants((*known, _OPERATOR_SYMBOL), attempt)[1], reader.notes
 
 
-def _names_in(tree: grammar.Expression) -> set[str]:
-    return {node.name for node in grammar.walk(tree) if isinstance(node, grammar.Name)}
-
-
 def _check_names(tree: grammar.Expression, known: Sequence[str]) -> None:
-    for name in _names_in(tree) - {"pi", *known}:
+    for name in set(grammar.find_names(tree)) - {"pi", *known}:
         raise EquationError(f"a matrix entry mentions {name!r}, which is not a parameter; declare it in parameters=")
 
 
 def _find_operator_name(trees: Sequence[Sequence[grammar.Expression]], parameters: Sequence[str], symbol: Any) -> str:
     if symbol is not None:
         return str(getattr(symbol, "name", symbol))
-    unknown = sorted(set().union(*(_names_in(tree) for row in trees for tree in row)) - {"pi", *parameters})
+    unknown = sorted({name for row in trees for tree in row for name in grammar.find_names(tree)} - {"pi", *parameters})
     if len(unknown) > 1:
         raise EquationError(
             f"expected one symbol for d/dt beside the parameters, got {', '.join(unknown)}; declare the others as "

@@ -330,8 +330,7 @@ def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) 
 
 def find_channel_names(equations: Iterable[grammar.Equation], parameters: Sequence[str]) -> list[str]:
     """Return the names in `equations` that are not `parameters`, t or pi, in the order of their first appearance."""
-    nodes = (node for equation in equations for node in grammar.walk_equation(equation))
-    names = dict.fromkeys(node.name for node in nodes if isinstance(node, grammar.Name))
+    names = dict.fromkeys(name for equation in equations for name in equation.names)
     return [name for name in names if name not in ("t", "pi", *parameters)]
 
 
@@ -342,12 +341,10 @@ def find_single_use_inputs(equations: Iterable[grammar.Equation], channels: Sequ
     """
     uses, beside = Counter[str](), set[str]()
     for equation in equations:
-        nodes = list(grammar.walk_equation(equation))
-        names = [node.name for node in nodes if isinstance(node, grammar.Name)]
-        uses.update(names)
-        derivatives = [node for node in nodes if _is_derivative(node)]
-        inside = {part.name for node in derivatives for part in grammar.walk(node) if isinstance(part, grammar.Name)}
-        beside |= set(names) - inside if derivatives else set()
+        uses.update(equation.names)
+        derivatives = [node for node in grammar.walk_equation(equation) if _is_derivative(node)]
+        if derivatives:
+            beside |= set(equation.names).difference(*map(grammar.find_names, derivatives))
     return [name for name in channels if uses[name] == 1 and name in beside]
 
 
@@ -358,14 +355,14 @@ def find_single_use_names(equations: Iterable[grammar.Equation], channels: Seque
     """
     sides = [side for equation in equations for side in equation.sides]
     defined = {side.name for side in sides if isinstance(side, grammar.Name)}
-    uses = Counter(node.name for side in sides for node in grammar.walk(side) if isinstance(node, grammar.Name))
+    uses = Counter(name for side in sides for name in grammar.find_names(side))
     return [name for name in channels if uses[name] == 1 and name not in defined]
 
 
 def _is_derivative(node: grammar.Expression) -> bool:
     if isinstance(node, grammar.Power):
         return node.has_parentheses and isinstance(node.exponent, grammar.Number)
-    return isinstance(node, grammar.Derivative) or (isinstance(node, grammar.Call) and node.function in ("D", "diff"))
+    return isinstance(node, grammar.Call) and node.function in ("D", "diff")
 
 
 def find_likely_parameters(equations: Sequence[grammar.Equation], channels: Sequence[str]) -> list[str]:
@@ -389,9 +386,7 @@ def _collect_noncoefficients(
     parts = grammar.children(node)
     match node:
         case grammar.Product():
-            mentioned = [
-                any(isinstance(n, grammar.Name) and n.name in channels for n in grammar.walk(part)) for part in parts
-            ]
+            mentioned = [not channels.isdisjoint(grammar.find_names(part)) for part in parts]
             divided = [operator == "/" for operator, _ in node.factors]
             inside = [as_coefficient or d or sum(mentioned) > m for d, m in zip(divided, mentioned, strict=True)]
         case grammar.Power():
@@ -400,7 +395,7 @@ def _collect_noncoefficients(
             plain = node.function in ("D", "diff")
             inside = [not plain and (node.function != "delay" or k > 0) for k in range(len(parts))]
         case _:
-            inside = [as_coefficient and not isinstance(node, grammar.Derivative)] * len(parts)
+            inside = [as_coefficient] * len(parts)
     for part, is_coefficient in zip(parts, inside, strict=True):
         _collect_noncoefficients(part, noncoefficients, channels, as_coefficient=is_coefficient)
 
@@ -472,12 +467,9 @@ def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Seq
         return
     name, base, order = dotted
     moved = (
-        node
-        for equation in equations
-        for node in grammar.walk_equation(equation)
-        if isinstance(node, grammar.Derivative | grammar.Call)
+        node for equation in equations for node in grammar.walk_equation(equation) if isinstance(node, grammar.Call)
     )
-    if any(isinstance(part, grammar.Name) and part.name == base for node in moved for part in grammar.walk(node)):
+    if any(base in grammar.find_names(node) for node in moved):
         return
     derivative = base + "'" * order
     raise EquationError(
@@ -490,12 +482,7 @@ def check_parameters_used(
     equations: Sequence[grammar.Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]
 ) -> None:
     """Raise where one of the `parameters` is not in the `equations`; the message lists the `channels`."""
-    mentioned = {
-        node.name
-        for equation in equations
-        for node in grammar.walk_equation(equation)
-        if isinstance(node, grammar.Name)
-    }
+    mentioned = {name for equation in equations for name in equation.names}
     unused = [name for name in parameters if name not in mentioned]
     if unused:
         plural, pronoun = ("s are", "them") if len(unused) > 1 else (" is", "it")

@@ -1,4 +1,4 @@
-"""Exact state space of a system with known inputs, ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and elimination."""
+"""Exact state space of equations with known inputs, ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and elimination."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ values with equal coefficients give equal behaviour of the measured quantities, 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _JetColumn = tuple[int, int, int]
+_JetRow = dict[_JetColumn, list[Element]]
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,14 @@ class IdentifiabilityProblem:
         measured = {names[j] for j in self.channel_indices if j is not None}
         return frozenset(j for j, name in enumerate(names) if name in measured or undelayed_name(name) in measured)
 
+    @cached_property
+    def max_relation_order(self) -> int:
+        """A bound on the order of input-output relations.
+
+        Elimination multiplies by determinants at most, whose order is bounded by the sum of all orders.
+        """
+        return sum([*_row_orders(self.system.operator), *_row_orders(self.observables)])
+
     @property
     def unmeasured_channels(self) -> tuple[str, ...]:
         """The channels that are not measured themselves."""
@@ -83,12 +92,13 @@ def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict
     """Return directions in which parameters can move without any change of what can be measured; None if too large."""
     if not problem.unknown_parameters:
         return []
+    operator = problem.system.operator
+    highest = 2 * problem.max_relation_order + 1 + max(_row_orders(operator), default=0)
+    if (operator.width + len(problem.observables.rows)) * (highest + 1) > 1500:  # larger matrices take too long
+        return None
     found: list[tuple[int, list[list[int]]]] = []
     for field, points in islice(sample_points(problem.system.operator.ring, seed=7), 2):
-        jets = _ProlongedSystem(problem, field, _set_fixed_parameters(problem, field, points))
-        if jets.width > 1500:  # larger matrices take too long
-            return None
-        found.append((field.prime, jets.null_directions()))
+        found.append((field.prime, _find_null_directions(problem, field, points)))
         if not found[0][1]:
             return []
     (prime, first), (other_prime, second) = found
@@ -128,112 +138,106 @@ def _reconstruct_fraction(value: int, prime: int, largest: int = 12) -> Fraction
     return None
 
 
-class _ProlongedSystem:
-    """The equations, what was measured, and their derivatives as one linear system over a finite field.
+def _find_null_directions(
+    problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element]
+) -> list[list[int]]:
+    """Return moves of the unknown parameters that change no relation, in echelon form, as numbers below p.
 
-    Its unknowns are derivatives of channels (to be eliminated), then derivatives of observables, high ones first, then
-    known functions of time. So rows of the echelon form that start with an observable are relations between measured
-    quantities alone, of lowest order.
+    The unknowns of the prolonged system are derivatives of channels (to be eliminated), then derivatives of
+    observables, high ones first, then known functions of time. So rows of the echelon form that start with an
+    observable are relations between measured quantities alone, of lowest order.
     """
-
-    def __init__(self, problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element]) -> None:
-        self.problem, self.field, self.points = problem, field, points
-        system, own = problem.system, problem.observables
-        self.ring = system.operator.ring
-        #: The known functions of time that occur in `rows`, numbered; filled while these are made.
-        self.time_functions: dict[ExponentialTerm, int] = {}
-        orders = [_row_order(system.operator, i) for i in range(len(system.operator.rows))]
-        # Elimination multiplies by determinants at most, whose order is bounded by the sum of all orders.
-        self.max_relation_order = sum(orders) + sum(_row_order(own, i) for i in range(len(own.rows)))
-        self.n_derivatives = 2 * self.max_relation_order + 1
-        self.width = (len(system.channels) + len(own.rows)) * (self.n_derivatives + max(orders, default=0) + 1)
-
-    def null_directions(self) -> list[list[int]]:
-        """Return moves of the unknown parameters that change no relation, in echelon form, as numbers below p."""
-        prime = self.field.prime
-        columns = sorted({column for row in self.rows for column in row})
-        index = {column: k for k, column in enumerate(columns)}
-        matrix = self._matrix(0, index, range(len(self.rows)))
-        pivots, chosen = _pivot_columns(*matrix.rref()), _pivot_columns(*matrix.transpose().rref())
-        others = sorted(set(range(len(columns))) - set(pivots))
-        if not others:
-            return _left_null_space_modulo([[] for _ in self.problem.unknown_parameters], prime)
-        table = matrix.tolist()
-        square = _take_columns([table[r] for r in chosen], pivots, prime)
-        values = square.solve(_take_columns([table[r] for r in chosen], others, prime))
-        # The relations between measured quantities: rows that start with an observable.
-        # High ones may lack a derivative that would have made them simpler.
-        shown = [r for r, k in enumerate(pivots) if columns[k][0] == 1 and -columns[k][1] <= self.max_relation_order]
-        signals = [(i, columns[k][2]) for i, k in enumerate(others) if columns[k][0] == 2]
-        seen = {place for i, place in signals if any(int(values[r, i]) for r in shown)}
-        inverse = square.inv().tolist()
-        weights = _take_columns([inverse[r] for r in shown], range(len(chosen)), prime)
-        delays = [name.time for name in self.problem.system.delayed_channels]
-        slopes: list[list[int]] = []
-        for number in range(1, len(self.problem.unknown_parameters) + 1):
-            table = self._matrix(number, index, chosen).tolist()
-            change = weights * (_take_columns(table, others, prime) - _take_columns(table, pivots, prime) * values)
-            visible = [wave for wave, place in self.time_functions.items() if place in seen]
-            scalars = [*(value for wave in visible for value in (wave.rate, wave.frequency)), *delays]
-            slopes.append([int(value) for value in change.entries()])
-            slopes[-1] += [int(self._value_and_gradient(value)[number]) for value in scalars]
-        return _left_null_space_modulo(slopes, prime)
-
-    def _matrix(self, number: int, index: dict[_JetColumn, int], chosen: Sequence[int]) -> nmod_mat:
-        """Return some rows as a matrix: their values, or their derivatives in a parameter counted from one."""
-        matrix = nmod_mat(len(chosen), len(index), self.field.prime)
-        for r, place in enumerate(chosen):
-            for column, parts in self.rows[place].items():
-                matrix[r, index[column]] = parts[number]
-        return matrix
-
-    @cached_property
-    def rows(self) -> list[dict[_JetColumn, list[Element]]]:
-        """All rows, by columns (kind, minus the order, number): each entry with its derivatives in the parameters."""
-        system, measured = self.problem.system, self.problem
-        found: list[dict[_JetColumn, list[Element]]] = []
-        for kind, operator, signals in (
-            (0, system.operator, [signal.scale(self.ring.rational(-1)) for signal in system.forcing]),
-            (1, measured.observables, measured.known_signals),
-        ):
-            for i, signal in enumerate(signals):
-                if kind and measured.channel_indices[i] is not None:
-                    continue
-                fixed = [
-                    (order, j, self._value_and_gradient(value))
-                    for j in range(operator.width)
-                    for order, value in enumerate(operator.coefficients(i, j))
-                    if value
-                ]
-                current = signal
-                for k in range(self.n_derivatives):
-                    row = {(int(j in measured.measured_channels), -(order + k), j): parts for order, j, parts in fixed}
-                    current = current.derivative() if k else current
-                    for wave, value in current.terms.items():
-                        row[2, 0, self.time_functions.setdefault(wave, len(self.time_functions))] = (
-                            self._value_and_gradient(value)
-                        )
-                    if kind:
-                        row[1, -k, operator.width + i] = self._value_and_gradient(self.ring.rational(-1))
-                    found.append(row)
-        return found
-
-    def _value_and_gradient(self, value: Scalar) -> list[Element]:
-        """Return a coefficient at the point, and its derivatives in the unknown parameters there."""
-        top, bottom = value.numerator, value.denominator
-        a, b = (self.ring.map_to_finite_field(part, self.field, self.points) for part in (top, bottom))
-        found = [a / b]
-        for name in self.problem.unknown_parameters:
-            place = len(self.ring.constants) + self.ring.parameters.index(name)
-            da, db = (
-                self.ring.map_to_finite_field(part.derivative(place), self.field, self.points) for part in (top, bottom)
-            )
-            found.append((da * b - a * db) / (b * b) if da or db else self.field.zero)
-        return found
+    point = _set_fixed_parameters(problem, field, points)
+    prime, evaluate = field.prime, partial(_value_and_gradient, problem, field, point)
+    rows, time_functions = _prolong(problem, evaluate)
+    columns = sorted({column for row in rows for column in row})
+    index = {column: k for k, column in enumerate(columns)}
+    matrix = _build_matrix(rows, index, 0, prime)
+    pivots, chosen = _pivot_columns(*matrix.rref()), _pivot_columns(*matrix.transpose().rref())
+    others = sorted(set(range(len(columns))) - set(pivots))
+    if not others:
+        return _left_null_space_modulo([[] for _ in problem.unknown_parameters], prime)
+    table = matrix.tolist()
+    square = _take_columns([table[r] for r in chosen], pivots, prime)
+    values = square.solve(_take_columns([table[r] for r in chosen], others, prime))
+    # The relations between measured quantities: rows that start with an observable.
+    # Those of high order may lack a derivative that would have made them simpler.
+    shown = [r for r, k in enumerate(pivots) if columns[k][0] == 1 and -columns[k][1] <= problem.max_relation_order]
+    signals = [(i, columns[k][2]) for i, k in enumerate(others) if columns[k][0] == 2]
+    seen = {place for i, place in signals if any(int(values[r, i]) for r in shown)}
+    visible = [wave for wave, place in time_functions.items() if place in seen]
+    scalars = [value for wave in visible for value in (wave.rate, wave.frequency)]
+    gradients = [evaluate(value) for value in (*scalars, *(name.time for name in problem.system.delayed_channels))]
+    inverse = square.inv().tolist()
+    weights = _take_columns([inverse[r] for r in shown], range(len(chosen)), prime)
+    slopes: list[list[int]] = []
+    for number in range(1, len(problem.unknown_parameters) + 1):
+        table = _build_matrix([rows[r] for r in chosen], index, number, prime).tolist()
+        change = weights * (_take_columns(table, others, prime) - _take_columns(table, pivots, prime) * values)
+        slopes.append([int(value) for value in change.entries()] + [int(gradient[number]) for gradient in gradients])
+    return _left_null_space_modulo(slopes, prime)
 
 
-def _row_order(operator: OperatorMatrix, i: int) -> int:
-    return max((len(operator.coefficients(i, j)) - 1 for j in range(operator.width)), default=0)
+def _prolong(
+    problem: IdentifiabilityProblem, evaluate: Callable[[Scalar], list[Element]]
+) -> tuple[list[_JetRow], dict[ExponentialTerm, int]]:
+    """Return the equations and observables with their derivatives as rows, and the numbers of known functions of time.
+
+    Columns are (kind, minus the order, number); each entry comes with its derivatives in the parameters.
+    """
+    system, ring = problem.system, problem.system.operator.ring
+    time_functions: dict[ExponentialTerm, int] = {}
+    rows: list[_JetRow] = []
+    for kind, operator, signals in (
+        (0, system.operator, [signal.scale(ring.rational(-1)) for signal in system.forcing]),
+        (1, problem.observables, problem.known_signals),
+    ):
+        for i, signal in enumerate(signals):
+            if kind and problem.channel_indices[i] is not None:
+                continue
+            coefficients = [
+                (order, j, evaluate(value))
+                for j in range(operator.width)
+                for order, value in enumerate(operator.coefficients(i, j))
+                if value
+            ]
+            derivative = signal
+            for k in range(2 * problem.max_relation_order + 1):
+                row = {(int(j in problem.measured_channels), -(n + k), j): parts for n, j, parts in coefficients}
+                for wave, value in derivative.terms.items():
+                    row[2, 0, time_functions.setdefault(wave, len(time_functions))] = evaluate(value)
+                if kind:
+                    row[1, -k, operator.width + i] = evaluate(ring.rational(-1))
+                rows.append(row)
+                derivative = derivative.derivative()
+    return rows, time_functions
+
+
+def _value_and_gradient(
+    problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element], value: Scalar
+) -> list[Element]:
+    """Return a coefficient at a point of a finite field, and its derivatives in the unknown parameters."""
+    ring, top, bottom = problem.system.operator.ring, value.numerator, value.denominator
+    a, b = (ring.map_to_finite_field(part, field, points) for part in (top, bottom))
+    found = [a / b]
+    for name in problem.unknown_parameters:
+        place = len(ring.constants) + ring.parameters.index(name)
+        da, db = (ring.map_to_finite_field(part.derivative(place), field, points) for part in (top, bottom))
+        found.append((da * b - a * db) / (b * b) if da or db else field.zero)
+    return found
+
+
+def _build_matrix(rows: Sequence[_JetRow], index: Mapping[_JetColumn, int], number: int, prime: int) -> nmod_mat:
+    """Return the values of rows as a matrix, or their derivatives in a parameter counted from one."""
+    matrix = nmod_mat(len(rows), len(index), prime)
+    for r, row in enumerate(rows):
+        for column, parts in row.items():
+            matrix[r, index[column]] = parts[number]
+    return matrix
+
+
+def _row_orders(operator: OperatorMatrix) -> list[int]:
+    return [max((len(entry) - 1 for entry in row), default=0) for row in operator.rows]
 
 
 def _take_columns(rows: Sequence[Sequence[Element]], columns: Sequence[int], prime: int) -> nmod_mat:

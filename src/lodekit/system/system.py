@@ -52,20 +52,18 @@ def substitute_parameters(
             known = ", ".join(parameters) or "none"
             raise ParameterError(f"unknown parameter {name!r}; expected one of: {known}")
         replacements[name] = reader.parse(value)
-        for node in grammar.walk(replacements[name]):
-            if isinstance(node, grammar.Name) and node.name not in parameters and node.name != "pi":
-                raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
+        for other in grammar.find_names(replacements[name]):
+            if other not in parameters and other != "pi":
+                raise ParameterError(f"the value of {name!r} mentions {other!r}, which is not a parameter")
 
     def substitute(row: grammar.Equation) -> grammar.Equation:
         left, *right = (grammar.replace_names(side, replacements) for side in row.sides)
         return grammar.Equation(left, right[0] if right else None, "")
 
     replaced, basis_rows = (list(map(substitute, rows)) for rows in (equations, basis_rows))
-    mentioned = {
-        node.name for equation in replaced for node in grammar.walk_equation(equation) if isinstance(node, grammar.Name)
-    }
-    rest = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
-    return replaced, rest, reader.notes, basis_rows
+    mentioned = {name for equation in replaced for name in equation.names}
+    remaining = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
+    return replaced, remaining, reader.notes, basis_rows
 
 
 @final
@@ -402,7 +400,13 @@ class System:
         >>> lk.System("x' = v").definition()
         {'equations': ["x' = v"], 'channels': ['x', 'v'], 'parameters': {}, 'notes': []}
         """
-        return display.to_definition(self)
+        return {
+            "equations": list(self.equations),
+            "channels": list(self.plain_channels),
+            "parameters": {name: parameter.definition() for name, parameter in self.parameters.items()},
+            "notes": list(self.notes),
+            **({} if self.basis is None else {"basis": self.basis}),
+        }
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> System:
@@ -775,7 +779,8 @@ class System:
         return display.to_dict(self)
 
     def __str__(self) -> str:
-        return display.format_text(self)
+        sections = display.analysis_sections(self)
+        return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections)
 
     def __repr__(self) -> str:
         count = len(self.equations)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from lodekit.data.follow import InvalidRow, TableRow, follow_file, follow_pipe, follow_rows
+from lodekit.data.follow import follow_file, follow_pipe, follow_rows
 from lodekit.data.sources import LoadedData, ReadOptions, load_data
 from lodekit.data.tables.columns import reuse_columns
 from lodekit.data.tables.reader import TableSchema, open_table
-from lodekit.errors import LodekitError
+from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.observables import table_checks
 from lodekit.results.forecast import parse_time_horizon
@@ -92,13 +92,13 @@ class StreamMonitor:
         for item in follow_rows(pieces, str(data) if is_file else "standard input", choose_options):
             if isinstance(item, TableSchema):
                 self._check_schema(item)
-            elif isinstance(item, InvalidRow):
-                self.messages.append(f"{item.message}; skipped")
+            elif isinstance(item, DataError):
+                self.messages.append(f"{item}; skipped")
                 yield None
             elif item is None:
                 yield None
             else:
-                yield from self._push(item)
+                yield from self._push(*item)
         if self.n_skipped and not self.stream.rows:
             self.messages.append(
                 f"{self.n_skipped} rows up to t = {self.last_time:g} were seen before, and no others came; a record "
@@ -119,30 +119,32 @@ class StreamMonitor:
         if others := sorted(found - inputs - set(self.stream.observables)):
             self.messages.append(f"not measured in the fit, and not read: {', '.join(others)}")
 
-    def _push(self, row: TableRow) -> Iterator[dict[str, Any]]:
-        if self.last_time is not None and row.time <= self.last_time:
+    def _push(
+        self, line_number: int, time: float, values: Mapping[str, float], noise: Mapping[str, float]
+    ) -> Iterator[dict[str, Any]]:
+        if self.last_time is not None and time <= self.last_time:
             self.n_skipped += 1
             return
         stream, known = self.stream, self.gp.fit_.measurements.inputs
-        values = {name: value for name, value in row.values.items() if name in stream.observables}
-        noise = {name: value for name, value in row.noise.items() if name in stream.observables}
+        measured = {name: value for name, value in values.items() if name in stream.observables}
+        noise_std = {name: value for name, value in noise.items() if name in stream.observables}
         try:
-            results = stream.push(row.time, values, {name: row.values[name] for name in known}, std=noise or None)
+            results = stream.push(time, measured, {name: values[name] for name in known}, std=noise_std or None)
         except LodekitError as problem:
-            self.messages.append(f"line {row.line_number}: {problem}; skipped")
+            self.messages.append(f"line {line_number}: {problem}; skipped")
             return
         forecasts: dict[str, dict[str, float]] = {}
         if self.horizon is not None and results:
             names = list(results)
-            mean, std = stream.predict(row.time + self.horizon, names, return_std=True)
+            mean, std = stream.predict(time + self.horizon, names, return_std=True)
             forecasts = {
                 n: {"ahead": float(m), "ahead_std": float(s)} for n, m, s in zip(names, mean[0], std[0], strict=True)
             }
-        date = {key: dates[0] for key, dates in date_column(self.gp.labels_, [row.time]).items()}
+        date = {key: dates[0] for key, dates in date_column(self.gp.labels_, [time]).items()}
         for name, result in results.items():
             numbers = {key: getattr(result, key) for key in ("measured", "predicted", "std", "score")}
             alarm = {"alarm": result.alarm or None}
-            yield {"t": row.time, **date, "observable": name, **numbers, **alarm, **forecasts.get(name, {})}
+            yield {"t": time, **date, "observable": name, **numbers, **alarm, **forecasts.get(name, {})}
 
     def pop_messages(self) -> list[str]:
         """Return and clear the messages."""

@@ -72,18 +72,8 @@ class Durations:
     seconds: Array
 
 
-@dataclass(frozen=True)
-class DateFormat:
-    """How the dates of a column are written; one form for all of them.
-
-    order: Of day, month and year.
-    is_zoned: Whether each date has a time zone.
-    example: The first of them, for messages.
-    """
-
-    order: str
-    is_zoned: bool
-    example: str
+#: The order of day, month and year, and the first date of a column: all have a time zone if it has one.
+DateFormat = tuple[str, str]
 
 
 def is_date(text: str) -> bool:
@@ -127,8 +117,7 @@ def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
         if one_large == two_large and not same:
             raise DataError(f"dates such as {example!r} may have the day or the month first; write them as 2024-03-31")
         order = "day first" if one_large else "month first"
-    match = _DATETIME_PATTERNS[order].match(first)
-    return DateFormat(order, match is not None and match["zone"] is not None, first)
+    return order, first
 
 
 def parse_dates(column: StringColumn, locations: RowLocations, date_format: DateFormat | None = None) -> Timestamps:
@@ -137,19 +126,21 @@ def parse_dates(column: StringColumn, locations: RowLocations, date_format: Date
     date_format = date_format or detect_date_format([column])
     if date_format is None:
         raise DataError(f"{locations.format_row(0)}: expected {_EXPECTED_FORMAT}, got {column[0]!r}")
-    parts, matched = _split_fields(column, _DATETIME_PATTERNS[date_format.order])
+    order, example = date_format
+    parts, matched = _split_fields(column, _DATETIME_PATTERNS[order])
     if not matched.all():
         record = int(np.argmin(matched))
         raise DataError(
             f"{locations.format_row(record)}: expected {_EXPECTED_FORMAT}, in the same form as "
-            f"{date_format.example!r} above, got {column[record]!r}"
+            f"{example!r} above, got {column[record]!r}"
         )
     whole, valid = _local_seconds(parts)
     if not valid.all():
         record = int(np.argmin(valid))
         where, got = locations.format_row(record), repr(column[record])
         raise DataError(f"{where}: expected {_EXPECTED_FORMAT}, got {got}: there is no such day or time")
-    zones = _utc_offsets(parts, column, locations, date_format.is_zoned)
+    match = _DATETIME_PATTERNS[order].match(example)
+    zones = _utc_offsets(parts, column, locations, match is not None and match["zone"] is not None)
     utc = whole if zones is None else whole - zones
     zone = None if zones is None else timezone(timedelta(seconds=int(zones[0])))
     first = datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=int(whole[0]))

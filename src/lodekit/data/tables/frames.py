@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from numbers import Integral, Number
 from typing import Any
@@ -124,6 +126,8 @@ def _to_float(value: Any) -> float:
         return np.inf if value > 0 else -np.inf
 
 
+#: The name of a row of a partition in messages.
+PARTITION_ROW = "partition's row"
 #: Records in a block: more take more memory and are no faster, fewer pay for the start of each transform.
 TABLE_BLOCK_ROWS = 1 << 19
 
@@ -151,73 +155,90 @@ class ArrayTable:
         return ArrayTable({name: values[key] for name, values in self.arrays.items()})
 
 
-@dataclass(frozen=True)
-class DataFrameBlock:
-    """Records of a DataFrame of any library.
+#: Reads some records, given the time column and columns known to hold numbers with a decimal point: returns the
+#: columns as arrays of floats, `StringColumn`, `Timestamps` or `Durations`, and the locations of the records.
+TableBlock = Callable[[str, Collection[str]], tuple[dict[str, Any], RowLocations]]
 
-    names: The columns that are read, the time first.
-    first_row: How many records of the table stand before these.
-    row_noun: What a record is called in messages.
-    has_time: Whether the first column holds the times.
-    """
 
-    frame: Any
-    names: tuple[str, ...]
-    first_row: int = 0
-    row_noun: str = "row"
-    has_time: bool = True
+def read_frame(
+    frame: Any, names: Sequence[str], first_row: int, row_noun: str, time: str, float_columns: Collection[str] = ()
+) -> tuple[dict[str, Any], RowLocations]:
+    """Read columns of a DataFrame that starts at a row of its table, as a `TableBlock` does."""
+    frame = _to_narwhals(frame)
+    labels = [str(label) for label in frame.columns]
+    places = RowLocations(row_noun, np.arange(1, len(frame) + 1) + first_row)
+    columns: dict[str, ColumnValues] = {}
+    for name in names:
+        reader, column = ColumnReader(name, places, is_time=name == time), frame[:, labels.index(name)]
+        columns[name] = reader.read_array(column) if isinstance(frame, ArrayTable) else read_series(column, reader)
+    return columns, places
 
-    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand."""
-        frame = _to_narwhals(self.frame)
-        labels = {str(label): label for label in frame.columns}
-        places = RowLocations(self.row_noun, np.arange(1, len(frame) + 1) + self.first_row)
-        found: dict[str, ColumnValues] = {}
-        for name in self.names:
-            use = ColumnReader(name, places, is_time=self.has_time and name == self.names[0])
-            column = frame[:, frame.columns.index(labels[name])]
-            found[name] = use.read_array(column) if isinstance(frame, ArrayTable) else read_series(column, use)
-        return found, places
+
+def is_dask_dataframe(source: object) -> bool:
+    """Return whether something is a Dask DataFrame."""
+    # Dask is already imported if a Dask DataFrame exists.
+    return isinstance(source, getattr(sys.modules.get("dask.dataframe"), "DataFrame", ()))
 
 
 @dataclass(frozen=True)
 class DataFrameTable:
-    """A DataFrame in memory, of any library that narwhals knows.
-
-    separator, notes: Nothing: those of text files.
-    """
+    """A DataFrame in memory, of any library that narwhals knows, or a Dask DataFrame."""
 
     frame: Any
-    separator: str = ""
-    notes: tuple[str, ...] = ()
+    separator = ""
+    notes = ()
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether the rows are in partitions, maybe on a cluster."""
+        return is_dask_dataframe(self.frame)
+
+    @property
+    def _labels(self) -> list[Any]:
+        return list(self.frame.columns if self.is_distributed else _to_narwhals(self.frame).columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns, in order; names that are no texts are written as such."""
-        return tuple(map(str, _to_narwhals(self.frame).columns))
+        """The columns, in order, as texts."""
+        return tuple(map(str, self._labels))
 
     @property
     def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
-        return not any(isinstance(label, Integral) for label in _to_narwhals(self.frame).columns)
+        """Whether columns may be referred to by number: not if their labels are numbers."""
+        return not any(isinstance(label, Integral) for label in self._labels)
 
     def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
+        label = self._labels[self.names.index(name)]
+        if self.is_distributed:
+            return self.frame[label].dtype.kind in "iufb"
         frame = _to_narwhals(self.frame)
-        if isinstance(frame, ArrayTable):
-            return frame.arrays[name].dtype.kind in "iuf"
-        return bool(frame.schema[frame.columns[self.names.index(name)]].is_numeric())
+        return bool(
+            frame.arrays[name].dtype.kind in "iuf"
+            if isinstance(frame, ArrayTable)
+            else frame.schema[label].is_numeric()
+        )
 
     def count_rows(self, limit: int) -> int:
-        """Return the number of records."""
-        return len(_to_narwhals(self.frame))
+        """Return the number of records; of a distributed table, more than the limit."""
+        return limit + 1 if self.is_distributed else len(_to_narwhals(self.frame))
 
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[DataFrameBlock]:
+    def partitions(self, names: Sequence[str]) -> list[Any]:
+        """Return the partitions of a distributed table with some of its columns, as delayed DataFrames."""
+        return list(self.frame[[self._labels[self.names.index(name)] for name in names]].to_delayed())
+
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the table in blocks, or as one."""
+        if self.is_distributed:
+            if as_one_block:
+                raise DataError("expected a table that fits into memory, got a Dask DataFrame")
+            for part in self.partitions(names):
+                yield partial(read_frame, part.compute(), names, 0, PARTITION_ROW)
+            return
         frame = _to_narwhals(self.frame)
         size = max(len(frame), 1) if as_one_block else TABLE_BLOCK_ROWS
         for first in range(0, len(frame), size):
-            yield DataFrameBlock(frame[first : first + size], tuple(names), first)
+            yield partial(read_frame, frame[first : first + size], names, first, "row")
 
 
 def _to_narwhals(frame: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from io import BytesIO
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ import numpy as np
 
 from lodekit.data.tables import frames
 from lodekit.data.tables.dates import Durations
-from lodekit.data.tables.frames import TICKS_PER_SECOND, ColumnReader, ColumnValues, timestamps_from_ticks
+from lodekit.data.tables.frames import TICKS_PER_SECOND, ColumnReader, ColumnValues, TableBlock, timestamps_from_ticks
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 
@@ -191,33 +191,21 @@ class ParquetColumn:
             return UTC
 
 
-@dataclass(frozen=True)
-class ParquetBlock:
-    """Some records of a Parquet file.
-
-    cells: What the expressions of columns gave, by name, the time first; None for a column that cannot be used; (n,).
-    first_row: How many records of the file stand before these.
-    n_rows: The number of records.
-    has_time: Whether the first column holds the times.
-    """
-
-    cells: Mapping[str, Any]
-    columns: Mapping[str, ParquetColumn]
-    first_row: int
-    n_rows: int
-    has_time: bool = True
-
-    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return columns as arrays of floats, `StringColumn`, `Moments` or `Durations`, and where the records stand."""
-        places = RowLocations("row", np.arange(1, self.n_rows + 1) + self.first_row)
-        found: dict[str, ColumnValues] = {}
-        for number, (name, cells) in enumerate(self.cells.items()):
-            column, use = self.columns[name], ColumnReader(name, places, is_time=self.has_time and not number)
-            if cells is None:
-                kind = column.kind
-                raise use.type_error("List" if kind.endswith("]") else kind.partition("(")[0].capitalize())
-            found[name] = column.read(cells, use)
-        return found, places
+def _read_cells(
+    cells: Mapping[str, Any],
+    columns: Mapping[str, ParquetColumn],
+    locations: RowLocations,
+    time: str,
+    float_columns: Collection[str] = (),
+) -> tuple[dict[str, ColumnValues], RowLocations]:
+    """Return the content of cells by column, as a `TableBlock` does; cells that cannot be used are None."""
+    content: dict[str, ColumnValues] = {}
+    for name, values in cells.items():
+        reader, kind = ColumnReader(name, locations, is_time=name == time), columns[name].kind
+        if values is None:
+            raise reader.type_error("List" if kind.endswith("]") else kind.partition("(")[0].capitalize())
+        content[name] = columns[name].read(values, reader)
+    return content, locations
 
 
 @dataclass(frozen=True)
@@ -226,13 +214,13 @@ class ParquetFile:
 
     source: A path, or a file in memory.
     columns: In order.
-    separator, notes: Nothing: those of text files.
     """
 
     source: str | BytesIO
     columns: Mapping[str, ParquetColumn]
-    separator: str = ""
-    notes: tuple[str, ...] = ()
+    allows_column_numbers = True
+    separator = ""
+    notes = ()
 
     @classmethod
     def open(cls, source: str | BytesIO) -> ParquetFile:
@@ -255,11 +243,6 @@ class ParquetFile:
         """The columns, in order."""
         return tuple(self.columns)
 
-    @property
-    def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers: always, as names are texts."""
-        return True
-
     def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
         return self.columns[name].is_number
@@ -269,7 +252,7 @@ class ParquetFile:
         with _open_duckdb(self.source) as (ask, path):
             return _count_rows(ask, path)
 
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[ParquetBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the table in blocks, or as one."""
         chosen = {name: self.columns[name] for name in names}
         wanted = {name: column.expression for name, column in chosen.items() if column.is_usable}
@@ -283,7 +266,8 @@ class ParquetFile:
                 if len(cells[0]) != min(size, total - first):
                     raise DataError(f"cannot be read as Parquet, expected {total} rows; did the file change meanwhile?")
                 read = dict(zip(wanted, cells, strict=False))
-                yield ParquetBlock({name: read.get(name) for name in names}, chosen, first, len(cells[0]))
+                places = RowLocations("row", np.arange(1, len(cells[0]) + 1) + first)
+                yield partial(_read_cells, {name: read.get(name) for name in names}, chosen, places)
 
     def _query(self, listed: str, first: int, size: int, whole: bool) -> str:
         if whole:

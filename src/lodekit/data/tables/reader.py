@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from importlib import import_module
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from lodekit.data.tables.cells import NumberFormat, normalize_missing, parse_number_columns
 from lodekit.data.tables.columns import ColumnMapping, format_column_list, resolve_columns
 from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameBlock, read_series
-from lodekit.data.tables.parquet import ParquetBlock, ParquetFile
+from lodekit.data.tables.frames import ArrayTable, ColumnReader, TableBlock, read_series
+from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.data.tables.text import FileOpener, TextFile, as_data_errors, read_pipe
 from lodekit.errors import DataError
@@ -99,16 +99,6 @@ class TimeOrder:
         return [f"times in column {column} go back by up to {back:g}"] if back else []
 
 
-class TableBlock(Protocol):
-    """Some records of a table."""
-
-    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return columns as arrays of floats, `Texts`, `Moments` or `Lengths`, and where the records stand.
-
-        Columns that hold numbers with a decimal point, as far as is known, may be parsed directly.
-        """
-
-
 class TableSource(Protocol):
     """A table that is read in blocks: a text file, a Parquet file, a DataFrame."""
 
@@ -181,13 +171,16 @@ class TableSchema:
 
 
 @dataclass(frozen=True)
-class ParsedBlock:
-    """The content of a block.
+class TableData:
+    """Measurements from a table, or from a block of its rows.
 
-    times: Seconds since the origin of the plan where there are dates; (n,).
-    values, noise: NaN where something is missing; noise only where it has a column; (n,).
+    times: In the unit of the table; seconds since `origin` for dates; (n,).
+    values: NaN for missing values; (n,).
+    noise: Known standard deviations of columns that were mapped by ``std(T1)``; NaN for missing ones; (n,).
     number_format: How the numbers are written.
-    labels: The record that each line belongs to, where a column says so; (n,).
+    labels: The record of each row, if a column names it; (n,).
+    origin: The date that is time zero; None if times are numbers.
+    notes: What was detected about a whole table, in words.
     """
 
     times: Array
@@ -195,31 +188,8 @@ class ParsedBlock:
     noise: dict[str, Array]
     number_format: NumberFormat
     labels: NDArray[Any] | None = None
-
-
-@dataclass(frozen=True)
-class TableData:
-    """Measurements from a table.
-
-    times: In the unit of the table; seconds since `origin` where it has dates; (n,).
-    values: NaN where a value is missing; (n,).
-    noise: Known standard deviations; NaN where they are missing. Only of columns that were mapped by ``std(T1)``;
-        (n,).
-    time_name: The column of the times.
-    origin: The date that is time zero: that of the first record.
-    unused: Columns that were not read.
-    notes: What was found out about the table, in words.
-    labels: The record that each line belongs to, where a column says so; (n,).
-    """
-
-    times: Array
-    values: dict[str, Array]
-    noise: dict[str, Array]
-    time_name: str
-    origin: datetime | None
-    unused: tuple[str, ...]
-    notes: tuple[str, ...]
-    labels: NDArray[Any] | None = None
+    origin: datetime | None = None
+    notes: tuple[str, ...] = ()
 
 
 def parse_time_array(t: Any) -> Timestamps | Durations | None:
@@ -360,21 +330,14 @@ class UniformlySampledTable:
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the table as one, or its first block."""
         others = [name for name in names if name != self.time]
-        block = next(self.table.blocks(others, as_one_block=as_one_block), None)
-        if block is not None:
-            inner = replace(block, has_time=False) if isinstance(block, DataFrameBlock | ParquetBlock) else block
-            yield _UniformlySampledBlock(inner, self.time, self.step)
+        for block in islice(self.table.blocks(others, as_one_block=as_one_block), 1):
+            yield partial(self._read, block)
 
-
-@dataclass(frozen=True)
-class _UniformlySampledBlock:
-    block: TableBlock
-    time: str
-    step: float
-
-    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        content, places = self.block.read([name for name in float_columns if name != self.time])
-        return {self.time: self.step * np.arange(len(places.numbers), dtype=float), **content}, places
+    def _read(
+        self, block: TableBlock, time: str, float_columns: Collection[str]
+    ) -> tuple[dict[str, Any], RowLocations]:
+        content, places = block(time, [name for name in float_columns if name != time])
+        return {time: self.step * np.arange(len(places.numbers), dtype=float), **content}, places
 
 
 def open_table(path: str | Path, header: bool | None = None, *, single_column: bool = False) -> TableSource:
@@ -407,7 +370,7 @@ def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, 
         return schema, None
     blocks = table.blocks([name])
     for block in blocks:
-        columns, places = block.read()
+        columns, places = block(name, ())
         if not len(places.numbers):
             continue
         column = columns[name]
@@ -416,7 +379,7 @@ def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, 
         if not isinstance(column, StringColumn):
             return schema, None
         with prefix_errors(f"column {name}"):
-            form = detect_date_format(normalize_missing(part.read()[0][name]) for part in chain([block], blocks))
+            form = detect_date_format(normalize_missing(part(name, ())[0][name]) for part in chain([block], blocks))
         if form is None:
             return schema, None
         schema = replace(schema, date_format=form, time_unit="s")
@@ -439,10 +402,10 @@ def detect_decimal_mark(table: TableSource, schema: TableSchema) -> TableSchema:
     return replace(schema, decimal_mark=mark)
 
 
-def read_block(block: TableBlock, schema: TableSchema) -> ParsedBlock:
+def read_block(block: TableBlock, schema: TableSchema) -> TableData:
     """Return the records of a block as arrays."""
     columns, numerals = schema.columns, NumberFormat()
-    content, places = block.read(schema.float_columns)
+    content, places = block(columns.time, schema.float_columns)
     numbers: dict[str, Array] = {}
     if not len(places.numbers):
         numbers = {name: np.empty(0) for name in columns.numeric}
@@ -465,18 +428,18 @@ def read_block(block: TableBlock, schema: TableSchema) -> ParsedBlock:
     values = {name: numbers[column] for name, column in columns.values.items()}
     noise = {name: _check_noise_column(column, numbers[column], places) for name, column in columns.noise.items()}
     labels = _parse_record_labels(content[columns.record], columns.record, places) if columns.record else None
-    return _convert_and_crop(ParsedBlock(numbers[columns.time], values, noise, numerals, labels), schema)
+    return _convert_and_crop(TableData(numbers[columns.time], values, noise, numerals, labels, schema.origin), schema)
 
 
-def _convert_and_crop(records: ParsedBlock, plan: TableSchema) -> ParsedBlock:
+def _convert_and_crop(records: TableData, plan: TableSchema) -> TableData:
     """Return records in the units of the model, and without those that are outside of the window."""
-    own, same, labels = plan.conversions, UnitConversion(), records.labels
-    times = own.get("t", same).convert(records.times)
+    conversions, same, labels = plan.conversions, UnitConversion(), records.labels
+    times = conversions.get("t", same).convert(records.times)
     inside: Any = (times >= plan.window[0]) & (times <= plan.window[1]) if plan.has_window else slice(None)
-    values = {name: own.get(name, same).convert(each)[inside] for name, each in records.values.items()}
-    noise = {name: own.get(f"std({name})", same).convert_difference(n)[inside] for name, n in records.noise.items()}
+    values = {n: conversions.get(n, same).convert(v)[inside] for n, v in records.values.items()}
+    noise = {n: conversions.get(f"std({n})", same).convert_difference(v)[inside] for n, v in records.noise.items()}
     labels = None if labels is None else labels[inside]
-    return ParsedBlock(times[inside], values, noise, records.number_format, labels)
+    return replace(records, times=times[inside], values=values, noise=noise, labels=labels)
 
 
 def _parse_record_labels(column: Any, name: str, places: RowLocations) -> NDArray[Any]:
@@ -538,9 +501,7 @@ def read_all(source: TableSource, schema: TableSchema, channels: Sequence[str]) 
     notes = describe_file(source, records.number_format) + describe_times(schema)
     empty = {name for name, values in records.values.items() if np.isnan(values).all()}
     notes += describe_columns(source.names, schema.columns, channels, empty)
-    unused = tuple(name for name in source.names if name not in schema.columns.used)
-    arrays = records.times, records.values, records.noise
-    return TableData(*arrays, schema.columns.time, schema.origin, unused, tuple(notes), records.labels)
+    return replace(records, notes=tuple(notes))
 
 
 def describe_times(schema: TableSchema) -> list[str]:

@@ -15,15 +15,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.cells import MISSING_MARKERS, is_data_cell, is_missing
 from lodekit.data.tables.columns import is_time_name
+from lodekit.data.tables.frames import TableBlock
 from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
 from lodekit.support.units import is_known_unit
@@ -186,7 +187,11 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
     separator = declared[1] if declared else _detect_separator([line for _, line in sample], single_column)
     # A wrong guess may leave a quote open in the sample; the whole file is read strictly.
     raw = list(split_cells(sample, separator, strict=False))
-    records = [(number, _strip_empty_cells(cells)) for number, cells in raw]
+    records = []
+    for number, cells in raw:
+        # Empty cells at the end of a line follow a trailing separator.
+        width = max((k for k, cell in enumerate(cells, 1) if cell.strip()), default=0)
+        records.append((number, cells[:width]))
     skipped = _count_preamble([cells for _, cells in records]) if header is None else 0
     last, first = records[skipped]
     if header is None:
@@ -208,13 +213,6 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
     width = min(len(raw[0][1]), max(len(cells) for _, cells in records))
     names, note = _names_without_header(head, start, width, separator)
     return TextDialect(tuple(names), separator, start, (note,))
-
-
-def _strip_empty_cells(cells: list[str]) -> list[str]:
-    """Return cells without empty ones at the end: a separator that ends a line separates nothing."""
-    while cells and not cells[-1].strip():
-        cells = cells[:-1]
-    return cells
 
 
 def _is_data_row(cells: Sequence[str]) -> bool:
@@ -383,7 +381,6 @@ _COMMENT_PATTERN = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
 #: Columns by index, and the line of each record.
 _ColumnsAndLines = tuple[dict[int, Any], NDArray[np.int64]]
 _CellBounds = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; where cells end, shape (records, columns)
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -397,6 +394,7 @@ class TextFile:
     open_file: FileOpener
     dialect: TextDialect
     encoding: tuple[str, ...] = ()
+    allows_column_numbers = True
 
     @classmethod
     def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
@@ -416,11 +414,6 @@ class TextFile:
     def names(self) -> tuple[str, ...]:
         """The columns, in order."""
         return self.dialect.names
-
-    @property
-    def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers: always, as names are texts."""
-        return True
 
     @property
     def separator(self) -> str:
@@ -448,26 +441,26 @@ class TextFile:
                 break
         return found
 
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TextBlock]:
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the file in blocks of whole records, without the lines of the header."""
         chosen = tuple(dict.fromkeys(self.names.index(name) for name in names))
         pieces: Iterable[bytes] = read_lines(self.open_file, BLOCK_BYTES)
         if as_one_block:
             pieces = [b"".join(pieces)]
         rest, before, left = b"", 0, self.dialect.header_lines
-        for piece, is_last in _mark_last(pieces):
+        for piece, following in pairwise(chain(pieces, [b""])):
             data = rest + piece
             if left:
                 skipped = min(left, _count_lines(data))
                 data, before, left = data[_line_start(data, skipped) :], before + skipped, left - skipped
-            block = TextBlock(data, before, self.dialect, chosen, is_last)
+            block = TextBlock(data, before, self.dialect, chosen, is_last=not following)
             rest = b""
             # Only quotes can hide a line end inside of a record, and only reading them tells.
             if b'"' in data and self.separator != " ":
                 rest = data[block.end :]
             before += _count_lines(data) - _count_lines(rest)
             if len(rest) < len(data):
-                yield block
+                yield block.read
 
 
 @dataclass(frozen=True)
@@ -486,8 +479,8 @@ class TextBlock:
     column_indices: tuple[int, ...]
     is_last: bool = True
 
-    def read(self, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
-        """Return the chosen columns as `StringColumn`, and where the records stand."""
+    def read(self, time: str, float_columns: Collection[str] = ()) -> tuple[dict[str, Any], RowLocations]:
+        """Read the chosen columns, as a `TableBlock` does."""
         if (bounds := _find_cell_bounds(self)) is None:
             columns, lines = self._parsed_records[:2]
         else:
@@ -528,21 +521,9 @@ class TextBlock:
         return columns, np.array(numbers, dtype=np.int64), end
 
 
-def _mark_last(items: Iterable[_Item]) -> Iterator[tuple[_Item, bool]]:
-    """Yield items, each with whether it is the last."""
-    held = list[_Item]()
-    for item in items:
-        if held:
-            yield held.pop(), False
-        held.append(item)
-    if held:
-        yield held.pop(), True
-
-
 def _count_lines(data: bytes) -> int:
     """Return the number of lines; the last one may lack its line end."""
-    ends = int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == 10))
-    return ends + (bool(data) and not data.endswith(b"\n"))
+    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
 
 
 def _line_start(data: bytes, lines: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.data.observations import TimeSeries, shift_to_midpoints
+from lodekit.data.observations import TimeSeries
 from lodekit.fitting import search_options as options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
@@ -67,7 +67,7 @@ def collect_guesses(
     if not len(layout.free_parameters) or not np.isnan(starts[layout.free_parameters]).any():
         return [StartPoint("given", starts)]
     opt, found = options.SEARCH, list[tuple[str, Array]]()
-    records = [[shift_to_midpoints(item) for item in record] for record in records]
+    records = [[item.at_midpoints() for item in record] for record in records]
     equations = derive_input_output_equations(system, records, layout, inputs)
     if equations and not system.delayed_channels:
         found += [("weak", theta) for theta in fit_weak_form(equations, layout, generator)[: opt.max_guesses]]
