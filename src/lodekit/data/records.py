@@ -7,7 +7,7 @@ order of one for all computations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -86,6 +86,11 @@ class Measurements:
         """Return measurements in memory."""
         return cls(merge_observations(observations))
 
+    @property
+    def records(self) -> Mapping[str, Measurements]:
+        """The measurements of each record, by name."""
+        return {DEFAULT_RECORD_NAME: self}
+
     def __add__(self, other: Measurements) -> Measurements:
         inputs = self.merge_inputs(other)
         if self.sufficient_statistics is None and other.sufficient_statistics is None:
@@ -154,6 +159,13 @@ class Measurements:
         """The observables."""
         sums = self.sufficient_statistics
         return tuple(item.observable for item in self.series) if sums is None else sums.observables
+
+    @property
+    def counts_by_record(self) -> Array:
+        """Number of measurements of each observable in each record, shape (records, o)."""
+        statistics = (part.observable_statistics for part in self.records.values())
+        counts = [{item.observable: item.count for item in record} for record in statistics]
+        return np.array([[record.get(name, 0) for name in self.names] for record in counts], dtype=float)
 
     @property
     def size(self) -> int:
@@ -408,65 +420,53 @@ DEFAULT_RECORD_NAME = "0"
 
 
 @dataclass(frozen=True)
-class Record:
-    """The measurements of one run of a system.
-
-    Its functions and its initial state are its own. Times of different records mean nothing to each other.
-    """
-
-    name: str
-    measurements: Measurements
-
-
-@dataclass(frozen=True)
 class RecordSet(Measurements):
-    """All records of a fit together: what can be counted over all of them. They have no course of time in common.
+    """Two or more records of a fit, with pooled statistics; they have no time axis in common.
 
-    series, sums, spooled: Empty: every record has its own.
+    Each record has its own functions and its own initial state. Fields of single records other than `inputs` are empty.
     inputs: Those of the first record: which channels are known, and what they do between samples, is the same in all.
-    records: Two or more, of different names.
+    parts: The measurements of each record, by name.
 
     Examples
     --------
     >>> from lodekit.data.observations import Observations
     >>> data = [Observations().add([0.0, 1.0], "x", values) for values in ([0.0, 2.0], [4.0, 6.0])]
-    >>> records = [Record(name, Measurements.from_observations(part)) for name, part in zip("ab", data)]
-    >>> every = RecordSet.from_records(records)
-    >>> every.size, every.names, every.observable_statistics[0].mean
+    >>> records = RecordSet.from_records(dict(zip("ab", map(Measurements.from_observations, data))))
+    >>> records.size, records.names, records.observable_statistics[0].mean
     (4, ('x',), 3.0)
     """
 
-    records: tuple[Record, ...] = ()
+    parts: Mapping[str, Measurements] = field(default_factory=dict)
 
     @classmethod
-    def from_records(cls, records: Sequence[Record]) -> Measurements:
+    def from_records(cls, records: Mapping[str, Measurements]) -> Measurements:
         """Return the measurements of the only record, or all records together."""
-        if len(records) == 1:
-            return records[0].measurements
-        kinds = [{name: signal.kind for name, signal in each.measurements.inputs.items()} for each in records]
-        for record, own in zip(records, kinds, strict=True):
-            if own != kinds[0]:
+        first, *others = records
+        if not others:
+            return records[first]
+        kinds = {name: {n: signal.kind for n, signal in part.inputs.items()} for name, part in records.items()}
+        for name in others:
+            if kinds[name] != kinds[first]:
                 raise DataError(
-                    f"expected the same known inputs in all records; {records[0].name} has {kinds[0] or 'none'}, "
-                    f"{record.name} has {own or 'none'}"
+                    f"expected the same known inputs in all records; {first} has {kinds[first] or 'none'}, "
+                    f"{name} has {kinds[name] or 'none'}"
                 )
-        return cls(inputs=records[0].measurements.inputs, records=tuple(records))
+        return cls(inputs=records[first].inputs, parts=records)
+
+    @property
+    def records(self) -> Mapping[str, Measurements]:
+        """The measurements of each record, by name."""
+        return self.parts
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
         """Return all records with some channels taken for known, each with its own samples."""
-        made = []
-        for record in self.records:
+        records = {}
+        for name, part in self.parts.items():
             try:
-                measurements = record.measurements.with_known_inputs(hold_types, required=required)
+                records[name] = part.with_known_inputs(hold_types, required=required)
             except DataError as problem:
-                raise DataError(f"record {record.name}: {problem}") from None
-            made.append(Record(record.name, measurements))
-        return RecordSet.from_records(made)
-
-    @property
-    def all_measurements(self) -> list[Measurements]:
-        """The measurements of each record."""
-        return [record.measurements for record in self.records]
+                raise DataError(f"record {name}: {problem}") from None
+        return RecordSet.from_records(records)
 
     def __add__(self, other: Measurements) -> Measurements:
         raise DataError("expected the record to which measurements are added, got several; say which: record=")
@@ -474,28 +474,28 @@ class RecordSet(Measurements):
     @property
     def names(self) -> tuple[str, ...]:
         """The observables of all records."""
-        return tuple(dict.fromkeys(name for part in self.all_measurements for name in part.names))
+        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.names))
 
     @property
     def size(self) -> int:
         """Number of measurements."""
-        return sum(part.size for part in self.all_measurements)
+        return sum(part.size for part in self.parts.values())
 
     @property
     def n_distinct(self) -> int:
         """Number of measurements, those of one observable at one time of a record counted once."""
-        return sum(part.n_distinct for part in self.all_measurements)
+        return sum(part.n_distinct for part in self.parts.values())
 
     @property
     def has_only_statistics(self) -> bool:
         """Whether of some record only sums are kept."""
-        return any(part.has_only_statistics for part in self.all_measurements)
+        return any(part.has_only_statistics for part in self.parts.values())
 
     @property
     def window(self) -> tuple[float, float]:
         """The start of the first record, and a stop that is as far from it as the longest record is long."""
-        first = self.all_measurements[0].window[0]
-        return first, first + max(stop - start for start, stop in (part.window for part in self.all_measurements))
+        first = next(iter(self.parts.values())).window[0]
+        return first, first + max(stop - start for start, stop in (part.window for part in self.parts.values()))
 
     def _raise_several_records(self) -> NoReturn:
         """Raise: every record has its own time axis."""
@@ -514,19 +514,13 @@ class RecordSet(Measurements):
     @property
     def has_exact_values(self) -> bool:
         """Whether some measurement has no noise at all."""
-        return any(part.has_exact_values for part in self.all_measurements)
-
-    @property
-    def counts_by_record(self) -> Array:
-        """How many measurements of each observable each record has, shape (records, o)."""
-        own = [{item.observable: item.count for item in part.observable_statistics} for part in self.all_measurements]
-        return np.array([[counts.get(name, 0) for name in self.names] for counts in own], dtype=float)
+        return any(part.has_exact_values for part in self.parts.values())
 
     def difference_noise_std(self) -> Array | None:
         """Return the noise of each observable estimated from third differences within records; None if unknown."""
         found = []
         for name in self.names:
-            parts = [item.values for part in self.all_measurements for item in part.series if item.observable == name]
+            parts = [item.values for part in self.parts.values() for item in part.series if item.observable == name]
             if not (parts := [values for values in parts if len(values) >= _MIN_DIFFERENCE_ROWS]):
                 return None
             variances = np.square([estimate_noise_std(values) for values in parts])
@@ -536,12 +530,12 @@ class RecordSet(Measurements):
     @cached_property
     def observable_statistics(self) -> list[ObservableStatistics]:
         """Pooled statistics of each observable."""
-        return _pool_statistics([part.observable_statistics for part in self.all_measurements])
+        return _pool_statistics([part.observable_statistics for part in self.parts.values()])
 
     @cached_property
     def input_statistics(self) -> list[ObservableStatistics]:
         """Pooled statistics of each input."""
-        return _pool_statistics([part.input_statistics for part in self.all_measurements])
+        return _pool_statistics([part.input_statistics for part in self.parts.values()])
 
 
 def _pool_statistics(records: Iterable[Iterable[ObservableStatistics]]) -> list[ObservableStatistics]:
@@ -565,11 +559,6 @@ def _pool_observable_statistics(name: str, items: Sequence[ObservableStatistics]
     return ObservableStatistics(name, scale, mean, spread, int(counts.sum()), n_unknown, noise, has_exact)
 
 
-def list_measurements(measurements: Measurements) -> list[Measurements]:
-    """Return the measurements of each record."""
-    return measurements.all_measurements if isinstance(measurements, RecordSet) else [measurements]
-
-
 def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measurements:
     """Return measurements with an empty series for what was not measured, so that all records look alike."""
     if measurements.names == tuple(names) or measurements.sufficient_statistics is not None:
@@ -579,12 +568,11 @@ def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measu
     return replace(measurements, series=[own.get(name, TimeSeries(name, nothing, nothing, nothing)) for name in names])
 
 
-def describe_records(records: Sequence[Record]) -> list[str]:
-    """Return how many records there are, and what they are called; nothing where there is one."""
-    if len(records) < 2:
-        return []
-    names = _format_record_names([record.name for record in records])
-    return [f"{len(records)} records, each with functions and an initial state of its own: {names}"]
+def describe_records(names: Collection[str]) -> list[str]:
+    """Return the number and the names of several records for a message; nothing if there is one."""
+    listed = _format_record_names(list(names))
+    text = f"{len(names)} records, each with functions and an initial state of its own: {listed}"
+    return [text] if len(names) > 1 else []
 
 
 def _format_record_names(names: Sequence[str]) -> str:

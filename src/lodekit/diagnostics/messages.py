@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from lodekit.data.inputs import InputGapDetector, InputSignal, is_logged_every_r
 from lodekit.data.noise import MIN_NOISE_RATIO_OF_ZEROS, NoiseModel
 from lodekit.data.observations import TimeSeries
 from lodekit.data.preview import looks_like_input
-from lodekit.data.records import Measurements, ObservableStatistics, list_measurements
+from lodekit.data.records import Measurements, ObservableStatistics
 from lodekit.diagnostics.diagnosis import Diagnosis, to_json_values
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
@@ -61,7 +61,7 @@ def warn_uninformative_data(summaries: Sequence[ObservableStatistics], noise: No
 def warn_input_gaps(measurements: Measurements, time_unit: str = "") -> list[str]:
     """Return a warning for each known input with a hole: at the beginning, a long one, or one in which it moved."""
     found = []
-    for part in list_measurements(measurements):
+    for part in measurements.records.values():
         counts = {item.observable: item.count for item in part.input_statistics}
         for name, signal in part.inputs.items():
             long = list[str]()
@@ -79,7 +79,7 @@ def warn_constant_inputs(measurements: Measurements) -> list[str]:
     That is no fault where parameters are found nevertheless, as from a step that was made just before the record: it is
     for fits that fail, or leave parameters open.
     """
-    parts, found = list_measurements(measurements), []
+    parts, found = measurements.records.values(), []
     for name in measurements.inputs:
         signals = [(part.inputs[name], part.window) for part in parts]
         levels = {float(signal.at([window[0]])[0]) for signal, window in signals}
@@ -294,7 +294,7 @@ def _describe_equivalent_parameters(
 
 def collect_warnings(
     system: System,
-    posterior: Posterior,
+    posteriors: Iterable[Posterior],
     layout: ParameterLayout,
     optimum: Optimum,
     estimates: Mapping[str, Estimate],
@@ -318,7 +318,8 @@ def collect_warnings(
     telling = [is_shared or name not in steady for name in measured][: layout.n_noise_levels]
     if optimum.at_bound[layout.slices.noise][telling].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    return found + warn_near_degenerate(system, layout.unpack(optimum.x).theta) + posterior.warnings()
+    found += warn_near_degenerate(system, layout.unpack(optimum.x).theta)
+    return found + [text for posterior in posteriors for text in posterior.warnings()]
 
 
 def warn_outliers(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], time_unit: str = "") -> list[str]:
@@ -469,7 +470,7 @@ def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bo
 def describe_inputs(measurements: Measurements, hold_preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
     found: dict[str, dict[str, Any]] = {}
-    parts = list_measurements(measurements)
+    parts = measurements.records.values()
     for name, signal in measurements.inputs.items():
         # On disk some samples may not be kept, as they change nothing.
         samples = sum(each.count for part in parts for each in part.input_statistics if each.observable == name)

@@ -11,17 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.data.observations import TimeSeries
-from lodekit.data.records import (
-    DEFAULT_RECORD_NAME,
-    Measurements,
-    Record,
-    RecordSet,
-    check_no_overlap,
-    find_record_index,
-    typical_known_noise,
-)
+from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index, typical_known_noise
 from lodekit.data.time_reference import TimeReference
-from lodekit.diagnostics.diagnosis import Diagnosis, DiagnosticData, diagnose_fit
+from lodekit.diagnostics.diagnosis import Diagnosis, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
 from lodekit.diagnostics.messages import (
     collect_warnings,
@@ -35,8 +27,8 @@ from lodekit.diagnostics.messages import (
     warn_unexplained,
     warn_uninformative_data,
 )
-from lodekit.diagnostics.residual_tests import estimate_unexplained_std, inflate_all
-from lodekit.errors import DataError, EquationError, FitError, LodekitError
+from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
+from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
@@ -46,7 +38,7 @@ from lodekit.fitting.search import maximize_objective, refine_information, switc
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.engine import Posterior
-from lodekit.inference.records import record_posteriors
+from lodekit.inference.records import SEVERAL_POSTERIORS_MESSAGE
 from lodekit.inference.selection import EngineChoice
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -69,13 +61,13 @@ class Fit:
     setup: Everything that was settled before anything was learned.
     optimum: Where the search ended.
     observed_information: Minus the Hessian of the objective at the optimum, on the scale of the search; (n, n).
-    posterior: At the optimum.
+    posteriors: At the optimum, one for each record, by name.
     labels: The words that figures, reports and files use.
     notes: What was found out about the files or the DataFrame that were read.
     diagnosis: What is to be known before it is believed.
     hold_preference: For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
     disturbance_gains: By how much the objective is less without each disturbance.
-    joint_fit: Where this is one record of several: the fit to all of them, which has all that they share.
+    parent: The fit to all records, if this is one of several; it holds all that they share.
 
     Examples
     --------
@@ -88,32 +80,40 @@ class Fit:
     setup: FitSetup
     optimum: Optimum
     observed_information: Array
-    posterior: Posterior
+    posteriors: Mapping[str, Posterior]
     labels: Labels = field(default_factory=Labels)
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     hold_preference: Mapping[str, float] = field(default_factory=dict)
     disturbance_gains: Mapping[str, float] = field(default_factory=dict)
-    joint_fit: Fit | None = None
+    parent: Fit | None = None
+
+    @property
+    def joint_fit(self) -> Fit:
+        """The fit to all records."""
+        return self.parent or self
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of the only record; raise if there are several."""
+        if len(self.posteriors) > 1:
+            raise LodekitError(SEVERAL_POSTERIORS_MESSAGE)
+        return next(iter(self.posteriors.values()))
 
     @property
     def record_names(self) -> tuple[str, ...]:
         """The names of the records."""
-        if self.joint_fit is not None:
-            return tuple(name for name, own in self.joint_fit.setup.record_setups.items() if own is self.setup)
-        return tuple(self.setup.record_setups) or (DEFAULT_RECORD_NAME,)
+        return tuple(self.setup.record_setups)
 
     @cached_property
     def record_fits(self) -> tuple[Fit, ...]:
         """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
-        if not self.setup.record_setups:
+        if len(self.posteriors) == 1:
             return (self,)
-        base = replace(self, notes=(), joint_fit=self)
+        base = replace(self, notes=(), parent=self)
         return tuple(
-            replace(base, setup=setup, posterior=posterior, diagnosis=self.diagnosis.for_record(name))
-            for (name, setup), posterior in zip(
-                self.setup.record_setups.items(), record_posteriors(self.posterior), strict=True
-            )
+            replace(base, setup=part, posteriors={n: self.posteriors[n]}, diagnosis=self.diagnosis.for_record(n))
+            for n, part in self.setup.record_setups.items()
         )
 
     @property
@@ -131,35 +131,30 @@ class Fit:
         """Return the fit as one record sees it."""
         return self.record_fits[find_record_index(self.record_names, record)]
 
-    def with_diagnosis(
-        self, known_verdicts: Mapping[str, IdentifiabilityResult] | None = None, *, is_searched: bool = True
-    ) -> Fit:
-        """Return the fit with its diagnosis, computed from all else."""
+    def with_diagnosis(self, known_results: Mapping[str, IdentifiabilityResult] | None = None) -> Fit:
+        """Return the fit with its diagnosis; identifiability is assessed unless its results are known."""
+        records = {name: part.fitted_record for name, part in zip(self.record_names, self.record_fits, strict=True)}
         with self.setup.limit_threads():
-            structure = self.setup.structural_identifiability if is_searched else None
-            diagnosis = diagnose_fit(self.diagnostic_data, structure, known_verdicts)
+            state = self.setup, self.optimum, self.corrected_information, records, self.typical_noise
+            with np.errstate(all="ignore"):
+                diagnosis = diagnose_fit(*state, known_results)
             if self.prior.has_process:
                 diagnosis = replace(diagnosis, widening=inflate_all(self.layout, diagnosis.checks))
             elif any(check.is_autocorrelated for check in diagnosis.checks):
-                pairs = [(part, item) for part in self.record_fits for item in part.diagnostic_data.checked_series]
+                pairs = [(part, item) for part in self.record_fits for item in part.fitted_record.checked_series]
                 usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item)).times)]
                 factors = sandwich_factors(self.layout, self.parameter_uncertainty.covariance_root, usable)
                 diagnosis = replace(diagnosis, widening=factors)
         return replace(self, diagnosis=diagnosis)
 
     @cached_property
-    def diagnostic_data(self) -> DiagnosticData:
-        """All that a diagnosis looks at, of this fit and of each of several records."""
-        setup, names = self.setup, self.setup.record_setups
-        state = setup.objective, self.optimum, self.corrected_information, self.posterior, self.measurements
-        # No lambda, which pickle could not send to other processes.
-        evidence = partial(setup.evidence_of, hyper=self.hyperparameters)
-        parts = {name: part.diagnostic_data for name, part in zip(names, self.record_fits, strict=bool(names))}
-        return DiagnosticData(self.system, *state, self.typical_noise, evidence, self.engine_choice.factory, parts)
+    def fitted_record(self) -> FittedRecord:
+        """The measurements of the only record with curves, residuals and innovations."""
+        return FittedRecord(self.setup, self.optimum, self.posterior, self.measurements, self.typical_noise)
 
     def _residual_sensitivity(self, item: TimeSeries) -> ResidualSensitivity:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""
-        left = self.diagnostic_data.residuals(item)
+        left = self.fitted_record.residuals(item)
         noise = item.noise_std_for_level(self.typical_noise(item.observable))
         places = np.searchsorted(item.times, left.times)
         return ResidualSensitivity(
@@ -222,13 +217,17 @@ class Fit:
         Modes that are left open count with a prior that knows as much as one measurement does, and not with the width
         that stands for infinity in the search (`lodekit.prior.diffuse_modes`).
         """
-        return self.posterior.value + sum(part.diagnostic_data.diffuse_evidence_correction for part in self.record_fits)
+        return sum(posterior.value for posterior in self.posteriors.values()) + self.diffuse_evidence_correction
+
+    @cached_property
+    def diffuse_evidence_correction(self) -> float:
+        """What a proper prior of diffuse modes adds to the log evidence of the search."""
+        return sum(part.fitted_record.diffuse_evidence_correction for part in self.record_fits)
 
     @cached_property
     def residual_dof_fraction(self) -> float:
         """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
-        size = (self.joint_fit or self).setup.engine.size
-        return residual_dof_fraction(self.layout, size, self.optimum.at_bound)
+        return residual_dof_fraction(self.layout, self.joint_fit.setup.engine.size, self.optimum.at_bound)
 
     @cached_property
     def corrected_information(self) -> Array:
@@ -243,14 +242,14 @@ class Fit:
     @cached_property
     def parameter_uncertainty(self) -> LaplaceApproximation:
         """What everything learned could be as well, and what that does to predictions."""
-        state = (self.joint_fit or self).setup.objective, self.optimum, self.corrected_information, self.setup.posterior
+        state = self.joint_fit.setup.objective, self.optimum, self.corrected_information, self.setup.posterior
         alternatives = [(each.point, each.below) for each in self.diagnosis.alternatives]
-        return LaplaceApproximation(*state, alternatives, is_single_record=self.joint_fit is not None)
+        return LaplaceApproximation(*state, alternatives, is_single_record=self.parent is not None)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals of 95 %, by name."""
-        return self.estimates_at(0.95) if self.joint_fit is None else self.joint_fit.estimates
+        return self.estimates_at(0.95) if self.parent is None else self.parent.estimates
 
     @cached_property
     def degrees_of_freedom(self) -> Array:
@@ -260,14 +259,13 @@ class Fit:
 
     def estimates_at(self, confidence: float) -> dict[str, Estimate]:
         """Return the parameters of the system, by name, with intervals that hold the truth so often."""
-        if self.joint_fit is not None:
-            return self.joint_fit.estimates_at(confidence)
-        optimum, points, layout = self.optimum, self.measurements.n_distinct, self.layout
+        optimum, points, layout = self.optimum, self.joint_fit.measurements.n_distinct, self.layout
         names = [layout.names[number] for number in layout.free_parameters]
         wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
-        known = self.corrected_information, optimum.at_bound, points, self.degrees_of_freedom, wider
+        freedom = self.joint_fit.degrees_of_freedom
+        known = self.corrected_information, optimum.at_bound, points, freedom, wider
         found = estimate_parameters(layout, optimum.x, *known, confidence)
-        quantiles = map(partial(inflated_quantile, confidence), self.degrees_of_freedom, wider)
+        quantiles = map(partial(inflated_quantile, confidence), freedom, wider)
         reaches = dict(zip(names, quantiles, strict=True))
         return apply_identifiability(found, self.diagnosis.identifiability, points >= layout.size, confidence, reaches)
 
@@ -295,9 +293,16 @@ class Fit:
     @cached_property
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
-        if self.joint_fit is not None:
-            return self.joint_fit.warnings
-        state = self.posterior, self.layout, self.optimum, self.estimates, self.diagnosis, self.measurements.names
+        if self.parent is not None:
+            return self.parent.warnings
+        state = (
+            self.posteriors.values(),
+            self.layout,
+            self.optimum,
+            self.estimates,
+            self.diagnosis,
+            self.measurements.names,
+        )
         found = collect_warnings(self.setup.reduced_system, *state, self.clock.unit)
         found += warn_uninformative_data(self.measurements.observable_statistics, self.prior.noise)
         parts, names = self.record_fits if self.prior.kernels else (), self.system.plain_channels
@@ -429,7 +434,7 @@ def fit_at_point(
     with setup.limit_threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
         curvature = refine_information(setup, optimum, observed_information(setup.objective, x))
-    return assemble_fit(setup, optimum, curvature, labels).with_diagnosis(verdicts, is_searched=False)
+    return assemble_fit(setup, optimum, curvature, labels).with_diagnosis(verdicts or {})
 
 
 def update_fit(
@@ -454,17 +459,14 @@ def update_fit(
             )
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     new = new.with_known_inputs(kinds, required=False) if kinds else new
-    joined, scaling = _add_to_record(fit, new, record), fit.setup.scaling
-    scaling["record_starts"] = {
-        name: part.prior.units.start for name, part in zip(fit.record_names, fit.record_fits, strict=True)
-    }
-    setup = build_setup(fit.system, settings or fit.settings, joined, **scaling)
+    joined = _add_to_record(fit, new, record)
+    setup = build_setup(fit.system, settings or fit.settings, joined, **fit.setup.scaling)
     old = fit.hyperparameters
     hyper = replace(old, noise_std=setup.prior.noise.transfer_levels(fit.prior.noise, old.noise_std))
     x = setup.layout.pack(hyper)
     if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
         # The posterior says what is wrong.
-        for part in setup.record_setups.values() or (setup,):
+        for part in setup.record_setups.values():
             posterior = part.engine.posterior(setup.layout.unpack(x))
             posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if reestimate and setup.layout.size:
@@ -475,15 +477,14 @@ def update_fit(
 
 def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
     """Return the measurements of a fit and new ones, of a record that is there or of a new one."""
-    if isinstance(new, RecordSet):
+    if len(new.records) > 1:
         raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
-    records = [Record(name, part.measurements) for name, part in zip(fit.record_names, fit.record_fits, strict=True)]
-    if isinstance(record, str) and record not in fit.record_names:
-        return RecordSet.from_records([*records, Record(record, new)])
-    place = find_record_index(fit.record_names, record)
-    check_no_overlap(records[place].measurements, new)
-    records[place] = replace(records[place], measurements=records[place].measurements + new)
-    return RecordSet.from_records(records)
+    records = {name: part.measurements for name, part in fit.setup.record_setups.items()}
+    if isinstance(record, str) and record not in records:
+        return RecordSet.from_records({**records, record: new})
+    name = fit.record_names[find_record_index(fit.record_names, record)]
+    check_no_overlap(records[name], new)
+    return RecordSet.from_records(records | {name: records[name] + new})
 
 
 def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: Labels | None = None) -> Fit:
@@ -491,9 +492,14 @@ def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: 
 
     Shapes: information (n, n).
     """
-    posterior = setup.posterior(setup.layout.unpack(optimum.x))
-    fit = Fit(setup, optimum, information, posterior, labels or Labels())
-    if not np.isfinite(fit.posterior.value):
+    hyper, posteriors = setup.layout.unpack(optimum.x), {}
+    for name, part in setup.record_setups.items():
+        try:
+            posteriors[name] = part.posterior(hyper)
+        except AccuracyError as problem:
+            raise AccuracyError(f"record {name}: {problem}" if setup.parts else str(problem)) from None
+    if not all(np.isfinite(posterior.value) for posterior in posteriors.values()):
         raise FitError("the evidence is not finite at the optimum; check units and starting values")
-    posterior.check_exact_values()
-    return fit
+    for posterior in posteriors.values():
+        posterior.check_exact_values()
+    return Fit(setup, optimum, information, posteriors, labels or Labels())

@@ -207,7 +207,7 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
         "hyperparameters": dict(fit.described_hyperparameters),
         "log_evidence": float(fit.log_evidence),
         "observations": int(fit.setup.engine.size),
-        **({"records": _describe_records(fit)} if fit.setup.record_setups else {}),
+        **({"records": _describe_records(fit)} if len(fit.setup.record_setups) > 1 else {}),
         "converged": bool(fit.converged),
         "engine": str(fit.engine_choice),
         "explained": dict(fit.diagnosis.explained_variance),
@@ -274,7 +274,7 @@ def cov_params(fit: Fit) -> Array:
     >>> bool(abs(gp.cov_params()[0, 0] ** 0.5 / gp.bse["a"] - 1) < 1e-9)
     True
     """
-    found = (fit.joint_fit or fit).parameter_covariance
+    found = fit.joint_fit.parameter_covariance
     # What keeps flat directions finite there is seen in the fourth digit of others.
     ratios = [
         each.std_error / spread if each.has_interval and spread > 0 else 1.0
