@@ -66,7 +66,7 @@ def test_log_evidences_of_records_add(names: str, prior: str) -> None:
         alone += single.engine.value(replace(hyper, noise_std=np.array([levels[name] for name in part.names])))
     # The same operations in the same units, but for rows that are not there: equal to rounding.
     assert setup.engine.value(hyper) == pytest.approx(alone, abs=1e-9)
-    posteriors = [part.posterior(hyper) for part in setup.record_setups.values()]
+    posteriors = [part.engine.posterior(hyper) for part in setup.record_setups.values()]
     assert sum(posterior.value for posterior in posteriors) == pytest.approx(alone, abs=1e-9)
 
 

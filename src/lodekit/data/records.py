@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
-from lodekit.data.row_store import InputSampleStatistics, OutOfCoreRows, RowStore, extract_inputs
+from lodekit.data.row_store import OutOfCoreRows, RowStore, extract_inputs
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.support.interval_means import averaging_time
@@ -106,8 +106,11 @@ class Measurements:
     def merge_inputs(self, other: Measurements) -> dict[str, InputSignal]:
         """Return the inputs with the samples that other measurements add to them."""
         inputs = dict(self.inputs)
-        for name, more in other.inputs.items():
-            inputs[name] = _merge_input_samples(name, inputs[name], more) if name in inputs else more
+        for name, new in other.inputs.items():
+            if (old := inputs.setdefault(name, new)) is not new:
+                times, values = np.append(old.times, new.times), np.append(old.values, new.values)
+                order, missing = np.argsort(times, kind="stable"), old.missing + new.missing
+                inputs[name] = _input_from_samples(name, times[order], values[order], old.kind, missing)
         return inputs
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
@@ -222,13 +225,10 @@ class Measurements:
         """Whether some measurement has no noise at all."""
         return any(item.is_exact.any() for item in self.series)
 
-    def require_all_rows(self, what: str) -> None:
-        """Raise if the saved model lacks most of its rows."""
-        if self.stored_rows is not None and self.stored_rows.truncated is not None:
-            raise DataError(
-                f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
-                "fit again with the file"
-            )
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the saved model lacks most of its rows."""
+        return self.stored_rows is not None and self.stored_rows.truncated is not None
 
     def _has_few_rows(self) -> bool:
         return self.sufficient_statistics is None and self.size <= 4096
@@ -256,8 +256,11 @@ class Measurements:
             with np.errstate(all="ignore"):
                 signals = self.inputs.items()
                 return [_array_statistics(name, each.values, np.zeros(len(each.values))) for name, each in signals]
-        stored = self.stored_rows.input_statistics
-        return [_input_statistics(name, samples) for name, samples in stored.items()]
+        found = []
+        for name, (count, mean, std, max_abs, *_) in self.stored_rows.input_statistics.items():
+            scale, has_exact = natural_scale(std, max_abs), mean != 0.0 or std != 0.0
+            found.append(ObservableStatistics(name, scale, mean, std, count, 0, 0.0, has_exact))
+        return found
 
     @cached_property
     def observable_statistics(self) -> list[ObservableStatistics]:
@@ -278,13 +281,6 @@ def _input_from_samples(name: str, times: Array, values: Array, kind: str, missi
         if values[row] != values[first[np.searchsorted(places, times[row])]]:
             raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
     return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
-
-
-def _merge_input_samples(name: str, first: InputSignal, second: InputSignal) -> InputSignal:
-    """Return an input with more samples."""
-    times, values = (np.concatenate([getattr(part, key) for part in (first, second)]) for key in ("times", "values"))
-    order = np.argsort(times, kind="stable")
-    return _input_from_samples(name, times[order], values[order], first.kind, first.missing + second.missing)
 
 
 def estimate_noise_std(values: Array) -> float:
@@ -308,13 +304,6 @@ def _array_statistics(name: str, values: Array, noise: Array) -> ObservableStati
     return ObservableStatistics(name, scale, float(values.mean()), spread, len(values), n_unknown, rms, has_exact)
 
 
-def _input_statistics(name: str, samples: InputSampleStatistics) -> ObservableStatistics:
-    """Return the summary statistics of an input on disk."""
-    count, mean, spread, max_abs = samples[:4]
-    scale, has_exact = natural_scale(spread, max_abs), mean != 0.0 or spread != 0.0
-    return ObservableStatistics(name, scale, mean, spread, count, 0, 0.0, has_exact)
-
-
 def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
     cells = {known: cell for (other, known), cell in sums.cells.items() if other == name}
     weight = sum(float(cell.weight_moments[0]) for cell in cells.values())
@@ -332,13 +321,6 @@ def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
     return ObservableStatistics(
         name, natural_scale(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False
     )
-
-
-def typical_known_noise(statistics: Sequence[ObservableStatistics], observable: str) -> float:
-    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is."""
-    own = [item.known_noise for item in statistics if item.observable == observable and not np.isnan(item.known_noise)]
-    every = own or [item.known_noise for item in statistics if not np.isnan(item.known_noise)]
-    return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan
 
 
 def check_no_overlap(old: Measurements, new: Measurements) -> None:

@@ -23,10 +23,10 @@ from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, Scaling, wit
 from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
-from lodekit.fitting.scaling import estimate_channel_scales, estimate_parameter_magnitudes
+from lodekit.fitting.scaling import estimate_channel_scales, solve_balance_equations
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.starts.candidates import estimate_correlation_time
-from lodekit.inference.engine import Engine, EngineTask, Posterior
+from lodekit.inference.engine import Engine, EngineTask
 from lodekit.inference.fallback import create_engine
 from lodekit.inference.records import combine_engines
 from lodekit.inference.selection import EngineChoice, choose_engine, choose_exact_engine
@@ -256,10 +256,6 @@ class FitSetup:
         every = with_empty_series(measurements, self.prior.noise.observables)
         return choose_exact_engine(case).create(self.prior, every, case).value(hyper)
 
-    def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return self.engine.posterior(hyper)
-
     def limit_threads(self) -> AbstractContextManager[None]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.
 
@@ -310,7 +306,8 @@ def build_setup(
         records = [part.decimated_series() for part in measurements.records.values()]
         pace = float(np.median([estimate_correlation_time(series) for series in records]))
     if parameter_magnitudes is None:
-        parameter_magnitudes = estimate_parameter_magnitudes(system, known, prior.units.time_scale, pace)
+        magnitudes = solve_balance_equations(system, known, prior.units.time_scale, pace)
+        parameter_magnitudes = np.array([magnitudes[name] for name in system.operator.ring.parameters])
     names = prior.observables.compiled.parameters
     fixed, transforms = build_transforms(names, system.parameters, parameter_magnitudes)
     counts = prior.n_processes, len(prior.groups), prior.noise.n_levels

@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.data.observations import TimeSeries
-from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index, typical_known_noise
+from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.diagnosis import Diagnosis, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
-from lodekit.diagnostics.messages import (
-    collect_warnings,
-    describe_hyperparameters,
-    describe_input,
-    describe_inputs,
-    warn_constant_inputs,
-    warn_input_gaps,
-    warn_outliers,
-    warn_stepped_channels,
-    warn_unexplained,
-    warn_uninformative_data,
-)
+from lodekit.diagnostics.messages import collect_warnings, describe_hyperparameters, describe_input, describe_inputs
 from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
 from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import search_options as options
@@ -124,8 +112,11 @@ class Fit:
 
     def require_full_record(self, what: str) -> None:
         """Raise where most rows were left out when the model was saved."""
-        for part in self.record_fits:
-            part.measurements.require_all_rows(what)
+        if any(part.measurements.is_truncated for part in self.record_fits):
+            raise DataError(
+                f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
+                "fit again with the file"
+            )
 
     def for_record(self, record: object = None) -> Fit:
         """Return the fit as one record sees it."""
@@ -242,7 +233,7 @@ class Fit:
     @cached_property
     def parameter_uncertainty(self) -> LaplaceApproximation:
         """What everything learned could be as well, and what that does to predictions."""
-        state = self.joint_fit.setup.objective, self.optimum, self.corrected_information, self.setup.posterior
+        state = self.joint_fit.setup.objective, self.optimum, self.corrected_information, self.setup.engine.posterior
         alternatives = [(each.point, each.below) for each in self.diagnosis.alternatives]
         return LaplaceApproximation(*state, alternatives, is_single_record=self.parent is not None)
 
@@ -295,28 +286,8 @@ class Fit:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
         if self.parent is not None:
             return self.parent.warnings
-        state = (
-            self.posteriors.values(),
-            self.layout,
-            self.optimum,
-            self.estimates,
-            self.diagnosis,
-            self.measurements.names,
-        )
-        found = collect_warnings(self.setup.reduced_system, *state, self.clock.unit)
-        found += warn_uninformative_data(self.measurements.observable_statistics, self.prior.noise)
-        parts, names = self.record_fits if self.prior.kernels else (), self.system.plain_channels
-        series = [part.measurements.series for part in parts]
-        stepped = [text for each in series for text in warn_stepped_channels(each, self.noise, names)]
-        # What a smooth prior leaves of steps is a curve as well, and has another cure.
-        found += stepped or warn_unexplained(self.unexplained_std, is_conditioned=self.prior.channels is not None)
-        # What may be wrong with names, inputs and single values comes first: all else may follow from it.
-        gaps = warn_input_gaps(self.measurements, self.labels.units.get("t", ""))
-        first = [*self.setup.unmeasured_name_warnings, *gaps]
-        if self.diagnosis.failed or self.diagnosis.needs_more_data:
-            first += warn_constant_inputs(self.measurements)
-        first += warn_outliers({check.title: check.outliers for check in self.diagnosis.checks}, self.clock.unit)
-        return list(dict.fromkeys([*first, *found]))
+        state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.diagnosis
+        return collect_warnings(*state, self.unexplained_std, self.clock.unit)
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units."""
@@ -345,12 +316,10 @@ class Fit:
             return self.noise["shared"]
         if observable in self.noise:
             return self.noise[observable]
-        known = typical_known_noise(self.measurements.observable_statistics, observable)
-        return known if not np.isnan(known) else max(self.noise.values(), default=0.0)
-
-    def describe_inputs(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
-        return describe_inputs(self.measurements, self.hold_preference)
+        statistics = self.measurements.observable_statistics
+        noise = {item.observable: item.known_noise for item in statistics if not np.isnan(item.known_noise)}
+        known = [noise[observable]] if observable in noise else list(noise.values())
+        return float(np.sqrt(np.mean(np.square(known)))) if known else max(self.noise.values(), default=0.0)
 
     @cached_property
     def disturbances(self) -> dict[str, Disturbance]:
@@ -362,7 +331,8 @@ class Fit:
     @property
     def input_notes(self) -> list[str]:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
-        found = [describe_input(name, **known) for name, known in self.describe_inputs().items()]
+        inputs = describe_inputs(self.measurements, self.hold_preference)
+        found = [describe_input(name, **known) for name, known in inputs.items()]
         known = self.labels.units, self.system, self.measurements.names
         return found + [each.sentence(*known) for each in self.disturbances.values()]
 
@@ -495,7 +465,7 @@ def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: 
     hyper, posteriors = setup.layout.unpack(optimum.x), {}
     for name, part in setup.record_setups.items():
         try:
-            posteriors[name] = part.posterior(hyper)
+            posteriors[name] = part.engine.posterior(hyper)
         except AccuracyError as problem:
             raise AccuracyError(f"record {name}: {problem}" if setup.parts else str(problem)) from None
     if not all(np.isfinite(posterior.value) for posterior in posteriors.values()):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.diagnostics.messages import MODE_STD_LABEL, Findings
+from lodekit.diagnostics.messages import MODE_STD_LABEL, Findings, describe_inputs
 from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.results.fit import Fit
@@ -201,7 +201,7 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
     """Return the result of a fit as plain values, ready for JSON; what is infinite is None."""
     return {
         "parameters": {name: estimate.to_dict() for name, estimate in fit.estimates.items()},
-        "inputs": fit.describe_inputs(),
+        "inputs": describe_inputs(fit.measurements, fit.hold_preference),
         "disturbances": {name: each.to_dict() for name, each in fit.disturbances.items()},
         "noise": dict(fit.noise),
         "hyperparameters": dict(fit.described_hyperparameters),

@@ -496,7 +496,7 @@ class _ValidationRun:
         starts = self.initial_std(setup)
 
         def at(hyper: Hyperparameters) -> Any:
-            return setup.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=starts))
+            return setup.engine.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=starts))
 
         posterior, uncertainty = at(fit.hyperparameters), replace(fit.parameter_uncertainty, posterior_at=at)
         found, errors = [], []

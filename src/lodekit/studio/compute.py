@@ -153,7 +153,7 @@ class InteractiveModel:
         times, names = np.linspace(*setup.measurements.window, n_times), setup.system.plain_channels
         with setup.limit_threads(), np.errstate(all="ignore"):
             observables = setup.observable_compiler.compile_unscaled(names, setup.prior.units)
-            mean = setup.posterior(hyper).mean(observables, times)
+            mean = setup.engine.posterior(hyper).mean(observables, times)
             evidence = self.setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
         if not np.isfinite(mean).all():
             raise LodekitError("the curve is not finite at these values; move the sliders")
