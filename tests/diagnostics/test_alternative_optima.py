@@ -58,7 +58,7 @@ def test_bands_hold_the_curve_of_the_rival_where_it_is_another(coarse: lk.LODEGP
     (rival,) = coarse.fit_.diagnosis.alternatives
     times = np.array([0.0, 0.5, 1.5])
     mean, std = coarse.predict(times, "x", return_std=True)
-    posterior = coarse.fit_.setup.posterior(coarse.fit_.layout.unpack(np.array(rival.point)))
+    posterior = coarse.fit_.setup.engine.posterior(coarse.fit_.layout.unpack(np.array(rival.point)))
     apart = np.abs(posterior.mean(coarse.fit_.observables(["x"]), times)[:, 0] - mean)
     _, fixed = coarse.predict(times, "x", return_std=True, parameters="fixed")
     # Two curves that are as likely as each other have half their distance, squared, for a variance, or a little more.

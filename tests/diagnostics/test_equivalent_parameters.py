@@ -170,7 +170,7 @@ def test_a_twin_is_told_and_intervals_hold_both(heater: lk.LODEGP) -> None:
 def test_bands_of_hidden_states_count_twins_and_those_of_measured_ones_need_not(heater: lk.LODEGP) -> None:
     fit, times = heater.fit_, np.array([30.0, 90.0])
     (rival,) = fit.diagnosis.alternatives
-    there = fit.setup.posterior(fit.layout.unpack(np.array(rival.point)))
+    there = fit.setup.engine.posterior(fit.layout.unpack(np.array(rival.point)))
     for name, is_hidden in (("H", True), ("T", False)):
         mean, std = heater.predict(times, name, return_std=True)
         apart = np.abs(there.mean(fit.observables([name]), times)[:, 0] - mean)

@@ -385,18 +385,6 @@ def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.floa
         )
 
 
-def check_exact_fit(
-    series: Sequence[TimeSeries], scales: NDArray[np.float64], curves: Sequence[NDArray[np.float64]]
-) -> None:
-    """Raise if curves miss exact values of their series.
-
-    Shapes: scales (o,).
-    """
-    for item, scale, curve in zip(series, scales, curves, strict=True):
-        exact = item.is_exact
-        check_exact_residuals(item.times[exact], curve[exact] - item.values[exact] / scale)
-
-
 #: What the only record of a fit is called, where nothing else names it.
 DEFAULT_RECORD_NAME = "0"
 
@@ -479,19 +467,12 @@ class RecordSet(Measurements):
         first = next(iter(self.parts.values())).window[0]
         return first, first + max(stop - start for start, stop in (part.window for part in self.parts.values()))
 
-    def _raise_several_records(self) -> NoReturn:
+    def _raise_several_records(self, *_: object, **__: object) -> NoReturn:
         """Raise: every record has its own time axis."""
         raise DataError("expected a question about the measurements of one record, got several records")
 
     plotted_series = statistics = property(_raise_several_records)
-
-    def time_grid(self, count: int = 200) -> NoReturn:
-        """Raise: every record has its own times."""
-        self._raise_several_records()
-
-    def decimated_series(self) -> NoReturn:
-        """Raise: every record has its own rows."""
-        self._raise_several_records()
+    time_grid = decimated_series = _raise_several_records
 
     @property
     def has_exact_values(self) -> bool:
@@ -668,18 +649,19 @@ def _most_active_rows(measurements: Measurements, store: RowStore, count: int) -
     scales = {item.observable: item.std or 1.0 for item in measurements.observable_statistics}
     spreads = {item.observable: item.std or 1.0 for item in measurements.input_statistics}
 
+    def inputs_from(first: int) -> dict[str, InputSignal]:
+        ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
+        return {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
+
     def activity(first: int) -> float:
         if measurements.inputs:
-            ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
-            cut = {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
-            return sum(float(np.abs(np.diff(each.values)).sum()) / spreads[name] for name, each in cut.items())
-        own = (item for item in store.read_series(first, first + count) if len(item.values))
-        return sum(float(item.values.std()) / scales[item.observable] for item in own)
+            signals = inputs_from(first).items()
+            return sum(float(np.abs(np.diff(each.values)).sum()) / spreads[name] for name, each in signals)
+        filled = (item for item in store.read_series(first, first + count) if len(item.values))
+        return sum(float(item.values.std()) / scales[item.observable] for item in filled)
 
     first = max(_segment_starts(store.n_rows, count), key=activity)
-    ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
-    inputs = {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
-    return _nonempty_measurements(store.read_series(first, first + count), inputs)
+    return _nonempty_measurements(store.read_series(first, first + count), inputs_from(first))
 
 
 def _nonempty_measurements(series: list[TimeSeries], inputs: dict[str, InputSignal]) -> Measurements:

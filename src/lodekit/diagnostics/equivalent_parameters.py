@@ -226,8 +226,13 @@ def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: A
     names = _distinct_parameters(objective, other.x, optimum.x, errors)
     if not names or not other.value > optimum.value - _MAX_LOG_DROP:
         return None
-    point, below = tuple(other.x.tolist()), optimum.value - other.value
-    return AlternativeOptimum(point, below, False, *_values_and_errors(objective, other, names))
+    layout, theta = objective.layout, objective.layout.unpack(other.x).theta
+    with np.errstate(all="ignore"):
+        covariance = invert_information(observed_information(objective, other.x), ~other.at_bound)
+    spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
+    values = {name: float(theta[layout.names.index(name)]) for name in names}
+    errors_there = {name: float(spread[layout.index_of(name)]) for name in names}
+    return AlternativeOptimum(tuple(other.x.tolist()), optimum.value - other.value, False, values, errors_there)
 
 
 def _find_equivalent_optima(
@@ -260,19 +265,6 @@ def _find_equivalent_optima(
         if kept:
             found.append(replace(rival, values=values, errors=own, is_twin=True))
     return found
-
-
-def _values_and_errors(
-    objective: Objective, alternative: Optimum, names: list[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return some parameters at a rival, in the user's units, and their errors on the scale of the search."""
-    layout = objective.layout
-    theta = layout.unpack(alternative.x).theta
-    with np.errstate(all="ignore"):
-        covariance = invert_information(observed_information(objective, alternative.x), ~alternative.at_bound)
-    spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
-    values = {name: float(theta[layout.names.index(name)]) for name in names}
-    return values, {name: float(spread[layout.index_of(name)]) for name in names}
 
 
 def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: Array) -> list[str]:

@@ -408,43 +408,6 @@ class ResidualCheck:
         return self.count >= MIN_RESIDUALS and self.explained < 0.5 and not self.expected < 0.5 + 0.2
 
 
-def check_residuals(
-    series: TimeSeries,
-    residuals: ResidualSeries,
-    noise_std: float,
-    inputs: Mapping[str, InputSignal] | None = None,
-    significance: float = SIGNIFICANCE_LEVEL,
-) -> ResidualCheck:
-    """Return what the residuals of one observable say."""
-    noise = series.noise_std_for_level(noise_std)
-    changes = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
-
-    def explained(mean_square: float, is_known: bool = True) -> float:
-        # NaN is always the same object, so that equal checks compare equal.
-        return 1.0 - mean_square / residuals.variance if changes and is_known else math.nan
-
-    whiteness = assess_whiteness(
-        residuals.times,
-        residuals.values,
-        innovations=residuals.are_innovations,
-        inputs=inputs,
-        significance=significance,
-    )
-    return ResidualCheck(
-        series.observable,
-        len(series.times),
-        len(residuals.times),
-        residuals.rms,
-        0.0 if whiteness is None else whiteness.lags[0],
-        explained(residuals.mean_square, len(series.times) > 1),
-        explained(float(np.mean(noise**2)), not series.has_unknown_noise.any()),
-        whiteness,
-        predicted=explained(residuals.prediction_mean_square, not math.isnan(residuals.prediction_mean_square)),
-        copied=series.has_duplicates,
-        outliers=residuals.outliers,
-    )
-
-
 #: Innovations by observable: times, ascending, and standardized values; with disturbances also the mean square of the
 #: prediction errors and the median standard deviation of predictions, in the user's units, NaN otherwise.
 Innovations = dict[str, tuple[Array, Array, float, float]]
@@ -498,17 +461,41 @@ class FittedRecord:
         """Return the residual checks: of the last rows on disk; of sums, only the explained variance."""
         measurements = self.measurements
         if measurements.sufficient_statistics is not None:
-            last = {} if self.last_chunk is None else {check.name: check for check in self.last_chunk.residual_checks()}
-            return [
-                self._check_statistics(each, last.get(each.observable)) for each in measurements.observable_statistics
-            ]
-        level, white = SIGNIFICANCE_LEVEL / max(len(measurements.series), 1), self.white_disturbances
-        found = []
-        for item in measurements.series:
-            noise_std = self.noise_std_of(item.observable)
-            check = check_residuals(item, self.residuals(item), noise_std, measurements.inputs, level)
-            found.append(replace(check, white=white))
-        return found
+            checks = [] if self.tested_rows is self else self.tested_rows.residual_checks()
+            last, statistics = {check.name: check for check in checks}, measurements.observable_statistics
+            return [self._check_statistics(each, last.get(each.observable)) for each in statistics]
+        return [self._check_residuals(item) for item in measurements.series]
+
+    def _check_residuals(self, series: TimeSeries) -> ResidualCheck:
+        """Return the residual check of one observable in memory."""
+        residuals, noise = self.residuals(series), series.noise_std_for_level(self.noise_std_of(series.observable))
+        is_varying = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
+
+        def explained(mean_square: float, is_known: bool = True) -> float:
+            # NaN is always the same object, so that equal checks compare equal.
+            return 1.0 - mean_square / residuals.variance if is_varying and is_known else math.nan
+
+        whiteness = assess_whiteness(
+            residuals.times,
+            residuals.values,
+            innovations=residuals.are_innovations,
+            inputs=self.measurements.inputs,
+            significance=SIGNIFICANCE_LEVEL / max(len(self.measurements.series), 1),
+        )
+        return ResidualCheck(
+            series.observable,
+            len(series.times),
+            len(residuals.times),
+            residuals.rms,
+            0.0 if whiteness is None else whiteness.lags[0],
+            explained(residuals.mean_square, len(series.times) > 1),
+            explained(float(np.mean(noise**2)), not series.has_unknown_noise.any()),
+            whiteness,
+            predicted=explained(residuals.prediction_mean_square, not math.isnan(residuals.prediction_mean_square)),
+            copied=series.has_duplicates,
+            outliers=residuals.outliers,
+            white=self.white_disturbances,
+        )
 
     def _check_statistics(self, data: ObservableStatistics, last: ResidualCheck | None) -> ResidualCheck:
         explained = 1.0 - (self.noise_std_of(data.observable) / data.std) ** 2 if data.std > 0 else math.nan
@@ -579,19 +566,13 @@ class FittedRecord:
                 found[item.observable] = times, values, moments[0], moments[1]
         return found if runs else None
 
-    @property
-    def checked_series(self) -> list[TimeSeries]:
-        """The measurements whose residuals are tested: all in memory, the last rows on disk."""
-        if not isinstance(self.posterior, BatchedPosterior):
-            return list(self.measurements.series)
-        return [item for item in self.posterior.last_series() if len(item.times)]
-
     @cached_property
-    def last_chunk(self) -> FittedRecord | None:
-        """The last rows on disk as a record in memory; None if no rows are on disk."""
+    def tested_rows(self) -> FittedRecord:
+        """The rows whose residuals are tested: all in memory, the last ones on disk."""
         if not isinstance(self.posterior, BatchedPosterior):
-            return None
-        rows = Measurements(self.checked_series, inputs=self.measurements.inputs)
+            return self
+        series = [item for item in self.posterior.last_series() if len(item.times)]
+        rows = Measurements(series, inputs=self.measurements.inputs)
         return replace(self, measurements=rows, last_innovations=self.posterior.last_innovations())
 
     @property
@@ -600,7 +581,7 @@ class FittedRecord:
         modes = self.setup.layout.diffuse_modes
         if modes is None:
             return 0.0
-        record = self.last_chunk or self
+        record = self.tested_rows
         found = record.innovations if self.prior.disturbances and record.measurements.series else None
         typical = {name: own[3] for name, own in (found or {}).items() if not math.isnan(own[3])}
         errors = [typical.get(name, self.noise_std_of(name)) for name in self.measurements.names]

@@ -105,10 +105,9 @@ class StructuralIdentifiability:
     @cached_property
     def scale_confounded(self) -> list[str]:
         """Parameters that disturbances of another size make up for, in order: as b in b*w."""
-        try:
+        ways = []
+        with suppress(LodekitError):
             ways = find_scale_symmetries(self._compile_measured(self.measured)) if self.disturbances else []
-        except LodekitError:
-            ways = []
         either = [name for name in self.system.parameters if any(name in way for way in ways)]
         return [name for name in either if name not in self.unidentifiable]
 
@@ -126,10 +125,9 @@ class StructuralIdentifiability:
             name for name, each in self.system.parameters.items()
             if each.fixed is None and each.prior is None and all(map(math.isinf, each.interval))
         ]  # fmt: skip
-        try:
+        found = []
+        with suppress(LodekitError):
             found = find_sign_symmetries(self._measured_system, either) if either else []
-        except LodekitError:
-            found = []
         return [names for names in found if not names <= {*self.unidentifiable, *self.scale_confounded}]
 
 
@@ -357,24 +355,17 @@ def _resolve_mode_prior(
     prior: Prior,
     record_starts: Mapping[str, float],
 ) -> tuple[float | None, DiffuseModes | None]:
-    """Return the deviation of modes where it is fixed, and what it follows where they are left open.
+    """Return the deviation of modes if it is fixed, and how it follows the parameters if modes are diffuse.
 
-    They are where inputs drive all that was measured, unless the user says otherwise.
+    They are diffuse if known inputs drive all that was measured, unless the user says otherwise.
     """
     if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
         raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
     is_driven = engine_task.has_inputs and not engine_task.latents and not engine_task.has_exact_values
-    if mode_deviation == "open" or (mode_deviation is None and is_driven):
-        return None, _build_diffuse_modes(measurements, prior, record_starts)
-    return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
-
-
-def _build_diffuse_modes(
-    measurements: Measurements, prior: Prior, record_starts: Mapping[str, float]
-) -> DiffuseModes | None:
-    """Return deviations of modes that follow the parameters; None where there are no modes."""
+    if mode_deviation != "open" and (mode_deviation is not None or not is_driven):
+        return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
     if not prior.groups:
-        return None
+        return None, None
     times, counts = [], []
     for name, own in measurements.records.items():
         some, stands = subsample_times(own)
@@ -383,7 +374,7 @@ def _build_diffuse_modes(
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
     sizes = np.where(sizes > 0.0, sizes, 1.0)
-    return DiffuseModes.from_measurements(prior.observables, prior.groups, times, counts, sizes)
+    return None, DiffuseModes.from_measurements(prior.observables, prior.groups, times, counts, sizes)
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:

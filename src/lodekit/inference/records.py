@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from operator import methodcaller
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,10 +23,6 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Hyperparameters, Prior
 
 Array = NDArray[np.float64]
-#: Why several records have no common posterior.
-SEVERAL_POSTERIORS_MESSAGE = (
-    "expected a question about one record: this posterior is that of several; say which, record="
-)
 
 
 @dataclass(frozen=True)
@@ -100,17 +97,17 @@ class MultiRecordEngine:
 
         ``joblib.parallel_config(backend="dask")`` is what users say for a cluster.
         """
-        joblib = sys.modules.get("joblib")
+        joblib, query = sys.modules.get("joblib"), methodcaller(method, hyper)
         if joblib is None or joblib.effective_n_jobs(None) == 1:
-            yield from (_call_engine(engine, method, hyper) for engine in self.engines.values())
+            yield from map(query, self.engines.values())
         else:
-            yield from joblib.Parallel()(
-                joblib.delayed(_call_engine)(engine, method, hyper) for engine in self.engines.values()
-            )
+            yield from joblib.Parallel()(map(joblib.delayed(query), self.engines.values()))
 
     def posterior(self, hyper: Hyperparameters) -> NoReturn:
         """Raise: every record has its own curves."""
-        raise LodekitError(SEVERAL_POSTERIORS_MESSAGE)
+        raise LodekitError(
+            "expected a question about one record: this posterior is that of several; say which, record="
+        )
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares over all records: of the data of each observable, (o,), and of the mode basis, (r,)."""
@@ -130,7 +127,3 @@ def combine_engines(engines: Mapping[str, Engine], measurements: Measurements) -
     if len(engines) == 1:
         return next(iter(engines.values()))
     return MultiRecordEngine(engines, measurements.counts_by_record)
-
-
-def _call_engine(engine: Engine, method: str, hyper: Hyperparameters) -> Any:
-    return getattr(engine, method)(hyper)

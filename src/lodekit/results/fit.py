@@ -26,7 +26,6 @@ from lodekit.fitting.search import maximize_objective, refine_information, switc
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.engine import Posterior
-from lodekit.inference.records import SEVERAL_POSTERIORS_MESSAGE
 from lodekit.inference.selection import EngineChoice
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -84,9 +83,8 @@ class Fit:
     @property
     def posterior(self) -> Posterior:
         """The posterior of the only record; raise if there are several."""
-        if len(self.posteriors) > 1:
-            raise LodekitError(SEVERAL_POSTERIORS_MESSAGE)
-        return next(iter(self.posteriors.values()))
+        first, *others = self.posteriors.values()
+        return first if not others else self.setup.engine.posterior(self.hyperparameters)
 
     @property
     def record_names(self) -> tuple[str, ...]:
@@ -132,8 +130,9 @@ class Fit:
             if self.prior.has_process:
                 diagnosis = replace(diagnosis, widening=inflate_all(self.layout, diagnosis.checks))
             elif any(check.is_autocorrelated for check in diagnosis.checks):
-                pairs = [(part, item) for part in self.record_fits for item in part.fitted_record.checked_series]
-                usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item)).times)]
+                tested = [(part, part.fitted_record.tested_rows.measurements.series) for part in self.record_fits]
+                found = [part._residual_sensitivity(item) for part, series in tested for item in series]
+                usable = [each for each in found if len(each.times)]
                 factors = sandwich_factors(self.layout, self.parameter_uncertainty.covariance_root, usable)
                 diagnosis = replace(diagnosis, widening=factors)
         return replace(self, diagnosis=diagnosis)
@@ -367,11 +366,8 @@ def fit_with_hold_selection(
             other = {**best, name: "hold" if best[name] == "linear" else "linear"}
             found.append((attempt(other), other))
     fit, chosen = max(found, key=lambda item: item[0].log_evidence)
-    preference = {}
-    for name in opened:
-        rivals = [other.log_evidence for other, kind in found if kind[name] != chosen[name]]
-        preference[name] = fit.log_evidence - max(rivals)
-    return replace(fit, hold_preference=preference)
+    best_rivals = {n: max(other.log_evidence for other, kind in found if kind[n] != chosen[n]) for n in opened}
+    return replace(fit, hold_preference={name: fit.log_evidence - value for name, value in best_rivals.items()})
 
 
 def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels: Labels | None = None) -> Fit:
