@@ -73,7 +73,7 @@ STARTS, MULTISTART = "lodekit.fitting.starts.candidates.", "lodekit.fitting.mult
 OUTPUT_ERROR = "lodekit.fitting.output_error."
 #: Name of a heuristic -> the sets in which it can act, options that switch it off, and functions that are replaced.
 HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
-    "weak form": ((*EVERY, "fast plants"), {}, {STARTS + "fit_weak_form": _nothing}),
+    "weak form": (EVERY, {}, {STARTS + "fit_weak_form": _nothing}),
     "gradient matching": (FREE, {}, {STARTS + "fit_gradient_matching": _nothing}),
     "periodogram": (FREE, {}, {STARTS + "fit_oscillations": _nothing}),
     "clipped copies of guesses": (EVERY, {}, {STARTS + "_clip_to_expected": _none}),
@@ -100,14 +100,18 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     "scan of lengthscales": (FREE, {"max_scanned_lengthscales": 0}, {}),
     "searches at neighbouring lengthscales": (FREE, {"neighbour_exponents": ()}, {}),
     "reset of runaway parameters": (FREE, {"runaway_log_distance": math.inf}, {}),
-    "continuation in the noise": (("torture",), {"continuation_noise": ()}, {}),
+    "continuation in the noise": (("little noise",), {"continuation_noise": ()}, {}),
     "segment if free functions are fast": (("fast plants",), {"fast_lengthscale": 0.0}, {}),
     "subsamples of long records": (("long records",), {"long_record_rows": 10**9}, {}),
     "refinement of rival optima": (EVERY, {"refined_optimum_gap": -math.inf}, {}),
     "snap to bounds": (EVERY, {"bound_snap_distance": 0.0}, {}),
     "probes far away after Newton": (DISTURBED, {"runaway_probes": (0.0,)}, {}),
-    "extra Newton rounds": (EVERY, {"newton_extra_rounds": 0}, {}),
-    "Hessian along its eigenvectors": (EVERY, {"max_axes_updates": 0, "ill_conditioned_ratio": 0.0}, {}),
+    "extra Newton rounds": ((*EVERY, "little noise"), {"newton_extra_rounds": 0}, {}),
+    "Hessian along its eigenvectors": (
+        (*EVERY, "little noise"),
+        {"max_axes_updates": 0, "ill_conditioned_ratio": 0.0},
+        {},
+    ),
     "output-error method": (DRIVEN, {}, {MULTISTART + "multistart_output_error": _none}),
     "geodesic acceleration": ((*DRIVEN, *DISTURBED), {"geodesic_max_ratio": 0.0}, {}),
     "gains by linear least squares": (
@@ -150,17 +154,26 @@ def without(heuristic: str | None) -> Iterator[None]:
         yield
 
 
-def measure(run: Callable[[], Any], heuristic: str | None) -> dict[str, float]:
-    """Return the objective at the end of the first search of a fit, and what the search has cost."""
+def measure(run: Callable[[], Any], heuristic: str | None, limit: float = math.inf) -> dict[str, float]:
+    """Return the objective at the end of the first search of a fit, and what the search has cost.
+
+    A search that needs more evaluations than a limit is abandoned; its objective is NaN.
+    """
     result = {"value": -math.inf, "evaluations": 0.0}
     maximize, value, evaluate = search.maximize_objective, Objective.value, Objective.evaluate
 
+    def count(cost: float) -> None:
+        result["evaluations"] += cost
+        if result["evaluations"] > limit:
+            result["value"] = math.nan
+            raise _SearchEnded
+
     def count_value(self: Objective, x: Any) -> float:
-        result["evaluations"] += 1.0
+        count(1.0)
         return value(self, x)
 
     def count_gradient(self: Objective, x: Any) -> Any:
-        result["evaluations"] += 3.0
+        count(3.0)
         return evaluate(self, x)
 
     def stop(*arguments: Any, **keywords: Any) -> None:
@@ -212,7 +225,8 @@ def collect_cases(sets: tuple[str, ...], seeds: int, folder: Path) -> dict[tuple
     """Return what is fitted, by set and name."""
     found: dict[tuple[str, str], Callable[[], Any]] = {}
     for name in plants.PLANTS:
-        group, count = ("fast plants", max(1, seeds // 3)) if name == "fast" else ("plants", seeds)
+        is_long = name in ("fast", "double_integrator", "binary_plant")
+        group, count = "fast plants" if name == "fast" else "plants", max(1, seeds // 3) if is_long else seeds
         found |= {(group, f"{name} {seed}"): partial(fit_plant, name, seed) for seed in range(count)}
     catalog = (
         (lk.catalog.bipendulum, (1, 6), 0.012),
@@ -225,11 +239,12 @@ def collect_cases(sets: tuple[str, ...], seeds: int, folder: Path) -> dict[tuple
             run = partial(learning.fit, make(), np.linspace(*window, 25), noise, seed)
             found["catalog", f"{make.__name__} {seed}"] = run
     for name in torture_cases.CASES:
-        found["torture", name] = partial(fit_torture, name)
-    for seed in range(2 * seeds):
+        group = "little noise" if "noise" in name else "torture"
+        found[group, name] = partial(fit_torture, name)
+    for seed in range(seeds):
         found["driven", f"plant {seed}"] = partial(greybox_plants.run_plant, seed)
         found["disturbances", f"plant {seed}"] = partial(disturbances.run_plant, seed)
-    for seed in range(seeds):
+    for seed in range(max(1, seeds // 2)):
         found["driven", f"dead time {seed}"] = partial(greybox_plants.run_delay, seed)
     for seed in range(2):
         found["long records", f"plant {seed}"] = partial(fit_long_record, seed)
@@ -251,17 +266,22 @@ def collect_cases(sets: tuple[str, ...], seeds: int, folder: Path) -> dict[tuple
 
 
 def run_cases(
-    heuristic: str | None, keys: list[tuple[str, str]], cases: Mapping[tuple[str, str], Callable[[], Any]], jobs: int
+    heuristic: str | None,
+    keys: list[tuple[str, str]],
+    cases: Mapping[tuple[str, str], Callable[[], Any]],
+    jobs: int,
+    reference: Mapping[Any, Mapping[str, float]] | None = None,
 ) -> dict[tuple[str | None, tuple[str, str]], dict[str, float]]:
-    """Return the end of each search without a heuristic."""
-    ends = Parallel(n_jobs=jobs, batch_size=1)(delayed(measure)(cases[key], heuristic) for key in keys)
+    """Return the end of each search without a heuristic; with a reference, of at most five times its evaluations."""
+    limits = {key: 5.0 * reference[None, key]["evaluations"] + 500.0 if reference else math.inf for key in keys}
+    ends = Parallel(n_jobs=jobs, batch_size=1)(delayed(measure)(cases[key], heuristic, limits[key]) for key in keys)
     return {(heuristic, key): end for key, end in zip(keys, ends, strict=True)}
 
 
 def compare(reference: list[dict[str, float]], ablated: list[dict[str, float]]) -> dict[str, float]:
     """Return in how many fits the search without a heuristic is worse and better, and the ratio of its cost."""
     pairs = [(one["value"], other["value"]) for one, other in zip(reference, ablated, strict=True)]
-    lost = [0.0 if one == other else one - other for one, other in pairs]
+    lost = [0.0 if one == other or math.isnan(other) else one - other for one, other in pairs]
     cost = {
         key: sum(each[key] for each in ablated) / max(sum(each[key] for each in reference), 1e-9)
         for key in ("evaluations", "seconds")
@@ -272,6 +292,7 @@ def compare(reference: list[dict[str, float]], ablated: list[dict[str, float]]) 
         "changed": changed,
         "worse": sum(each > CLEAR for each in lost),
         "better": sum(each < -CLEAR for each in lost),
+        "abandoned": sum(math.isnan(other) for _, other in pairs),
         "largest loss": max(lost, default=0.0),
         **cost,
     }
@@ -280,7 +301,7 @@ def compare(reference: list[dict[str, float]], ablated: list[dict[str, float]]) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", help="heuristics whose names contain one of these words")
-    parser.add_argument("--sets", nargs="+", default=[*EVERY, "fast plants", "long records"])
+    parser.add_argument("--sets", nargs="+", default=[*EVERY, "fast plants", "long records", "little noise"])
     parser.add_argument("--seeds", type=int, default=6, help="fits of each simulated plant")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--records", type=Path, default=Path("../shared/data"), help="folder of real records")
@@ -290,11 +311,11 @@ def main() -> None:
     names = [name for name in HEURISTICS if not given.only or any(word in name for word in given.only)]
     used = {group for name in names for group in HEURISTICS[name][0]}
     ends = run_cases(None, [key for key in cases if key[0] in used], cases, given.jobs)
-    columns = ("fits", "changed", "worse", "better", "largest loss", "evaluations", "seconds")
+    columns = ("fits", "changed", "worse", "better", "abandoned", "largest loss", "evaluations", "seconds")
     print(f"{'without':<46}{'set':<20}" + "".join(f"{column:>14}" for column in columns))
     rows = []
     for name in names:
-        ends |= run_cases(name, [key for key in cases if key[0] in HEURISTICS[name][0]], cases, given.jobs)
+        ends |= run_cases(name, [key for key in cases if key[0] in HEURISTICS[name][0]], cases, given.jobs, ends)
         for group in HEURISTICS[name][0]:
             keys = [key for key in cases if key[0] == group]
             if keys:

@@ -35,7 +35,7 @@ def one(example: lk.catalog.Example, noise: float) -> dict[str, Any]:
     posterior = gp.fit_.posterior
     alone = None
     if isinstance(posterior, FallbackPosterior):
-        alone = compute_mean_residuals(replace(gp.fit_, posterior=posterior.primary)).residual
+        alone = compute_mean_residuals(replace(gp.fit_, posteriors={"0": posterior.primary})).residual
     return {
         "system": example.name,
         "noise": noise,

@@ -126,8 +126,8 @@ def lamp(folder: Path) -> dict[str, Any]:
         gp = lk.LODEGP(lamp_system(count), inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0)
         _, seconds = timed(partial(gp.fit, t, {"u": u, "y": y}))
         values = {name: each.value for name, each in gp.parameters_.items()}
-        own = gp.fit_.diagnostic_data.innovation_sample
-        also = (float("nan"), float("nan")) if own is None else ljung_box(own.values["y"], 20)
+        own = gp.fit_.fitted_record.innovations
+        also = (float("nan"), float("nan")) if own is None else ljung_box(own["y"][1], 20)
         print(f"      lodekit: log evidence {gp.log_evidence_:.2f} (within 10), {values}, {seconds:.1f} s")
         print(f"      innovations: lag 1 {also[0]:.2f}, Ljung-Box {also[1]:.0f}")
         print(f"      {gp.diagnose().sentences[0]}", flush=True)

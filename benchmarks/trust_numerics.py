@@ -124,7 +124,7 @@ def compare_engines(seed: int) -> Iterator[str]:
         hyper = gp.fit_.hyperparameters
         value = other.engine.value(hyper)
         try:
-            second = other.posterior(hyper).mean(gp.fit_.observables(example.system.channels), times)
+            second = other.engine.posterior(hyper).mean(gp.fit_.observables(example.system.channels), times)
         except lk.LodekitError:
             value = -np.inf
         if not np.isfinite(value):

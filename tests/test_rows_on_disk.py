@@ -122,9 +122,9 @@ def test_residuals_of_the_last_rows_are_looked_at(on_disk: lk.LODEGP, in_memory:
     (check,) = on_disk.fit_.diagnosis.checks
     assert (check.count, check.looked) == (MEASURED, MEASURED - 2 * PIECE)
     assert check.whiteness is not None
-    whole = in_memory.fit_.diagnostic_data.innovation_sample
+    whole = in_memory.fit_.fitted_record.innovations
     assert whole is not None
-    last = [part["x"][-check.looked :] for part in (whole.times, whole.values)]
+    last = [part[-check.looked :] for part in whole["x"][:2]]
     expected = assess_whiteness(*last, innovations=True)
     assert expected is not None
     assert check.whiteness.lags == pytest.approx(expected.lags, abs=1e-8)

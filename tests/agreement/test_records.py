@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import lodekit as lk
-from lodekit.data.records import Measurements, Record, RecordSet
+from lodekit.data.records import Measurements, RecordSet
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.prior.prior import Hyperparameters
@@ -32,8 +32,8 @@ def measure(times: Array, names: str, seed: int) -> Measurements:
     return Measurements.from_observations(found)
 
 
-def make_pool(*parts: Measurements) -> RecordSet:
-    return RecordSet(records=tuple(Record(f"run {number}", part) for number, part in enumerate(parts)))
+def make_pool(*parts: Measurements) -> Measurements:
+    return RecordSet.from_records({f"run {number}": part for number, part in enumerate(parts)})
 
 
 def some_point(setup: FitSetup, lengthscale: float = 0.2) -> Hyperparameters:
@@ -66,7 +66,8 @@ def test_log_evidences_of_records_add(names: str, prior: str) -> None:
         alone += single.engine.value(replace(hyper, noise_std=np.array([levels[name] for name in part.names])))
     # The same operations in the same units, but for rows that are not there: equal to rounding.
     assert setup.engine.value(hyper) == pytest.approx(alone, abs=1e-9)
-    assert setup.engine.posterior(hyper).value == pytest.approx(alone, abs=1e-9)
+    posteriors = [part.engine.posterior(hyper) for part in setup.record_setups.values()]
+    assert sum(posterior.value for posterior in posteriors) == pytest.approx(alone, abs=1e-9)
 
 
 @pytest.mark.parametrize("engine", ["dense", "spectral", "markov"])
@@ -92,7 +93,7 @@ def test_engines_agree_about_several_records() -> None:
     coefficients = dense.prior.observables.evaluate(hyper.theta)
     values = [
         np.concatenate(
-            [item.values for part in pool.all_measurements for item in part.series if item.observable == name]
+            [item.values for part in pool.records.values() for item in part.series if item.observable == name]
         )
         for name in pool.names
     ]

@@ -15,7 +15,7 @@ import pytest
 import lodekit as lk
 from lodekit.data import sources
 from lodekit.data.inputs import InputSignal
-from lodekit.data.records import Measurements, Record, RecordSet, find_record_index, with_empty_series
+from lodekit.data.records import Measurements, RecordSet, find_record_index, with_empty_series
 from lodekit.data.sources import LoadedData, load_data
 from lodekit.errors import DataError
 
@@ -29,7 +29,7 @@ def read(source: Any, channels: tuple[str, ...] = ("x", "u"), **how: Any) -> Loa
 
 def records_of(source: LoadedData) -> dict[str, Measurements]:
     assert isinstance(source.measurements, RecordSet)
-    return {record.name: record.measurements for record in source.measurements.records}
+    return dict(source.measurements.records)
 
 
 def write(path: Path, header: str, rows: Any) -> Path:
@@ -199,7 +199,7 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
         ),
         Measurements.from_observations(lk.Observations().add(np.arange(12.0) - 50.0, "x", values[1], 0.1)),
     ]
-    pool = RecordSet.from_records([Record("a", parts[0]), Record("b", parts[1])])
+    pool = RecordSet.from_records({"a": parts[0], "b": parts[1]})
     assert isinstance(pool, RecordSet)
     joined = np.concatenate(values)
     x, u = pool.observable_statistics
@@ -210,7 +210,7 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
     assert pool.window == (0.0, 11.0)
     assert pool.counts_by_record.tolist() == [[9, 1], [12, 0]]
     scatter = [np.mean(np.diff(part, 3) ** 2) / 20.0 for part in values]
-    only = RecordSet.from_records([Record("a", Measurements(parts[0].series[:1])), Record("b", parts[1])])
+    only = RecordSet.from_records({"a": Measurements(parts[0].series[:1]), "b": parts[1]})
     assert only.difference_noise_std() == pytest.approx([np.sqrt((9 * scatter[0] + 12 * scatter[1]) / 21)])
     assert pool.difference_noise_std() is None
     empty = with_empty_series(parts[1], ("x", "u"))
@@ -232,7 +232,7 @@ def test_inputs_are_joined_by_name_whatever_their_order() -> None:
     signals = {"u": InputSignal([0.0, 1.0], [1.0, 3.0], "hold"), "v": InputSignal([0.0], [50.0], "hold")}
     both = [signals, dict(reversed(signals.items()))]
     parts = [replace(Measurements.from_observations(lk.Observations().add(T, "x", X)), inputs=own) for own in both]
-    pool = RecordSet.from_records([Record(str(k), part) for k, part in enumerate(parts)])
+    pool = RecordSet.from_records({str(k): part for k, part in enumerate(parts)})
     assert [(item.observable, item.mean) for item in pool.input_statistics] == [("u", 2.0), ("v", 50.0)]
 
 

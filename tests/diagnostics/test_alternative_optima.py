@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.diagnostics.diagnosis import find_undersampled_parameters, is_undersampled
+from lodekit.diagnostics.diagnosis import find_undersampled_parameters, is_noise_free, is_undersampled
 from lodekit.diagnostics.equivalent_parameters import find_alternative_optima, find_common_sampling_step
 from lodekit.fitting.starts.weak_form import build_delay_grid
 
@@ -58,7 +58,7 @@ def test_bands_hold_the_curve_of_the_rival_where_it_is_another(coarse: lk.LODEGP
     (rival,) = coarse.fit_.diagnosis.alternatives
     times = np.array([0.0, 0.5, 1.5])
     mean, std = coarse.predict(times, "x", return_std=True)
-    posterior = coarse.fit_.setup.posterior(coarse.fit_.layout.unpack(np.array(rival.point)))
+    posterior = coarse.fit_.setup.engine.posterior(coarse.fit_.layout.unpack(np.array(rival.point)))
     apart = np.abs(posterior.mean(coarse.fit_.observables(["x"]), times)[:, 0] - mean)
     _, fixed = coarse.predict(times, "x", return_std=True, parameters="fixed")
     # Two curves that are as likely as each other have half their distance, squared, for a variance, or a little more.
@@ -101,13 +101,13 @@ def test_with_more_measurements_in_a_period_nobody_hears_of_faster_ones() -> Non
 
 def test_data_are_exact_and_unresolved_where_both_noise_and_lengthscale_are_small() -> None:
     t = np.arange(8.0)
-    examined = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_.diagnostic_data
-    place = examined.objective.layout.slices.lengthscales
+    examined = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_
+    place = examined.layout.slices.lengthscales
     for length, level, expected in ((1.0, 1e-9, True), (1.0, 1e-2, False), (2.0, 1e-9, False)):
         x = examined.optimum.x.copy()
         x[place] = np.log(length / 7.0)
-        moved = replace(examined, optimum=replace(examined.optimum, x=x), noise_std_of={"x": level}.__getitem__)
-        assert moved.is_noise_free is expected
+        moved = replace(examined.optimum, x=x)
+        assert is_noise_free(examined.setup, moved, {"x": level}.__getitem__, [t]) is expected
 
 
 def test_what_is_unresolved_depends_on_the_longest_lengthscale_and_on_what_is_measured() -> None:

@@ -9,14 +9,14 @@ import lodekit as lk
 from lodekit.data.records import Measurements
 from lodekit.diagnostics.diagnosis import Diagnosis
 from lodekit.diagnostics.identifiability import IdentifiabilityResult
-from lodekit.diagnostics.messages import warn_constant_inputs
+from lodekit.diagnostics.messages import constant_input_warnings
 
 _T = np.arange(0.0, 40.0)
 
 
 def _said(u: np.ndarray) -> list[str]:
     observations = lk.Observations().add(_T, "y", np.cos(_T)).add(_T, "u", u)
-    return warn_constant_inputs(Measurements.from_observations(observations).with_known_inputs({"u": "hold"}))
+    return constant_input_warnings(Measurements.from_observations(observations).with_known_inputs({"u": "hold"}))
 
 
 def _fit(y: np.ndarray, level: float) -> lk.LODEGP:

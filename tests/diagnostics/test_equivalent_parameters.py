@@ -170,7 +170,7 @@ def test_a_twin_is_told_and_intervals_hold_both(heater: lk.LODEGP) -> None:
 def test_bands_of_hidden_states_count_twins_and_those_of_measured_ones_need_not(heater: lk.LODEGP) -> None:
     fit, times = heater.fit_, np.array([30.0, 90.0])
     (rival,) = fit.diagnosis.alternatives
-    there = fit.setup.posterior(fit.layout.unpack(np.array(rival.point)))
+    there = fit.setup.engine.posterior(fit.layout.unpack(np.array(rival.point)))
     for name, is_hidden in (("H", True), ("T", False)):
         mean, std = heater.predict(times, name, return_std=True)
         apart = np.abs(there.mean(fit.observables([name]), times)[:, 0] - mean)
@@ -189,11 +189,13 @@ def test_errors_at_a_twin_are_those_of_the_curvature_there(heater: lk.LODEGP) ->
 
 
 def test_errors_at_a_twin_do_not_depend_on_what_the_data_do_not_tell(heater: lk.LODEGP) -> None:
-    examined, structure = heater.fit_.diagnostic_data, heater.fit_.setup.structural_identifiability
-    curvature = examined.information.copy()
+    setup, times = heater.fit_.setup, [heater.fit_.fitted_record.times]
+    curvature = heater.fit_.corrected_information.copy()
     place = heater.fit_.layout.index_of("c")
     curvature[place], curvature[:, place] = 0.0, 0.0
-    (rival,) = find_alternative_optima(examined.objective, examined.optimum, curvature, examined.times, structure)
+    (rival,) = find_alternative_optima(
+        setup.objective, heater.fit_.optimum, curvature, times, setup.structural_identifiability
+    )
     assert list(rival.values) == ["a", "b"]
     assert 0.0 < max(rival.errors.values()) < 0.1
 

@@ -13,7 +13,7 @@ from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.reader import TableData
-from lodekit.diagnostics.messages import warn_input_gaps
+from lodekit.diagnostics.messages import input_gap_warnings
 
 _T = np.arange(0.0, 100.0)
 
@@ -22,7 +22,7 @@ def _warned(kind: HoldType, missing: object) -> list[str]:
     u = np.sin(_T)
     u[missing] = np.nan
     observations = lk.Observations().add(_T, "y", np.cos(_T)).add(_T, "u", u)
-    return warn_input_gaps(Measurements.from_observations(observations).with_known_inputs({"u": kind}), "s")
+    return input_gap_warnings(Measurements.from_observations(observations).with_known_inputs({"u": kind}), "s")
 
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
@@ -50,7 +50,7 @@ def _of_rows(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray | None 
     """Return what is said of rows in memory, and see that as much is said of rows on disk, however these are cut."""
     y = t if y is None else y
     kept = Measurements.from_observations(lk.Observations().add(t, "y", y).add(t, "u", u))
-    said = warn_input_gaps(kept.with_known_inputs({"u": kind}), "s")
+    said = input_gap_warnings(kept.with_known_inputs({"u": kind}), "s")
     for length in (3, 40, 1000):
         assert _of_rows_on_disk(kind, t, u, y, length) == said
     return said
@@ -66,7 +66,7 @@ def _of_rows_on_disk(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_store, "_CHUNK_ROWS", length)
-        return warn_input_gaps(summed.with_known_inputs({"u": kind}), "s")
+        return input_gap_warnings(summed.with_known_inputs({"u": kind}), "s")
 
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
@@ -107,7 +107,7 @@ def test_inputs_that_are_written_where_they_change_have_no_gaps() -> None:
     times = np.append(np.arange(0.0, 40.0, 2.0), 70.0)
     for measured in (_T, _T[(_T < 40) | (_T > 60)] + 0.5):
         changes = lk.Observations().add(measured, "y", measured).add(times, "u", np.arange(21.0) % 2 + times / 50)
-        assert not warn_input_gaps(Measurements.from_observations(changes).with_known_inputs({"u": "hold"}), "s")
+        assert not input_gap_warnings(Measurements.from_observations(changes).with_known_inputs({"u": "hold"}), "s")
         # On disk, each in a row of its own.
         every = np.concatenate([measured, times])
         order, is_input = np.argsort(every, kind="stable"), np.arange(len(every)) >= len(measured)

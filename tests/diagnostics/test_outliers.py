@@ -7,7 +7,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.diagnostics.diagnosis import Diagnosis
-from lodekit.diagnostics.messages import warn_outliers
+from lodekit.diagnostics.messages import outlier_warnings
 from lodekit.diagnostics.residual_tests import find_outliers
 
 T = np.arange(60.0)
@@ -96,6 +96,6 @@ def test_residuals_that_are_all_zero_but_one_have_no_scale() -> None:
 
 def test_many_are_counted_and_not_all_named() -> None:
     far = [(4.0, 90.0), (9.0, 80.0), (1.0, 70.0), (2.0, 60.0), (3.0, 50.0)]
-    (text,) = warn_outliers({"x": (), "y": far}, "s")
+    (text,) = outlier_warnings({"x": (), "y": far}, "s")
     assert text.startswith("y at t = 1, 4, 9 s and 2 more times lies 50 to 90 deviations")
     assert "leave them out" in text

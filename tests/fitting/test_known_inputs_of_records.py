@@ -10,7 +10,7 @@ from scipy.linalg import expm
 import lodekit as lk
 from greybox_plants import SAME, steps
 from lodekit.data.observations import Observations
-from lodekit.data.records import Measurements, Record, RecordSet
+from lodekit.data.records import Measurements, RecordSet
 from lodekit.fitting.search import build_noise_continuation
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
@@ -108,9 +108,7 @@ def test_little_known_noise_of_several_records_is_approached_from_more() -> None
     def settle(noise: float) -> FitSetup:
         made = [make_lag(np.random.default_rng(seed), 12, held=True) for seed in (0, 1)]
         series = [Observations().add(t, "y", data["y"], noise).add(t, "u", data["u"]) for t, data in made]
-        pool = RecordSet.from_records(
-            [Record(str(k), Measurements.from_observations(each)) for k, each in enumerate(series)]
-        )
+        pool = RecordSet.from_records({str(k): Measurements.from_observations(each) for k, each in enumerate(series)})
         return build_setup(LAG, FitSettings(inputs={"u": "hold"}), pool)
 
     tight = settle(1e-9)

@@ -95,9 +95,9 @@ def test_the_markov_engine_looks_at_the_whole_record(monkeypatch: pytest.MonkeyP
     assert check.whiteness is not None
     assert check.whiteness.innovations
     assert (check.looked, gp.fit_.engine_choice.name) == (90, "markov")
-    derivative = gp.fit_.diagnostic_data.innovation_sample
-    assert derivative is not None
-    assert not len(derivative.times["y'"])
+    innovations = gp.fit_.fitted_record.innovations
+    assert innovations is not None
+    assert not len(innovations["y'"][0])
     # Sizes of errors of the dense engine come from runs, here from the whole record as well.
     monkeypatch.undo()
     for own, other in zip(

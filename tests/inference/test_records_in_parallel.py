@@ -31,7 +31,7 @@ class Watched(KalmanEngine):
 def test_records_are_evaluated_in_parallel_where_joblib_is_told_to() -> None:
     _, data, _, hyper = make_case("heating", count=9, latent="matern-5/2")
     engines = tuple(Watched(KalmanData.from_series(data.prior, series_of(data))) for _ in range(3))
-    records = MultiRecordEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
+    records = MultiRecordEngine(dict(zip("abc", engines, strict=True)), np.full((3, len(data.index)), 9.0))
     alone = records.evaluate(hyper)
     with joblib.parallel_config(backend="threading", n_jobs=2):
         together = records.evaluate(hyper)
@@ -51,7 +51,7 @@ def test_records_are_evaluated_on_a_cluster() -> None:
     distributed = pytest.importorskip("distributed")
     _, data, _, hyper = make_case("heating", count=9, latent="matern-5/2")
     engines = tuple(KalmanEngine(KalmanData.from_series(data.prior, series_of(data))) for _ in range(3))
-    records = MultiRecordEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
+    records = MultiRecordEngine(dict(zip("abc", engines, strict=True)), np.full((3, len(data.index)), 9.0))
     alone = records.evaluate(hyper)
     with (
         distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,

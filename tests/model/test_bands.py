@@ -60,7 +60,7 @@ def test_the_added_variance_is_that_of_means_at_drawn_parameters(decay: lk.LODEG
     generator = np.random.default_rng(1)
     points = generator.multivariate_normal(fit.optimum.x, np.linalg.inv(fit.observed_information), 400)
     observables = fit.observables(["x", "x'"])
-    means = [fit.setup.posterior(fit.layout.unpack(point)).mean(observables, GRID) for point in points]
+    means = [fit.setup.engine.posterior(fit.layout.unpack(point)).mean(observables, GRID) for point in points]
     _, wide = decay.predict(GRID, ["x", "x'"], return_std=True)
     _, narrow = decay.predict(GRID, ["x", "x'"], return_std=True, parameters="fixed")
     # A variance from 400 draws is known to 7 %; four times that.

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 import lodekit as lk
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.diagnostics.messages import warn_near_degenerate
+from lodekit.diagnostics.messages import near_degenerate_warnings
 from lodekit.errors import VerificationError
 from lodekit.report.document import generate_python
 from lodekit.system.files import read_system_file
@@ -235,9 +235,9 @@ def test_parameter_values_at_which_a_basis_fails_are_known(basis: list[Any], val
     with pytest.raises(lk.LodekitError, match=r"depends on each other|do not reach all"):
         chosen.substitute({"a": value})
     assert chosen.substitute({"a": 17}).verify()
-    assert warn_near_degenerate(chosen, np.array([float(value) + 1e-9]))
-    assert not warn_near_degenerate(chosen, np.array([17.0]))
-    assert not warn_near_degenerate(system, np.array([float(value)]))
+    assert near_degenerate_warnings(chosen, np.array([float(value) + 1e-9]))
+    assert not near_degenerate_warnings(chosen, np.array([17.0]))
+    assert not near_degenerate_warnings(system, np.array([float(value)]))
 
 
 def test_a_basis_that_never_fails_says_so_and_one_that_fails_is_not_substituted() -> None:
@@ -275,6 +275,6 @@ def test_the_recipe_of_a_report_has_the_basis() -> None:
 @pytest.mark.parametrize("basis", [None, ["y"]])
 def test_a_parameter_that_is_exactly_zero_is_reported_like_one_that_cancels(basis: list[str] | None) -> None:
     system = lk.System("x' = a*y + u; y' = -b*y + c*x", parameters=["a", "b", "c"], basis=basis)
-    (found,) = warn_near_degenerate(system, np.array([1.0, 2.0, 0.0]))
+    (found,) = near_degenerate_warnings(system, np.array([1.0, 2.0, 0.0]))
     assert "c = 0, which holds here" in found
-    assert not warn_near_degenerate(system, np.array([1.0, 2.0, 1e-3]))
+    assert not near_degenerate_warnings(system, np.array([1.0, 2.0, 1e-3]))

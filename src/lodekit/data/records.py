@@ -7,7 +7,7 @@ order of one for all computations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
-from lodekit.data.row_store import InputSampleStatistics, OutOfCoreRows, RowStore, extract_inputs
+from lodekit.data.row_store import OutOfCoreRows, RowStore, extract_inputs
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.support.interval_means import averaging_time
@@ -86,6 +86,11 @@ class Measurements:
         """Return measurements in memory."""
         return cls(merge_observations(observations))
 
+    @property
+    def records(self) -> Mapping[str, Measurements]:
+        """The measurements of each record, by name."""
+        return {DEFAULT_RECORD_NAME: self}
+
     def __add__(self, other: Measurements) -> Measurements:
         inputs = self.merge_inputs(other)
         if self.sufficient_statistics is None and other.sufficient_statistics is None:
@@ -101,8 +106,11 @@ class Measurements:
     def merge_inputs(self, other: Measurements) -> dict[str, InputSignal]:
         """Return the inputs with the samples that other measurements add to them."""
         inputs = dict(self.inputs)
-        for name, more in other.inputs.items():
-            inputs[name] = _merge_input_samples(name, inputs[name], more) if name in inputs else more
+        for name, new in other.inputs.items():
+            if (old := inputs.setdefault(name, new)) is not new:
+                times, values = np.append(old.times, new.times), np.append(old.values, new.values)
+                order, missing = np.argsort(times, kind="stable"), old.missing + new.missing
+                inputs[name] = _input_from_samples(name, times[order], values[order], old.kind, missing)
         return inputs
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
@@ -154,6 +162,13 @@ class Measurements:
         """The observables."""
         sums = self.sufficient_statistics
         return tuple(item.observable for item in self.series) if sums is None else sums.observables
+
+    @property
+    def counts_by_record(self) -> Array:
+        """Number of measurements of each observable in each record, shape (records, o)."""
+        statistics = (part.observable_statistics for part in self.records.values())
+        counts = [{item.observable: item.count for item in record} for record in statistics]
+        return np.array([[record.get(name, 0) for name in self.names] for record in counts], dtype=float)
 
     @property
     def size(self) -> int:
@@ -210,13 +225,10 @@ class Measurements:
         """Whether some measurement has no noise at all."""
         return any(item.is_exact.any() for item in self.series)
 
-    def require_all_rows(self, what: str) -> None:
-        """Raise if the saved model lacks most of its rows."""
-        if self.stored_rows is not None and self.stored_rows.truncated is not None:
-            raise DataError(
-                f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
-                "fit again with the file"
-            )
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the saved model lacks most of its rows."""
+        return self.stored_rows is not None and self.stored_rows.truncated is not None
 
     def _has_few_rows(self) -> bool:
         return self.sufficient_statistics is None and self.size <= 4096
@@ -244,8 +256,11 @@ class Measurements:
             with np.errstate(all="ignore"):
                 signals = self.inputs.items()
                 return [_array_statistics(name, each.values, np.zeros(len(each.values))) for name, each in signals]
-        stored = self.stored_rows.input_statistics
-        return [_input_statistics(name, samples) for name, samples in stored.items()]
+        found = []
+        for name, (count, mean, std, max_abs, *_) in self.stored_rows.input_statistics.items():
+            scale, has_exact = natural_scale(std, max_abs), mean != 0.0 or std != 0.0
+            found.append(ObservableStatistics(name, scale, mean, std, count, 0, 0.0, has_exact))
+        return found
 
     @cached_property
     def observable_statistics(self) -> list[ObservableStatistics]:
@@ -266,13 +281,6 @@ def _input_from_samples(name: str, times: Array, values: Array, kind: str, missi
         if values[row] != values[first[np.searchsorted(places, times[row])]]:
             raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
     return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
-
-
-def _merge_input_samples(name: str, first: InputSignal, second: InputSignal) -> InputSignal:
-    """Return an input with more samples."""
-    times, values = (np.concatenate([getattr(part, key) for part in (first, second)]) for key in ("times", "values"))
-    order = np.argsort(times, kind="stable")
-    return _input_from_samples(name, times[order], values[order], first.kind, first.missing + second.missing)
 
 
 def estimate_noise_std(values: Array) -> float:
@@ -296,13 +304,6 @@ def _array_statistics(name: str, values: Array, noise: Array) -> ObservableStati
     return ObservableStatistics(name, scale, float(values.mean()), spread, len(values), n_unknown, rms, has_exact)
 
 
-def _input_statistics(name: str, samples: InputSampleStatistics) -> ObservableStatistics:
-    """Return the summary statistics of an input on disk."""
-    count, mean, spread, max_abs = samples[:4]
-    scale, has_exact = natural_scale(spread, max_abs), mean != 0.0 or spread != 0.0
-    return ObservableStatistics(name, scale, mean, spread, count, 0, 0.0, has_exact)
-
-
 def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
     cells = {known: cell for (other, known), cell in sums.cells.items() if other == name}
     weight = sum(float(cell.weight_moments[0]) for cell in cells.values())
@@ -320,13 +321,6 @@ def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
     return ObservableStatistics(
         name, natural_scale(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False
     )
-
-
-def typical_known_noise(statistics: Sequence[ObservableStatistics], observable: str) -> float:
-    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is."""
-    own = [item.known_noise for item in statistics if item.observable == observable and not np.isnan(item.known_noise)]
-    every = own or [item.known_noise for item in statistics if not np.isnan(item.known_noise)]
-    return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan
 
 
 def check_no_overlap(old: Measurements, new: Measurements) -> None:
@@ -391,82 +385,58 @@ def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.floa
         )
 
 
-def check_exact_fit(
-    series: Sequence[TimeSeries], scales: NDArray[np.float64], curves: Sequence[NDArray[np.float64]]
-) -> None:
-    """Raise if curves miss exact values of their series.
-
-    Shapes: scales (o,).
-    """
-    for item, scale, curve in zip(series, scales, curves, strict=True):
-        exact = item.is_exact
-        check_exact_residuals(item.times[exact], curve[exact] - item.values[exact] / scale)
-
-
 #: What the only record of a fit is called, where nothing else names it.
 DEFAULT_RECORD_NAME = "0"
 
 
 @dataclass(frozen=True)
-class Record:
-    """The measurements of one run of a system.
-
-    Its functions and its initial state are its own. Times of different records mean nothing to each other.
-    """
-
-    name: str
-    measurements: Measurements
-
-
-@dataclass(frozen=True)
 class RecordSet(Measurements):
-    """All records of a fit together: what can be counted over all of them. They have no course of time in common.
+    """Two or more records of a fit, with pooled statistics; they have no time axis in common.
 
-    series, sums, spooled: Empty: every record has its own.
+    Each record has its own functions and its own initial state. Fields of single records other than `inputs` are empty.
     inputs: Those of the first record: which channels are known, and what they do between samples, is the same in all.
-    records: Two or more, of different names.
+    parts: The measurements of each record, by name.
 
     Examples
     --------
     >>> from lodekit.data.observations import Observations
     >>> data = [Observations().add([0.0, 1.0], "x", values) for values in ([0.0, 2.0], [4.0, 6.0])]
-    >>> records = [Record(name, Measurements.from_observations(part)) for name, part in zip("ab", data)]
-    >>> every = RecordSet.from_records(records)
-    >>> every.size, every.names, every.observable_statistics[0].mean
+    >>> records = RecordSet.from_records(dict(zip("ab", map(Measurements.from_observations, data))))
+    >>> records.size, records.names, records.observable_statistics[0].mean
     (4, ('x',), 3.0)
     """
 
-    records: tuple[Record, ...] = ()
+    parts: Mapping[str, Measurements] = field(default_factory=dict)
 
     @classmethod
-    def from_records(cls, records: Sequence[Record]) -> Measurements:
+    def from_records(cls, records: Mapping[str, Measurements]) -> Measurements:
         """Return the measurements of the only record, or all records together."""
-        if len(records) == 1:
-            return records[0].measurements
-        kinds = [{name: signal.kind for name, signal in each.measurements.inputs.items()} for each in records]
-        for record, own in zip(records, kinds, strict=True):
-            if own != kinds[0]:
+        first, *others = records
+        if not others:
+            return records[first]
+        kinds = {name: {n: signal.kind for n, signal in part.inputs.items()} for name, part in records.items()}
+        for name in others:
+            if kinds[name] != kinds[first]:
                 raise DataError(
-                    f"expected the same known inputs in all records; {records[0].name} has {kinds[0] or 'none'}, "
-                    f"{record.name} has {own or 'none'}"
+                    f"expected the same known inputs in all records; {first} has {kinds[first] or 'none'}, "
+                    f"{name} has {kinds[name] or 'none'}"
                 )
-        return cls(inputs=records[0].measurements.inputs, records=tuple(records))
+        return cls(inputs=records[first].inputs, parts=records)
+
+    @property
+    def records(self) -> Mapping[str, Measurements]:
+        """The measurements of each record, by name."""
+        return self.parts
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
         """Return all records with some channels taken for known, each with its own samples."""
-        made = []
-        for record in self.records:
+        records = {}
+        for name, part in self.parts.items():
             try:
-                measurements = record.measurements.with_known_inputs(hold_types, required=required)
+                records[name] = part.with_known_inputs(hold_types, required=required)
             except DataError as problem:
-                raise DataError(f"record {record.name}: {problem}") from None
-            made.append(Record(record.name, measurements))
-        return RecordSet.from_records(made)
-
-    @property
-    def all_measurements(self) -> list[Measurements]:
-        """The measurements of each record."""
-        return [record.measurements for record in self.records]
+                raise DataError(f"record {name}: {problem}") from None
+        return RecordSet.from_records(records)
 
     def __add__(self, other: Measurements) -> Measurements:
         raise DataError("expected the record to which measurements are added, got several; say which: record=")
@@ -474,59 +444,46 @@ class RecordSet(Measurements):
     @property
     def names(self) -> tuple[str, ...]:
         """The observables of all records."""
-        return tuple(dict.fromkeys(name for part in self.all_measurements for name in part.names))
+        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.names))
 
     @property
     def size(self) -> int:
         """Number of measurements."""
-        return sum(part.size for part in self.all_measurements)
+        return sum(part.size for part in self.parts.values())
 
     @property
     def n_distinct(self) -> int:
         """Number of measurements, those of one observable at one time of a record counted once."""
-        return sum(part.n_distinct for part in self.all_measurements)
+        return sum(part.n_distinct for part in self.parts.values())
 
     @property
     def has_only_statistics(self) -> bool:
         """Whether of some record only sums are kept."""
-        return any(part.has_only_statistics for part in self.all_measurements)
+        return any(part.has_only_statistics for part in self.parts.values())
 
     @property
     def window(self) -> tuple[float, float]:
         """The start of the first record, and a stop that is as far from it as the longest record is long."""
-        first = self.all_measurements[0].window[0]
-        return first, first + max(stop - start for start, stop in (part.window for part in self.all_measurements))
+        first = next(iter(self.parts.values())).window[0]
+        return first, first + max(stop - start for start, stop in (part.window for part in self.parts.values()))
 
-    def _raise_several_records(self) -> NoReturn:
+    def _raise_several_records(self, *_: object, **__: object) -> NoReturn:
         """Raise: every record has its own time axis."""
         raise DataError("expected a question about the measurements of one record, got several records")
 
     plotted_series = statistics = property(_raise_several_records)
-
-    def time_grid(self, count: int = 200) -> NoReturn:
-        """Raise: every record has its own times."""
-        self._raise_several_records()
-
-    def decimated_series(self) -> NoReturn:
-        """Raise: every record has its own rows."""
-        self._raise_several_records()
+    time_grid = decimated_series = _raise_several_records
 
     @property
     def has_exact_values(self) -> bool:
         """Whether some measurement has no noise at all."""
-        return any(part.has_exact_values for part in self.all_measurements)
-
-    @property
-    def counts_by_record(self) -> Array:
-        """How many measurements of each observable each record has, shape (records, o)."""
-        own = [{item.observable: item.count for item in part.observable_statistics} for part in self.all_measurements]
-        return np.array([[counts.get(name, 0) for name in self.names] for counts in own], dtype=float)
+        return any(part.has_exact_values for part in self.parts.values())
 
     def difference_noise_std(self) -> Array | None:
         """Return the noise of each observable estimated from third differences within records; None if unknown."""
         found = []
         for name in self.names:
-            parts = [item.values for part in self.all_measurements for item in part.series if item.observable == name]
+            parts = [item.values for part in self.parts.values() for item in part.series if item.observable == name]
             if not (parts := [values for values in parts if len(values) >= _MIN_DIFFERENCE_ROWS]):
                 return None
             variances = np.square([estimate_noise_std(values) for values in parts])
@@ -536,12 +493,12 @@ class RecordSet(Measurements):
     @cached_property
     def observable_statistics(self) -> list[ObservableStatistics]:
         """Pooled statistics of each observable."""
-        return _pool_statistics([part.observable_statistics for part in self.all_measurements])
+        return _pool_statistics([part.observable_statistics for part in self.parts.values()])
 
     @cached_property
     def input_statistics(self) -> list[ObservableStatistics]:
         """Pooled statistics of each input."""
-        return _pool_statistics([part.input_statistics for part in self.all_measurements])
+        return _pool_statistics([part.input_statistics for part in self.parts.values()])
 
 
 def _pool_statistics(records: Iterable[Iterable[ObservableStatistics]]) -> list[ObservableStatistics]:
@@ -565,11 +522,6 @@ def _pool_observable_statistics(name: str, items: Sequence[ObservableStatistics]
     return ObservableStatistics(name, scale, mean, spread, int(counts.sum()), n_unknown, noise, has_exact)
 
 
-def list_measurements(measurements: Measurements) -> list[Measurements]:
-    """Return the measurements of each record."""
-    return measurements.all_measurements if isinstance(measurements, RecordSet) else [measurements]
-
-
 def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measurements:
     """Return measurements with an empty series for what was not measured, so that all records look alike."""
     if measurements.names == tuple(names) or measurements.sufficient_statistics is not None:
@@ -579,12 +531,11 @@ def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measu
     return replace(measurements, series=[own.get(name, TimeSeries(name, nothing, nothing, nothing)) for name in names])
 
 
-def describe_records(records: Sequence[Record]) -> list[str]:
-    """Return how many records there are, and what they are called; nothing where there is one."""
-    if len(records) < 2:
-        return []
-    names = _format_record_names([record.name for record in records])
-    return [f"{len(records)} records, each with functions and an initial state of its own: {names}"]
+def describe_records(names: Collection[str]) -> list[str]:
+    """Return the number and the names of several records for a message; nothing if there is one."""
+    listed = _format_record_names(list(names))
+    text = f"{len(names)} records, each with functions and an initial state of its own: {listed}"
+    return [text] if len(names) > 1 else []
 
 
 def _format_record_names(names: Sequence[str]) -> str:
@@ -698,18 +649,19 @@ def _most_active_rows(measurements: Measurements, store: RowStore, count: int) -
     scales = {item.observable: item.std or 1.0 for item in measurements.observable_statistics}
     spreads = {item.observable: item.std or 1.0 for item in measurements.input_statistics}
 
+    def inputs_from(first: int) -> dict[str, InputSignal]:
+        ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
+        return {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
+
     def activity(first: int) -> float:
         if measurements.inputs:
-            ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
-            cut = {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
-            return sum(float(np.abs(np.diff(each.values)).sum()) / spreads[name] for name, each in cut.items())
-        own = (item for item in store.read_series(first, first + count) if len(item.values))
-        return sum(float(item.values.std()) / scales[item.observable] for item in own)
+            signals = inputs_from(first).items()
+            return sum(float(np.abs(np.diff(each.values)).sum()) / spreads[name] for name, each in signals)
+        filled = (item for item in store.read_series(first, first + count) if len(item.values))
+        return sum(float(item.values.std()) / scales[item.observable] for item in filled)
 
     first = max(_segment_starts(store.n_rows, count), key=activity)
-    ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
-    inputs = {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
-    return _nonempty_measurements(store.read_series(first, first + count), inputs)
+    return _nonempty_measurements(store.read_series(first, first + count), inputs_from(first))
 
 
 def _nonempty_measurements(series: list[TimeSeries], inputs: dict[str, InputSignal]) -> Measurements:

@@ -20,7 +20,7 @@ import numpy as np
 
 from lodekit.data.noise import NoiseSpecification, parse_noise_std
 from lodekit.data.observations import Observations, parse_observations
-from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, Record, RecordSet, describe_records
+from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, RecordSet, describe_records
 from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
 from lodekit.data.streams import accumulate_dask_statistics, accumulate_statistics, iterate_rows
@@ -275,7 +275,7 @@ def merge_complementary_files(
 
 def read_records(
     groups: Sequence[NamedTables], schemas: Sequence[TableSchema], options: ReadOptions, *, large: bool
-) -> tuple[list[Record], tuple[str, ...]]:
+) -> tuple[dict[str, Measurements], tuple[str, ...]]:
     """Return the measurements of each record, and what was found out about the files."""
     if options.records is not None:
         if large:
@@ -284,15 +284,14 @@ def read_records(
                 f"{options.argument_syntax.record_column}; write a file for each record"
             )
         return _read_records_by_label({w: table for _, own in groups for w, table in own.items()}, schemas, options)
-    records, notes, first = [], [], 0
+    records, notes, first = dict[str, Measurements](), [], 0
     for name, tables in groups:
         own = schemas[first : first + len(tables)]
         first += len(tables)
         read = _read_out_of_core if large else _read_in_memory
-        measurements, orders, found = read(tables, own, options)
+        records[name], orders, found = read(tables, own, options)
         for said, more in zip(found, check_time_order(own, orders, options.argument_syntax), strict=True):
             said.extend(more)
-        records.append(Record(name, measurements))
         notes += found
     pieces = ["read in pieces, as there are too many rows to keep all of them in memory"] if large else []
     return records, (*pieces, *_merge_notes(schemas, notes))
@@ -300,7 +299,7 @@ def read_records(
 
 def _read_records_by_label(
     tables: Mapping[str, TableSource], plans: Sequence[TableSchema], request: ReadOptions
-) -> tuple[list[Record], tuple[str, ...]]:
+) -> tuple[dict[str, Measurements], tuple[str, ...]]:
     """Return the records that a column tells apart; one may go on from table to table."""
     found: dict[str, Observations] = {}
     pieces: dict[str, list[tuple[TableSchema, TimeOrder]]] = {}
@@ -324,7 +323,7 @@ def _read_records_by_label(
     filled = {label: own for label, own in found.items() if len(own)}
     if not filled:
         raise _no_values_error(plans, [order for own_pieces in pieces.values() for _, order in own_pieces])
-    records = [Record(label, Measurements.from_observations(own)) for label, own in filled.items()]
+    records = {label: Measurements.from_observations(own) for label, own in filled.items()}
     return records, _merge_notes(plans, notes)
 
 
@@ -600,7 +599,7 @@ def load_data(
 
 def _load_record_list(items: Sequence[Any], noise_std: Any, request: ReadOptions) -> LoadedData:
     """Return records that come as values: times and values, Observations, or sums."""
-    records, first = [], LoadedData(Measurements())
+    records, first = dict[str, Measurements](), LoadedData(Measurements())
     for number, item in enumerate(items):
         is_pair = isinstance(item, list | tuple)
         t, Y, *own = item if is_pair else (item, None)
@@ -617,7 +616,7 @@ def _load_record_list(items: Sequence[Any], noise_std: Any, request: ReadOptions
             first = found
             # Dates of all records are counted from one origin.
             request = replace(request, since=found.origin, units={**request.units, **found.units})
-        records.append(Record(str(number), found.measurements))
+        records[str(number)] = found.measurements
     return LoadedData(RecordSet.from_records(records), first.origin, tuple(describe_records(records)), first.units)
 
 

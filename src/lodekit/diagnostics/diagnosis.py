@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,41 +21,21 @@ from numpy.typing import NDArray
 
 from lodekit.data.noise import NoiseModel
 from lodekit.data.observations import TimeSeries
-from lodekit.data.records import Measurements, ObservableStatistics, with_empty_series
+from lodekit.data.records import Measurements
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum, find_alternative_optima
 from lodekit.diagnostics.identifiability import (
-    FittedCurves,
     IdentifiabilityResult,
     assess_alternatives,
     assess_identifiability,
     assess_structure,
     relative_standard_errors,
 )
-from lodekit.diagnostics.residual_tests import (
-    SIGNIFICANCE_LEVEL,
-    InnovationSample,
-    ResidualCheck,
-    ResidualSeries,
-    WhitenessTest,
-    check_residuals,
-    compute_residuals,
-)
+from lodekit.diagnostics.residual_tests import FittedRecord, ResidualCheck, WhitenessTest
 from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE, Optimum
-from lodekit.fitting.objective import Objective
+from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.scaling import time_gaps
-from lodekit.fitting.setup import StructuralIdentifiability
+from lodekit.fitting.setup import FitSetup
 from lodekit.fitting.starts.input_output import parameters_occurring
-from lodekit.inference.engine import EngineFactory, Posterior
-from lodekit.inference.innovations import (
-    BatchedPosterior,
-    InnovationSequence,
-    compute_innovations,
-    split_into_segments,
-    uses_kalman_filter,
-)
-from lodekit.prior.disturbances import WHITE_NOISE
-from lodekit.prior.observables import ObservableCompiler
-from lodekit.prior.prior import Prior
 from lodekit.support.text import join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE
@@ -84,177 +63,14 @@ def find_undersampled_parameters(system: System, measured: Sequence[str]) -> lis
     return [name for number, name in enumerate(system.parameters) if number in found]
 
 
-@dataclass(frozen=True)
-class DiagnosticData:
-    """All that a diagnosis looks at.
-
-    information: Minus the Hessian of the objective at the optimum, from which errors come; (n, n).
-    posterior: At the optimum.
-    noise_std_of: From an observable to the standard deviation of its noise.
-    log_evidence_on: From measurements to their log evidence at the optimum.
-    factory: The kind of engine.
-    records: The same of each of several records, by name; empty where there is one.
-    last_innovations: The innovations, if the measurements are the last batch of a record on disk.
-    """
-
-    system: System
-    objective: Objective
-    optimum: Optimum
-    information: NDArray[np.float64]
-    posterior: Posterior
-    measurements: Measurements
-    noise_std_of: Callable[[str], float]
-    log_evidence_on: Callable[[Measurements], float]
-    factory: EngineFactory
-    records: Mapping[str, DiagnosticData] = field(default_factory=dict)
-    last_innovations: InnovationSequence | None = None
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.objective.engine.prior
-
-    @cached_property
-    def fitted_curves(self) -> list[FittedCurves]:
-        """The fitted curves of each record."""
-        if self.records:
-            return [curves for part in self.records.values() for curves in part.fitted_curves]
-        kept, theta = self.measurements, self.objective.layout.unpack(self.optimum.x).theta
-        return [FittedCurves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)]
-
-    @property
-    def times(self) -> list[NDArray[np.float64]]:
-        """All times of each record; none where they are not in memory."""
-        if self.records:
-            return [times for part in self.records.values() for times in part.times]
-        series = self.measurements.series
-        return [np.concatenate([item.times for item in series])] if series else []
-
-    @property
-    def is_noise_free(self) -> bool:
-        """Whether next to nothing is left to noise, and the measurements do not tell what is between them."""
-        # A smaller ratio of noise to data is rounding.
-        statistics, noise_std = self.measurements.observable_statistics, self.noise_std_of
-        if any(noise_std(each.observable) > 1e-5 * each.std for each in statistics):
-            return False
-        scaled = self.objective.layout.unpack(self.optimum.x).lengthscales
-        lengthscales = np.array([self.prior.units.unscale_durations(float(each)) for each in scaled])
-        return is_undersampled(lengthscales, self.times)
-
-    def residual_checks(self) -> tuple[ResidualCheck, ...]:
-        """Return what the residuals say; of sums over measurements only the share of the variance is known.
-
-        Of rows on disk the last ones are looked at.
-        """
-        if self.records:
-            found = ((name, part.residual_checks()) for name, part in self.records.items())
-            return tuple(replace(check, record=name) for name, checks in found for check in checks)
-        if self.measurements.sufficient_statistics is not None:
-            last = self.last_chunk
-            known = {} if last is None else {check.name: check for check in last.residual_checks()}
-            return tuple(
-                self._check_from_statistics(each, known.get(each.observable))
-                for each in self.measurements.observable_statistics
-            )
-        series, inputs, white = self.measurements.series, self.measurements.inputs, self.white_disturbances
-        level, noise_std = SIGNIFICANCE_LEVEL / max(len(series), 1), self.noise_std_of
-        return tuple(
-            replace(check_residuals(item, self.residuals(item), noise_std(item.observable), inputs, level), white=white)
-            for item in series
-        )
-
-    @property
-    def white_disturbances(self) -> tuple[str, ...]:
-        """Disturbances of white noise, without those that are best at zero."""
-        own, stds = self.prior.observables.disturbances, self.objective.layout.slices.disturbance_deviations
-        if own is None:
-            return ()
-        rows = zip(own.names, own.kinds, self.optimum.at_bound[stds], strict=True)
-        return tuple(name for name, kind, at_bound in rows if kind == WHITE_NOISE and not at_bound)
-
-    def residuals(self, series: TimeSeries) -> ResidualSeries:
-        """Return what the fit leaves of the measurements of one observable, in memory."""
-
-        def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
-            if all(np.array_equal(series.times, other.times) for other in self.measurements.series):
-                column = self.prior.noise.observables.index(series.observable)
-                return self.fitted_curves[0].evaluate_all(times)[:, column]
-            reader = ObservableCompiler(self.system, self.measurements.inputs, self.prior.disturbances)
-            compiled = reader.compile_unscaled([series.observable], self.prior.units)
-            return self.posterior.mean(compiled, times)[:, 0]
-
-        return compute_residuals(series, mean, self.noise_std_of(series.observable), self.innovation_sample)
-
-    @cached_property
-    def innovation_sample(self) -> InnovationSample | None:
-        """What measurements add to those before them; from a matrix, in a few runs of neighbours where there are many.
-
-        None without free functions, where a matrix has exact measurements, or where rounding hides it.
-        """
-        whole = uses_kalman_filter(self.factory, self.prior)
-        if not self.prior.has_process or (self.measurements.has_exact_values and not whole):
-            return None
-        hyper = self.objective.layout.unpack(self.optimum.x)
-        every = with_empty_series(self.measurements, self.prior.noise.observables).series
-        times: dict[str, list[Array]] = {item.observable: [] for item in every}
-        values: dict[str, list[Array]] = {item.observable: [] for item in every}
-        mean_square, typical_std = dict[str, float](), dict[str, float]()
-        for run in [every] if whole else split_into_segments(every):
-            turns = self.last_innovations
-            if turns is None:
-                turns = compute_innovations(self.factory, self.prior, run, hyper)
-            if turns is None:
-                return None
-            for number, item in enumerate(run):
-                own = turns.observables == number
-                # Exact values have no noise.
-                times[item.observable].append(item.times[~item.is_exact])
-                values[item.observable].append(turns.standardized[own][~item.is_exact])
-                if self.prior.disturbances and len(item.times):
-                    mean_square[item.observable] = float(np.mean((turns.standardized * turns.std)[own] ** 2))
-                    typical_std[item.observable] = float(np.median(turns.std[own]))
-        if not any(values.values()):
-            return None
-        joined = [{name: np.concatenate(parts) for name, parts in each.items()} for each in (times, values)]
-        return InnovationSample(joined[0], joined[1], mean_square, typical_std)
-
-    @property
-    def checked_series(self) -> list[TimeSeries]:
-        """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
-        if not isinstance(self.posterior, BatchedPosterior):
-            return list(self.measurements.series)
-        return [item for item in self.posterior.last_series() if len(item.times)]
-
-    @property
-    def last_chunk(self) -> DiagnosticData | None:
-        """The same of the last piece of rows on disk; None where there are none."""
-        if not isinstance(self.posterior, BatchedPosterior):
-            return None
-        kept = Measurements(self.checked_series, inputs=self.measurements.inputs)
-        return replace(self, measurements=kept, last_innovations=self.posterior.last_innovations())
-
-    def prediction_std(self) -> dict[str, float]:
-        """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""
-        own = self.last_chunk or self
-        found = own.innovation_sample if self.prior.disturbances and own.measurements.series else None
-        typical = {} if found is None else found.typical_std
-        return {name: typical.get(name, self.noise_std_of(name)) for name in self.measurements.names}
-
-    @property
-    def diffuse_evidence_correction(self) -> float:
-        """How much less open modes of one record cost than what stands for infinity."""
-        layout = self.objective.layout
-        if layout.diffuse_modes is None:
-            return 0.0
-        errors = np.array(list(self.prediction_std().values())) / self.prior.units.scales
-        return layout.diffuse_modes.proper_prior_offset(layout.unpack(self.optimum.x).theta, errors)
-
-    def _check_from_statistics(self, data: ObservableStatistics, last: ResidualCheck | None) -> ResidualCheck:
-        explained = 1.0 - (self.noise_std_of(data.observable) / data.std) ** 2 if data.std > 0 else math.nan
-        if last is None:
-            return ResidualCheck(data.observable, data.count, 0, 1.0, 0.0, explained)
-        # The last rows alone do not determine the explained fraction of all rows.
-        return replace(last, count=data.count, explained=explained, expected=math.nan, predicted=math.nan)
+def is_noise_free(
+    setup: FitSetup, optimum: Optimum, noise_std_of: Callable[[str], float], times: Sequence[Array]
+) -> bool:
+    """Return whether almost nothing is attributed to noise although the data are undersampled."""
+    # A smaller ratio of noise to data is rounding.
+    if any(noise_std_of(each.observable) > 1e-5 * each.std for each in setup.measurements.observable_statistics):
+        return False
+    return is_undersampled(setup.prior.units.time_scale * setup.layout.unpack(optimum.x).lengthscales, times)
 
 
 #: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
@@ -378,44 +194,54 @@ def to_json_values(value: Any) -> Any:
 
 
 def diagnose_fit(
-    data: DiagnosticData,
-    structure: StructuralIdentifiability | None = None,
-    identifiability: Mapping[str, IdentifiabilityResult] | None = None,
+    setup: FitSetup,
+    optimum: Optimum,
+    information: Array,
+    records: Mapping[str, FittedRecord],
+    noise_std_of: Callable[[str], float],
+    known_results: Mapping[str, IdentifiabilityResult] | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a fit."""
-    with np.errstate(all="ignore"):
-        checks = data.residual_checks()
-        if structure is None:
-            return Diagnosis(identifiability=dict(identifiability or {}), checks=checks)
-        advantage, poor = _compare_records_with_null_model(data, checks)
-        trouble = [*_search_failures(data), *poor]
-        rivals: tuple[AlternativeOptimum, ...] = ()
-        if poor:
-            errors = relative_standard_errors(data.objective, data.optimum, data.information)
-            # Where a search ended in a poor place, what is flat there says nothing about the data.
-            loud = any(check.size > _MAX_NOISE_RATIO for check in checks)
-            lost = [name for name, error in errors.items() if loud or not 0.0 < error < 3.0]
-            failed = IdentifiabilityResult(False, "unknown, the search failed", "failed")
-            found = dict.fromkeys(lost, failed) | assess_structure(structure)
-        else:
-            known = data.objective, data.optimum, data.information
-            # As intervals are widened where free functions do not take up what is left.
-            slow = (check.std_error_inflation for check in checks if check.is_autocorrelated)
-            inflation = max(slow, default=1.0) if data.prior.n_processes else 1.0
-            found = assess_identifiability(structure, data.fitted_curves, *known, inflation)
-            rivals = find_alternative_optima(*known, data.times, structure)
-            found |= assess_alternatives(*known, rivals, found)
-            unresolved = find_undersampled_parameters(data.system, data.measurements.names) * data.is_noise_free
-            undersampled = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")
-            found |= dict.fromkeys([name for name in unresolved if name not in found], undersampled)
+    """Return the diagnosis of a fit; with known identifiability results, of the residuals only.
+
+    Shapes: information (n, n).
+    """
+    checks = tuple(
+        replace(check, record=name if len(records) > 1 else "")
+        for name, record in records.items()
+        for check in record.residual_checks()
+    )
+    if known_results is not None:
+        return Diagnosis(identifiability=known_results, checks=checks)
+    structure, known = setup.structural_identifiability, (setup.objective, optimum, information)
+    gain, poor = _compare_with_null_model(records, checks)
+    failures = [*_search_failures(setup.layout, optimum), *poor]
+    alternatives: tuple[AlternativeOptimum, ...] = ()
+    if poor:
+        errors = relative_standard_errors(*known)
+        # A flat direction at a poor optimum says nothing about the data.
+        is_loud = any(check.size > _MAX_NOISE_RATIO for check in checks)
+        lost = [name for name, error in errors.items() if is_loud or not 0.0 < error < 3.0]
+        failed = IdentifiabilityResult(False, "unknown, the search failed", "failed")
+        results = dict.fromkeys(lost, failed) | assess_structure(structure)
+    else:
+        # As intervals are widened if free functions do not absorb the residuals.
+        inflations = (check.std_error_inflation for check in checks if check.is_autocorrelated)
+        inflation = max(inflations, default=1.0) if setup.prior.n_processes else 1.0
+        results = assess_identifiability(structure, list(records.values()), *known, inflation)
+        times = [record.times for record in records.values() if record.measurements.series]
+        alternatives = find_alternative_optima(*known, times, structure)
+        results |= assess_alternatives(*known, alternatives, results)
+        if is_noise_free(setup, optimum, noise_std_of, times):
+            undersampled = find_undersampled_parameters(setup.system, setup.measurements.names)
+            unresolved = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")
+            results |= dict.fromkeys([name for name in undersampled if name not in results], unresolved)
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.sign_symmetry_groups)
     combinations = tuple(structure.identifiable_combinations)
-    return Diagnosis(tuple(trouble), found, combinations, symmetries, checks, advantage, alternatives=rivals)
+    return Diagnosis(tuple(failures), results, combinations, symmetries, checks, gain, alternatives=alternatives)
 
 
-def _search_failures(data: DiagnosticData) -> list[str]:
-    """Return whether the search has not come to an end, in sentences."""
-    optimum, layout = data.optimum, data.objective.layout
+def _search_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]:
+    """Return why the search did not converge, in sentences."""
     found = []
     if optimum.message == UNDEFINED_MESSAGE:
         found.append(
@@ -437,41 +263,47 @@ def _search_failures(data: DiagnosticData) -> list[str]:
     return found
 
 
-def _compare_records_with_null_model(data: DiagnosticData, checks: Sequence[ResidualCheck]) -> tuple[float, list[str]]:
-    """Return by how much the fit is better than smooth curves, over all records, and which are clearly worse."""
-    if not data.records:
-        return _compare_with_null_model(data, checks)
-    advantages, found = [], []
-    for name, part in data.records.items():
-        advantage, poor = _compare_with_null_model(part, [check for check in checks if check.record == name])
-        advantages.append(advantage)
-        found += [f"record {name}: {text}" for text in poor]
-    known = [each for each in advantages if not math.isnan(each)]
+def _compare_with_null_model(
+    records: Mapping[str, FittedRecord], checks: Sequence[ResidualCheck]
+) -> tuple[float, list[str]]:
+    """Return the gain in log evidence over the null model, over all compared records, and which are clearly worse."""
+    gains, found = [], []
+    for name, record in records.items():
+        own = checks if len(records) == 1 else [check for check in checks if check.record == name]
+        gain, poor = _compare_record_with_null_model(record, own)
+        gains.append(gain)
+        found += [f"record {name}: {text}" if len(records) > 1 else text for text in poor]
+    known = [each for each in gains if not math.isnan(each)]
     return sum(known) if known else math.nan, found
 
 
-def _compare_with_null_model(data: DiagnosticData, checks: Sequence[ResidualCheck]) -> tuple[float, list[str]]:
-    """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
-    kept = data.measurements
-    # Where curves explain the data, no yardstick is needed.
-    if kept.sufficient_statistics is not None or not any(
+def _compare_record_with_null_model(record: FittedRecord, checks: Sequence[ResidualCheck]) -> tuple[float, list[str]]:
+    """Return the gain in log evidence over the null model, NaN if not compared, and a failure if clearly worse."""
+    measurements = record.measurements
+    # If the curves explain the data, no null model is needed.
+    if measurements.sufficient_statistics is not None or not any(
         1.0 - each.explained > _MIN_UNEXPLAINED_FRACTION or each.size > _MAX_NOISE_RATIO for each in checks
     ):
         return math.nan, []
-    runs = subsample_segments(kept)
-    null_model = fit_null_model(runs.series, data.prior.noise.restricted_to(runs.names), data.prior.units.time_scale)
+    prior, runs = record.prior, subsample_segments(measurements)
+    null_model = fit_null_model(runs.series, prior.noise.restricted_to(runs.names), prior.units.time_scale)
     if null_model is None:
         return math.nan, []
     null_evidence, null_noise = null_model
-    advantage = (data.posterior.value if runs is kept else data.log_evidence_on(runs)) - null_evidence
-    poor = _poorly_explained(checks, null_noise, {each.observable: each.std for each in kept.observable_statistics})
+    is_whole = runs is measurements
+    evidence = record.posterior.value if is_whole else record.setup.evidence_of(runs, record.hyperparameters)
+    gain, data_std = (
+        evidence - null_evidence,
+        {each.observable: each.std for each in measurements.observable_statistics},
+    )
+    poor = _poorly_explained(checks, null_noise, data_std)
     # The null model is chosen on the data, which favours it by a few nats.
-    if not poor or not advantage < -(10.5 + 0.05 * sum(len(item.times) for item in runs.series)):
-        return advantage, []
+    if not poor or not gain < -(10.5 + 0.05 * sum(len(item.times) for item in runs.series)):
+        return gain, []
     loud = ", or their noise is larger than was said" * any(each.size > _MAX_NOISE_RATIO for each in checks)
-    return advantage, [
+    return gain, [
         f"the search ended in a poor place, or the equations do not describe these data{loud}: smooth curves that "
-        f"obey no equation are more likely by {-advantage:.0f} nats, and leave less of {join_list(poor)} to the noise; "
+        f"obey no equation are more likely by {-gain:.0f} nats, and leave less of {join_list(poor)} to the noise; "
         "try start values, bounds or more restarts, and check the equations, the units and the data"
     ]
 

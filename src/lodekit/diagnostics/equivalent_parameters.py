@@ -9,7 +9,7 @@ aliases: at times that are multiples of one step, an oscillation looks like one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,114 +51,102 @@ def find_equivalent_parameters(
     if not len(free) or len(layout.free_parameters) > 8 or (table := structure.input_output_coefficients) is None:
         return []
     with np.errstate(all="ignore"):
-        equations = _CoefficientEquations.at_estimate(table, layout, free, theta)
-        if equations is None:
+        values, slopes = (each[0] for each in table.evaluate_many(theta[None]))
+        rates = np.abs(slopes[free])
+        used = rates.any(axis=0)
+        is_finite = np.isfinite(values).all() and np.isfinite(slopes).all() and theta[free].all()
+        if not is_finite or np.count_nonzero(used) < len(free):
             return []
+        # Coefficients above 0.3 of their size are compared on a logarithmic scale.
+        scales = 0.3 * np.where(values != 0.0, np.abs(values), rates.max(axis=0))[used]
+        targets = np.arcsinh(values[used] / scales)
+
+        def residuals(points: Array) -> tuple[Array, Array]:
+            """Return residuals of coefficients at many points, (n, s), and derivatives in log parameters, (n, s, k)."""
+            values, slopes = table.evaluate_many(points)
+            scaled = values[:, used] / scales
+            rates = slopes[:, free][:, :, used] / (scales * np.sqrt(1.0 + scaled**2))[:, None, :]
+            return np.arcsinh(scaled) - targets, rates.transpose(0, 2, 1)
+
+        def is_isolated(point: Array) -> bool:
+            """Return whether the coefficients determine all free parameters near a point."""
+            strengths = np.linalg.svd(np.nan_to_num(residuals(point[None])[1][0]), compute_uv=False)
+            return bool(strengths[-1] > _RANK_TOLERANCE * strengths[0])
+
+        if not is_isolated(theta):
+            return []
+        ends = _solve_levenberg_marquardt(residuals, _start_points(layout, free, theta), free)
         found: list[Array] = []
         # Points with more positive values first.
-        for end in sorted(equations.solve_levenberg_marquardt(), key=lambda end: -int(np.count_nonzero(end > 0.0))):
+        for end in sorted(ends, key=lambda end: -int(np.count_nonzero(end > 0.0))):
             is_known = any(np.all(np.abs(np.log(np.abs(end / other)[free])) < 1e-3) for other in [theta, *found])
             inside = all(layout.transforms[int(n)].low < end[n] < layout.transforms[int(n)].high for n in free)
-            if not is_known and inside and equations.is_isolated(end):
+            if not is_known and inside and is_isolated(end):
                 found.append(end)
         found = [end for end in found if not _is_same_system(structure, theta, end)]
         found.sort(key=lambda end: float(np.sum(np.log(np.abs(end[free] / theta[free])) ** 2)))
-        both = [(end, equations.parameter_jacobian(end)) for end in found]
-    return [(end, jacobian) for end, jacobian in both if np.isfinite(jacobian).all()]
+        pairs = [(end, _parameter_jacobian(table, layout, used, scales, (theta, end))) for end in found]
+    return [(end, jacobian) for end, jacobian in pairs if np.isfinite(jacobian).all()]
 
 
-@dataclass(frozen=True, eq=False)
-class _CoefficientEquations:
-    """Coefficients that should be those of the estimate, compared on a scale that is logarithmic for large ones."""
+def _start_points(layout: ParameterLayout, free: NDArray[np.int_], theta: Array) -> Array:
+    """Return fixed pseudo-random points around the estimate, shape (n, p); with other signs where bounds allow."""
+    generator = np.random.default_rng(0)
+    points = np.tile(theta, (_N_STARTS, 1))
+    # Starts lie within a factor of 1000 of the estimate.
+    reach = np.log(1000.0) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
+    for n in free:
+        points[:, n] *= np.exp(reach * generator.uniform(-1.0, 1.0, _N_STARTS))
+        transform = layout.transforms[int(n)]
+        if transform.low < 0.0 < transform.high:
+            points[: _N_STARTS // 3, n] *= generator.choice([-1.0, 1.0], _N_STARTS // 3)
+    return points
 
-    table: ScalarFunctions
-    layout: ParameterLayout
-    free: NDArray[np.int_]
-    theta: Array
-    used: NDArray[np.bool_]
-    values: Array
-    scales: Array
 
-    @classmethod
-    def at_estimate(
-        cls, table: ScalarFunctions, layout: ParameterLayout, free: NDArray[np.int_], theta: Array
-    ) -> _CoefficientEquations | None:
-        """Return the equations at an estimate; None where something is not finite, or its place is not isolated."""
-        values, slopes = (each[0] for each in table.evaluate_many(theta[None]))
-        own = np.abs(slopes[free])
-        if not np.isfinite(values).all() or not np.isfinite(slopes).all() or not theta[free].all():
-            return None
-        used = own.any(axis=0)
-        sizes = np.where(values != 0.0, np.abs(values), own.max(axis=0))
-        if np.count_nonzero(used) < len(free):
-            return None
-        # Coefficients above 0.3 of their size are compared on a logarithmic scale.
-        found = cls(table, layout, free, theta, used, values[used], 0.3 * sizes[used])
-        return found if found.is_isolated(theta) else None
+def _solve_levenberg_marquardt(
+    residuals: Callable[[Array], tuple[Array, Array]], theta: Array, free: NDArray[np.int_]
+) -> list[Array]:
+    """Return points with zero residuals, reached from many starts by steps in the logarithms of free parameters.
 
-    def is_isolated(self, theta: Array) -> bool:
-        """Return whether nothing close to a point does the same: the coefficients tell all free parameters there."""
-        strengths = np.linalg.svd(np.nan_to_num(self.residuals_and_jacobian(theta[None])[1][0]), compute_uv=False)
-        return bool(strengths[-1] > _RANK_TOLERANCE * strengths[0])
+    Shapes: theta (n, p).
+    """
+    ends = list[Array]()
+    damping = np.full(len(theta), 1e-2)
+    left, rates = residuals(theta)
+    cost = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf)
+    unit = np.eye(len(free))
+    for _ in range(40):
+        square = np.nan_to_num(rates.transpose(0, 2, 1) @ rates)
+        bent = damping * (1e-12 + np.trace(square, axis1=1, axis2=2))
+        slope = np.nan_to_num(np.einsum("nsk,ns->nk", rates, left))
+        step = -np.linalg.solve(square + (bent + 1e-300)[:, None, None] * unit, slope[..., None])[..., 0]
+        step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / 2.0)
+        tried = theta.copy()
+        tried[:, free] *= np.exp(step)
+        left_there, rates_there = residuals(tried)
+        cost_there = np.nan_to_num(np.sum(left_there**2, axis=1), nan=np.inf)
+        better = cost_there < cost
+        theta[better], left[better], rates[better] = tried[better], left_there[better], rates_there[better]
+        cost = np.minimum(cost, cost_there)
+        damping = np.where(better, np.maximum(0.1 * damping, 1e-14), 5.0 * damping)
+        is_open = (cost > _RESIDUAL_TOLERANCE**2) & (damping < 1e3)
+        ends += [theta[k] for k in np.flatnonzero(cost <= _RESIDUAL_TOLERANCE**2)]
+        if not is_open.any():
+            break
+        theta, left, rates, cost, damping = (each[is_open] for each in (theta, left, rates, cost, damping))
+    return ends
 
-    def residuals_and_jacobian(self, theta: Array) -> tuple[Array, Array]:
-        """Return what is left over at many points, shape (n, s), and its derivatives as of logarithms, (n, s, k)."""
-        values, slopes = self.table.evaluate_many(theta)
-        own = values[:, self.used] / self.scales
-        left = np.arcsinh(own) - np.arcsinh(self.values / self.scales)
-        rates = slopes[:, self.free][:, :, self.used]
-        rates /= (self.scales * np.sqrt(1.0 + own**2))[:, None, :]
-        return left, rates.transpose(0, 2, 1)
 
-    def start_points(self) -> Array:
-        """Return values around the estimate, shape (n, p), always the same; with other signs where they may be."""
-        generator = np.random.default_rng(0)
-        found = np.tile(self.theta, (_N_STARTS, 1))
-        # Starts lie within a factor of 1000 of the estimate.
-        reach = np.log(1000.0) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
-        for n in self.free:
-            found[:, n] *= np.exp(reach * generator.uniform(-1.0, 1.0, _N_STARTS))
-            transform = self.layout.transforms[int(n)]
-            if transform.low < 0.0 < transform.high:
-                found[: _N_STARTS // 3, n] *= generator.choice([-1.0, 1.0], _N_STARTS // 3)
-        return found
-
-    def solve_levenberg_marquardt(self) -> list[Array]:
-        """Return where nothing is left over."""
-        theta, ends = self.start_points(), list[Array]()
-        damping = np.full(len(theta), 1e-2)
-        left, rates = self.residuals_and_jacobian(theta)
-        cost = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf)
-        unit = np.eye(len(self.free))
-        for _ in range(40):
-            square = np.nan_to_num(rates.transpose(0, 2, 1) @ rates)
-            bent = damping * (1e-12 + np.trace(square, axis1=1, axis2=2))
-            slope = np.nan_to_num(np.einsum("nsk,ns->nk", rates, left))
-            step = -np.linalg.solve(square + (bent + 1e-300)[:, None, None] * unit, slope[..., None])[..., 0]
-            step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / 2.0)
-            tried = theta.copy()
-            tried[:, self.free] *= np.exp(step)
-            left_there, rates_there = self.residuals_and_jacobian(tried)
-            cost_there = np.nan_to_num(np.sum(left_there**2, axis=1), nan=np.inf)
-            better = cost_there < cost
-            theta[better], left[better], rates[better] = tried[better], left_there[better], rates_there[better]
-            cost = np.minimum(cost, cost_there)
-            damping = np.where(better, np.maximum(0.1 * damping, 1e-14), 5.0 * damping)
-            open_ = (cost > _RESIDUAL_TOLERANCE**2) & (damping < 1e3)
-            ends += [theta[k] for k in np.flatnonzero(cost <= _RESIDUAL_TOLERANCE**2)]
-            if not open_.any():
-                break
-            theta, left, rates, cost, damping = (each[open_] for each in (theta, left, rates, cost, damping))
-        return ends
-
-    def parameter_jacobian(self, theta: Array) -> Array:
-        """Return the Jacobian of the learned parameters at theta with respect to those at the estimate, (k, k)."""
-        learned, transforms, slopes = self.layout.free_parameters, self.layout.transforms, []
-        for point in (self.theta, theta):
-            _, own = (each[0] for each in self.table.evaluate_many(point[None]))
-            units = [transforms[n].derivative(transforms[n].inverse(float(point[n]))) / point[n] for n in learned]
-            slopes.append((own[learned][:, self.used] * np.array(units)[:, None] / self.scales).T)
-        return np.asarray(np.linalg.pinv(slopes[1], rcond=_RANK_TOLERANCE) @ slopes[0])
+def _parameter_jacobian(
+    table: ScalarFunctions, layout: ParameterLayout, used: NDArray[np.bool_], scales: Array, points: tuple[Array, Array]
+) -> Array:
+    """Return the Jacobian of the learned parameters at the second point with respect to those at the first, (k, k)."""
+    learned, transforms, rates = layout.free_parameters, layout.transforms, []
+    for theta in points:
+        _, slopes = (each[0] for each in table.evaluate_many(theta[None]))
+        units = [transforms[n].derivative(transforms[n].inverse(float(theta[n]))) / theta[n] for n in learned]
+        rates.append((slopes[learned][:, used] * np.array(units)[:, None] / scales).T)
+    return np.asarray(np.linalg.pinv(rates[1], rcond=_RANK_TOLERANCE) @ rates[0])
 
 
 def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: Array) -> bool:
@@ -238,8 +226,13 @@ def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: A
     names = _distinct_parameters(objective, other.x, optimum.x, errors)
     if not names or not other.value > optimum.value - _MAX_LOG_DROP:
         return None
-    point, below = tuple(other.x.tolist()), optimum.value - other.value
-    return AlternativeOptimum(point, below, False, *_values_and_errors(objective, other, names))
+    layout, theta = objective.layout, objective.layout.unpack(other.x).theta
+    with np.errstate(all="ignore"):
+        covariance = invert_information(observed_information(objective, other.x), ~other.at_bound)
+    spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
+    values = {name: float(theta[layout.names.index(name)]) for name in names}
+    errors_there = {name: float(spread[layout.index_of(name)]) for name in names}
+    return AlternativeOptimum(tuple(other.x.tolist()), optimum.value - other.value, False, values, errors_there)
 
 
 def _find_equivalent_optima(
@@ -272,19 +265,6 @@ def _find_equivalent_optima(
         if kept:
             found.append(replace(rival, values=values, errors=own, is_twin=True))
     return found
-
-
-def _values_and_errors(
-    objective: Objective, alternative: Optimum, names: list[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return some parameters at a rival, in the user's units, and their errors on the scale of the search."""
-    layout = objective.layout
-    theta = layout.unpack(alternative.x).theta
-    with np.errstate(all="ignore"):
-        covariance = invert_information(observed_information(objective, alternative.x), ~alternative.at_bound)
-    spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
-    values = {name: float(theta[layout.names.index(name)]) for name in names}
-    return values, {name: float(spread[layout.index_of(name)]) for name in names}
 
 
 def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: Array) -> list[str]:

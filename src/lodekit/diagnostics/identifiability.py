@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,18 +26,16 @@ from lodekit.diagnostics.profile_likelihood import (
     profile_interval,
     profile_likelihood,
 )
+from lodekit.diagnostics.residual_tests import FittedRecord
 from lodekit.errors import LodekitError
 from lodekit.fitting.hessian import invert_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.setup import StructuralIdentifiability
-from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler
-from lodekit.prior.prior import Prior
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.structural_identifiability import find_implied_equations
-from lodekit.system.system import System
 from lodekit.uncertainty.estimates import (
     AT_BOUND_MESSAGE,
     NORMAL_QUANTILE_95,
@@ -54,56 +51,16 @@ Array = NDArray[np.float64]
 _MIN_SIGNAL_TO_NOISE = 12.0
 
 
-@dataclass(frozen=True)
-class FittedCurves:
-    """Fitted curves, and what they were fitted to.
-
-    prior: Whose units the posterior has.
-    theta: Values of all parameters; (p,).
-    window: The first and the last time.
-    measured: What was measured.
-    """
-
-    system: System
-    prior: Prior
-    posterior: Posterior
-    theta: Array
-    window: tuple[float, float]
-    measured: Sequence[str]
-
-    @property
-    def times(self) -> Array:
-        """Some times, in the user's units."""
-        start, stop = self.window
-        # Multiples of the golden ratio avoid resonance with periodic curves.
-        return np.asarray(start + (stop - start) * np.sort((0.5 + 0.6180339887498949 * np.arange(24)) % 1.0))
-
-    def evaluate_all(self, times: Array) -> Array:
-        """Return all curves that the prior knows at some times, in the user's units, (n, o); once for the same times.
-
-        Shapes: times (n,).
-        """
-        key = times.tobytes()
-        if key not in self._cache:
-            self._cache[key] = self.posterior.mean(self.prior.observables, times) * self.prior.units.scales
-        return self._cache[key]
-
-    @cached_property
-    def _cache(self) -> dict[bytes, Array]:
-        """Curves by their times."""
-        return {}
-
-    def derivatives(self, pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
-        """Return the posterior means of derivatives at `times`, (n, o), and their covariances there, (n, o, o)."""
-        names = self.system.channels
-        texts = [f"D({names[j]}, {k})" if k else names[j] for j, k in pairs]
-        compiled = ObservableCompiler(self.system).compile_unscaled(texts, self.prior.units)
-        times = self.times
-        whole = self.posterior.covariance(compiled, times)
-        return self.posterior.mean(compiled, times), whole[np.arange(len(times)), :, np.arange(len(times)), :]
+def _derivatives(record: FittedRecord, times: Array, pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
+    """Return posterior means of derivatives (channel, order), (n, o), and their covariances at each time, (n, o, o)."""
+    names = record.setup.system.channels
+    texts = [f"D({names[j]}, {k})" if k else names[j] for j, k in pairs]
+    compiled = ObservableCompiler(record.setup.system).compile_unscaled(texts, record.prior.units)
+    covariance, rows = record.posterior.covariance(compiled, times), np.arange(len(times))
+    return record.posterior.mean(compiled, times), covariance[rows, :, rows, :]
 
 
-def find_unexcited_directions(records: Sequence[FittedCurves], parameter_index: Sequence[int], scales: Array) -> Array:
+def find_unexcited_directions(records: Sequence[FittedRecord], parameter_index: Sequence[int], scales: Array) -> Array:
     """Return directions in which parameters can move while the fitted curves still solve the equations, shape (k, n).
 
     Channels that were not measured are eliminated first. What the curves of one record leave open, those of another
@@ -112,18 +69,19 @@ def find_unexcited_directions(records: Sequence[FittedCurves], parameter_index: 
     Shapes: scales (n,).
     """
     nothing = np.zeros((0, len(parameter_index)))
-    if any(curves.prior.observables.input_response is not None or curves.prior.disturbances for curves in records):
+    if any(each.prior.observables.input_response is not None or each.prior.disturbances for each in records):
         # What happens at the jumps of an input is not in the curves between them, and disturbances have their own laws.
         return nothing
     signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
     looked = False
     try:
         with np.errstate(all="ignore"):
-            for curves in records if len(parameter_index) else ():
-                channels = [name for name in curves.system.channels if name in curves.measured]
-                if channels and curves.window[1] > curves.window[0]:
-                    equations = find_implied_equations(curves.system, channels)
-                    more = _equation_moments(curves, *equations, list(parameter_index), scales)
+            for record in records if len(parameter_index) else ():
+                system, (start, stop) = record.setup.system, record.measurements.window
+                channels = [name for name in system.channels if name in record.measurements.names]
+                if channels and stop > start:
+                    equations = find_implied_equations(system, channels)
+                    more = _equation_moments(record, *equations, list(parameter_index), scales)
                     signal, noise, looked = signal + more[0], noise + more[1], True
             if not looked:
                 return nothing
@@ -139,7 +97,7 @@ def find_unexcited_directions(records: Sequence[FittedCurves], parameter_index: 
 
 
 def _equation_moments(
-    curves: FittedCurves,
+    record: FittedRecord,
     operator: OperatorMatrix,
     forcing: Sequence[ExponentialPolynomial],
     parameter_index: list[int],
@@ -151,9 +109,12 @@ def _equation_moments(
     signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
     if not pairs:
         return signal, noise
-    mean, covariance = curves.derivatives(pairs)
-    _, slopes = ScalarFunctions(operator.ring, [value for *_, value in terms]).evaluate(curves.theta)
-    sides = SignalFunctions(operator.ring, forcing).evaluate_with_jacobian(curves.theta, curves.times)
+    (start, stop), theta = record.measurements.window, record.hyperparameters.theta
+    # Multiples of the golden ratio avoid resonance with periodic curves.
+    times = start + (stop - start) * np.sort((0.5 + 0.6180339887498949 * np.arange(24)) % 1.0)
+    mean, covariance = _derivatives(record, times, pairs)
+    _, slopes = ScalarFunctions(operator.ring, [value for *_, value in terms]).evaluate(theta)
+    sides = SignalFunctions(operator.ring, forcing).evaluate_with_jacobian(theta, times)
     for i, (_, side_slopes) in enumerate(sides):
         weights = np.zeros((len(parameter_index), len(pairs)))
         for (equation, pair, _), slope in zip(terms, slopes.T, strict=True):
@@ -267,7 +228,7 @@ def assess_structure(structure: StructuralIdentifiability) -> dict[str, Identifi
 
 def assess_identifiability(
     structure: StructuralIdentifiability,
-    curves: Sequence[FittedCurves],
+    records: Sequence[FittedRecord],
     objective: Objective,
     optimum: Optimum,
     information: Array,
@@ -280,8 +241,9 @@ def assess_identifiability(
     layout, found = objective.layout, assess_structure(structure)
     named = ((n, layout.names[n]) for n in layout.free_parameters)
     free = [n for n, name in named if name not in found and objective.parameters[name].prior is None]
-    sizes = np.array([max(abs(float(curves[0].theta[n])), layout.transforms[n].expected_magnitude) for n in free])
-    for way in find_unexcited_directions(curves, free, sizes):
+    theta = layout.unpack(optimum.x).theta
+    sizes = np.array([max(abs(float(theta[n])), layout.transforms[n].expected_magnitude) for n in free])
+    for way in find_unexcited_directions(records, free, sizes):
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
@@ -398,16 +360,17 @@ def _assess_profile_interval(
 ) -> IdentifiabilityResult:
     """Return what the profile of one parameter says, whose error, reach of 95 % and share left of errors are known."""
     error, reach, left = known
-    # Errors count that learning has used up measurements, which the evidence does not.
-    below, above = profile_interval(objective, optimum, information, position, error * left, reach / left)
-    low, high = below.endpoint(reach / left), above.endpoint(reach / left)
-    if below.is_unbounded and above.is_unbounded:
+    # Standard errors include the degrees of freedom used up by estimation, which the evidence does not.
+    sides = profile_interval(objective, optimum, information, position, error * left, reach / left)
+    (lower_end, is_open_below), (upper_end, is_open_above) = sides
+    if is_open_below and is_open_above:
         return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
     # Fractions of the 95 % quantile: intervals of about 50, 90, 95, 99 and 99.9 %.
     levels = [share * reach for share in (0.34, 0.84, 1.0, 1.32, 1.7)]
-    ladder = tuple((level, below.endpoint(level / left), above.endpoint(level / left)) for level in levels)
-    if below.is_unbounded or above.is_unbounded:
-        return _one_sided_result(low, high, is_above=below.is_unbounded, ladder=ladder)
+    ladder = tuple((level, lower_end(level / left), upper_end(level / left)) for level in levels)
+    low, high = ladder[2][1:]
+    if is_open_below or is_open_above:
+        return _one_sided_result(low, high, is_above=is_open_below, ladder=ladder)
     return IdentifiabilityResult(True, "", "profile", (low, high), ladder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,13 +15,13 @@ from lodekit.data.inputs import InputGapDetector, InputSignal, is_logged_every_r
 from lodekit.data.noise import MIN_NOISE_RATIO_OF_ZEROS, NoiseModel
 from lodekit.data.observations import TimeSeries
 from lodekit.data.preview import describe_steps
-from lodekit.data.records import Measurements, ObservableStatistics, list_measurements
+from lodekit.data.records import Measurements, ObservableStatistics
 from lodekit.diagnostics.diagnosis import Diagnosis, to_json_values
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
 from lodekit.errors import AlgebraError
 from lodekit.fitting.lbfgs import Optimum
-from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.setup import FitSetup
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -38,7 +38,7 @@ _ZERO_NOISE_NOTE = (
 )
 
 
-def warn_uninformative_data(summaries: Sequence[ObservableStatistics], noise: NoiseModel) -> list[str]:
+def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise: NoiseModel) -> list[str]:
     """Return a warning for each level of noise that one value has to tell, and for each observable that is constant."""
     found = []
     for group in sorted(set(noise.level_indices)) if noise.n_levels else ():
@@ -58,28 +58,32 @@ def warn_uninformative_data(summaries: Sequence[ObservableStatistics], noise: No
     ]
 
 
-def warn_input_gaps(measurements: Measurements, time_unit: str = "") -> list[str]:
-    """Return a warning for each known input with a hole: at the beginning, a long one, or one in which it moved."""
+def input_gap_warnings(measurements: Measurements, time_unit: str = "") -> list[str]:
+    """Return a warning for each known input with a gap: at the beginning, a long one, or one in which it changed."""
     found = []
-    for part in list_measurements(measurements):
+    for part in measurements.records.values():
         counts = {item.observable: item.count for item in part.input_statistics}
         for name, signal in part.inputs.items():
-            long = list[str]()
-            if signal.missing:
-                found += _warn_missing_start(name, signal, part.window[0], time_unit)
-                kept = counts[name] == len(signal.times)
-                long = _warn_long_gap(name, signal, part.window, time_unit, is_whole=kept)
-            found += long or _warn_change_in_gap(name, signal, part, time_unit)
-    return found
+            start, long_gap = float(signal.times[0]), ""
+            if signal.missing and start > part.window[0]:
+                found.append(
+                    f"{name} has no value before t = {_format_time(start, time_unit)}, where measurements are already "
+                    f"there: it is taken to have been {signal.values[0]:.6g} since the beginning; {_GAP_ADVICE}"
+                )
+            # Long gaps are known if all samples with a value are kept.
+            if signal.missing and counts[name] == len(signal.times):
+                long_gap = _long_gap_warning(name, signal, part.window, time_unit)
+            found.append(long_gap or _gap_change_warning(name, signal, part, time_unit))
+    return [text for text in found if text]
 
 
-def warn_constant_inputs(measurements: Measurements) -> list[str]:
+def constant_input_warnings(measurements: Measurements) -> list[str]:
     """Return a warning of known inputs that never change, and are the same in all records.
 
     That is no fault where parameters are found nevertheless, as from a step that was made just before the record: it is
     for fits that fail, or leave parameters open.
     """
-    parts, found = list_measurements(measurements), []
+    parts, found = measurements.records.values(), []
     for name in measurements.inputs:
         signals = [(part.inputs[name], part.window) for part in parts]
         levels = {float(signal.at([window[0]])[0]) for signal, window in signals}
@@ -91,39 +95,26 @@ def warn_constant_inputs(measurements: Measurements) -> list[str]:
     return found
 
 
-def _warn_missing_start(name: str, signal: InputSignal, start_time: float, unit: str) -> list[str]:
-    """Return what is to be said of an input that is not there at the beginning of a record."""
-    begin = float(signal.times[0])
-    if not begin > start_time:
-        return []
-    return [
-        f"{name} has no value before t = {_format_time(begin, unit)}, where measurements are already there: "
-        f"it is taken to have been {signal.values[0]:.6g} since the beginning; {_GAP_ADVICE}"
-    ]
-
-
-def _warn_long_gap(
-    name: str, signal: InputSignal, window: tuple[float, float], unit: str, *, is_whole: bool
-) -> list[str]:
-    """Return a warning of a long gap in one record; whole inputs have all samples that have a value."""
+def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float], unit: str) -> str:
+    """Return a warning of a long gap of an input in one record; empty if there is none."""
     first, last = window
     inside = signal.times[(signal.times >= first) & (signal.times <= last)]
     # A held input may be written where it changes only: most rows are without a value, and nothing is missing.
-    if len(inside) < 2 or not is_whole or (signal.kind == "hold" and signal.missing > len(signal.times)):
-        return []
+    if len(inside) < 2 or (signal.kind == "hold" and signal.missing > len(signal.times)):
+        return ""
     steps = np.diff(inside)
     place = int(np.argmax(steps))
     # Report gaps of a tenth of the record and five typical steps.
     if not steps[place] > max(0.1 * (last - first), 5.0 * float(np.median(steps))):
-        return []
+        return ""
     ends = f"t = {inside[place]:.6g} and {_format_time(inside[place + 1], unit)}"
     what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
     share = f"{steps[place] / (last - first):.0%} of the record"
-    return [f"{name} has no value between {ends}, {share}: it is {what}; {_GAP_ADVICE}"]
+    return f"{name} has no value between {ends}, {share}: it is {what}; {_GAP_ADVICE}"
 
 
-def _warn_change_in_gap(name: str, signal: InputSignal, part: Measurements, unit: str) -> list[str]:
-    """Return a warning where an input has another value after a gap of its log than before."""
+def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, unit: str) -> str:
+    """Return a warning if an input has another value after a gap of its log than before; empty otherwise."""
     stored = part.stored_rows.input_statistics if part.stored_rows else {}
     moved = stored[name].gap if name in stored else None
     if not part.has_only_statistics:
@@ -133,14 +124,14 @@ def _warn_change_in_gap(name: str, signal: InputSignal, part: Measurements, unit
             watch.update(signal.times, signal.values)
             moved = watch.largest_gap
     if moved is None:
-        return []
+        return ""
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
     lasting, until = _format_time(moved.stop - moved.start, unit), _format_time(moved.stop, unit)
-    return [
+    return (
         f"{name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} in a gap of {lasting} "
         f"(t = {moved.start:.6g} to {until}){more}, and when is not known: make two records, one before the "
         f"gap and one after; where you know when, add two rows with {name} alone, just before the change and at it"
-    ]
+    )
 
 
 def _format_time(value: float, unit: str) -> str:
@@ -148,7 +139,7 @@ def _format_time(value: float, unit: str) -> str:
     return f"{value:.6g} {unit}".rstrip()
 
 
-def warn_stepped_channels(
+def stepped_channel_warnings(
     series: Sequence[TimeSeries], noise: Mapping[str, float], channels: Sequence[str]
 ) -> list[str]:
     """Return a warning for each channel that is stepped."""
@@ -174,7 +165,7 @@ def warn_stepped_channels(
 MODE_STD_LABEL = "deviation of mode"
 
 
-def warn_near_degenerate(system: System, theta: NDArray[np.float64]) -> list[str]:
+def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list[str]:
     """Return warnings for expressions that nearly vanish at the estimate and at whose zeros the structure changes.
 
     Shapes: theta (p,).
@@ -234,7 +225,7 @@ _NOT_IDENTIFIED_REASONS = {
 }
 
 
-def _warn_unidentified(
+def _unidentified_warnings(
     system: System, measured: Sequence[str], diagnosis: Diagnosis, estimates: Mapping[str, Estimate]
 ) -> list[str]:
     """Return one sentence for each reason why the data do not identify parameters, with what to try."""
@@ -293,17 +284,22 @@ def _describe_equivalent_parameters(
 
 
 def collect_warnings(
-    system: System,
-    posterior: Posterior,
-    layout: ParameterLayout,
+    setup: FitSetup,
     optimum: Optimum,
+    posteriors: Iterable[Posterior],
     estimates: Mapping[str, Estimate],
     diagnosis: Diagnosis,
-    measured: Sequence[str],
+    unexplained_std: Mapping[str, float],
     time_unit: str = "",
 ) -> list[str]:
-    """Return sentences that users should read before they believe a fit; none where nothing is wrong."""
-    found = [*diagnosis.failures, *_warn_unidentified(system, measured, diagnosis, estimates)]
+    """Return the warnings of a fit; first those about names, inputs and outliers, which may cause the others."""
+    system, layout, prior, measurements = setup.reduced_system, setup.layout, setup.prior, setup.measurements
+    hyper, measured, checks = layout.unpack(optimum.x), measurements.names, diagnosis.checks
+    found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, time_unit)]
+    if diagnosis.failed or diagnosis.needs_more_data:
+        found += constant_input_warnings(measurements)
+    found += outlier_warnings({check.title: check.outliers for check in checks}, time_unit)
+    found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
     for rival in (each for each in diagnosis.alternatives if not each.is_twin):
@@ -312,16 +308,25 @@ def collect_warnings(
         found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")
     largest = max(diagnosis.widening.values(), default=math.nan)
     is_shared = layout.n_noise_levels == 1
-    found += warn_residuals(diagnosis.checks, is_shared=is_shared, time_unit=time_unit, widening=largest)
-    # Of an observable that does not change, something else is said.
-    steady = {check.name for check in diagnosis.checks if np.isnan(check.explained)}
-    telling = [is_shared or name not in steady for name in measured][: layout.n_noise_levels]
-    if optimum.at_bound[layout.slices.noise][telling].any():
+    found += residual_warnings(checks, is_shared=is_shared, time_unit=time_unit, widening=largest)
+    # Constant observables have a warning of their own.
+    constant = {check.name for check in checks if np.isnan(check.explained)}
+    is_informative = [is_shared or name not in constant for name in measured][: layout.n_noise_levels]
+    if optimum.at_bound[layout.slices.noise][is_informative].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    return found + warn_near_degenerate(system, layout.unpack(optimum.x).theta) + posterior.warnings()
+    found += near_degenerate_warnings(system, hyper.theta)
+    found += [text for posterior in posteriors for text in posterior.warnings()]
+    found += uninformative_data_warnings(measurements.observable_statistics, prior.noise)
+    series = [item for part in measurements.records.values() if prior.kernels for item in part.series]
+    noise, channels = prior.noise.levels_by_name(hyper.noise_std), setup.system.plain_channels
+    # A smooth prior attributes steps to a curve as well, which has another remedy.
+    found += stepped_channel_warnings(series, noise, channels) or unexplained_warnings(
+        unexplained_std, is_conditioned=prior.channels is not None
+    )
+    return list(dict.fromkeys(found))
 
 
-def warn_outliers(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], time_unit: str = "") -> list[str]:
+def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], time_unit: str = "") -> list[str]:
     """Return one sentence per observable with outliers: which values, how far off, and what to do."""
     found = []
     for title, outliers in outliers_by_title.items():
@@ -420,11 +425,11 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
     return f"intervals are too narrow, as a rule of thumb by a factor of up to {check.std_error_inflation:.1f}"
 
 
-def warn_residuals(
+def residual_warnings(
     checks: Sequence[ResidualCheck], *, is_shared: bool, time_unit: str = "", widening: float = math.nan
 ) -> list[str]:
     """Return what the residuals suggest against a fit, with what to try; empty if they look like noise."""
-    found = warn_outliers({check.title: check.outliers for check in checks}, time_unit)
+    found = outlier_warnings({check.title: check.outliers for check in checks}, time_unit)
     found += [
         describe_check(check, time_unit, widening)
         + "; look at the residuals for what is missing"
@@ -452,7 +457,7 @@ def warn_residuals(
     return found
 
 
-def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
+def unexplained_warnings(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
     """Return a warning if the residuals of some observables are a curve and not noise."""
     if not unexplained_std:
         return []
@@ -469,7 +474,7 @@ def warn_unexplained(unexplained_std: Mapping[str, float], *, is_conditioned: bo
 def describe_inputs(measurements: Measurements, hold_preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
     found: dict[str, dict[str, Any]] = {}
-    parts = list_measurements(measurements)
+    parts = measurements.records.values()
     for name, signal in measurements.inputs.items():
         # On disk some samples may not be kept, as they change nothing.
         samples = sum(each.count for part in parts for each in part.input_statistics if each.observable == name)

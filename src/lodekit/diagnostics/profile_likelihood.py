@@ -8,7 +8,6 @@ follow them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,46 +161,17 @@ def profile_likelihood(
     return (low, high), (edges[0] is not None, edges[1] is not None), paths
 
 
-@dataclass(frozen=True)
-class ProfileSide:
-    """How the evidence falls as a parameter moves to one side, all else learned anew.
-
-    points: The root of twice the fall, growing, and how far the parameter has moved; the first is the estimate, (0,
-        0).
-    std_error: How far it moves for one unit of that root, next to the estimate.
-    value_at: From a move to the parameter in the user's units.
-    is_unbounded: Whether the evidence does not fall by what was asked for.
-    bound: The farthest that the parameter may be on this side.
-    """
-
-    points: tuple[tuple[float, float], ...]
-    std_error: float
-    value_at: Callable[[float], float]
-    is_unbounded: bool
-    bound: float
-
-    def endpoint(self, root_drop: float) -> float:
-        """Return where the evidence has fallen by half the square of a root, in the user's units."""
-        roots, moves = (np.array(column) for column in zip(*self.points, strict=True))
-        if root_drop > roots[-1]:
-            if self.is_unbounded:
-                return self.bound
-            rate = (moves[-1] - moves[-2]) / max(roots[-1] - roots[-2], 1e-300)
-            return self.value_at(float(moves[-1] + rate * (root_drop - roots[-1])))
-        if root_drop < roots[1]:
-            # Next to the estimate the curvature is known: a parabola, unless that turns round.
-            bend = float((moves[1] - self.std_error * roots[1]) / roots[1] ** 2)
-            if self.std_error + 2.0 * bend * roots[1] > 0.0:
-                return self.value_at(self.std_error * root_drop + bend * root_drop**2)
-        return self.value_at(float(PchipInterpolator(roots, moves)(root_drop)))
+#: From the root of twice the drop of the log evidence to the end of an interval on one side of an estimate, in the
+#: user's units; and whether the evidence does not drop as far as was asked for on this side.
+ProfileSide = tuple[Callable[[float], float], bool]
 
 
 def profile_interval(
     objective: Objective, optimum: Optimum, information: Array, position: int, std_error: float, target_root: float
 ) -> tuple[ProfileSide, ProfileSide]:
-    """Return how the evidence falls below and above an estimate, as far as an interval reaches, or until it is open.
+    """Return the profile below and above an estimate, as far as an interval reaches, or until it is unbounded.
 
-    As a rule, two or three points to either side are enough, each of which takes some 15 to 60 evaluations.
+    Two or three points on either side are usually enough, each of which takes some 15 to 60 evaluations.
 
     Shapes: information (n, n).
     """
@@ -219,10 +189,33 @@ def profile_interval(
         far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
         with np.errstate(all="ignore"):
             points = _trace_profile(land, position, at, std_error, target_root, far)
-        is_unbounded = points[-1][0] < target_root
-        return ProfileSide(tuple(points), std_error, lambda move: transform.forward(at(move)), is_unbounded, limit)
+        roots, moves = np.array(points).T
+        is_unbounded = bool(roots[-1] < target_root)
+
+        def endpoint(root_drop: float) -> float:
+            if is_unbounded and root_drop > roots[-1]:
+                return limit
+            return transform.forward(at(_interpolate_move(roots, moves, std_error, root_drop)))
+
+        return endpoint, is_unbounded
 
     return side(-1, transform.low), side(1, transform.high)
+
+
+def _interpolate_move(roots: Array, moves: Array, std_error: float, root_drop: float) -> float:
+    """Return how far a parameter moves until the log evidence drops by half the square of a root.
+
+    The first point is the estimate; std_error is the slope of the moves there. Shapes: roots, moves (n,).
+    """
+    if root_drop > roots[-1]:
+        rate = (moves[-1] - moves[-2]) / max(roots[-1] - roots[-2], 1e-300)
+        return float(moves[-1] + rate * (root_drop - roots[-1]))
+    if root_drop < roots[1]:
+        # Next to the estimate the curvature is known: a parabola, unless it is not monotonic.
+        bend = float((moves[1] - std_error * roots[1]) / roots[1] ** 2)
+        if std_error + 2.0 * bend * roots[1] > 0.0:
+            return std_error * root_drop + bend * root_drop**2
+    return float(PchipInterpolator(roots, moves)(root_drop))
 
 
 def _trace_profile(

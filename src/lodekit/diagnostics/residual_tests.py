@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,21 @@ from scipy.special import chdtrc, kolmogorov, ndtr
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements, ObservableStatistics, with_empty_series
+from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.setup import FitSetup
+from lodekit.inference.engine import Posterior
+from lodekit.inference.innovations import (
+    BatchedPosterior,
+    InnovationSequence,
+    compute_innovations,
+    split_into_segments,
+    uses_kalman_filter,
+)
+from lodekit.prior.disturbances import WHITE_NOISE
+from lodekit.prior.observables import ObservableCompiler
+from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.uncertainty.forecast_errors import median_step
 
 Array = NDArray[np.float64]
@@ -263,21 +278,6 @@ N_SEGMENTS, SEGMENT_ROWS = 20, 1000
 
 
 @dataclass(frozen=True, eq=False)
-class InnovationSample:
-    """What measurements of some observables add to those before them; runs of neighbours where there are many.
-
-    times, values: Of each observable: the times, ascending, and the innovations.
-    mean_square: Where disturbances are there: the mean square of measurements minus predictions, in the user's units.
-    typical_std: The deviation of a prediction in the middle, in the user's units: the first ones know nothing.
-    """
-
-    times: Mapping[str, Array]
-    values: Mapping[str, Array]
-    mean_square: Mapping[str, float] = field(default_factory=dict)
-    typical_std: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
 class ResidualSeries:
     """What a fit leaves of the measurements of one observable, in the order of time.
 
@@ -300,28 +300,6 @@ class ResidualSeries:
     variance: float
     prediction_mean_square: float = math.nan
     outliers: tuple[tuple[float, float], ...] = ()
-
-
-def compute_residuals(
-    series: TimeSeries, mean: Callable[[Array], Array], noise_std: float, innovations: InnovationSample | None = None
-) -> ResidualSeries:
-    """Return what a fit leaves of the measurements of one observable; in runs of neighbours where there are many."""
-    noise = series.noise_std_for_level(noise_std)
-    rows = np.arange(len(series.times))
-    if len(rows) > N_SEGMENTS * SEGMENT_ROWS:
-        starts = np.linspace(0, len(rows) - SEGMENT_ROWS, N_SEGMENTS).astype(np.intp)
-        rows = np.unique(starts[:, None] + np.arange(SEGMENT_ROWS))
-    plain = series.values[rows] - mean(series.times[rows])
-    usable = noise[rows] > 0
-    scaled = plain[usable] / noise[rows][usable]
-    size = math.sqrt(float(np.mean(scaled**2))) if len(scaled) else 0.0
-    others = float(np.mean(plain**2)), float(np.var(series.values[rows]))
-    times = series.times[rows][usable]
-    far = find_outliers(times, series.values[rows][usable], plain[usable], noise[rows][usable])
-    if innovations is not None:
-        own = innovations.times[series.observable], innovations.values[series.observable]
-        return ResidualSeries(*own, True, size, *others, innovations.mean_square.get(series.observable, math.nan), far)
-    return ResidualSeries(times, scaled, False, size, *others, outliers=far)
 
 
 @dataclass(frozen=True)
@@ -430,41 +408,184 @@ class ResidualCheck:
         return self.count >= MIN_RESIDUALS and self.explained < 0.5 and not self.expected < 0.5 + 0.2
 
 
-def check_residuals(
-    series: TimeSeries,
-    residuals: ResidualSeries,
-    noise_std: float,
-    inputs: Mapping[str, InputSignal] | None = None,
-    significance: float = SIGNIFICANCE_LEVEL,
-) -> ResidualCheck:
-    """Return what the residuals of one observable say."""
-    noise = series.noise_std_for_level(noise_std)
-    changes = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
+#: Innovations by observable: times, ascending, and standardized values; with disturbances also the mean square of the
+#: prediction errors and the median standard deviation of predictions, in the user's units, NaN otherwise.
+Innovations = dict[str, tuple[Array, Array, float, float]]
 
-    def explained(mean_square: float, is_known: bool = True) -> float:
-        # NaN is always the same object, so that equal checks compare equal.
-        return 1.0 - mean_square / residuals.variance if changes and is_known else math.nan
 
-    whiteness = assess_whiteness(
-        residuals.times,
-        residuals.values,
-        innovations=residuals.are_innovations,
-        inputs=inputs,
-        significance=significance,
-    )
-    return ResidualCheck(
-        series.observable,
-        len(series.times),
-        len(residuals.times),
-        residuals.rms,
-        0.0 if whiteness is None else whiteness.lags[0],
-        explained(residuals.mean_square, len(series.times) > 1),
-        explained(float(np.mean(noise**2)), not series.has_unknown_noise.any()),
-        whiteness,
-        predicted=explained(residuals.prediction_mean_square, not math.isnan(residuals.prediction_mean_square)),
-        copied=series.has_duplicates,
-        outliers=residuals.outliers,
-    )
+@dataclass(frozen=True, eq=False)
+class FittedRecord:
+    """The measurements of one record with the fitted curves, their residuals and innovations.
+
+    noise_std_of: From an observable to the standard deviation of its noise.
+    last_innovations: The innovations, if the measurements are the last batch of a record on disk.
+    """
+
+    setup: FitSetup
+    optimum: Optimum
+    posterior: Posterior
+    measurements: Measurements
+    noise_std_of: Callable[[str], float]
+    last_innovations: InnovationSequence | None = None
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.setup.prior
+
+    @cached_property
+    def hyperparameters(self) -> Hyperparameters:
+        """The hyperparameters at the optimum."""
+        return self.setup.layout.unpack(self.optimum.x)
+
+    @property
+    def times(self) -> Array:
+        """All times of measurements in memory, shape (n,)."""
+        return np.concatenate([item.times for item in self.measurements.series])
+
+    @cached_property
+    def _curves_by_times(self) -> dict[bytes, Array]:
+        return {}
+
+    def curves(self, times: Array) -> Array:
+        """Return the fitted curves of all observables in the user's units, shape (n, o); cached.
+
+        Shapes: times (n,).
+        """
+        cache, key = self._curves_by_times, times.tobytes()
+        if key not in cache:
+            cache[key] = self.posterior.mean(self.prior.observables, times) * self.prior.units.scales
+        return cache[key]
+
+    def residual_checks(self) -> list[ResidualCheck]:
+        """Return the residual checks: of the last rows on disk; of sums, only the explained variance."""
+        measurements = self.measurements
+        if measurements.sufficient_statistics is not None:
+            checks = [] if self.tested_rows is self else self.tested_rows.residual_checks()
+            last, statistics = {check.name: check for check in checks}, measurements.observable_statistics
+            return [self._check_statistics(each, last.get(each.observable)) for each in statistics]
+        return [self._check_residuals(item) for item in measurements.series]
+
+    def _check_residuals(self, series: TimeSeries) -> ResidualCheck:
+        """Return the residual check of one observable in memory."""
+        residuals, noise = self.residuals(series), series.noise_std_for_level(self.noise_std_of(series.observable))
+        is_varying = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
+
+        def explained(mean_square: float, is_known: bool = True) -> float:
+            # NaN is always the same object, so that equal checks compare equal.
+            return 1.0 - mean_square / residuals.variance if is_varying and is_known else math.nan
+
+        whiteness = assess_whiteness(
+            residuals.times,
+            residuals.values,
+            innovations=residuals.are_innovations,
+            inputs=self.measurements.inputs,
+            significance=SIGNIFICANCE_LEVEL / max(len(self.measurements.series), 1),
+        )
+        return ResidualCheck(
+            series.observable,
+            len(series.times),
+            len(residuals.times),
+            residuals.rms,
+            0.0 if whiteness is None else whiteness.lags[0],
+            explained(residuals.mean_square, len(series.times) > 1),
+            explained(float(np.mean(noise**2)), not series.has_unknown_noise.any()),
+            whiteness,
+            predicted=explained(residuals.prediction_mean_square, not math.isnan(residuals.prediction_mean_square)),
+            copied=series.has_duplicates,
+            outliers=residuals.outliers,
+            white=self.white_disturbances,
+        )
+
+    def _check_statistics(self, data: ObservableStatistics, last: ResidualCheck | None) -> ResidualCheck:
+        explained = 1.0 - (self.noise_std_of(data.observable) / data.std) ** 2 if data.std > 0 else math.nan
+        if last is None:
+            return ResidualCheck(data.observable, data.count, 0, 1.0, 0.0, explained)
+        # The last rows alone do not determine the explained fraction of all rows.
+        return replace(last, count=data.count, explained=explained, expected=math.nan, predicted=math.nan)
+
+    @property
+    def white_disturbances(self) -> tuple[str, ...]:
+        """Disturbances of white noise, without those that are best at zero."""
+        disturbances, stds = self.prior.observables.disturbances, self.setup.layout.slices.disturbance_deviations
+        if disturbances is None:
+            return ()
+        rows = zip(disturbances.names, disturbances.kinds, self.optimum.at_bound[stds], strict=True)
+        return tuple(name for name, kind, at_bound in rows if kind == WHITE_NOISE and not at_bound)
+
+    def residuals(self, series: TimeSeries) -> ResidualSeries:
+        """Return the residuals of one observable in memory; in runs of neighbours if there are many measurements."""
+        name = series.observable
+        noise, rows = series.noise_std_for_level(self.noise_std_of(name)), np.arange(len(series.times))
+        if len(rows) > N_SEGMENTS * SEGMENT_ROWS:
+            starts = np.linspace(0, len(rows) - SEGMENT_ROWS, N_SEGMENTS).astype(np.intp)
+            rows = np.unique(starts[:, None] + np.arange(SEGMENT_ROWS))
+        times, values, noise = series.times[rows], series.values[rows], noise[rows]
+        if all(np.array_equal(series.times, other.times) for other in self.measurements.series):
+            mean = self.curves(times)[:, self.prior.noise.observables.index(name)]
+        else:
+            reader = ObservableCompiler(self.setup.system, self.measurements.inputs, self.prior.disturbances)
+            mean = self.posterior.mean(reader.compile_unscaled([name], self.prior.units), times)[:, 0]
+        plain, usable = values - mean, noise > 0
+        scaled, times = plain[usable] / noise[usable], times[usable]
+        size = math.sqrt(float(np.mean(scaled**2))) if len(scaled) else 0.0
+        moments = size, float(np.mean(plain**2)), float(np.var(values))
+        outliers = find_outliers(times, values[usable], plain[usable], noise[usable])
+        if self.innovations is not None:
+            return ResidualSeries(*self.innovations[name][:2], True, *moments, self.innovations[name][2], outliers)
+        return ResidualSeries(times, scaled, False, *moments, outliers=outliers)
+
+    @cached_property
+    def innovations(self) -> Innovations | None:
+        """The innovations; of the dense engine in a few runs of neighbours if there are many measurements.
+
+        None without free functions, if a matrix has exact measurements, or if rounding errors dominate.
+        """
+        factory, prior = self.setup.engine_choice.factory, self.prior
+        is_filtered = uses_kalman_filter(factory, prior)
+        if not prior.has_process or (self.measurements.has_exact_values and not is_filtered):
+            return None
+        every = with_empty_series(self.measurements, prior.noise.observables).series
+        found: Innovations = {item.observable: (np.zeros(0), np.zeros(0), math.nan, math.nan) for item in every}
+        runs = [every] if is_filtered else list(split_into_segments(every))
+        for run in runs:
+            sequence = self.last_innovations
+            if sequence is None:
+                sequence = compute_innovations(factory, prior, run, self.hyperparameters)
+            if sequence is None:
+                return None
+            for number, item in enumerate(run):
+                times, values, *moments = found[item.observable]
+                rows = sequence.observables == number
+                standardized, std = sequence.standardized[rows], sequence.std[rows]
+                # Exact values have no noise.
+                times = np.concatenate([times, item.times[~item.is_exact]])
+                values = np.concatenate([values, standardized[~item.is_exact]])
+                if prior.disturbances and len(item.times):
+                    moments = [float(np.mean((standardized * std) ** 2)), float(np.median(std))]
+                found[item.observable] = times, values, moments[0], moments[1]
+        return found if runs else None
+
+    @cached_property
+    def tested_rows(self) -> FittedRecord:
+        """The rows whose residuals are tested: all in memory, the last ones on disk."""
+        if not isinstance(self.posterior, BatchedPosterior):
+            return self
+        series = [item for item in self.posterior.last_series() if len(item.times)]
+        rows = Measurements(series, inputs=self.measurements.inputs)
+        return replace(self, measurements=rows, last_innovations=self.posterior.last_innovations())
+
+    @property
+    def diffuse_evidence_correction(self) -> float:
+        """The difference in log evidence between a proper prior of diffuse modes and the width used in the search."""
+        modes = self.setup.layout.diffuse_modes
+        if modes is None:
+            return 0.0
+        record = self.tested_rows
+        found = record.innovations if self.prior.disturbances and record.measurements.series else None
+        typical = {name: own[3] for name, own in (found or {}).items() if not math.isnan(own[3])}
+        errors = [typical.get(name, self.noise_std_of(name)) for name in self.measurements.names]
+        return modes.proper_prior_offset(self.hyperparameters.theta, np.array(errors) / self.prior.units.scales)
 
 
 def inflate_all(layout: ParameterLayout, checks: Sequence[ResidualCheck]) -> dict[str, float]:

@@ -109,11 +109,8 @@ def find_validation_failures(
     for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
         kind = own.are_innovations
         whiteness = assess_whiteness(own.times, left, innovations=kind, inputs=inputs, significance=level)
-        sizes, white = (
-            (len(left), len(left), 1.0, 0.0 if whiteness is None else whiteness.lags[0]),
-            tuple(white_disturbances),
-        )
-        check = ResidualCheck(own.name, *sizes, 0.0, whiteness=whiteness, white=white)
+        memory, white = 0.0 if whiteness is None else whiteness.lags[0], tuple(white_disturbances)
+        check = ResidualCheck(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness, white=white)
         linked = _find_correlated_inputs(check, inputs, own.times, left, time_unit)
         found[own.name] = (
             *_check_coverage(own),
@@ -142,10 +139,8 @@ def _check_coverage(errors: ValidationErrors) -> list[str]:
     """Return what is to be said of a band that holds too few measurements."""
     if errors.coverage >= errors.min_coverage:
         return []
-    ahead, (share, least) = (
-        " one row ahead" * errors.are_innovations,
-        format_below(errors.coverage, errors.min_coverage),
-    )
+    ahead = " one row ahead" * errors.are_innovations
+    share, least = format_below(errors.coverage, errors.min_coverage)
     return [
         f"its 95 % band{ahead} holds {share}, where {least} is the least: the model is surer than it should be, or "
         "this plant is not that of the fit"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
-from lodekit.data.records import list_measurements, with_empty_series
+from lodekit.data.records import with_empty_series
 from lodekit.errors import FitError
 from lodekit.fitting import search_options as options
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
@@ -53,12 +53,13 @@ def multistart(setup: FitSetup, objective: Objective, initial_point: Array | Non
     agree = objective.engine.search_limits.evidence_tolerance
     coarse, fine = opt.coarse_tolerance * agree, opt.fine_tolerance * agree
     guesses, generator = _collect_guesses(setup, objective)
-    parts = [] if measurements.has_only_statistics else list_measurements(measurements)
+    parts = [] if measurements.has_only_statistics else list(measurements.records.values())
     if any(part.inputs for part in parts) and layout.is_deterministic and layout.free_parameters:
         names = setup.prior.noise.observables
         first = [_first_segment(with_empty_series(part, names).series, part.inputs) for part in parts]
         theta = None if initial_point is None else layout.unpack(initial_point).theta
-        optimum = multistart_output_error(setup.system, objective, first, guesses, generator, fine, theta)
+        priors = [part.prior for part in setup.record_setups.values()]
+        optimum = multistart_output_error(setup.system, objective, priors, first, guesses, generator, fine, theta)
         if optimum is not None:
             return optimum
     starts = _rank_guesses(setup, objective, guesses, generator)
@@ -91,7 +92,7 @@ def rank_starts(setup: FitSetup) -> list[Array]:
 
 def _collect_guesses(setup: FitSetup, objective: Objective) -> tuple[list[StartPoint], np.random.Generator]:
     """Return guesses of the parameters, and the random generator that was used."""
-    generator, parts = np.random.default_rng(setup.settings.random_state), list_measurements(setup.measurements)
+    generator, parts = np.random.default_rng(setup.settings.random_state), setup.measurements.records.values()
     records, inputs = [part.decimated_series() for part in parts], [part.inputs for part in parts]
     return collect_guesses(setup.system, objective, records, generator, inputs), generator
 
@@ -100,7 +101,7 @@ def _rank_guesses(
     setup: FitSetup, objective: Objective, guesses: Sequence[StartPoint], generator: np.random.Generator
 ) -> list[StartPoint]:
     """Return the most promising starts at some guesses, best first."""
-    series = [item for part in list_measurements(setup.measurements) for item in part.decimated_series()]
+    series = [item for part in setup.measurements.records.values() for item in part.decimated_series()]
     return build_start_points(objective, guesses, series, setup.settings.restarts, generator, setup.noise_estimate)
 
 

@@ -19,8 +19,7 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import StartPoint
 from lodekit.fitting.starts.variable_projection import ProjectedFit, VariableProjection
 from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
-from lodekit.inference.records import record_engines
-from lodekit.prior.prior import Hyperparameters
+from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import track_progress
 from lodekit.system.system import System
 
@@ -30,6 +29,7 @@ Array = NDArray[np.float64]
 def multistart_output_error(
     system: System,
     objective: Objective,
+    priors: Sequence[Prior],
     records: Sequence[Sequence[TimeSeries]],
     guesses: Sequence[StartPoint],
     generator: np.random.Generator,
@@ -41,8 +41,7 @@ def multistart_output_error(
     Shapes: initial_theta (p,).
     """
     opt = options.SEARCH
-    engine, layout = objective.engine, objective.layout
-    priors = [part.prior for part in record_engines(engine)]
+    layout = objective.layout
     whole = VariableProjection.from_records(priors, layout, records, opt.simulation_rows)
     thin = VariableProjection.from_records(priors, layout, records, opt.screening_rows)
     given = [guess.theta for guess in guesses if guess.family == "given"]

@@ -25,27 +25,19 @@ from lodekit.system.system import System
 Array = NDArray[np.float64]
 
 
-def estimate_parameter_magnitudes(
-    system: System, summaries: Sequence[ObservableStatistics], span: float, time_constant: float | None = None
-) -> Array:
-    """Return the expected magnitude of each parameter, in the user's units, shape (p,); all positive."""
-    found = _solve_balance_equations(system, summaries, span, time_constant)
-    return np.array([found[name] for name in system.operator.ring.parameters])
-
-
 def estimate_channel_scales(system: System, summaries: Sequence[ObservableStatistics], span: float) -> dict[str, float]:
     """Return the expected magnitude of each measured channel that is zero throughout."""
     zero = [item.observable for item in summaries if item.is_zero and item.observable in system.plain_channels]
     if not zero or len(zero) == len(summaries):
         return {}
-    found = _solve_balance_equations(system, summaries, span)
+    found = solve_balance_equations(system, summaries, span)
     return {name: found[name] for name in zero}
 
 
-def _solve_balance_equations(
+def solve_balance_equations(
     system: System, summaries: Sequence[ObservableStatistics], span: float, time_constant: float | None = None
 ) -> dict[str, float]:
-    """Return the sizes of parameters and channels, by name."""
+    """Return the expected magnitudes of parameters and channels, by name, in the user's units; all positive."""
     names, summaries = system.operator.ring.parameters, [_instantaneous_summary(item) for item in summaries]
     longest = options.SEARCH.time_constant_fraction * span
     known = {"t": float(np.log(longest if time_constant is None else min(time_constant, longest)))}

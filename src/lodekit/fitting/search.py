@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.noise import EXACT_NOISE_RATIO
-from lodekit.data.records import Measurements, RecordSet, decimate_record, most_active_segment, with_empty_series
+from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
@@ -77,7 +77,7 @@ def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = 
     opt = options.SEARCH
     is_read = initial_point is None and _reads_from_disk(setup)
     # Of several records, each may be short.
-    is_driven = setup.engine_task.has_inputs and not setup.record_setups
+    is_driven = setup.engine_task.has_inputs and len(setup.record_setups) == 1
     is_long = is_driven and setup.measurements.size > opt.long_record_rows
     for objective in build_noise_continuation(setup) if initial_point is None and not is_read else ():
         initial_point = _refine(objective, multistart(setup, objective, initial_point))[0].x
@@ -99,8 +99,8 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
     scales, names = setup.prior.noise.scales, setup.prior.noise.observables
     if setup.measurements.has_only_statistics or not setup.layout.free_parameters:
         return []
-    parts = list(setup.record_setups.values()) or [setup]
-    kept = [with_empty_series(part.measurements, names) for part in parts]
+    parts = setup.record_setups
+    kept = [with_empty_series(part.measurements, names) for part in parts.values()]
     pairs = [pair for own in kept for pair in zip(own.series, scales, strict=True)]
     shares = np.concatenate([item.std / scale for item, scale in pairs])
     shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT_NOISE_RATIO))
@@ -108,10 +108,9 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
     found = []
     is_small = least < options.SEARCH.small_noise_fraction
     for share in [s for s in options.SEARCH.continuation_noise if is_small and s > 3.0 * least]:
-        engines = [_noisier_engine(part, own, share) for part, own in zip(parts, kept, strict=True)]
-        engine = engines[0]
-        if isinstance(setup.measurements, RecordSet):
-            engine = combine_engines(dict(zip(setup.record_setups, engines, strict=True)), setup.measurements)
+        pairs_by_name = zip(parts.items(), kept, strict=True)
+        engines = {name: _noisier_engine(part, own, share) for (name, part), own in pairs_by_name}
+        engine = combine_engines(engines, setup.measurements)
         found.append(Objective(engine, setup.layout, dict(setup.system.parameters)))
     return found
 
@@ -173,7 +172,7 @@ def _informative_rows(setup: FitSetup) -> int:
     opt = options.SEARCH
     kept = setup.measurements
     if (
-        setup.record_setups
+        len(setup.record_setups) > 1
         or setup.engine_task.has_inputs
         or kept.has_only_statistics
         or not setup.layout.free_parameters

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.records import Measurements, RecordSet, Scaling, list_measurements, with_empty_series
+from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, Scaling, with_empty_series
 from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
-from lodekit.fitting.scaling import estimate_channel_scales, estimate_parameter_magnitudes
+from lodekit.fitting.scaling import estimate_channel_scales, solve_balance_equations
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.starts.candidates import estimate_correlation_time
-from lodekit.inference.engine import Engine, EngineTask, Posterior
+from lodekit.inference.engine import Engine, EngineTask
 from lodekit.inference.fallback import create_engine
 from lodekit.inference.records import combine_engines
 from lodekit.inference.selection import EngineChoice, choose_engine, choose_exact_engine
@@ -105,10 +105,9 @@ class StructuralIdentifiability:
     @cached_property
     def scale_confounded(self) -> list[str]:
         """Parameters that disturbances of another size make up for, in order: as b in b*w."""
-        try:
+        ways = []
+        with suppress(LodekitError):
             ways = find_scale_symmetries(self._compile_measured(self.measured)) if self.disturbances else []
-        except LodekitError:
-            ways = []
         either = [name for name in self.system.parameters if any(name in way for way in ways)]
         return [name for name in either if name not in self.unidentifiable]
 
@@ -126,10 +125,9 @@ class StructuralIdentifiability:
             name for name, each in self.system.parameters.items()
             if each.fixed is None and each.prior is None and all(map(math.isinf, each.interval))
         ]  # fmt: skip
-        try:
+        found = []
+        with suppress(LodekitError):
             found = find_sign_symmetries(self._measured_system, either) if either else []
-        except LodekitError:
-            found = []
         return [names for names in found if not names <= {*self.unidentifiable, *self.scale_confounded}]
 
 
@@ -147,8 +145,8 @@ class FitSetup:
     engine: Computes the log evidence and the posterior; it holds the prior.
     layout: Where everything that is learned stands in the vector that is searched.
     engine_task: What the engine was chosen for.
-    record_setups: Where there are several records, that of each alone, by the name of the record; the layout is the
-        same for all.
+    record_name: The name of the record, if there is one.
+    parts: The setup of each of several records, by name; the layout is the same for all.
     """
 
     system: System
@@ -158,7 +156,13 @@ class FitSetup:
     engine: Engine
     layout: ParameterLayout
     engine_task: EngineTask
-    record_setups: Mapping[str, FitSetup] = field(default_factory=dict)
+    record_name: str = DEFAULT_RECORD_NAME
+    parts: Mapping[str, FitSetup] = field(default_factory=dict)
+
+    @property
+    def record_setups(self) -> Mapping[str, FitSetup]:
+        """The setup of each record, by name; a setup for one record is its own."""
+        return self.parts or {self.record_name: self}
 
     @property
     def prior(self) -> Prior:
@@ -250,10 +254,6 @@ class FitSetup:
         every = with_empty_series(measurements, self.prior.noise.observables)
         return choose_exact_engine(case).create(self.prior, every, case).value(hyper)
 
-    def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return self.engine.posterior(hyper)
-
     def limit_threads(self) -> AbstractContextManager[None]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.
 
@@ -301,20 +301,21 @@ def build_setup(
     # What inputs drive shows its pace; a record may be much longer than that.
     pace = None
     if parameter_magnitudes is None and measurements.inputs:
-        records = [part.decimated_series() for part in list_measurements(measurements)]
+        records = [part.decimated_series() for part in measurements.records.values()]
         pace = float(np.median([estimate_correlation_time(series) for series in records]))
     if parameter_magnitudes is None:
-        parameter_magnitudes = estimate_parameter_magnitudes(system, known, prior.units.time_scale, pace)
+        magnitudes = solve_balance_equations(system, known, prior.units.time_scale, pace)
+        parameter_magnitudes = np.array([magnitudes[name] for name in system.operator.ring.parameters])
     names = prior.observables.compiled.parameters
     fixed, transforms = build_transforms(names, system.parameters, parameter_magnitudes)
     counts = prior.n_processes, len(prior.groups), prior.noise.n_levels
-    modes = _resolve_mode_prior(settings.mode_deviation, case, measurements, prior, record_starts or {})
+    starts = {name: part.window[0] for name, part in measurements.records.items()} | dict(record_starts or {})
+    starts[next(iter(starts))] = prior.units.start
+    modes = _resolve_mode_prior(settings.mode_deviation, case, measurements, prior, starts)
     disturbed = prior.observables.disturbances
     more = (0, 0) if disturbed is None else (len(disturbed.coloured_index), len(disturbed.names))
     layout = ParameterLayout(names, fixed, transforms, *counts, *modes, *more)
-    if not isinstance(measurements, RecordSet):
-        return build_record_setup(system, settings, measurements, prior, layout, case)
-    return _build_multi_record_setup(system, settings, measurements, prior, layout, case, record_starts or {})
+    return _combine_record_setups(system, settings, measurements, prior, layout, case, starts)
 
 
 def _reduce_system(reader: ObservableCompiler, holds: Mapping[str, str]) -> System:
@@ -354,35 +355,26 @@ def _resolve_mode_prior(
     prior: Prior,
     record_starts: Mapping[str, float],
 ) -> tuple[float | None, DiffuseModes | None]:
-    """Return the deviation of modes where it is fixed, and what it follows where they are left open.
+    """Return the deviation of modes if it is fixed, and how it follows the parameters if modes are diffuse.
 
-    They are where inputs drive all that was measured, unless the user says otherwise.
+    They are diffuse if known inputs drive all that was measured, unless the user says otherwise.
     """
     if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
         raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
     is_driven = engine_task.has_inputs and not engine_task.latents and not engine_task.has_exact_values
-    if mode_deviation == "open" or (mode_deviation is None and is_driven):
-        return None, _build_diffuse_modes(measurements, prior, record_starts)
-    return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
-
-
-def _build_diffuse_modes(
-    measurements: Measurements, prior: Prior, record_starts: Mapping[str, float]
-) -> DiffuseModes | None:
-    """Return deviations of modes that follow the parameters; None where there are no modes."""
+    if mode_deviation != "open" and (mode_deviation is not None or not is_driven):
+        return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
     if not prior.groups:
-        return None
-    names = [record.name for record in measurements.records] if isinstance(measurements, RecordSet) else [""]
+        return None, None
     times, counts = [], []
-    for name, own in zip(names, list_measurements(measurements), strict=True):
-        start = record_starts.get(name, own.window[0]) if name else prior.units.start
+    for name, own in measurements.records.items():
         some, stands = subsample_times(own)
-        times.append((some - start) / prior.units.time_scale)
+        times.append((some - record_starts[name]) / prior.units.time_scale)
         counts.append(stands)
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
     sizes = np.where(sizes > 0.0, sizes, 1.0)
-    return DiffuseModes.from_measurements(prior.observables, prior.groups, times, counts, sizes)
+    return None, DiffuseModes.from_measurements(prior.observables, prior.groups, times, counts, sizes)
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
@@ -405,27 +397,29 @@ def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
     return times[places], stands
 
 
-def _build_multi_record_setup(
+def _combine_record_setups(
     system: System,
     settings: FitSettings,
-    measurements: RecordSet,
+    measurements: Measurements,
     prior: Prior,
     layout: ParameterLayout,
     engine_task: EngineTask,
     record_starts: Mapping[str, float],
 ) -> FitSetup:
-    """Return what is settled for several records together, and for each; each has a time zero and inputs of its own."""
+    """Return the setup of all records; each record has its own time zero, inputs and engine."""
     parts = {}
-    for name, own in ((record.name, record.measurements) for record in measurements.records):
-        shifted = prior.with_time_origin(record_starts.get(name, own.window[0]), own.inputs)
+    for name, own in measurements.records.items():
+        shifted = prior.with_time_origin(record_starts[name], own.inputs)
         task = replace(engine_task, size=own.size, has_exact_values=own.has_exact_values)
         task = replace(task, in_memory=not own.has_only_statistics, on_disk=own.stored_rows is not None)
-        parts[name] = build_record_setup(system, settings, own, shifted, layout, task)
+        parts[name] = build_record_setup(system, settings, own, shifted, layout, task, name)
     largest = max(parts.values(), key=lambda part: part.engine_task.size)
+    if len(parts) == 1:
+        return largest
     reason = f"{len(parts)} records; the largest has {largest.engine_choice.reason}"
     choice = replace(largest.engine_choice, reason=reason)
     engine = combine_engines({name: part.engine for name, part in parts.items()}, measurements)
-    return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, parts)
+    return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, parts=parts)
 
 
 def build_record_setup(
@@ -435,12 +429,13 @@ def build_record_setup(
     prior: Prior,
     layout: ParameterLayout,
     engine_task: EngineTask,
+    record_name: str = DEFAULT_RECORD_NAME,
 ) -> FitSetup:
-    """Return what is settled for one record, where prior and layout are settled for all."""
+    """Return the setup of one record, given the prior and the layout of all records."""
     choice = choose_engine(settings.engine, engine_task)
     every = with_empty_series(measurements, prior.noise.observables)
     engine = create_engine(choice, prior, every, engine_task)
-    return FitSetup(system, settings, measurements, choice, engine, layout, engine_task)
+    return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, record_name)
 
 
 def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -10,14 +10,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from operator import methodcaller
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.records import RecordSet
-from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.engine import Engine, Evidence, Posterior, SearchLimits
+from lodekit.data.records import Measurements
+from lodekit.errors import LodekitError
+from lodekit.inference.engine import Engine, Evidence, SearchLimits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Hyperparameters, Prior
 
@@ -25,69 +26,25 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MultiRecordPosterior:
-    """The posteriors of all records; curves are asked of one of its `parts`.
-
-    parts: One for each record.
-    """
-
-    parts: tuple[Posterior, ...]
-
-    @property
-    def value(self) -> float:
-        """The log evidence in the user's units."""
-        return float(sum(part.value for part in self.parts))
-
-    @property
-    def error(self) -> float:
-        """About how large an error rounding makes in the log evidence."""
-        return float(sum(part.error for part in self.parts))
-
-    @property
-    def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the means, relative to the data."""
-        return max(part.mean_rounding_error for part in self.parts)
-
-    def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
-        return list(dict.fromkeys(text for part in self.parts for text in part.warnings()))
-
-    def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met."""
-        for part in self.parts:
-            part.check_exact_values()
-
-    def mean(self, *_: object, **__: object) -> NoReturn:
-        """Raise: every record has its own curves."""
-        raise LodekitError(
-            "expected a question about one record: this posterior is that of several; say which, record="
-        )
-
-    variance = covariance = sample = mean
-
-
-@dataclass(frozen=True)
 class MultiRecordEngine:
-    """The log evidence of several records, and the posterior of each.
+    """The log evidence of several records; each record has its own posterior.
 
-    engines: One for each record; their priors differ in nothing but the time at which they start.
-    names: What the records are called.
-    counts: How many measurements of each observable each record has; (records, o).
+    engines: One for each record, by name; their priors differ only in inputs and in the time at which they start.
+    counts: Number of measurements of each observable in each record; (records, o).
     """
 
-    engines: tuple[Engine, ...]
-    names: tuple[str, ...]
+    engines: Mapping[str, Engine]
     counts: Array
 
     @property
     def prior(self) -> Prior:
         """The prior, compiled; it starts where the first record does."""
-        return self.engines[0].prior
+        return next(iter(self.engines.values())).prior
 
     @property
     def size(self) -> int:
         """The number of measurements."""
-        return sum(engine.size for engine in self.engines)
+        return sum(engine.size for engine in self.engines.values())
 
     @property
     def search_limits(self) -> SearchLimits:
@@ -96,7 +53,7 @@ class MultiRecordEngine:
         Some engines cannot go below their shortest lengthscale, and then the strictest counts; where all can, the
         record that is sampled most finely says what can still be seen.
         """
-        every = [engine.search_limits for engine in self.engines]
+        every = [engine.search_limits for engine in self.engines.values()]
         firm = max((limits.min_lengthscale for limits in every if np.isfinite(limits.max_shrink_factor)), default=0.0)
         return SearchLimits(
             max(firm, min(limits.min_lengthscale for limits in every)),
@@ -109,7 +66,7 @@ class MultiRecordEngine:
     @property
     def benefits_from_threads(self) -> bool:
         """Whether some matrices are so large that several threads pay."""
-        return any(engine.benefits_from_threads for engine in self.engines)
+        return any(engine.benefits_from_threads for engine in self.engines.values())
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
@@ -140,49 +97,33 @@ class MultiRecordEngine:
 
         ``joblib.parallel_config(backend="dask")`` is what users say for a cluster.
         """
-        joblib = sys.modules.get("joblib")
+        joblib, query = sys.modules.get("joblib"), methodcaller(method, hyper)
         if joblib is None or joblib.effective_n_jobs(None) == 1:
-            yield from (_call_engine(engine, method, hyper) for engine in self.engines)
+            yield from map(query, self.engines.values())
         else:
-            yield from joblib.Parallel()(joblib.delayed(_call_engine)(engine, method, hyper) for engine in self.engines)
+            yield from joblib.Parallel()(map(joblib.delayed(query), self.engines.values()))
 
-    def posterior(self, hyper: Hyperparameters) -> MultiRecordPosterior:
-        """Return the posteriors of all records at some hyperparameters; raise where one is not finite."""
-        found = []
-        for name, engine in zip(self.names, self.engines, strict=True):
-            try:
-                found.append(engine.posterior(hyper))
-            except AccuracyError as problem:
-                raise AccuracyError(f"record {name}: {problem}") from None
-        return MultiRecordPosterior(tuple(found))
+    def posterior(self, hyper: Hyperparameters) -> NoReturn:
+        """Raise: every record has its own curves."""
+        raise LodekitError(
+            "expected a question about one record: this posterior is that of several; say which, record="
+        )
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares over all records: of the data of each observable, (o,), and of the mode basis, (r,)."""
-        targets, powers = zip(*(engine.mean_squares(coefficients) for engine in self.engines), strict=True)
+        targets, powers = zip(*(engine.mean_squares(coefficients) for engine in self.engines.values()), strict=True)
         return np.average(targets, axis=0, weights=self.counts), np.average(powers, axis=0, weights=self.counts.sum(1))
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
-        for name, engine in zip(self.names, self.engines, strict=True):
+        for name, engine in self.engines.items():
             if found := engine.explain_failure(hyper):
                 return f"record {name}: {found}"
         return ""
 
 
-def combine_engines(engines: Mapping[str, Engine], measurements: RecordSet) -> Engine:
-    """Return one engine for all records, given the engine of each by name."""
-    return MultiRecordEngine(tuple(engines.values()), tuple(engines), measurements.counts_by_record)
-
-
-def record_engines(engine: Engine) -> tuple[Engine, ...]:
-    """Return the engine of each record."""
-    return engine.engines if isinstance(engine, MultiRecordEngine) else (engine,)
-
-
-def record_posteriors(posterior: Posterior) -> tuple[Posterior, ...]:
-    """Return the posterior of each record."""
-    return posterior.parts if isinstance(posterior, MultiRecordPosterior) else (posterior,)
-
-
-def _call_engine(engine: Engine, method: str, hyper: Hyperparameters) -> Any:
-    return getattr(engine, method)(hyper)
+def combine_engines(engines: Mapping[str, Engine], measurements: Measurements) -> Engine:
+    """Return one engine for all records, given the engine of each by name; the engine itself if there is one."""
+    if len(engines) == 1:
+        return next(iter(engines.values()))
+    return MultiRecordEngine(engines, measurements.counts_by_record)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
-from lodekit.diagnostics.messages import warn_residuals
+from lodekit.diagnostics.messages import residual_warnings
 from lodekit.diagnostics.residual_tests import MIN_RESIDUALS, N_SEGMENTS, SEGMENT_ROWS, ResidualCheck
 from lodekit.errors import LodekitError
 from lodekit.report.panels import (
@@ -175,7 +175,7 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
         reason = "The measurements were summed and not kept" if is_summed else "The measurements have no noise"
         page.add_paragraph(f"{reason}, so there are no residuals to look at.")
         return
-    doubts = warn_residuals(
+    doubts = residual_warnings(
         checks,
         is_shared=fit.layout.n_noise_levels == 1,
         time_unit=fit.clock.unit,

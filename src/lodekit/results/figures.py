@@ -472,7 +472,7 @@ def plot_residuals(
     kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
     figure, panels, new = plotting.read_axes(axes, kinds, columns=3, height_each=1.7, share=False)
     for number, (part, item, title) in enumerate(rows):
-        own, found = panels[3 * number : 3 * number + 3], part.diagnostic_data.residuals(item)
+        own, found = panels[3 * number : 3 * number + 3], part.fitted_record.residuals(item)
         check = next((each for each in part.diagnosis.checks if each.name == item.observable), None)
         last = number == len(rows) - 1
         word = "innovation" if found.are_innovations else "residual"

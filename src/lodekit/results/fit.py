@@ -5,38 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.data.observations import TimeSeries
-from lodekit.data.records import (
-    DEFAULT_RECORD_NAME,
-    Measurements,
-    Record,
-    RecordSet,
-    check_no_overlap,
-    find_record_index,
-    typical_known_noise,
-)
+from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index
 from lodekit.data.time_reference import TimeReference
-from lodekit.diagnostics.diagnosis import Diagnosis, DiagnosticData, diagnose_fit
+from lodekit.diagnostics.diagnosis import Diagnosis, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
-from lodekit.diagnostics.messages import (
-    collect_warnings,
-    describe_hyperparameters,
-    describe_input,
-    describe_inputs,
-    warn_constant_inputs,
-    warn_input_gaps,
-    warn_outliers,
-    warn_stepped_channels,
-    warn_unexplained,
-    warn_uninformative_data,
-)
-from lodekit.diagnostics.residual_tests import estimate_unexplained_std, inflate_all
-from lodekit.errors import DataError, EquationError, FitError, LodekitError
+from lodekit.diagnostics.messages import collect_warnings, describe_hyperparameters, describe_input, describe_inputs
+from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
+from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
@@ -46,7 +26,6 @@ from lodekit.fitting.search import maximize_objective, refine_information, switc
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.engine import Posterior
-from lodekit.inference.records import record_posteriors
 from lodekit.inference.selection import EngineChoice
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -69,13 +48,13 @@ class Fit:
     setup: Everything that was settled before anything was learned.
     optimum: Where the search ended.
     observed_information: Minus the Hessian of the objective at the optimum, on the scale of the search; (n, n).
-    posterior: At the optimum.
+    posteriors: At the optimum, one for each record, by name.
     labels: The words that figures, reports and files use.
     notes: What was found out about the files or the DataFrame that were read.
     diagnosis: What is to be known before it is believed.
     hold_preference: For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
     disturbance_gains: By how much the objective is less without each disturbance.
-    joint_fit: Where this is one record of several: the fit to all of them, which has all that they share.
+    parent: The fit to all records, if this is one of several; it holds all that they share.
 
     Examples
     --------
@@ -88,32 +67,39 @@ class Fit:
     setup: FitSetup
     optimum: Optimum
     observed_information: Array
-    posterior: Posterior
+    posteriors: Mapping[str, Posterior]
     labels: Labels = field(default_factory=Labels)
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     hold_preference: Mapping[str, float] = field(default_factory=dict)
     disturbance_gains: Mapping[str, float] = field(default_factory=dict)
-    joint_fit: Fit | None = None
+    parent: Fit | None = None
+
+    @property
+    def joint_fit(self) -> Fit:
+        """The fit to all records."""
+        return self.parent or self
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of the only record; raise if there are several."""
+        first, *others = self.posteriors.values()
+        return first if not others else self.setup.engine.posterior(self.hyperparameters)
 
     @property
     def record_names(self) -> tuple[str, ...]:
         """The names of the records."""
-        if self.joint_fit is not None:
-            return tuple(name for name, own in self.joint_fit.setup.record_setups.items() if own is self.setup)
-        return tuple(self.setup.record_setups) or (DEFAULT_RECORD_NAME,)
+        return tuple(self.setup.record_setups)
 
     @cached_property
     def record_fits(self) -> tuple[Fit, ...]:
         """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
-        if not self.setup.record_setups:
+        if len(self.posteriors) == 1:
             return (self,)
-        base = replace(self, notes=(), joint_fit=self)
+        base = replace(self, notes=(), parent=self)
         return tuple(
-            replace(base, setup=setup, posterior=posterior, diagnosis=self.diagnosis.for_record(name))
-            for (name, setup), posterior in zip(
-                self.setup.record_setups.items(), record_posteriors(self.posterior), strict=True
-            )
+            replace(base, setup=part, posteriors={n: self.posteriors[n]}, diagnosis=self.diagnosis.for_record(n))
+            for n, part in self.setup.record_setups.items()
         )
 
     @property
@@ -124,42 +110,41 @@ class Fit:
 
     def require_full_record(self, what: str) -> None:
         """Raise where most rows were left out when the model was saved."""
-        for part in self.record_fits:
-            part.measurements.require_all_rows(what)
+        if any(part.measurements.is_truncated for part in self.record_fits):
+            raise DataError(
+                f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
+                "fit again with the file"
+            )
 
     def for_record(self, record: object = None) -> Fit:
         """Return the fit as one record sees it."""
         return self.record_fits[find_record_index(self.record_names, record)]
 
-    def with_diagnosis(
-        self, known_verdicts: Mapping[str, IdentifiabilityResult] | None = None, *, is_searched: bool = True
-    ) -> Fit:
-        """Return the fit with its diagnosis, computed from all else."""
+    def with_diagnosis(self, known_results: Mapping[str, IdentifiabilityResult] | None = None) -> Fit:
+        """Return the fit with its diagnosis; identifiability is assessed unless its results are known."""
+        records = {name: part.fitted_record for name, part in zip(self.record_names, self.record_fits, strict=True)}
         with self.setup.limit_threads():
-            structure = self.setup.structural_identifiability if is_searched else None
-            diagnosis = diagnose_fit(self.diagnostic_data, structure, known_verdicts)
+            state = self.setup, self.optimum, self.corrected_information, records, self.typical_noise
+            with np.errstate(all="ignore"):
+                diagnosis = diagnose_fit(*state, known_results)
             if self.prior.has_process:
                 diagnosis = replace(diagnosis, widening=inflate_all(self.layout, diagnosis.checks))
             elif any(check.is_autocorrelated for check in diagnosis.checks):
-                pairs = [(part, item) for part in self.record_fits for item in part.diagnostic_data.checked_series]
-                usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item)).times)]
+                tested = [(part, part.fitted_record.tested_rows.measurements.series) for part in self.record_fits]
+                found = [part._residual_sensitivity(item) for part, series in tested for item in series]
+                usable = [each for each in found if len(each.times)]
                 factors = sandwich_factors(self.layout, self.parameter_uncertainty.covariance_root, usable)
                 diagnosis = replace(diagnosis, widening=factors)
         return replace(self, diagnosis=diagnosis)
 
     @cached_property
-    def diagnostic_data(self) -> DiagnosticData:
-        """All that a diagnosis looks at, of this fit and of each of several records."""
-        setup, names = self.setup, self.setup.record_setups
-        state = setup.objective, self.optimum, self.corrected_information, self.posterior, self.measurements
-        # No lambda, which pickle could not send to other processes.
-        evidence = partial(setup.evidence_of, hyper=self.hyperparameters)
-        parts = {name: part.diagnostic_data for name, part in zip(names, self.record_fits, strict=bool(names))}
-        return DiagnosticData(self.system, *state, self.typical_noise, evidence, self.engine_choice.factory, parts)
+    def fitted_record(self) -> FittedRecord:
+        """The measurements of the only record with curves, residuals and innovations."""
+        return FittedRecord(self.setup, self.optimum, self.posterior, self.measurements, self.typical_noise)
 
     def _residual_sensitivity(self, item: TimeSeries) -> ResidualSensitivity:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""
-        left = self.diagnostic_data.residuals(item)
+        left = self.fitted_record.residuals(item)
         noise = item.noise_std_for_level(self.typical_noise(item.observable))
         places = np.searchsorted(item.times, left.times)
         return ResidualSensitivity(
@@ -222,13 +207,17 @@ class Fit:
         Modes that are left open count with a prior that knows as much as one measurement does, and not with the width
         that stands for infinity in the search (`lodekit.prior.diffuse_modes`).
         """
-        return self.posterior.value + sum(part.diagnostic_data.diffuse_evidence_correction for part in self.record_fits)
+        return sum(posterior.value for posterior in self.posteriors.values()) + self.diffuse_evidence_correction
+
+    @cached_property
+    def diffuse_evidence_correction(self) -> float:
+        """What a proper prior of diffuse modes adds to the log evidence of the search."""
+        return sum(part.fitted_record.diffuse_evidence_correction for part in self.record_fits)
 
     @cached_property
     def residual_dof_fraction(self) -> float:
         """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
-        size = (self.joint_fit or self).setup.engine.size
-        return residual_dof_fraction(self.layout, size, self.optimum.at_bound)
+        return residual_dof_fraction(self.layout, self.joint_fit.setup.engine.size, self.optimum.at_bound)
 
     @cached_property
     def corrected_information(self) -> Array:
@@ -243,14 +232,14 @@ class Fit:
     @cached_property
     def parameter_uncertainty(self) -> LaplaceApproximation:
         """What everything learned could be as well, and what that does to predictions."""
-        state = (self.joint_fit or self).setup.objective, self.optimum, self.corrected_information, self.setup.posterior
+        state = self.joint_fit.setup.objective, self.optimum, self.corrected_information, self.setup.engine.posterior
         alternatives = [(each.point, each.below) for each in self.diagnosis.alternatives]
-        return LaplaceApproximation(*state, alternatives, is_single_record=self.joint_fit is not None)
+        return LaplaceApproximation(*state, alternatives, is_single_record=self.parent is not None)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals of 95 %, by name."""
-        return self.estimates_at(0.95) if self.joint_fit is None else self.joint_fit.estimates
+        return self.estimates_at(0.95) if self.parent is None else self.parent.estimates
 
     @cached_property
     def degrees_of_freedom(self) -> Array:
@@ -260,14 +249,13 @@ class Fit:
 
     def estimates_at(self, confidence: float) -> dict[str, Estimate]:
         """Return the parameters of the system, by name, with intervals that hold the truth so often."""
-        if self.joint_fit is not None:
-            return self.joint_fit.estimates_at(confidence)
-        optimum, points, layout = self.optimum, self.measurements.n_distinct, self.layout
+        optimum, points, layout = self.optimum, self.joint_fit.measurements.n_distinct, self.layout
         names = [layout.names[number] for number in layout.free_parameters]
         wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
-        known = self.corrected_information, optimum.at_bound, points, self.degrees_of_freedom, wider
+        freedom = self.joint_fit.degrees_of_freedom
+        known = self.corrected_information, optimum.at_bound, points, freedom, wider
         found = estimate_parameters(layout, optimum.x, *known, confidence)
-        quantiles = map(partial(inflated_quantile, confidence), self.degrees_of_freedom, wider)
+        quantiles = map(partial(inflated_quantile, confidence), freedom, wider)
         reaches = dict(zip(names, quantiles, strict=True))
         return apply_identifiability(found, self.diagnosis.identifiability, points >= layout.size, confidence, reaches)
 
@@ -295,23 +283,10 @@ class Fit:
     @cached_property
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
-        if self.joint_fit is not None:
-            return self.joint_fit.warnings
-        state = self.posterior, self.layout, self.optimum, self.estimates, self.diagnosis, self.measurements.names
-        found = collect_warnings(self.setup.reduced_system, *state, self.clock.unit)
-        found += warn_uninformative_data(self.measurements.observable_statistics, self.prior.noise)
-        parts, names = self.record_fits if self.prior.kernels else (), self.system.plain_channels
-        series = [part.measurements.series for part in parts]
-        stepped = [text for each in series for text in warn_stepped_channels(each, self.noise, names)]
-        # What a smooth prior leaves of steps is a curve as well, and has another cure.
-        found += stepped or warn_unexplained(self.unexplained_std, is_conditioned=self.prior.channels is not None)
-        # What may be wrong with names, inputs and single values comes first: all else may follow from it.
-        gaps = warn_input_gaps(self.measurements, self.labels.units.get("t", ""))
-        first = [*self.setup.unmeasured_name_warnings, *gaps]
-        if self.diagnosis.failed or self.diagnosis.needs_more_data:
-            first += warn_constant_inputs(self.measurements)
-        first += warn_outliers({check.title: check.outliers for check in self.diagnosis.checks}, self.clock.unit)
-        return list(dict.fromkeys([*first, *found]))
+        if self.parent is not None:
+            return self.parent.warnings
+        state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.diagnosis
+        return collect_warnings(*state, self.unexplained_std, self.clock.unit)
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units."""
@@ -340,12 +315,10 @@ class Fit:
             return self.noise["shared"]
         if observable in self.noise:
             return self.noise[observable]
-        known = typical_known_noise(self.measurements.observable_statistics, observable)
-        return known if not np.isnan(known) else max(self.noise.values(), default=0.0)
-
-    def describe_inputs(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
-        return describe_inputs(self.measurements, self.hold_preference)
+        statistics = self.measurements.observable_statistics
+        noise = {item.observable: item.known_noise for item in statistics if not np.isnan(item.known_noise)}
+        known = [noise[observable]] if observable in noise else list(noise.values())
+        return float(np.sqrt(np.mean(np.square(known)))) if known else max(self.noise.values(), default=0.0)
 
     @cached_property
     def disturbances(self) -> dict[str, Disturbance]:
@@ -357,7 +330,8 @@ class Fit:
     @property
     def input_notes(self) -> list[str]:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
-        found = [describe_input(name, **known) for name, known in self.describe_inputs().items()]
+        inputs = describe_inputs(self.measurements, self.hold_preference)
+        found = [describe_input(name, **known) for name, known in inputs.items()]
         known = self.labels.units, self.system, self.measurements.names
         return found + [each.sentence(*known) for each in self.disturbances.values()]
 
@@ -392,11 +366,8 @@ def fit_with_hold_selection(
             other = {**best, name: "hold" if best[name] == "linear" else "linear"}
             found.append((attempt(other), other))
     fit, chosen = max(found, key=lambda item: item[0].log_evidence)
-    preference = {}
-    for name in opened:
-        rivals = [other.log_evidence for other, kind in found if kind[name] != chosen[name]]
-        preference[name] = fit.log_evidence - max(rivals)
-    return replace(fit, hold_preference=preference)
+    best_rivals = {n: max(other.log_evidence for other, kind in found if kind[n] != chosen[n]) for n in opened}
+    return replace(fit, hold_preference={name: fit.log_evidence - value for name, value in best_rivals.items()})
 
 
 def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels: Labels | None = None) -> Fit:
@@ -429,7 +400,7 @@ def fit_at_point(
     with setup.limit_threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
         curvature = refine_information(setup, optimum, observed_information(setup.objective, x))
-    return assemble_fit(setup, optimum, curvature, labels).with_diagnosis(verdicts, is_searched=False)
+    return assemble_fit(setup, optimum, curvature, labels).with_diagnosis(verdicts or {})
 
 
 def update_fit(
@@ -454,17 +425,14 @@ def update_fit(
             )
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     new = new.with_known_inputs(kinds, required=False) if kinds else new
-    joined, scaling = _add_to_record(fit, new, record), fit.setup.scaling
-    scaling["record_starts"] = {
-        name: part.prior.units.start for name, part in zip(fit.record_names, fit.record_fits, strict=True)
-    }
-    setup = build_setup(fit.system, settings or fit.settings, joined, **scaling)
+    joined = _add_to_record(fit, new, record)
+    setup = build_setup(fit.system, settings or fit.settings, joined, **fit.setup.scaling)
     old = fit.hyperparameters
     hyper = replace(old, noise_std=setup.prior.noise.transfer_levels(fit.prior.noise, old.noise_std))
     x = setup.layout.pack(hyper)
     if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
         # The posterior says what is wrong.
-        for part in setup.record_setups.values() or (setup,):
+        for part in setup.record_setups.values():
             posterior = part.engine.posterior(setup.layout.unpack(x))
             posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if reestimate and setup.layout.size:
@@ -475,15 +443,14 @@ def update_fit(
 
 def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
     """Return the measurements of a fit and new ones, of a record that is there or of a new one."""
-    if isinstance(new, RecordSet):
+    if len(new.records) > 1:
         raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
-    records = [Record(name, part.measurements) for name, part in zip(fit.record_names, fit.record_fits, strict=True)]
-    if isinstance(record, str) and record not in fit.record_names:
-        return RecordSet.from_records([*records, Record(record, new)])
-    place = find_record_index(fit.record_names, record)
-    check_no_overlap(records[place].measurements, new)
-    records[place] = replace(records[place], measurements=records[place].measurements + new)
-    return RecordSet.from_records(records)
+    records = {name: part.measurements for name, part in fit.setup.record_setups.items()}
+    if isinstance(record, str) and record not in records:
+        return RecordSet.from_records({**records, record: new})
+    name = fit.record_names[find_record_index(fit.record_names, record)]
+    check_no_overlap(records[name], new)
+    return RecordSet.from_records(records | {name: records[name] + new})
 
 
 def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: Labels | None = None) -> Fit:
@@ -491,9 +458,14 @@ def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: 
 
     Shapes: information (n, n).
     """
-    posterior = setup.posterior(setup.layout.unpack(optimum.x))
-    fit = Fit(setup, optimum, information, posterior, labels or Labels())
-    if not np.isfinite(fit.posterior.value):
+    hyper, posteriors = setup.layout.unpack(optimum.x), {}
+    for name, part in setup.record_setups.items():
+        try:
+            posteriors[name] = part.engine.posterior(hyper)
+        except AccuracyError as problem:
+            raise AccuracyError(f"record {name}: {problem}" if setup.parts else str(problem)) from None
+    if not all(np.isfinite(posterior.value) for posterior in posteriors.values()):
         raise FitError("the evidence is not finite at the optimum; check units and starting values")
-    posterior.check_exact_values()
-    return fit
+    for posterior in posteriors.values():
+        posterior.check_exact_values()
+    return Fit(setup, optimum, information, posteriors, labels or Labels())

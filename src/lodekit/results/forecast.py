@@ -265,7 +265,7 @@ def forecast_observables(
             measured = ", ".join(item.observable for item in every if len(item.times))
             raise LodekitError(f"expected measured observables for predictions ahead, {measured}, got {name!r}")
     asked = list(dict.fromkeys(texts))
-    bands = calibrate_bands(fit.joint_fit or fit, asked, [horizon]) if include_uncertainty else {}
+    bands = calibrate_bands(fit.joint_fit, asked, [horizon]) if include_uncertainty else {}
     found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in asked}
     for piece, after in _split_chunks(every, whole=whole):
         again = partial(compute_innovations, fit.engine_choice.factory, fit.prior, piece)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputGap, inputs_from_arrays, inputs_to_arrays
 from lodekit.data.observations import Observations
-from lodekit.data.records import Measurements, Record, RecordSet, Scaling
+from lodekit.data.records import Measurements, RecordSet, Scaling
 from lodekit.data.row_store import FilterCheckpoint, InputSampleStatistics, OutOfCoreRows, RowStore, TruncatedHistory
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
@@ -285,11 +285,11 @@ def _unpack_records(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> tupl
     """Return what `_pack_records` took apart, and when each of several records starts."""
     if "records" not in state:
         return _unpack_measurements(state, arrays), {}
-    records, starts = [], {}
+    records, starts = {}, {}
     for number, data in enumerate(state["records"]):
         prefix = f"record_{number}_"
         own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-        records.append(Record(str(data["name"]), _unpack_measurements(data, own)))
+        records[str(data["name"])] = _unpack_measurements(data, own)
         starts[str(data["name"])] = float(data["start"])
     return RecordSet.from_records(records), starts
 

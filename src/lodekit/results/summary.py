@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.diagnostics.messages import MODE_STD_LABEL, Findings
+from lodekit.diagnostics.messages import MODE_STD_LABEL, Findings, describe_inputs
 from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.results.fit import Fit
@@ -201,13 +201,13 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
     """Return the result of a fit as plain values, ready for JSON; what is infinite is None."""
     return {
         "parameters": {name: estimate.to_dict() for name, estimate in fit.estimates.items()},
-        "inputs": fit.describe_inputs(),
+        "inputs": describe_inputs(fit.measurements, fit.hold_preference),
         "disturbances": {name: each.to_dict() for name, each in fit.disturbances.items()},
         "noise": dict(fit.noise),
         "hyperparameters": dict(fit.described_hyperparameters),
         "log_evidence": float(fit.log_evidence),
         "observations": int(fit.setup.engine.size),
-        **({"records": _describe_records(fit)} if fit.setup.record_setups else {}),
+        **({"records": _describe_records(fit)} if len(fit.setup.record_setups) > 1 else {}),
         "converged": bool(fit.converged),
         "engine": str(fit.engine_choice),
         "explained": dict(fit.diagnosis.explained_variance),
@@ -274,7 +274,7 @@ def cov_params(fit: Fit) -> Array:
     >>> bool(abs(gp.cov_params()[0, 0] ** 0.5 / gp.bse["a"] - 1) < 1e-9)
     True
     """
-    found = (fit.joint_fit or fit).parameter_covariance
+    found = fit.joint_fit.parameter_covariance
     # What keeps flat directions finite there is seen in the fourth digit of others.
     ratios = [
         each.std_error / spread if each.has_interval and spread > 0 else 1.0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lodekit import plotting
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
-from lodekit.data.records import Measurements, RecordSet
+from lodekit.data.records import Measurements
 from lodekit.data.sources import load_data
 from lodekit.diagnostics.diagnosis import to_json_values
 from lodekit.diagnostics.messages import Findings
@@ -361,13 +361,13 @@ def _find_failures(
     counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
     errors = [replace(own, n_fitted_rows=counts.get(own.name, 0)) for own in errors]
     delayed = {name.channel for name in fit.system.delayed_channels}
-    white = fit.diagnostic_data.white_disturbances
+    white = fit.record_fits[0].fitted_record.white_disturbances
     return find_validation_failures(errors, inputs, delayed, fit.labels.units.get("t", ""), white)
 
 
 def _fit_warnings(fit: Fit) -> tuple[str, ...]:
     """Return what the fit said of its own residuals, where that was no good news."""
-    findings = Findings.of((fit.joint_fit or fit).diagnosis, fit.labels.units.get("t", ""))
+    findings = Findings.of(fit.joint_fit.diagnosis, fit.labels.units.get("t", ""))
     both = zip(findings.checks, findings.sentences, strict=True)
     return tuple(text for check, text in both if check.is_suspicious)
 
@@ -378,7 +378,7 @@ def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Me
     options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
     source = load_data(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     record = source.measurements
-    if isinstance(record, RecordSet):
+    if len(record.records) > 1:
         raise DataError("expected one record, got several; validate them one by one")
     if record.sufficient_statistics is not None:
         raise DataError("the record has too many rows to be kept; expected fewer, such as a piece of it")
@@ -496,7 +496,7 @@ class _ValidationRun:
         starts = self.initial_std(setup)
 
         def at(hyper: Hyperparameters) -> Any:
-            return setup.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=starts))
+            return setup.engine.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=starts))
 
         posterior, uncertainty = at(fit.hyperparameters), replace(fit.parameter_uncertainty, posterior_at=at)
         found, errors = [], []

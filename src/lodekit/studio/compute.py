@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.records import list_measurements
 from lodekit.errors import EquationError, LodekitError
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
@@ -144,7 +143,7 @@ class InteractiveModel:
     def setup_of_record(self, record: str = "") -> FitSetup:
         """Return what is settled for one record, by its name; for the first one where nothing has that name."""
         parts = self.setup.record_setups
-        return parts.get(record, next(iter(parts.values()))) if parts else self.setup
+        return parts.get(record, next(iter(parts.values())))
 
     def curve(self, values: Mapping[str, float], record: str = "", n_times: int = 240) -> tuple[Array, Array, float]:
         """Return times over the measurements, the posterior mean there, (n, channels), and the log evidence."""
@@ -154,7 +153,7 @@ class InteractiveModel:
         times, names = np.linspace(*setup.measurements.window, n_times), setup.system.plain_channels
         with setup.limit_threads(), np.errstate(all="ignore"):
             observables = setup.observable_compiler.compile_unscaled(names, setup.prior.units)
-            mean = setup.posterior(hyper).mean(observables, times)
+            mean = setup.engine.posterior(hyper).mean(observables, times)
             evidence = self.setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
         if not np.isfinite(mean).all():
             raise LodekitError("the curve is not finite at these values; move the sliders")
@@ -179,7 +178,7 @@ def make_interactive_model(system: Path, data: Path, values: Mapping[str, float]
     levels = None if scatter is None else setup.prior.noise.level_medians(scatter)
     generator = np.random.default_rng(0)
     with setup.limit_threads():
-        series = [item for part in list_measurements(kept) for item in part.decimated_series()]
+        series = [item for part in kept.records.values() for item in part.decimated_series()]
         starts = build_start_points(objective, [StartPoint("given", theta)], series, 1, generator, levels)
     if not starts:
         raise LodekitError(

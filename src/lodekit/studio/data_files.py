@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.preview import TablePreview, preview_table
-from lodekit.data.records import RecordSet
 from lodekit.data.sources import load_data
 from lodekit.data.tables.columns import IGNORED_COLUMN
 from lodekit.errors import DataError, LodekitError
@@ -92,7 +91,7 @@ def open_data_file(path: Path, dt: float | None = None, max_columns: int = 40) -
     columns = dict(names) if preview.time is None else {**names, "t": preview.time.name}
     data = load_data(path, channels=list(names), columns=columns, dt=dt, records=preview.record_column or None)
     kept = data.measurements
-    parts = {record.name: record.measurements for record in kept.records} if isinstance(kept, RecordSet) else {"": kept}
+    parts = kept.records if len(kept.records) > 1 else {"": kept}
     records = {}
     for record, part in parts.items():
         drawn = [item for item in part.plotted_series if item.observable in names]

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.records import check_exact_fit
+from lodekit.data.records import check_exact_residuals
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.spectral.evidence import SpectralSolution, evaluate_spectral, solve_spectral
 from lodekit.inference.spectral.fourier import SpectralWorkspace, apply_operator, fourier_basis, to_fourier_amplitudes
@@ -91,8 +91,9 @@ class SpectralPosterior:
         data = self.workspace.data
         if isinstance(data, PointData) and any(item.is_exact.any() for item in data.series):
             observables = self.workspace.prior.observables
-            curves = [self.mean(observables, item.times)[:, o] for o, item in enumerate(data.series)]
-            check_exact_fit(data.series, observables.units.scales, curves)
+            for o, item in enumerate(data.series):
+                residuals = self.mean(observables, item.times)[:, o] - item.values / observables.units.scales[o]
+                check_exact_residuals(item.times[item.is_exact], residuals[item.is_exact])
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
