@@ -27,7 +27,7 @@ from lodekit.fitting.scaling import estimate_channel_scales, estimate_parameter_
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.starts.candidates import estimate_correlation_time
 from lodekit.inference.engine import Engine, EngineTask, Posterior
-from lodekit.inference.fallback import create_engine
+from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.records import combine_engines
 from lodekit.inference.selection import EngineChoice, choose_engine, choose_exact_engine
 from lodekit.prior.compile import ScalarFunctions
@@ -439,7 +439,7 @@ def build_record_setup(
     """Return what is settled for one record, where prior and layout are settled for all."""
     choice = choose_engine(settings.engine, engine_task)
     every = with_empty_series(measurements, prior.noise.observables)
-    engine = create_engine(choice, prior, every, engine_task)
+    engine = FallbackEngine(choice.factory.create(prior, every, engine_task), choice, every, engine_task)
     return FitSetup(system, settings, measurements, choice, engine, layout, engine_task)
 
 

@@ -8,9 +8,11 @@ search, and the posterior raises an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,31 +74,26 @@ class FallbackPosterior:
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean of `observables` at `times`, in the user's units, shape (n, o)."""
-        return self._query(lambda posterior: posterior.mean(observables, times))
+        return self._query("mean", observables, times)
 
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
-        return self._query(lambda posterior: posterior.variance(observables, times))
+        return self._query("variance", observables, times)
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
-        return self._query(lambda posterior: posterior.covariance(observables, times))
+        return self._query("covariance", observables, times)
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
-        return self._query(lambda posterior: posterior.sample(observables, times, size, generator))
+        return self._query("sample", observables, times, size, generator)
 
-    def _query(self, query: Callable[[Posterior], Array]) -> Array:
-        try:
-            found = query(self.fallback)
-        except LodekitError:
-            return query(self.primary)
-        return found if np.isfinite(found).all() else query(self.primary)
-
-
-def create_engine(choice: EngineChoice, prior: Prior, measurements: Measurements, task: EngineTask) -> Engine:
-    """Return an engine of the chosen kind that falls back on another one if rounding errors are too large."""
-    return FallbackEngine(choice.factory.create(prior, measurements, task), choice, measurements, task)
+    def _query(self, method: str, *arguments: Any) -> Array:
+        with suppress(LodekitError):
+            result: Array = getattr(self.fallback, method)(*arguments)
+            if np.isfinite(result).all():
+                return result
+        return np.asarray(getattr(self.primary, method)(*arguments))
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class FallbackEngine:
     choice: EngineChoice
     measurements: Measurements
     task: EngineTask
-    _imprecise_points: list[Hyperparameters] = field(default_factory=list, compare=False, repr=False)
+    _imprecise_points: list[tuple[Array, ...]] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def prior(self) -> Prior:
@@ -149,41 +146,54 @@ class FallbackEngine:
         return others[0].create(self.prior, self.measurements, task) if others else None
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not known."""
-        best = self._most_accurate(hyper, lambda engine: engine.evaluate(hyper))
+        """Return the log evidence in the user's units, and its gradient; minus infinity if no engine is accurate."""
+        candidates: list[Evidence] = []
+        for engine in self._engines_in_order(hyper):
+            candidates.append(engine.evaluate(hyper))
+            if self._is_precise(candidates[-1].value, candidates[-1].error):
+                break
+        best = self._most_accurate(hyper, candidates)
         return best if self._is_acceptable(best.value, best.error) else Evidence.infeasible(hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity where it is not known."""
+        """Return the log evidence in the user's units alone; minus infinity if no engine is accurate."""
         return self.value_with_error(hyper)[0]
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
-        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
-
-        def query(engine: Engine) -> Evidence:
+        """Return the log evidence as `value` does, and its estimated rounding error."""
+        candidates: list[Evidence] = []
+        for engine in self._engines_in_order(hyper):
             value, error = engine.value_with_error(hyper)
-            return Evidence(value, hyper, error)
-
-        best = self._most_accurate(hyper, query)
+            candidates.append(Evidence(value, hyper, error))
+            if self._is_precise(value, error):
+                break
+        best = self._most_accurate(hyper, candidates)
         return (best.value, best.error) if self._is_acceptable(best.value, best.error) else (-np.inf, 0.0)
 
-    def _most_accurate(self, hyper: Hyperparameters, query: Callable[[Engine], Evidence]) -> Evidence:
-        """Return a precise evidence, or the more precise one of two.
+    def _engines_in_order(self, hyper: Hyperparameters) -> Iterator[Engine]:
+        """Yield the primary engine, then the fallback; in reverse order near a point where only the fallback worked."""
+        if is_near := self._is_near_imprecise_point(hyper):
+            yield cast(Engine, self.fallback)
+        yield self.primary
+        if not is_near and self.fallback is not None:
+            yield self.fallback
 
-        The primary engine is asked first, except within 5 % of a point where only the fallback was precise.
-        """
-        pairs = [pair for old in self._imprecise_points for pair in zip(hyper.arrays, old.arrays, strict=True)]
-        is_near = bool(pairs) and all((np.abs(own - old) <= 0.05 * np.abs(old)).all() for own, old in pairs)
-        first = query(self.fallback if is_near and self.fallback is not None else self.primary)
-        other = self.primary if is_near else self.fallback
-        if self._is_precise(first.value, first.error) or other is None:
-            return first
-        second = query(other)
-        if is_near:
-            self._imprecise_points.clear()
-        elif self._is_precise(second.value, second.error) and not self._is_acceptable(first.value, first.error):
-            self._imprecise_points[:] = [hyper]
-        return min(first, second, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
+    def _is_near_imprecise_point(self, hyper: Hyperparameters) -> bool:
+        """Return whether hyperparameters are within 5 % of the last point where only the fallback was precise."""
+        return any(
+            all((np.abs(new - old) <= 0.05 * np.abs(old)).all() for new, old in zip(hyper.arrays, point, strict=True))
+            for point in self._imprecise_points
+        )
+
+    def _most_accurate(self, hyper: Hyperparameters, candidates: list[Evidence]) -> Evidence:
+        """Return the most accurate of one or two results; remember a point where only the fallback is precise."""
+        first, last = candidates[0], candidates[-1]
+        if len(candidates) == 2:
+            if self._is_near_imprecise_point(hyper):
+                self._imprecise_points.clear()
+            elif self._is_precise(last.value, last.error) and not self._is_acceptable(first.value, first.error):
+                self._imprecise_points[:] = [hyper.arrays]
+        return min(candidates, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""
