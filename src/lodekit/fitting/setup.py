@@ -29,7 +29,7 @@ from lodekit.fitting.starts.candidates import estimate_correlation_time
 from lodekit.inference.engine import Engine, EngineTask, Posterior
 from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.records import combine_engines
-from lodekit.inference.selection import EngineChoice, choose_engine, choose_exact_engine
+from lodekit.inference.selection import EngineChoice, choose_engine
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.diffuse_modes import DiffuseModes, subsample_rows
 from lodekit.prior.disturbances import find_channels_without_values
@@ -248,7 +248,8 @@ class FitSetup:
         """Return the log evidence of a few other measurements of the same observables."""
         case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
         every = with_empty_series(measurements, self.prior.noise.observables)
-        return choose_exact_engine(case).create(self.prior, every, case).value(hyper)
+        factory = choose_engine("markov" if case.has_disturbances else "dense", case).factory
+        return factory.create(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""

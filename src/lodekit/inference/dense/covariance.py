@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import combinations_with_replacement
 from typing import Any, Self, cast
 
 import numpy as np
@@ -166,11 +167,11 @@ def evaluate_kernel_derivatives(
         for m, part in enumerate(latent.derivatives(np, u, order)):
             stack[m] = part
         return stack
-    lengths, group = np.unique(windows, return_inverse=True)
+    lengths, inverse = np.unique(windows, return_inverse=True)
     by_length: tuple[PairDerivatives, PairDerivatives] = {}, {}
     lags, places = data.unique_lags
     signs = (-1.0) ** np.arange(order + 1)[:, None, None]
-    for a, b in zip(*np.tril_indices(len(lengths)), strict=True):
+    for b, a in combinations_with_replacement(range(len(lengths)), 2):
         pair = float(lengths[a]), float(lengths[b])
         stacks = average_kernel_with_lag(
             latent, lags, lengthscale, pair, order, with_lag=with_gradient and latent.needs_lag_products
@@ -179,9 +180,9 @@ def evaluate_kernel_derivatives(
         for parts, stack, sign in zip(by_length, stacks, (signs, -signs), strict=False):
             parts[b, a] = sign * stack[:, places].swapaxes(1, 2)
             parts[a, b] = stack[:, places]
-    pairs = list(np.ndindex(len(group), len(group)))
-    first, second = ({(i, j): parts[group[i], group[j]] for i, j in pairs if parts} for parts in by_length)
-    return first, second
+    pairs = [(i, j, int(a), int(b)) for i, a in enumerate(inverse) for j, b in enumerate(inverse)]
+    derivatives, lag_weighted = ({(i, j): parts[a, b] for i, j, a, b in pairs if parts} for parts in by_length)
+    return derivatives, lag_weighted
 
 
 def assemble_covariance(
