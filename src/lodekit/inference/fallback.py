@@ -38,11 +38,11 @@ _PRECISION_LOSS_MESSAGE = (
 
 @dataclass(frozen=True)
 class FallbackPosterior:
-    """A posterior whose questions are answered by another engine, wherever that one can.
+    """A posterior that is computed by another engine, if that one can.
 
-    primary: Of the engine that was chosen; the log evidence is its own where its error is not larger.
+    primary: Of the chosen engine; the log evidence is taken from it unless its error is larger.
     fallback: The same distribution in a form that loses fewer digits.
-    warning: A sentence that is told after the warnings of the first; empty for none.
+    warning: Appended to the warnings of the primary posterior; empty for none.
     """
 
     primary: Posterior
@@ -56,20 +56,20 @@ class FallbackPosterior:
 
     @property
     def error(self) -> float:
-        """About how large an error rounding makes in the log evidence."""
+        """The estimated rounding error of the log evidence."""
         return min(self.primary.error, self.fallback.error)
 
     @property
     def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data."""
+        """The estimated rounding error of the mean, relative to the data."""
         return self.fallback.mean_rounding_error
 
     def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
+        """Return warnings about the accuracy."""
         return [*self.primary.warnings(), *([self.warning] if self.warning else [])]
 
     def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met."""
+        """Raise if the posterior does not meet exact values."""
         self.fallback.check_exact_values()
 
     def mean(self, observables: Observables, times: Array) -> Array:
@@ -98,12 +98,12 @@ class FallbackPosterior:
 
 @dataclass(frozen=True)
 class FallbackEngine:
-    """An engine, and another one for where it loses digits; what neither can say is refused.
+    """An engine, and another one that is used if the first loses digits; points that neither can compute are rejected.
 
-    primary: The one that was chosen.
+    primary: The chosen engine.
     choice: Its kind.
-    measurements: What it was made on.
-    task: What it was chosen for.
+    measurements: Its data.
+    task: Its task.
     """
 
     primary: Engine
@@ -134,7 +134,7 @@ class FallbackEngine:
 
     @cached_property
     def fallback(self) -> Engine | None:
-        """The engine that is asked where the first one loses digits; None where there is none."""
+        """The engine that is used if the first one loses digits; None if there is none."""
         # With more measurements another engine would be too slow, or would have sums instead of exact values.
         if self.task.size > 4096:
             return None
@@ -196,7 +196,7 @@ class FallbackEngine:
         return min(candidates, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""
+        """Return the posterior at given hyperparameters, by another engine if the first one loses too many digits."""
         found = self._most_accurate_posterior(hyper)
         if np.isfinite(found.value) and not self._is_acceptable(found.value, found.error):
             raise AccuracyError(
@@ -213,11 +213,10 @@ class FallbackEngine:
                 raise
             return self.fallback.posterior(hyper)
         if not np.isfinite(first.value) and self.fallback is not None:
-            # Out of reach for the first one, which would say so only when it is asked for curves.
-            try:
+            # Out of reach for the primary engine, whose posterior would raise only when it is evaluated.
+            with suppress(LodekitError):
                 return self.fallback.posterior(hyper)
-            except LodekitError:
-                return first
+            return first
         if doubt := self._cross_check(hyper, first.value):
             return FallbackPosterior(first, first, doubt)
         is_fine = self._is_precise(first.value, first.error)
@@ -256,7 +255,7 @@ class FallbackEngine:
         return self.primary.mean_squares(coefficients)
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+        """Return why the evidence is not finite at some hyperparameters, as a sentence; empty if it is not known."""
         if found := self.primary.explain_failure(hyper):
             return found
         several = [engine.value_with_error(hyper) for engine in (self.primary, self.fallback) if engine is not None]

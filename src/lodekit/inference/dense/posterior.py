@@ -38,17 +38,9 @@ from lodekit.prior.spectra import SpectralPoint
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class FunctionSamples:
-    """Functions, s at once: derivatives of the free functions at n times, and weights of the modes.
-
-    latent_derivatives: For each free function its derivatives in scaled time, the lowest first: averages over each of
-        w intervals; (w, order, n, s).
-    mode_weights: Of the r basis functions of the modes; (r, s).
-    """
-
-    latent_derivatives: list[Array]
-    mode_weights: Array
+#: Functions, s at once: for each free function its derivatives in scaled time, the lowest first, as averages over each
+#: of w intervals, (w, order, n, s); and the weights of the basis functions of the modes, (r, s).
+FunctionSamples = tuple[list[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -162,15 +154,15 @@ class DensePosterior:
                 )
             )
         weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
-        at_data = FunctionSamples([first for first, _ in draws], weights)
+        at_data = [first for first, _ in draws], weights
         seen = self._evaluate_without_mean(self.factor.terms.coefficients, self.factor.terms.basis, at_data)
         drawn = data.gather_rows(list(seen.swapaxes(0, 1)))
         noise = np.sqrt(data.noise.variance(self.hyper.noise_std))
         rest = self.factor.terms.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
         alpha, _ = lapack.dpotrs(self.factor.cholesky, rest, lower=1)
-        update, wanted = self._condition_on_data(alpha, times, values), values.free.shape[-1]
-        stacks = [draw[:, :wanted] + part for (_, draw), part in zip(draws, update.latent_derivatives, strict=True)]
-        total = FunctionSamples(stacks, weights + update.mode_weights)
+        (updates, weight_update), length = self._condition_on_data(alpha, times, values), values.free.shape[-1]
+        stacks = [draw[:, :length] + update for (_, draw), update in zip(draws, updates, strict=True)]
+        total = stacks, weights + weight_update
         return self._evaluate_observables(observables, values, times, total).transpose(2, 0, 1)
 
     def mode_variance(self) -> Array:
@@ -201,7 +193,7 @@ class DensePosterior:
                         for a in range(order):
                             stack[place, a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded)
             stacks.append(stack)
-        return FunctionSamples(stacks, self.condition_modes(scattered))
+        return stacks, self.condition_modes(scattered)
 
     def condition_modes(self, scattered: Array) -> Array:
         """Return ``cov(weights of the modes, data) alpha``, shape (r, s), from alpha at all times, (o, n, s)."""
@@ -223,8 +215,9 @@ class DensePosterior:
     @staticmethod
     def _evaluate_without_mean(coefficients: Coefficients, basis: list[Array], samples: FunctionSamples) -> Array:
         """Return observables of functions without the particular solution, shape (n, o, s)."""
-        total = np.stack([part @ samples.mode_weights for part in basis], axis=1)
-        for number, stack in enumerate(samples.latent_derivatives):
+        stacks, weights = samples
+        total = np.stack([part @ weights for part in basis], axis=1)
+        for number, stack in enumerate(stacks):
             own = coefficients.free[:, number]
             for place, (_, rows) in enumerate(group_observables_by_window(coefficients)):
                 total[:, rows] += np.einsum("oa,ans->nos", own[rows], stack[place, : own.shape[-1]])
