@@ -16,7 +16,6 @@ from lodekit.fitting.setup import build_setup
 from lodekit.inference.engine import EngineTask
 from lodekit.inference.selection import choose_engine
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.inference.spectral.evidence import solve_spectral
 from lodekit.prior.kernels import Matern
 from tests.inference.fitted import solution_table
 
@@ -85,8 +84,8 @@ def test_mean_and_deviation_cross_into_the_far_without_a_step() -> None:
     gp = lk.LODEGP(HEATING.system, engine="spectral", random_state=0, restarts=1).fit(times, table)
     engine = gp.fit_.setup.engine.primary  # type: ignore[attr-defined]
     assert isinstance(engine, SpectralEngine)
-    solution = solve_spectral(engine.workspace, gp.fit_.hyperparameters)
-    edge = times[-1] + gp.fit_.prior.units.unscale_durations(solution.frequencies.correlation_range[0])
+    _, _, frequencies = engine.solve_amplitudes(gp.fit_.hyperparameters)
+    edge = times[-1] + gp.fit_.prior.units.unscale_durations(frequencies.correlation_range[0])
     near, far = edge * (1 - 1e-9), edge * (1 + 1e-9)
     mean, cov = gp.predict([near, far], return_cov=True)
     scale = np.sqrt(np.einsum("ioio->io", cov))

@@ -41,7 +41,7 @@ def both_engines(
     )
     assert own is not None
     own = replace(own, lengthscales=own.lengthscales * np.linspace(1.0, 1.3, prior.n_processes))
-    return dense, SpectralEngine.from_measurements(prior, measurements, 1e-10), own
+    return dense, SpectralEngine(prior, measurements, 1e-10), own
 
 
 def point_of(prior: Prior, hyper: Hyperparameters) -> SpectralPoint:
@@ -219,7 +219,7 @@ def test_series_at_different_times_and_repeated_ones() -> None:
     prior = prior_of(system, measurements, channels=True)
     hyper = Hyperparameters(np.zeros(0), np.array([0.4, 0.2]), np.array([1.0, 3.0]), np.zeros(0), np.array([0.3]))
     a = DenseEngine(DenseData.from_series(prior, series)).evaluate(hyper)
-    b = SpectralEngine.from_measurements(prior, measurements, 1e-10).evaluate(hyper)
+    b = SpectralEngine(prior, measurements, 1e-10).evaluate(hyper)
     assert a.value == pytest.approx(b.value, rel=1e-9)
     np.testing.assert_allclose(gradient_vector(a), gradient_vector(b), atol=1e-8 * np.abs(gradient_vector(b)).max())
 
@@ -266,7 +266,7 @@ def test_one_observable_alone_gets_jitter_as_several_do() -> None:
     none, two = np.zeros(0), np.ones(2)
     hyper = Hyperparameters(none, 1.5 * two, two, np.ones(len(prior.groups)), none)
     found = dense.posterior(hyper)
-    expected = SpectralEngine.from_measurements(prior, measurements, 1e-10).value(hyper)
+    expected = SpectralEngine(prior, measurements, 1e-10).value(hyper)
     assert found.factor.jitter > 0
     assert abs(found.value - expected) < 3.0 * found.error
 

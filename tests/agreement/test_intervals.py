@@ -14,8 +14,7 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
-from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.inference.spectral.evidence import SpectralEvaluation
+from lodekit.inference.spectral.engine import SpectralEngine, SpectralEvaluation
 from lodekit.prior.channel_prior.channel_spectrum import GaussFrequencies
 from lodekit.prior.prior import Hyperparameters
 from lodekit.support.interval_means import parse_interval
@@ -213,8 +212,8 @@ def test_the_channel_prior_averages_at_narrow_peaks_too() -> None:
     setup, hyper = make(case, "dense", prior="channels")
     # The input hardly reaches the resonance, which x itself could follow: a narrow peak.
     hyper = replace(hyper, lengthscales=np.array([0.06, 0.25]))
-    spectral = SpectralEngine.from_measurements(setup.prior, setup.measurements, 1e-10)
-    assert isinstance(SpectralEvaluation(spectral.workspace, hyper).choose_resolution()[0], GaussFrequencies)
+    spectral = SpectralEngine(setup.prior, setup.measurements, 1e-10)
+    assert isinstance(SpectralEvaluation(spectral, hyper).choose_resolution()[0], GaussFrequencies)
     assert spectral.value(hyper) == pytest.approx(setup.engine.value(hyper), abs=1e-7)
 
 

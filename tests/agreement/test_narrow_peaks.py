@@ -14,8 +14,7 @@ from lodekit.errors import LodekitError
 from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.fallback import MAX_EVIDENCE_ERROR
-from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.inference.spectral.evidence import SpectralEvaluation
+from lodekit.inference.spectral.engine import SpectralEngine, SpectralEvaluation
 from lodekit.prior.channel_prior import quadrature
 from lodekit.prior.channel_prior.channel_spectrum import ChannelSpectrum, GaussFrequencies
 from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
@@ -49,7 +48,7 @@ def engines(name: str, count: int) -> tuple[DenseEngine, SpectralEngine, Measure
         0.02 * prior.noise.level_scales,
     )
     dense = DenseEngine(DenseData.from_series(prior, measurements.series))
-    return dense, SpectralEngine.from_measurements(prior, measurements, 1e-10), measurements, hyper
+    return dense, SpectralEngine(prior, measurements, 1e-10), measurements, hyper
 
 
 def drawn(hyper: Hyperparameters, seed: int) -> Hyperparameters:
@@ -94,7 +93,7 @@ def test_the_gradient_on_a_gauss_rule_is_that_of_the_evidence(name: str) -> None
     """One and two free functions; against central differences, good to about 1e-7."""
     _, spectral, _, hyper = engines(name, 8)
     hyper = drawn(hyper, 2)
-    waves, _ = SpectralEvaluation(spectral.workspace, hyper).choose_resolution()
+    waves, _ = SpectralEvaluation(spectral, hyper).choose_resolution()
     assert isinstance(waves, GaussFrequencies)
     gradient = gradient_vector(spectral.evaluate(hyper))
     for k in range(0, len(gradient), 3):
@@ -177,6 +176,6 @@ def test_a_rule_of_too_few_waves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     right = spectral.value(hyper)
     for name in ("GRADIENT_WAVE_TOLERANCE", "CHANNEL_WAVE_TOLERANCE"):
         monkeypatch.setattr(f"lodekit.prior.channel_prior.quadrature.{name}", 1.0)
-    value, error = SpectralEngine.from_measurements(spectral.prior, measurements, 1e2).value_with_error(hyper)
+    value, error = SpectralEngine(spectral.prior, measurements, 1e2).value_with_error(hyper)
     assert abs(value - right) > 1e-3
     assert error > MAX_EVIDENCE_ERROR * max(spectral.size, abs(value))

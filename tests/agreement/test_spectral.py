@@ -43,7 +43,7 @@ def both_engines(name: str, lengthscale: float, **options: Any) -> tuple[Any, De
         total += free_function_variance(latent, rows.free[:, number], lengthscale, float(hyper.amplitudes[number]))
     hyper = replace(hyper, amplitudes=hyper.amplitudes / np.sqrt(max(total.max(), 1e-300)))
     measurements = Measurements(series_of(data))
-    return reader, DenseEngine(data), SpectralEngine.from_measurements(data.prior, measurements, 1e-10), hyper
+    return reader, DenseEngine(data), SpectralEngine(data.prior, measurements, 1e-10), hyper
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -70,8 +70,8 @@ def test_the_root_of_the_design_agrees_with_the_dense_engine(
     name: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is precise enough for this: every regression is done by QR, never over the rows.
-    monkeypatch.setattr("lodekit.inference.spectral.fourier._MAX_RELATIVE_EVIDENCE_ERROR", 0.0)
-    monkeypatch.setattr("lodekit.inference.spectral.evidence._MAX_DUAL_ROW_RATIO", 0.0)
+    monkeypatch.setattr("lodekit.inference.spectral.engine._MAX_RELATIVE_EVIDENCE_ERROR", 0.0)
+    monkeypatch.setattr("lodekit.inference.spectral.engine._MAX_DUAL_ROW_RATIO", 0.0)
     _, dense, engine, hyper = both_engines(name, 0.3)
     a, b = dense.evaluate(hyper), engine.evaluate(hyper)
     assert b.value == pytest.approx(a.value, rel=1e-8)
@@ -81,7 +81,7 @@ def test_the_root_of_the_design_agrees_with_the_dense_engine(
 @pytest.mark.parametrize("name", ["heating", "free_decay", "two_room", "growth"])
 def test_evidence_agrees_with_mpmath(name: str) -> None:
     _, data, _, hyper = make_case(name, count=6)
-    engine = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
+    engine = SpectralEngine(data.prior, Measurements(series_of(data)), 1e-10)
     assert engine.value(hyper) == pytest.approx(witness_of(name, data).evidence(hyper), rel=1e-9)
 
 
@@ -98,7 +98,7 @@ def test_known_noise_and_learned_noise_mix(name: str, form: str) -> None:
     measurements = Measurements(series)
     prior = prior_of(reader.system, measurements, noise="channel")
     dense = DenseEngine(DenseData.from_series(prior, series))
-    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
+    engine = SpectralEngine(prior, measurements, 1e-10)
     a, b = dense.evaluate(hyper), engine.evaluate(hyper)
     assert b.value == pytest.approx(a.value, rel=1e-8)
     assert np.abs(gradient_vector(a) - gradient_vector(b)).max() < 1e-6 * np.abs(gradient_vector(a)).max()
@@ -109,7 +109,7 @@ def test_low_noise_keeps_its_digits(level: float) -> None:
     """Against mpmath: the dense engine itself loses digits here."""
     _, data, _, hyper = make_case("heating", count=14, lengthscale=0.2)
     hyper = replace(hyper, noise_std=level * data.prior.noise.level_scales)
-    engine = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
+    engine = SpectralEngine(data.prior, Measurements(series_of(data)), 1e-10)
     assert engine.value(hyper) == pytest.approx(witness_of("heating", data).evidence(hyper, 60), rel=1e-8)
 
 
@@ -120,7 +120,7 @@ def test_truncation_never_breaks_the_equations(name: str, channels: bool) -> Non
     reader, data, layout, hyper = make_case(name, count=25)
     measurements = Measurements(series_of(data))
     prior = prior_of(reader.system, measurements, channels=channels)
-    few, many = (SpectralEngine.from_measurements(prior, measurements, tolerance) for tolerance in (100.0, 1e-10))
+    few, many = (SpectralEngine(prior, measurements, tolerance) for tolerance in (100.0, 1e-10))
     sizes = VarianceTargets.evaluate_at(many, hyper.theta)
     own = match_variances(
         many, replace(layout, n_processes=prior.n_processes), sizes, 0.3, 0.1 * prior.noise.level_scales
@@ -140,7 +140,7 @@ def test_gradient_of_the_channel_prior_is_that_of_differences(name: str, form: s
     reader, data, layout, hyper = make_case(name, count=20, lengthscale=0.3)
     measurements = Measurements(series_of(data))
     prior = prior_of(reader.system, measurements, channels=True)
-    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
+    engine = SpectralEngine(prior, measurements, 1e-10)
     sizes = VarianceTargets.evaluate_at(engine, hyper.theta)
     own = match_variances(
         engine, replace(layout, n_processes=prior.n_processes), sizes, 0.3, 0.1 * prior.noise.level_scales
@@ -165,7 +165,7 @@ def channel_evidence(text: str, channels: list[str], order: list[int]) -> float:
     series = [TimeSeries(name, times, data[name], np.full(15, np.nan)) for name in channels]
     measurements = Measurements(series)
     prior = prior_of(system, measurements, channels=True)
-    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
+    engine = SpectralEngine(prior, measurements, 1e-10)
     lengthscales, deviations = np.array([0.3, 0.4, 0.5])[order], np.array([1.0, 2.0, 0.5])[order]
     hyper = Hyperparameters(np.zeros(0), lengthscales, deviations, np.zeros(0), np.array([0.1]))
     return engine.value(hyper)
@@ -186,7 +186,7 @@ def test_the_channel_prior_of_free_channels_is_that_of_independent_processes() -
     values = np.cos(times)
     measurements = Measurements([TimeSeries("x", times, values, np.full(12, np.nan))])
     prior = prior_of(system, measurements, channels=True)
-    engine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
+    engine = SpectralEngine(prior, measurements, 1e-10)
     hyper = Hyperparameters(
         np.zeros(0), np.array([0.5, 0.5, 0.4]), np.array([1.0, 1.0, 0.7]), np.zeros(0), np.array([0.1])
     )

@@ -58,7 +58,7 @@ def test_powers_of_known_noise_are_those_of_the_data() -> None:
     _, data, _, hyper = make_case("heating", count=7)
     known = [replace(item, std=np.full(len(item.values), 0.3)) for item in series_of(data)]
     coefficients = data.observables.evaluate(hyper.theta)
-    found, _ = SpectralEngine.from_measurements(data.prior, Measurements(known), 1e-10).mean_squares(coefficients)
+    found, _ = SpectralEngine(data.prior, Measurements(known), 1e-10).mean_squares(coefficients)
     np.testing.assert_allclose(found, DenseEngine(data).mean_squares(coefficients)[0], rtol=1e-10)
 
 
@@ -85,7 +85,7 @@ def summed() -> tuple[SpectralEngine, Hyperparameters]:
     times = np.linspace(0.0, 5.0, 6000)
     many = Measurements([TimeSeries(name, times, np.cos(times), np.full(6000, np.nan)) for name in ("f1", "f2", "u")])
     prior = prior_of(system_of("heating")[0], many)
-    return SpectralEngine.from_measurements(prior, many, 1e-10), make_case("heating")[3]
+    return SpectralEngine(prior, many, 1e-10), make_case("heating")[3]
 
 
 def test_sums_resolve_the_shortest_lengthscale_and_not_much_less(
@@ -110,20 +110,20 @@ def test_waves_warn_of_noise_and_lengthscales_that_they_cannot_see(
     # Noise counts in the units of the data, however large these are.
     times = np.linspace(0.0, 5.0, 6000)
     huge = Measurements([TimeSeries(n, times, 1e9 * np.cos(times), np.full(6000, np.nan)) for n in ("f1", "f2", "u")])
-    own = SpectralEngine.from_measurements(prior_of(system_of("heating")[0], huge), huge, 1e-10)
+    own = SpectralEngine(prior_of(system_of("heating")[0], huge), huge, 1e-10)
     for level, warned in ((0.5e-6, True), (2e-6, False)):
         noisy = replace(hyper, noise_std=level * own.prior.noise.level_scales)
         assert bool(own.posterior(noisy).warnings()) == warned
     # Measurements themselves show any noise.
     _, data, *_ = make_case("heating")
-    few = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
+    few = SpectralEngine(data.prior, Measurements(series_of(data)), 1e-10)
     assert few.posterior(quiet).warnings() == []
 
 
 def test_what_an_engine_has_computed_does_not_travel() -> None:
     """Parallel searches send engines to other processes: products of waves are made anew there."""
     _, data, _, hyper = make_case("heating")
-    engine = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
+    engine = SpectralEngine(data.prior, Measurements(series_of(data)), 1e-10)
     # Short, so that there are hundreds of waves.
     hyper = replace(hyper, lengthscales=np.full(1, 0.02))
     before = len(pickle.dumps(engine))

@@ -30,16 +30,15 @@ def test_sums_share_waves_on_the_same_nodes_and_products_with_the_same_weights()
     parts = [(early, weights), (1.0 + late, weights), (early.copy(), weights.copy()), (early, 2.0 * weights)]
     sums = [NodeStatistics(i, True, 5, 0.0, 1.0, nodes, w, data[i]) for i, (nodes, w) in enumerate(parts)]
     grams = compute_gram_matrices(FourierFrequencies((0.7,), (3,), (1.0,)), sums)
-    assert (len(grams.nodes), len(grams.basis_on_nodes), len(grams.products)) == (2, 2, 3)
-    assert (grams.node_set_index, grams.product_index) == ([0, 1, 0, 0], [0, 1, 0, 2])
-    for item, place, product, on_waves in zip(
-        sums, grams.node_set_index, grams.product_index, grams.basis_times_data, strict=True
-    ):
+    assert [place for _, place, *_ in grams] == [0, 1, 0, 0]
+    assert (len({id(basis) for _, _, basis, *_ in grams}), len({id(product) for *_, product, _ in grams})) == (2, 3)
+    assert grams[2][3] is grams[0][3]
+    for item, (_, _, basis, product, on_waves) in zip(sums, grams, strict=True):
         angles = [[0.7 * k * t for k in range(3)] for t in item.nodes]
         waves = np.array([[*np.cos(row), *np.sin(row)] for row in angles])
-        np.testing.assert_allclose(grams.basis_on_nodes[place], waves, rtol=1e-13)
+        np.testing.assert_allclose(basis, waves, rtol=1e-13)
         expected = sum(w * np.outer(row, row) for w, row in zip(item.weights, waves, strict=True))
-        np.testing.assert_allclose(grams.products[product], expected, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(
             on_waves, sum(y * row for y, row in zip(item.weighted_values, waves, strict=True)), rtol=1e-12
         )

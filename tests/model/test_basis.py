@@ -44,7 +44,7 @@ def evidence(example: lk.catalog.Example, basis: list[str] | None, *, channels: 
     )
     hyper = hyper if shift < 0 else shifted(hyper, shift, 1e-5)
     if channels:
-        engine: DenseEngine | SpectralEngine = SpectralEngine.from_measurements(prior, measurements, 1e-10)
+        engine: DenseEngine | SpectralEngine = SpectralEngine(prior, measurements, 1e-10)
     else:
         engine = DenseEngine(DenseData.from_series(prior, measurements.series))
     found = engine.evaluate(hyper)

@@ -69,7 +69,7 @@ def test_the_evidence_of_a_fit_is_the_textbook_formula() -> None:
 def test_both_engines_agree_and_their_gradients_are_those_of_differences(name: str) -> None:
     _, data, _, hyper = make_case(name, count=12, latent="toy", missing=True)
     dense = DenseEngine(data)
-    spectral = SpectralEngine.from_measurements(data.prior, Measurements(series_of(data)), 1e-10)
+    spectral = SpectralEngine(data.prior, Measurements(series_of(data)), 1e-10)
     found = dense.evaluate(hyper)
     gradient = gradient_vector(found)
     scale = np.abs(gradient).max()

@@ -25,7 +25,7 @@ from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import estimate_correlation_time
 from lodekit.fitting.starts.weak_form import find_delay_parameters
 from lodekit.inference.engine import Engine
-from lodekit.inference.fallback import create_engine
+from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.records import combine_engines
 from lodekit.prior.disturbances import require_disturbances
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -122,7 +122,8 @@ def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction:
         for item, scale in zip(measurements.series, setup.prior.noise.scales, strict=True)
     ]
     softer, case = replace(measurements, series=series), replace(setup.engine_task, has_exact_values=False)
-    return create_engine(setup.engine_choice, setup.prior, softer, case)
+    choice = setup.engine_choice
+    return FallbackEngine(choice.factory.create(setup.prior, softer, case), choice, softer, case)
 
 
 def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:

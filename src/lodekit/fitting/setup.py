@@ -27,9 +27,9 @@ from lodekit.fitting.scaling import estimate_channel_scales, solve_balance_equat
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.starts.candidates import estimate_correlation_time
 from lodekit.inference.engine import Engine, EngineTask
-from lodekit.inference.fallback import create_engine
+from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.records import combine_engines
-from lodekit.inference.selection import EngineChoice, choose_engine, choose_exact_engine
+from lodekit.inference.selection import EngineChoice, choose_engine
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.diffuse_modes import DiffuseModes, subsample_rows
 from lodekit.prior.disturbances import find_channels_without_values
@@ -252,7 +252,8 @@ class FitSetup:
         """Return the log evidence of a few other measurements of the same observables."""
         case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
         every = with_empty_series(measurements, self.prior.noise.observables)
-        return choose_exact_engine(case).create(self.prior, every, case).value(hyper)
+        factory = choose_engine("markov" if case.has_disturbances else "dense", case).factory
+        return factory.create(self.prior, every, case).value(hyper)
 
     def limit_threads(self) -> AbstractContextManager[None]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.
@@ -434,7 +435,7 @@ def build_record_setup(
     """Return the setup of one record, given the prior and the layout of all records."""
     choice = choose_engine(settings.engine, engine_task)
     every = with_empty_series(measurements, prior.noise.observables)
-    engine = create_engine(choice, prior, every, engine_task)
+    engine = FallbackEngine(choice.factory.create(prior, every, engine_task), choice, every, engine_task)
     return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, record_name)
 
 

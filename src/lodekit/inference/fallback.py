@@ -8,9 +8,11 @@ search, and the posterior raises an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +38,11 @@ _PRECISION_LOSS_MESSAGE = (
 
 @dataclass(frozen=True)
 class FallbackPosterior:
-    """A posterior whose questions are answered by another engine, wherever that one can.
+    """A posterior that is computed by another engine, if that one can.
 
-    primary: Of the engine that was chosen; the log evidence is its own where its error is not larger.
+    primary: Of the chosen engine; the log evidence is taken from it unless its error is larger.
     fallback: The same distribution in a form that loses fewer digits.
-    warning: A sentence that is told after the warnings of the first; empty for none.
+    warning: Appended to the warnings of the primary posterior; empty for none.
     """
 
     primary: Posterior
@@ -54,66 +56,61 @@ class FallbackPosterior:
 
     @property
     def error(self) -> float:
-        """About how large an error rounding makes in the log evidence."""
+        """The estimated rounding error of the log evidence."""
         return min(self.primary.error, self.fallback.error)
 
     @property
     def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data."""
+        """The estimated rounding error of the mean, relative to the data."""
         return self.fallback.mean_rounding_error
 
     def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
+        """Return warnings about the accuracy."""
         return [*self.primary.warnings(), *([self.warning] if self.warning else [])]
 
     def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met."""
+        """Raise if the posterior does not meet exact values."""
         self.fallback.check_exact_values()
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean of `observables` at `times`, in the user's units, shape (n, o)."""
-        return self._query(lambda posterior: posterior.mean(observables, times))
+        return self._query("mean", observables, times)
 
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
-        return self._query(lambda posterior: posterior.variance(observables, times))
+        return self._query("variance", observables, times)
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
-        return self._query(lambda posterior: posterior.covariance(observables, times))
+        return self._query("covariance", observables, times)
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
-        return self._query(lambda posterior: posterior.sample(observables, times, size, generator))
+        return self._query("sample", observables, times, size, generator)
 
-    def _query(self, query: Callable[[Posterior], Array]) -> Array:
-        try:
-            found = query(self.fallback)
-        except LodekitError:
-            return query(self.primary)
-        return found if np.isfinite(found).all() else query(self.primary)
-
-
-def create_engine(choice: EngineChoice, prior: Prior, measurements: Measurements, task: EngineTask) -> Engine:
-    """Return an engine of the chosen kind that falls back on another one if rounding errors are too large."""
-    return FallbackEngine(choice.factory.create(prior, measurements, task), choice, measurements, task)
+    def _query(self, method: str, *arguments: Any) -> Array:
+        with suppress(LodekitError):
+            result: Array = getattr(self.fallback, method)(*arguments)
+            if np.isfinite(result).all():
+                return result
+        return np.asarray(getattr(self.primary, method)(*arguments))
 
 
 @dataclass(frozen=True)
 class FallbackEngine:
-    """An engine, and another one for where it loses digits; what neither can say is refused.
+    """An engine, and another one that is used if the first loses digits; points that neither can compute are rejected.
 
-    primary: The one that was chosen.
+    primary: The chosen engine.
     choice: Its kind.
-    measurements: What it was made on.
-    task: What it was chosen for.
+    measurements: Its data.
+    task: Its task.
     """
 
     primary: Engine
     choice: EngineChoice
     measurements: Measurements
     task: EngineTask
-    _imprecise_points: list[Hyperparameters] = field(default_factory=list, compare=False, repr=False)
+    _imprecise_points: list[tuple[Array, ...]] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def prior(self) -> Prior:
@@ -137,7 +134,7 @@ class FallbackEngine:
 
     @cached_property
     def fallback(self) -> Engine | None:
-        """The engine that is asked where the first one loses digits; None where there is none."""
+        """The engine that is used if the first one loses digits; None if there is none."""
         # With more measurements another engine would be too slow, or would have sums instead of exact values.
         if self.task.size > 4096:
             return None
@@ -149,44 +146,57 @@ class FallbackEngine:
         return others[0].create(self.prior, self.measurements, task) if others else None
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not known."""
-        best = self._most_accurate(hyper, lambda engine: engine.evaluate(hyper))
+        """Return the log evidence in the user's units, and its gradient; minus infinity if no engine is accurate."""
+        candidates: list[Evidence] = []
+        for engine in self._engines_in_order(hyper):
+            candidates.append(engine.evaluate(hyper))
+            if self._is_precise(candidates[-1].value, candidates[-1].error):
+                break
+        best = self._most_accurate(hyper, candidates)
         return best if self._is_acceptable(best.value, best.error) else Evidence.infeasible(hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity where it is not known."""
+        """Return the log evidence in the user's units alone; minus infinity if no engine is accurate."""
         return self.value_with_error(hyper)[0]
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
-        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
-
-        def query(engine: Engine) -> Evidence:
+        """Return the log evidence as `value` does, and its estimated rounding error."""
+        candidates: list[Evidence] = []
+        for engine in self._engines_in_order(hyper):
             value, error = engine.value_with_error(hyper)
-            return Evidence(value, hyper, error)
-
-        best = self._most_accurate(hyper, query)
+            candidates.append(Evidence(value, hyper, error))
+            if self._is_precise(value, error):
+                break
+        best = self._most_accurate(hyper, candidates)
         return (best.value, best.error) if self._is_acceptable(best.value, best.error) else (-np.inf, 0.0)
 
-    def _most_accurate(self, hyper: Hyperparameters, query: Callable[[Engine], Evidence]) -> Evidence:
-        """Return a precise evidence, or the more precise one of two.
+    def _engines_in_order(self, hyper: Hyperparameters) -> Iterator[Engine]:
+        """Yield the primary engine, then the fallback; in reverse order near a point where only the fallback worked."""
+        if is_near := self._is_near_imprecise_point(hyper):
+            yield cast(Engine, self.fallback)
+        yield self.primary
+        if not is_near and self.fallback is not None:
+            yield self.fallback
 
-        The primary engine is asked first, except within 5 % of a point where only the fallback was precise.
-        """
-        pairs = [pair for old in self._imprecise_points for pair in zip(hyper.arrays, old.arrays, strict=True)]
-        is_near = bool(pairs) and all((np.abs(own - old) <= 0.05 * np.abs(old)).all() for own, old in pairs)
-        first = query(self.fallback if is_near and self.fallback is not None else self.primary)
-        other = self.primary if is_near else self.fallback
-        if self._is_precise(first.value, first.error) or other is None:
-            return first
-        second = query(other)
-        if is_near:
-            self._imprecise_points.clear()
-        elif self._is_precise(second.value, second.error) and not self._is_acceptable(first.value, first.error):
-            self._imprecise_points[:] = [hyper]
-        return min(first, second, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
+    def _is_near_imprecise_point(self, hyper: Hyperparameters) -> bool:
+        """Return whether hyperparameters are within 5 % of the last point where only the fallback was precise."""
+        return any(
+            all((np.abs(new - old) <= 0.05 * np.abs(old)).all() for new, old in zip(hyper.arrays, point, strict=True))
+            for point in self._imprecise_points
+        )
+
+    def _most_accurate(self, hyper: Hyperparameters, candidates: list[Evidence]) -> Evidence:
+        """Return the most accurate of one or two results; remember a point where only the fallback is precise."""
+        first, last = candidates[0], candidates[-1]
+        if len(candidates) == 2:
+            if self._is_near_imprecise_point(hyper):
+                self._imprecise_points.clear()
+            elif self._is_precise(last.value, last.error) and not self._is_acceptable(first.value, first.error):
+                self._imprecise_points[:] = [hyper.arrays]
+        return min(candidates, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""
+        """Return the posterior at given hyperparameters, by another engine if the first one loses too many digits."""
         found = self._most_accurate_posterior(hyper)
         if np.isfinite(found.value) and not self._is_acceptable(found.value, found.error):
             raise AccuracyError(
@@ -203,11 +213,10 @@ class FallbackEngine:
                 raise
             return self.fallback.posterior(hyper)
         if not np.isfinite(first.value) and self.fallback is not None:
-            # Out of reach for the first one, which would say so only when it is asked for curves.
-            try:
+            # Out of reach for the primary engine, whose posterior would raise only when it is evaluated.
+            with suppress(LodekitError):
                 return self.fallback.posterior(hyper)
-            except LodekitError:
-                return first
+            return first
         if doubt := self._cross_check(hyper, first.value):
             return FallbackPosterior(first, first, doubt)
         is_fine = self._is_precise(first.value, first.error)
@@ -246,7 +255,7 @@ class FallbackEngine:
         return self.primary.mean_squares(coefficients)
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+        """Return why the evidence is not finite at some hyperparameters, as a sentence; empty if it is not known."""
         if found := self.primary.explain_failure(hyper):
             return found
         several = [engine.value_with_error(hyper) for engine in (self.primary, self.fallback) if engine is not None]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lodekit.errors import LodekitError
@@ -21,7 +19,7 @@ ENGINES: dict[str, EngineFactory] = {
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The kind of engine that is used, and why.
+    """The chosen kind of engine, and why it was chosen.
 
     reason: Printed after the name of the engine.
     is_automatic: Whether the user left the choice open.
@@ -40,20 +38,8 @@ class EngineChoice:
         return f"{self.name}: {self.reason}"
 
 
-@contextmanager
-def register_engine(factory: EngineFactory) -> Iterator[None]:
-    """Add a kind of engine to `ENGINES` for as long as a ``with`` block lasts."""
-    if factory.name in ENGINES:
-        raise LodekitError(f"an engine called {factory.name!r} is there already; expected a new name")
-    ENGINES[factory.name] = factory
-    try:
-        yield
-    finally:
-        del ENGINES[factory.name]
-
-
 def check_engine_name(engine: object) -> None:
-    """Raise where no engine has a name, and name all of them."""
+    """Raise if no engine has this name; the message lists all names."""
     names = ["auto", *ENGINES]
     # Arrays would be compared entry by entry.
     if not isinstance(engine, str) or engine not in names:
@@ -62,7 +48,7 @@ def check_engine_name(engine: object) -> None:
 
 
 def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
-    """Return the engine for a case: the one that was asked for, or the cheapest that does not refuse.
+    """Return the engine for a task: the requested one, or the cheapest one that can be used.
 
     Examples
     --------
@@ -79,22 +65,17 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
             raise LodekitError(f"engine={engine!r} cannot be used: {refusals[engine]}{advice}")
         return EngineChoice(ENGINES[engine], _describe_choice(ENGINES[engine], task, "asked for"))
     if not able and task.has_disturbances:
-        # The only engine that takes disturbances says what to do; what others would need is beside the point.
+        # Only one engine accepts disturbances; its advice is the relevant one.
         raise LodekitError(f"disturbances are processes with states, and {state_space_rejection(task)}")
     if not able:
         reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
         raise LodekitError(f"no engine can take this: {reasons}")
     best = min(able, key=lambda kind: kind.cost(task))
     cheaper = [name for name, kind in ENGINES.items() if refusals[name] and kind.cost(task) < best.cost(task)]
-    # What to do about a refusal stands behind a semicolon; here nothing has to be done.
-    told = [refusals[name].partition(";")[0] for name in cheaper]
-    reason = "; ".join(dict.fromkeys(told)) or best.selection_reason(task)
+    # The advice after the semicolon is not needed here.
+    reasons_against = [refusals[name].partition(";")[0] for name in cheaper]
+    reason = "; ".join(dict.fromkeys(reasons_against)) or best.selection_reason(task)
     return EngineChoice(best, _describe_choice(best, task, reason), is_automatic=True)
-
-
-def choose_exact_engine(task: EngineTask) -> EngineFactory:
-    """Return the engine that computes the evidence of a few measurements without approximation."""
-    return choose_engine("markov" if task.has_disturbances else "dense", task).factory
 
 
 def state_space_rejection(task: EngineTask) -> str:

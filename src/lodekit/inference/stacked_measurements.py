@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -77,6 +78,11 @@ class StackedMeasurements:
     def offsets(self) -> NDArray[np.intp]:
         """Where the measurements of each observable begin among all, and the end."""
         return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
+
+    @cached_property
+    def observable_rows(self) -> list[slice]:
+        """The rows of each observable among all measurements."""
+        return [slice(start, stop) for start, stop in pairwise(self.offsets.tolist())]
 
 
 def data_mean_squares(parts: Sequence[Array]) -> Array:

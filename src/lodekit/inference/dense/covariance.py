@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import combinations_with_replacement
 from typing import Any, Self, cast
 
 import numpy as np
@@ -146,39 +147,10 @@ class CovarianceTerms:
         return 2 * (int(self.coefficients.free.shape[-1]) - 1)
 
 
-@dataclass(frozen=True)
-class AveragedKernelDerivatives:
-    """Derivatives of a covariance over all pairs of times, for averages: other ones for each pair of intervals.
-
-    interval_index: The number of the interval of each observable; (o,).
-    derivatives: By the numbers of two intervals; (m, n, n).
-    lag_weighted: Averages of the same times the scaled lag, where these are needed; (m, n, n).
-    """
-
-    interval_index: NDArray[np.intp]
-    derivatives: dict[tuple[int, int], Array]
-    lag_weighted: dict[tuple[int, int], Array]
-
-    def for_pair(self, i: int, j: int) -> Array:
-        """Return those of two observables."""
-        return self.derivatives[int(self.interval_index[i]), int(self.interval_index[j])]
-
-    def contract(self, blocks: Array) -> tuple[Array, Array | None]:
-        """Return sums of blocks times the derivatives for each pair of observables, and times those with the lag.
-
-        Shapes: blocks (o o, n n).
-        """
-        count, found = len(self.interval_index), []
-        for parts in (self.derivatives, self.lag_weighted):
-            total = np.zeros((count, count, len(next(iter(self.derivatives.values())))))
-            for i, j in np.ndindex(count, count) if parts else ():
-                own = parts[int(self.interval_index[i]), int(self.interval_index[j])]
-                total[i, j] = own.reshape(len(own), -1) @ blocks[i * count + j]
-            found.append(total)
-        return found[0], found[1] if self.lag_weighted else None
-
-
-KernelDerivatives = Array | AveragedKernelDerivatives
+#: The derivatives of a kernel over all pairs of times, (m, n, n). If observables are averages: these for each pair of
+#: observables, and these times the scaled lag, if they are needed.
+PairDerivatives = dict[tuple[int, int], Array]
+KernelDerivatives = Array | tuple[PairDerivatives, PairDerivatives]
 
 
 def evaluate_kernel_derivatives(
@@ -195,20 +167,22 @@ def evaluate_kernel_derivatives(
         for m, part in enumerate(latent.derivatives(np, u, order)):
             stack[m] = part
         return stack
-    lengths, group = np.unique(windows, return_inverse=True)
-    found: list[dict[tuple[int, int], Array]] = [{}, {}]
+    lengths, inverse = np.unique(windows, return_inverse=True)
+    by_length: tuple[PairDerivatives, PairDerivatives] = {}, {}
     lags, places = data.unique_lags
     signs = (-1.0) ** np.arange(order + 1)[:, None, None]
-    for a, b in zip(*np.tril_indices(len(lengths)), strict=True):
+    for b, a in combinations_with_replacement(range(len(lengths)), 2):
         pair = float(lengths[a]), float(lengths[b])
-        own = average_kernel_with_lag(
+        stacks = average_kernel_with_lag(
             latent, lags, lengthscale, pair, order, with_lag=with_gradient and latent.needs_lag_products
         )
         # In the other order the lag has the other sign.
-        for parts, stack, sign in zip(found, own, (signs, -signs), strict=False):
-            parts[int(b), int(a)] = sign * stack[:, places].swapaxes(1, 2)
-            parts[int(a), int(b)] = stack[:, places]
-    return AveragedKernelDerivatives(group, *found)
+        for parts, stack, sign in zip(by_length, stacks, (signs, -signs), strict=False):
+            parts[b, a] = sign * stack[:, places].swapaxes(1, 2)
+            parts[a, b] = stack[:, places]
+    pairs = [(i, j, int(a), int(b)) for i, a in enumerate(inverse) for j, b in enumerate(inverse)]
+    derivatives, lag_weighted = ({(i, j): parts[a, b] for i, j, a, b in pairs if parts} for parts in by_length)
+    return derivatives, lag_weighted
 
 
 def assemble_covariance(
@@ -223,7 +197,7 @@ def assemble_covariance(
     """
     weights, basis, variance = terms.pair_weights, terms.basis, terms.mode_variance
     edges, count, n = data.offsets, len(data.index), len(data.times)
-    plain = [stack for stack in kernel_derivatives if not isinstance(stack, AveragedKernelDerivatives)]
+    plain = [stack for stack in kernel_derivatives if not isinstance(stack, tuple)]
     if data.is_complete_grid and len(plain) == len(kernel_derivatives):
         total = np.zeros((count * count, n * n)) if channel_blocks is None else channel_blocks
         for stack, weight in zip(plain, weights, strict=True):
@@ -243,8 +217,8 @@ def assemble_covariance(
         for j in range(i + 1):
             block = (basis[i] * variance) @ basis[j].T
             for each, weight in zip(kernel_derivatives, weights, strict=True):
-                own = each.for_pair(i, j) if isinstance(each, AveragedKernelDerivatives) else each
-                block += np.tensordot(weight[i, j], own[: weight.shape[-1]], axes=1)
+                stack = each[0][i, j] if isinstance(each, tuple) else each
+                block += np.tensordot(weight[i, j], stack[: weight.shape[-1]], axes=1)
             if channel_blocks is not None:
                 block += channel_blocks[i * count + j].reshape(n, n)
             block = block[np.ix_(data.index[i], data.index[j])]
@@ -260,9 +234,13 @@ def contract_kernel_gradient(
     Shapes: derivatives (m, n, n), blocks (o o, n n).
     """
     count, latent = len(data.index), data.prior.kernels[kernel_index]
-    if isinstance(derivatives, AveragedKernelDerivatives):
-        S, lagged = derivatives.contract(blocks)
-        return S, latent.lengthscale_derivative(S, lagged)
+    if isinstance(derivatives, tuple):
+        sums = [
+            np.array([stack.reshape(len(stack), -1) @ blocks[i * count + j] for (i, j), stack in parts.items()])
+            for parts in derivatives
+        ]
+        S = sums[0].reshape(count, count, -1)
+        return S, latent.lengthscale_derivative(S, sums[1].reshape(S.shape) if len(sums[1]) else None)
     S = (blocks @ derivatives.reshape(len(derivatives), -1).T).reshape(count, count, -1)
     lagged = None
     if latent.needs_lag_products:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -96,7 +96,8 @@ class DenseEngine:
         """Return the factorized covariance of the data; None where it is not finite."""
         if self.device is None:
             return factorize_covariance(self.data, hyper)
-        return factorize_on_device(self.data, hyper, find_torch_device(self.device))
+        result = factorize_on_device(self.data, hyper, find_torch_device(self.device))
+        return result and replace(result[0], cholesky=np.asfortranarray(result[1].cpu().numpy()))
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""

@@ -67,18 +67,6 @@ def rounding_error(
     return error if np.isfinite(error) else np.inf
 
 
-def jitter_error(jitter: float, noise_variance: Array, alpha: Array, inverse_diagonal: Array) -> float:
-    """Return what an addition to the diagonal can do to the log evidence at most; zero where nothing was added.
-
-    No eigenvalue of the covariance without it is below the noise, which bounds all that the first order leaves out.
-
-    Shapes: noise_variance (n,), alpha, inverse_diagonal (n,).
-    """
-    if not jitter:
-        return 0.0
-    return 0.5 * jitter * float(alpha @ alpha + inverse_diagonal.sum()) * (1.0 + jitter / float(noise_variance.min()))
-
-
 @dataclass(frozen=True)
 class CovarianceFactor:
     """The Cholesky factor of the data covariance and what was computed on the way to it.
@@ -175,7 +163,9 @@ def factorize_covariance(
         root, _ = lapack.dtrtri(factor, lower=1)
         inverse = np.sum(np.tril(root) ** 2, axis=0)
         error = rounding_error(sizes, alpha, inverse, missed)
-        error += jitter_error(added, prepared.noise_variance, alpha, inverse)
+        # No eigenvalue of the covariance without jitter is below the noise, which bounds the terms beyond first order.
+        bound = 1.0 + added / float(prepared.noise_variance.min())
+        error += 0.5 * added * float(alpha @ alpha + inverse.sum()) * bound
     return CovarianceFactor(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 

@@ -12,7 +12,7 @@ of time, so variances are interpolated from a few dozen times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -38,17 +38,9 @@ from lodekit.prior.spectra import SpectralPoint
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class FunctionSamples:
-    """Functions, s at once: derivatives of the free functions at n times, and weights of the modes.
-
-    latent_derivatives: For each free function its derivatives in scaled time, the lowest first: averages over each of
-        w intervals; (w, order, n, s).
-    mode_weights: Of the r basis functions of the modes; (r, s).
-    """
-
-    latent_derivatives: list[Array]
-    mode_weights: Array
+#: Functions, s at once: for each free function its derivatives in scaled time, the lowest first, as averages over each
+#: of w intervals, (w, order, n, s); and the weights of the basis functions of the modes, (r, s).
+FunctionSamples = tuple[list[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -133,9 +125,7 @@ class DensePosterior:
         for number, latent in enumerate(self.data.prior.kernels):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.amplitudes[number]
             total += free_function_variance(latent, values.free[:, number], ell, deviation, values.windows)[:, None]
-        mode_variance = self.mode_variance()
-        for i in range(count):
-            total[i] += np.sum(basis[i] ** 2 * mode_variance, axis=1)
+        total += np.sum(np.stack(basis) ** 2 * self.mode_variance(), axis=2)
         reduced = self._whitened_cross_covariance(observables, values, basis, times)
         total -= np.sum(reduced**2, axis=0).reshape(count, n)
         # Rounding can leave a tiny negative number where the variance is zero.
@@ -164,15 +154,15 @@ class DensePosterior:
                 )
             )
         weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
-        at_data = FunctionSamples([first for first, _ in draws], weights)
+        at_data = [first for first, _ in draws], weights
         seen = self._evaluate_without_mean(self.factor.terms.coefficients, self.factor.terms.basis, at_data)
         drawn = data.gather_rows(list(seen.swapaxes(0, 1)))
         noise = np.sqrt(data.noise.variance(self.hyper.noise_std))
         rest = self.factor.terms.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
         alpha, _ = lapack.dpotrs(self.factor.cholesky, rest, lower=1)
-        update, wanted = self._condition_on_data(alpha, times, values), values.free.shape[-1]
-        stacks = [draw[:, :wanted] + part for (_, draw), part in zip(draws, update.latent_derivatives, strict=True)]
-        total = FunctionSamples(stacks, weights + update.mode_weights)
+        (updates, weight_update), length = self._condition_on_data(alpha, times, values), values.free.shape[-1]
+        stacks = [draw[:, :length] + update for (_, draw), update in zip(draws, updates, strict=True)]
+        total = stacks, weights + weight_update
         return self._evaluate_observables(observables, values, times, total).transpose(2, 0, 1)
 
     def mode_variance(self) -> Array:
@@ -203,10 +193,13 @@ class DensePosterior:
                         for a in range(order):
                             stack[place, a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded)
             stacks.append(stack)
-        weights = np.zeros((len(self.mode_variance()), alpha.shape[1]))
-        for o in range(len(data.index)):
-            weights += self.factor.terms.basis[o].T @ scattered[o]
-        return FunctionSamples(stacks, self.mode_variance()[:, None] * weights)
+        return stacks, self.condition_modes(scattered)
+
+    def condition_modes(self, scattered: Array) -> Array:
+        """Return ``cov(weights of the modes, data) alpha``, shape (r, s), from alpha at all times, (o, n, s)."""
+        pairs = zip(self.factor.terms.basis, scattered, strict=True)
+        weights = sum((part.T @ alpha for part, alpha in pairs), np.zeros((1, 1)))
+        return np.asarray(self.mode_variance()[:, None] * weights)
 
     def _evaluate_observables(
         self, observables: Observables, coefficients: Coefficients, times: Array, samples: FunctionSamples
@@ -222,8 +215,9 @@ class DensePosterior:
     @staticmethod
     def _evaluate_without_mean(coefficients: Coefficients, basis: list[Array], samples: FunctionSamples) -> Array:
         """Return observables of functions without the particular solution, shape (n, o, s)."""
-        total = np.stack([part @ samples.mode_weights for part in basis], axis=1)
-        for number, stack in enumerate(samples.latent_derivatives):
+        stacks, weights = samples
+        total = np.stack([part @ weights for part in basis], axis=1)
+        for number, stack in enumerate(stacks):
             own = coefficients.free[:, number]
             for place, (_, rows) in enumerate(group_observables_by_window(coefficients)):
                 total[:, rows] += np.einsum("oa,ans->nos", own[rows], stack[place, : own.shape[-1]])
@@ -291,8 +285,12 @@ class ChannelPosterior(DensePosterior):
         view = self._cached_view(observables, times)
         scaled = observables.units.scale_times(times)
         basis = view.mode_basis(scaled)
-        total = view.prior_variances[:, None] + np.sum(basis**2 * self.mode_variance(), axis=-1)
-        total -= view.explained_variance(scaled, basis)
+        prior_variance = np.sum(np.abs(view.requested_coefficients) ** 2, axis=1) @ view.panels.weights
+        total = prior_variance[:, None] + np.sum(basis**2 * self.mode_variance(), axis=-1)
+        for start in range(0, len(times), _CHUNK_TIMES):
+            part = slice(start, start + _CHUNK_TIMES)
+            reduced = view.whitened_cross_covariance(scaled[part], basis[:, part])
+            total[:, part] -= np.einsum("don,don->on", reduced, reduced)
         # Rounding can leave a tiny negative number where the variance is zero.
         return np.asarray(np.maximum(total, 0.0).T)
 
@@ -368,13 +366,24 @@ class ChannelPosterior(DensePosterior):
                     "expected times closer to the data: the prior remembers very long here, and would need too many "
                     "waves; ask for times within some windows of the data"
                 )
-            own = ConditionedDensity(panels.frequencies, point)
-            view = _FourierView(self, observables, coefficients, panels, own, len(measured))
-            if length >= max_lag:
-                return view
-            if view.is_uncorrelated(length):
-                return replace(view, correlation_range=0.5 * length)
+            spectrum = ConditionedDensity(panels.frequencies, point)
+            if length >= max_lag or _is_uncorrelated(spectrum, panels, length):
+                break
             length = min(max_lag, 2.0 * length)
+        at_data, requested = np.split(spectrum.coefficients, [len(measured)])
+        correlation_range = np.inf if length >= max_lag else 0.5 * length
+        return _FourierView(self, observables, coefficients, panels, at_data, requested, correlation_range)
+
+
+def _is_uncorrelated(spectrum: ConditionedDensity, panels: FrequencyPanels, length: float) -> bool:
+    """Return whether all covariances vanish in the second half of a length."""
+    # Multiples of the golden ratio have no common period, so that no oscillation is zero at all of these lags.
+    lags = length * (0.5 + 0.5 * np.modf(np.arange(1, 257) * 0.5 * (np.sqrt(5.0) - 1.0))[0])
+    power = np.sum(np.abs(spectrum.coefficients) ** 2, axis=1) * panels.weights
+    total = power.sum(axis=1)
+    shares = power[total > 0] / total[total > 0, None]
+    waves = np.exp(1j * np.outer(panels.frequencies, lags))
+    return bool(np.abs((shares @ waves).real).max(initial=0.0) < 1e-11)
 
 
 def _averaging_windows(coefficients: Coefficients) -> Array:
@@ -384,43 +393,19 @@ def _averaging_windows(coefficients: Coefficients) -> Array:
 
 @dataclass(frozen=True)
 class _FourierView:
-    """Observables on the waves of some panels, beside those that were measured."""
+    """Requested observables on the waves of some panels, and the measured ones.
+
+    measured_coefficients, requested_coefficients: Of the observables on whitened waves; (o, q, f).
+    correlation_range: How far from the data the prior is correlated with them.
+    """
 
     posterior: ChannelPosterior
-    #: What is asked for, and its coefficients.
     observables: Observables
     coefficients: Coefficients
     panels: FrequencyPanels
-    #: The density at the frequencies of the waves: of all that was measured, and behind `split` of what is asked for.
-    spectrum: ConditionedDensity
-    n_measured: int
-    #: How far from the data the prior still knows of them.
-    correlation_range: float = np.inf
-
-    @property
-    def measured_coefficients(self) -> ComplexArray:
-        """What was measured on whitened waves, shape (o, q, f)."""
-        return self.spectrum.coefficients[: self.n_measured]
-
-    @property
-    def requested_coefficients(self) -> ComplexArray:
-        """What is asked for on whitened waves, shape (o, q, f)."""
-        return self.spectrum.coefficients[self.n_measured :]
-
-    @cached_property
-    def prior_variances(self) -> Array:
-        """The prior variance of what is asked for, without the modes, shape (o,)."""
-        return np.asarray(np.sum(np.abs(self.requested_coefficients) ** 2, axis=1) @ self.panels.weights)
-
-    def is_uncorrelated(self, length: float) -> bool:
-        """Return whether all covariances are nothing in the second half of a length."""
-        # Multiples of the golden ratio have no common period, so that no oscillation is zero at all of these lags.
-        lags = length * (0.5 + 0.5 * np.modf(np.arange(1, 257) * 0.5 * (np.sqrt(5.0) - 1.0))[0])
-        power = np.sum(np.abs(self.spectrum.coefficients) ** 2, axis=1) * self.panels.weights
-        total = power.sum(axis=1)
-        shares = power[total > 0] / total[total > 0, None]
-        turned = np.exp(1j * np.outer(self.panels.frequencies, lags))
-        return bool(np.abs((shares @ turned).real).max(initial=0.0) < 1e-11)
+    measured_coefficients: ComplexArray
+    requested_coefficients: ComplexArray
+    correlation_range: float
 
     def mode_basis(self, scaled: Array) -> Array:
         """Return the basis functions of the modes at scaled times, shape (o, n, r)."""
@@ -445,14 +430,9 @@ class _FourierView:
         """
         posterior, scattered = self.posterior, self.posterior.data.scatter_add(alpha)
         on_waves = np.conj(self._data_fourier_basis).T @ scattered
-        amplitudes = (
-            np.einsum("oqf,ofs->qfs", np.conj(self.measured_coefficients), on_waves) * self.panels.weights[:, None]
-        )
-        weights = sum(
-            (part.T @ own for part, own in zip(posterior.factor.terms.basis, scattered, strict=True)),
-            np.zeros((len(posterior.mode_variance()), alpha.shape[1])),
-        )
-        return amplitudes, posterior.mode_variance()[:, None] * weights
+        amplitudes = np.einsum("oqf,ofs->qfs", np.conj(self.measured_coefficients), on_waves)
+        amplitudes *= self.panels.weights[:, None]
+        return amplitudes, posterior.condition_modes(scattered)
 
     def evaluate_at_data(self, amplitudes: ComplexArray) -> Array:
         """Return what was measured of waves with some amplitudes, shape (data, s) from (q, f, s)."""
@@ -535,12 +515,3 @@ class _FourierView:
         flat = values.reshape(len(values), -1)
         found = solve_triangular(self.posterior.factor.cholesky, flat, lower=True, check_finite=False)
         return np.asarray(found).reshape(values.shape)
-
-    def explained_variance(self, scaled: Array, basis: Array) -> Array:
-        """Return the variance that the data take away, shape (o, n)."""
-        found = []
-        for start in range(0, len(scaled), _CHUNK_TIMES):
-            part = slice(start, start + _CHUNK_TIMES)
-            reduced = self.whitened_cross_covariance(scaled[part], basis[:, part])
-            found.append(np.einsum("don,don->on", reduced, reduced))
-        return np.concatenate(found, axis=1) if found else np.zeros((len(basis), 0))

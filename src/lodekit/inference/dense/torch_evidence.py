@@ -42,81 +42,65 @@ def _iterate_kernel_derivatives(
     return data.prior.kernels[kernel_index].derivatives(torch, u, order)
 
 
-def _select_block(data: DenseData, stack: Any, i: int, j: int, device: Any) -> Any:
+def _select_block(data: DenseData, stack: Any, i: int, j: int) -> Any:
     """Return the part of a matrix over times that belongs to two observables."""
     import torch
 
     if data.is_complete_grid:
         return stack
-    rows, columns = (torch.as_tensor(data.index[k], device=device) for k in (i, j))
+    rows, columns = (torch.as_tensor(data.index[k], device=stack.device) for k in (i, j))
     return stack[rows][:, columns]
 
 
-class _DeviceCovariance:
-    """The covariance of the data, factorized on the device."""
+def _covariance(data: DenseData, hyper: Hyperparameters, terms: CovarianceTerms, device: Any) -> Any:
+    """Return the covariance of the data without noise; only the lower triangle is meaningful."""
+    # Not `assemble_covariance`, which needs all derivatives in memory at once.
+    import torch
 
-    def __init__(self, data: DenseData, hyper: Hyperparameters, terms: CovarianceTerms, device: Any) -> None:
-        self.data, self.hyper, self.terms, self.device = data, hyper, terms, device
+    edges, count = data.offsets, len(data.index)
+    K = torch.zeros((data.size, data.size), dtype=torch.float64, device=device)
+    for number in range(len(data.prior.kernels)):
+        for m, stack in enumerate(_iterate_kernel_derivatives(data, hyper, number, terms.kernel_order, device)):
+            for i in range(count):
+                for j in range(i + 1):
+                    weight = float(terms.pair_weights[number][i, j, m])
+                    if weight:
+                        block = K[edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
+                        block.add_(_select_block(data, stack, i, j), alpha=weight)
+    if len(terms.mode_variance):
+        basis = torch.as_tensor(data.gather_rows(terms.basis), device=device)
+        K.addmm_(basis * torch.as_tensor(terms.mode_variance, device=device), basis.T)
+    return K
 
-    @property
-    def stacked_basis(self) -> Array:
-        """The basis functions of the modes at all measurements, shape (n, r)."""
-        return self.data.gather_rows(self.terms.basis)
 
-    def to_covariance_factor(self, cholesky: Array, alpha: Any, value: float) -> CovarianceFactor:
-        """Return the factorization as the posterior and the gradient take it."""
-        own = alpha.cpu().numpy()
-        sizes = measurement_prior_variance(self.data, self.hyper, self.terms, absolute=True)
-        # The inverse stays on the device; the noise bounds it.
-        error = rounding_error(sizes, own, 1.0 / self.terms.noise_variance)
-        return CovarianceFactor(self.terms, cholesky, own, value, error, [])
+def factorize_on_device(
+    data: DenseData, hyper: Hyperparameters, device: Any, *, with_gradient: bool = False
+) -> tuple[CovarianceFactor, Any, Any] | None:
+    """Return the factorization without its matrix, the Cholesky factor and alpha on the device; None if not finite."""
+    # LAPACK overwrites the covariance, PyTorch does not: the steps are those of `factorize_covariance`.
+    import torch
 
-    def covariance(self) -> Any:
-        """Return the covariance of the data without noise; only the lower triangle is meant."""
-        # Not `assemble`, which wants all derivatives in memory at once.
-        import torch
-
-        data, edges, count = self.data, self.data.offsets, len(self.data.index)
-        K = torch.zeros((data.size, data.size), dtype=torch.float64, device=self.device)
-        for number in range(len(data.prior.kernels)):
-            for m, stack in enumerate(
-                _iterate_kernel_derivatives(data, self.hyper, number, self.terms.kernel_order, self.device)
-            ):
-                for i in range(count):
-                    for j in range(i + 1):
-                        weight = float(self.terms.pair_weights[number][i, j, m])
-                        if weight:
-                            block = K[edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
-                            block.add_(_select_block(data, stack, i, j, self.device), alpha=weight)
-        variance = self.terms.mode_variance
-        if len(variance):
-            basis = torch.as_tensor(self.stacked_basis, device=self.device)
-            K.addmm_(basis * torch.as_tensor(variance, device=self.device), basis.T)
-        return K
-
-    def factorize(self) -> Any:
-        """Return the Cholesky factor; None where the covariance is not positive."""
-        # LAPACK overwrites the covariance, PyTorch does not: so the steps are those of `factorize`, but not its calls.
-        import torch
-
-        noise = torch.as_tensor(self.terms.noise_variance, device=self.device)
-        K = self.covariance()
+    with np.errstate(all="ignore"), torch.no_grad():
+        terms = build_covariance_terms(data, hyper, with_gradient=with_gradient)
+        if terms is None:
+            return None
+        K = _covariance(data, hyper, terms, device)
         diagonal = K.diagonal()
         if not np.isfinite(float(diagonal.mean())):
             return None
-        diagonal += noise
+        diagonal += torch.as_tensor(terms.noise_variance, device=device)
         factor, info = torch.linalg.cholesky_ex(K)
-        return factor if int(info) == 0 else None
-
-    def solve(self, factor: Any) -> tuple[Any, float]:
-        """Return ``K^-1 (y - mu)`` and the log evidence in scaled units."""
-        import torch
-
-        residual = torch.as_tensor(self.terms.residual, device=self.device)[:, None]
+        if int(info):
+            return None
+        residual = torch.as_tensor(terms.residual, device=device)[:, None]
         alpha = torch.cholesky_solve(residual, factor)
-        half_log = float(torch.log(factor.diagonal()).sum())
-        square = float((residual * alpha).sum())
-        return alpha[:, 0], gaussian_log_density(square, half_log, len(residual))
+        half_log_det = float(torch.log(factor.diagonal()).sum())
+        value = gaussian_log_density(float((residual * alpha).sum()), half_log_det, len(residual))
+        sizes = measurement_prior_variance(data, hyper, terms, absolute=True)
+        # The inverse stays on the device; the noise bounds it.
+        on_host = alpha[:, 0].cpu().numpy()
+        error = rounding_error(sizes, on_host, 1.0 / terms.noise_variance)
+        return CovarianceFactor(terms, np.zeros((0, 0)), on_host, value, error, []), factor, alpha[:, 0]
 
 
 def invert_triangular(matrix: Any) -> None:
@@ -132,52 +116,40 @@ def invert_triangular(matrix: Any) -> None:
     invert_triangular(first)
     invert_triangular(second)
     # X L is the transpose of L^T X^T.
-    _multiply_left_transposed(first, corner.T)
+    _multiply_left(first, corner.T, transposed=True)
     _multiply_left(second, corner)
     corner.neg_()
 
 
 def form_triangular_gram(matrix: Any) -> None:
     """Turn a lower triangular M into the lower triangle of ``M^T M``, in place; the upper triangle is not touched."""
-    import torch
-
     if len(matrix) <= _MAX_LEAF_SIZE:
-        lower = torch.tril(matrix)
-        matrix.copy_(torch.tril(lower.T @ lower) + torch.triu(matrix, 1))
+        lower = matrix.tril()
+        matrix.copy_((lower.T @ lower).tril() + matrix.triu(1))
         return
     first, corner, second = _split_triangular(matrix)
     form_triangular_gram(first)
     _add_gram(first, corner)
-    _multiply_left_transposed(second, corner)
+    _multiply_left(second, corner, transposed=True)
     form_triangular_gram(second)
 
 
-def _multiply_left(triangular: Any, matrix: Any) -> None:
-    """Turn X into ``L X``, in place."""
-    import torch
-
+def _multiply_left(triangular: Any, matrix: Any, *, transposed: bool = False) -> None:
+    """Turn X into ``L X`` or ``L^T X``, in place."""
     if len(triangular) <= _MAX_LEAF_SIZE:
-        matrix.copy_(torch.tril(triangular) @ matrix)
+        lower = triangular.tril()
+        matrix.copy_((lower.T if transposed else lower) @ matrix)
         return
     first, corner, second = _split_triangular(triangular)
-    half = len(first)
-    _multiply_left(second, matrix[half:])
-    matrix[half:].addmm_(corner, matrix[:half])
-    _multiply_left(first, matrix[:half])
-
-
-def _multiply_left_transposed(triangular: Any, matrix: Any) -> None:
-    """Turn X into ``L^T X``, in place."""
-    import torch
-
-    if len(triangular) <= _MAX_LEAF_SIZE:
-        matrix.copy_(torch.tril(triangular).T @ matrix)
-        return
-    first, corner, second = _split_triangular(triangular)
-    half = len(first)
-    _multiply_left_transposed(first, matrix[:half])
-    matrix[:half].addmm_(corner.T, matrix[half:])
-    _multiply_left_transposed(second, matrix[half:])
+    top, bottom = matrix[: len(first)], matrix[len(first) :]
+    if transposed:
+        _multiply_left(first, top, transposed=True)
+        top.addmm_(corner.T, bottom)
+        _multiply_left(second, bottom, transposed=True)
+    else:
+        _multiply_left(second, bottom)
+        bottom.addmm_(corner, top)
+        _multiply_left(first, top)
 
 
 def _add_gram(target: Any, matrix: Any) -> None:
@@ -199,92 +171,66 @@ def _split_triangular(matrix: Any) -> tuple[Any, Any, Any]:
     return matrix[:half, :half], matrix[half:, :half], matrix[half:, half:]
 
 
-def factorize_on_device(data: DenseData, hyper: Hyperparameters, device: Any) -> CovarianceFactor | None:
-    """Return the factorization for a posterior, made on the device and brought to the main memory."""
-    with np.errstate(all="ignore"):
-        prepared = build_covariance_terms(data, hyper, with_gradient=False)
-        if prepared is None:
-            return None
-        state = _DeviceCovariance(data, hyper, prepared, device)
-        found = state.factorize()
-    if found is None:
-        return None
-    alpha, value = state.solve(found)
-    return state.to_covariance_factor(np.asfortranarray(found.cpu().numpy()), alpha, value)
-
-
 def evaluate_on_device(data: DenseData, hyper: Hyperparameters, device: Any) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
+    """Return the log evidence and its gradient; minus infinity if the covariance is not finite."""
     import torch
 
+    result = factorize_on_device(data, hyper, device, with_gradient=True)
+    if result is None:
+        return Evidence.infeasible(hyper)
+    state, G, alpha = result
     with np.errstate(all="ignore"), torch.no_grad():
-        prepared = build_covariance_terms(data, hyper, with_gradient=True)
-        if prepared is None:
-            return Evidence.infeasible(hyper)
-        state = _DeviceCovariance(data, hyper, prepared, device)
-        G = state.factorize()
-        if G is None:
-            return Evidence.infeasible(hyper)
-        alpha, value = state.solve(G)
         invert_triangular(G)
         form_triangular_gram(G)
-        diagonal, on_modes = _form_evidence_sensitivity(state, G, alpha)
-        contracted = [_contract_on_device(state, G, number) for number in range(len(data.prior.kernels))]
-        kept = state.to_covariance_factor(np.zeros((0, 0)), alpha, value)
-        return assemble_gradient(data, hyper, kept, contracted, on_modes, diagonal)
+        diagonal, on_modes = _form_evidence_sensitivity(data, state.terms, G, alpha)
+        order = state.terms.kernel_order
+        contracted = [_contract_on_device(data, hyper, G, number, order) for number in range(len(data.prior.kernels))]
+        return assemble_gradient(data, hyper, state, contracted, on_modes, diagonal)
 
 
-def _form_evidence_sensitivity(state: _DeviceCovariance, G: Any, alpha: Any) -> tuple[Array, Array]:
+def _form_evidence_sensitivity(data: DenseData, terms: CovarianceTerms, G: Any, alpha: Any) -> tuple[Array, Array]:
     """Turn the lower triangle of K^-1 into that of ``(alpha alpha^T - K^-1)/2``, in place; diagonal blocks whole.
 
     Returns its diagonal, and its product with the basis functions of the modes.
     """
     import torch
 
-    edges, count = state.data.offsets, len(state.data.index)
-    basis = torch.as_tensor(state.stacked_basis, device=state.device)
+    basis = torch.as_tensor(data.gather_rows(terms.basis), device=G.device)
     on_modes = torch.zeros_like(basis)
-    for i in range(count):
-        rows = slice(edges[i], edges[i + 1])
-        for j in range(i + 1):
-            columns = slice(edges[j], edges[j + 1])
+    for i, rows in enumerate(data.observable_rows):
+        for columns in data.observable_rows[: i + 1]:
             block = G[rows, columns]
             block.addr_(alpha[rows], alpha[columns], alpha=-1.0)
             block.mul_(-0.5)
-            if i == j:
+            if rows == columns:
                 upper = torch.tril(block, -1).T
                 block.tril_()
                 block.add_(upper)
             on_modes[rows] += block @ basis[columns]
-            if i != j:
+            if rows != columns:
                 on_modes[columns] += block.T @ basis[rows]
     return G.diagonal().cpu().numpy(), on_modes.cpu().numpy()
 
 
-def _contract_on_device(state: _DeviceCovariance, G: Any, kernel_index: int) -> tuple[Array, Array]:
+def _contract_on_device(
+    data: DenseData, hyper: Hyperparameters, G: Any, kernel_index: int, order: int
+) -> tuple[Array, Array]:
     """Return ``sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
-    # One derivative at a time, and the lower triangle only: the dense engine's product of two matrices wants all.
+    # One derivative at a time, and the lower triangle only: the dense engine needs all of them for one matrix product.
     import torch
 
-    data, device, edges = state.data, state.device, state.data.offsets
     latent, count = data.prior.kernels[kernel_index], len(data.index)
-    times = torch.as_tensor(data.scaled_times, device=device) / float(state.hyper.lengthscales[kernel_index])
-    S = np.zeros((count, count, state.terms.kernel_order + 1 + latent.extra_derivatives))
-    on_lag = np.zeros_like(S)
-    for m, stack in enumerate(
-        _iterate_kernel_derivatives(
-            data, state.hyper, kernel_index, state.terms.kernel_order + latent.extra_derivatives, device
-        )
-    ):
-        lagged = None if not latent.needs_lag_products else (times[:, None] - times[None, :]) * stack
+    order += latent.extra_derivatives
+    times = torch.as_tensor(data.scaled_times, device=G.device) / float(hyper.lengthscales[kernel_index])
+    sums = np.zeros((2, count, count, order + 1))
+    for m, stack in enumerate(_iterate_kernel_derivatives(data, hyper, kernel_index, order, G.device)):
+        stacks = [stack, (times[:, None] - times[None, :]) * stack] if latent.needs_lag_products else [stack]
         for i in range(count):
             for j in range(i + 1):
-                block = G[edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
-                # Transposed, the lag changes its sign, and so do odd derivatives.
-                sign = (-1.0) ** m
-                S[i, j, m] = float(torch.sum(block * _select_block(data, stack, i, j, device)))
-                S[j, i, m] = sign * S[i, j, m] if i != j else S[i, j, m]
-                if lagged is not None:
-                    on_lag[i, j, m] = float(torch.sum(block * _select_block(data, lagged, i, j, device)))
-                    on_lag[j, i, m] = -sign * on_lag[i, j, m] if i != j else on_lag[i, j, m]
-    return S, latent.lengthscale_derivative(S, on_lag)
+                block = G[data.observable_rows[i], data.observable_rows[j]]
+                for k, matrix in enumerate(stacks):
+                    sums[k, i, j, m] = float(torch.sum(block * _select_block(data, matrix, i, j)))
+                    if i != j:
+                        # Transposed, the lag changes its sign, and so do odd derivatives.
+                        sums[k, j, i, m] = (-1.0) ** (m + k) * sums[k, i, j, m]
+    return sums[0], latent.lengthscale_derivative(sums[0], sums[1])

@@ -1,10 +1,9 @@
 """Gaussian process regression in Fourier features, at a cost independent of the number of data (docs/spectral.md).
 
-- `engine`: the spectral engine.
+- `engine`: the spectral engine, with log evidence and gradient.
 - `nodes`: sufficient statistics of the data on quadrature nodes.
-- `fourier`: Fourier features, their Gram matrices and the choice of frequencies.
+- `fourier`: Fourier features and their Gram matrices.
 - `regression`: Bayesian linear regression by normal equations, QR factorization or the dual form.
-- `evidence`: log evidence and gradient.
 - `posterior`: posterior of any observable.
 """
 

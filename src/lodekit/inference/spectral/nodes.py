@@ -9,9 +9,7 @@ on the nodes to a vector whose length is that of the function over the data.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +18,7 @@ from scipy.linalg import solve_triangular
 from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Scaling
-from lodekit.data.statistics import (
-    CHEBYSHEV_DEGREE,
-    ChebyshevMoments,
-    Statistics,
-    chebyshev_nodes,
-    quadrature_from_moments,
-)
+from lodekit.data.statistics import ChebyshevMoments, Statistics, chebyshev_nodes, quadrature_from_moments
 
 Array = NDArray[np.float64]
 
@@ -93,178 +85,113 @@ class NodeFactor:
         return self.apply(images) if self.factor.ndim == 1 else np.asarray(self.factor.T @ images)
 
 
-@dataclass(frozen=True)
-class PointData:
-    """Few measurements: every one is a node.
+def point_statistics(series: Sequence[TimeSeries], units: Scaling) -> list[NodeStatistics]:
+    """Return few measurements as sums in which every measurement is a node; one series for each observable."""
+    statistics = []
+    for observable, (item, scale) in enumerate(zip(series, units.scales, strict=True)):
+        for learned, part in item.split_by_noise():
+            std = np.where(part.is_exact, EXACT_NOISE_RATIO * scale, part.std)
+            weights = np.ones(len(std)) if learned else (scale / std) ** 2
+            values, nodes = part.values / scale, units.scale_times(part.times)
+            sums = float(np.log(weights).sum()), float(np.sum(weights * values**2))
+            numbers = observable, learned, len(nodes), *sums
+            statistics.append(NodeStatistics(*numbers, nodes, weights, weights * values, part.times))
+    return statistics
 
-    series: One for each observable, in the order of the units.
-    units: Of the scaled problem.
-    rounding_error: The relative error of sums over the data.
-    max_nodes, max_factor_nodes: The largest number of nodes, for sums and for roots; more than can be asked for.
+
+def point_factors(statistics: Sequence[NodeStatistics]) -> list[NodeFactor]:
+    """Return diagonal factors of sums in which every measurement is a node."""
+    factors = []
+    for item in statistics:
+        root = np.sqrt(item.weights)
+        common = item.observable, item.learned, item.count, item.log_weight_sum, item.nodes, root
+        factors.append(NodeFactor(*common, item.weighted_values / root, 0.0, item.times))
+    return factors
+
+
+def _iterate_cells(
+    statistics: Statistics, units: Scaling, names: Sequence[str]
+) -> Iterator[tuple[int, float, float, bool, ChebyshevMoments]]:
+    """Yield each cell after its observable, its scale, the unit of its weights, and whether its noise is learned."""
+    for (name, known), cell in statistics.cells.items():
+        observable = names.index(name)
+        scale = float(units.scales[observable])
+        yield observable, scale, scale**2 if known else 1.0, not known, cell
+
+
+def _scale_nodes(statistics: Statistics, units: Scaling, nodes: Array) -> Array:
+    """Return nodes between -1 and 1 as scaled times in the window of the data."""
+    low, high = units.scale_times(np.array([statistics.start, statistics.stop]))
+    return np.asarray(low + 0.5 * (nodes + 1.0) * (high - low))
+
+
+def chebyshev_statistics(
+    statistics: Statistics, units: Scaling, names: Sequence[str], count: int
+) -> list[NodeStatistics]:
+    """Return many measurements as sums over `count` Chebyshev nodes; cells with the same moments share their weights.
+
+    `names` are the observables, in the order of the units.
     """
-
-    series: Sequence[TimeSeries]
-    units: Scaling
-    rounding_error: float = 2e-16
-    max_nodes: int = 1 << 30
-    max_factor_nodes: int = 1 << 30
-
-    @cached_property
-    def window(self) -> tuple[float, float]:
-        """The scaled times between which all measurements lie."""
-        times = np.concatenate([self.units.scale_times(item.times) for item in self.series])
-        return float(times.min()), float(times.max())
-
-    def node_statistics(self, count: int) -> list[NodeStatistics]:
-        """Return sums over nodes; these are the measurements, whatever the `count`."""
-        return self._node_statistics
-
-    @cached_property
-    def _node_statistics(self) -> list[NodeStatistics]:
-        found = []
-        for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
-            for learned, part in item.split_by_noise():
-                std = np.where(part.is_exact, EXACT_NOISE_RATIO * scale, part.std)
-                weights = np.ones(len(std)) if learned else (scale / std) ** 2
-                values, nodes = part.values / scale, self.units.scale_times(part.times)
-                sums = float(np.log(weights).sum()), float(np.sum(weights * values**2))
-                numbers = observable, learned, len(nodes), *sums
-                found.append(NodeStatistics(*numbers, nodes, weights, weights * values, part.times))
-        return found
-
-    def count_factor_rows(self, count: int) -> int:
-        """Return the number of measurements, whatever the `count` of nodes."""
-        return sum(len(item.times) for item in self.series)
-
-    def node_factors(self, count: int) -> list[NodeFactor]:
-        """Return diagonal roots over the measurements, whatever the `count` of nodes."""
-        found = []
-        for item in self._node_statistics:
-            root = np.sqrt(item.weights)
-            common = item.observable, item.learned, item.count, item.log_weight_sum, item.nodes, root
-            found.append(NodeFactor(*common, item.weighted_values / root, 0.0, item.times))
-        return found
+    result: list[NodeStatistics] = []
+    shared: dict[bytes, Array] = {}
+    for observable, scale, unit, learned, cell in _iterate_cells(statistics, units, names):
+        key = cell.weight_moments.tobytes()
+        if key not in shared:
+            shared[key] = quadrature_from_moments(cell.weight_moments, count)[1]
+        weights, plain = shared[key], cell.with_reference(0.0)
+        nodes, values = quadrature_from_moments(plain.value_moments, count)
+        sums = cell.log_weight_sum + cell.count * np.log(unit), plain.sum_of_squares * unit / scale**2
+        arrays = weights if unit == 1.0 else weights * unit, values * (unit / scale)
+        times = _scale_nodes(statistics, units, nodes)
+        result.append(NodeStatistics(observable, learned, cell.count, *sums, times, *arrays))
+    return result
 
 
-@dataclass(frozen=True)
-class ChebyshevData:
-    """Many measurements: sums over them.
+def chebyshev_factors(statistics: Statistics, units: Scaling, names: Sequence[str], count: int) -> list[NodeFactor]:
+    """Return factors of the sums over `count` Chebyshev nodes.
 
-    statistics: The sums, in the user's units.
-    units: Of the scaled problem.
-    names: The observables, in the order of the units.
-    rounding_error: The relative error of sums over the data.
-    max_nodes, max_factor_nodes: The largest number of nodes, for sums and for roots; beyond, a root would be too
-        dear.
+    Chebyshev polynomials are nearly orthogonal over the data, so their Gram matrix has a well-conditioned factor, and
+    errors of the sums are not amplified.
     """
-
-    statistics: Statistics
-    units: Scaling
-    names: Sequence[str]
-    rounding_error: float = 2e-15
-    max_nodes: int = 2 * CHEBYSHEV_DEGREE + 1
-    max_factor_nodes: int = 1200
-    _cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    @property
-    def window(self) -> tuple[float, float]:
-        """The scaled times between which all measurements lie."""
-        scaled = self.units.scale_times(np.array([self.statistics.start, self.statistics.stop]))
-        return float(scaled[0]), float(scaled[1])
-
-    def node_statistics(self, count: int) -> list[NodeStatistics]:
-        """Return sums over `count` Chebyshev nodes; cells with the same moments share their weights."""
-        if count in self._cache:
-            return list(self._cache[count])
-        low, high = self.window
-        found: list[NodeStatistics] = []
-        shared: dict[bytes, Array] = {}
-        for observable, scale, unit, known, cell in self._iterate_cells():
-            key = cell.weight_moments.tobytes()
-            if key not in shared:
-                shared[key] = quadrature_from_moments(cell.weight_moments, count)[1]
-            weights = shared[key]
-            plain = cell.with_reference(0.0)
-            nodes, values = quadrature_from_moments(plain.value_moments, count)
-            sums = cell.log_weight_sum + cell.count * np.log(unit), plain.sum_of_squares * unit / scale**2
-            times = low + 0.5 * (nodes + 1.0) * (high - low)
-            arrays = times, weights if unit == 1.0 else weights * unit, values * (unit / scale)
-            found.append(NodeStatistics(observable, not known, cell.count, *sums, *arrays))
-        self._cache[count] = found
-        return found
-
-    def _iterate_cells(self) -> Iterator[tuple[int, float, float, bool, ChebyshevMoments]]:
-        """Yield each cell after its observable, its scale, the unit of its weights, and whether its noise is known."""
-        for (name, known), cell in self.statistics.cells.items():
-            observable = self.names.index(name)
-            scale = float(self.units.scales[observable])
-            yield observable, scale, scale**2 if known else 1.0, known, cell
-
-    def count_factor_rows(self, count: int) -> int:
-        """Return the number of rows of all roots: `count` for each cell."""
-        return count * len(self.statistics.cells)
-
-    def node_factors(self, count: int) -> list[NodeFactor]:
-        """Return roots of the sums over `count` Chebyshev nodes.
-
-        Chebyshev polynomials are nearly orthogonal over the data, so their sums have a safe root. An error of the sums
-        is an error of the weights of the data, relative to these, and nothing magnifies it.
-        """
-        if ("roots", count) in self._cache:
-            return list(self._cache["roots", count])
-        low, high = self.window
-        x = chebyshev_nodes(count)
-        # Chebyshev polynomials on the nodes, one in each row.
-        from_nodes = np.cos(np.arccos(x) * np.arange(count)[:, None]) * (2.0 / count)
-        from_nodes[0] *= 0.5
-        nodes = low + 0.5 * (x + 1.0) * (high - low)
-        found: list[NodeFactor] = []
-        shared: dict[bytes, tuple[_GramFactor, Array]] = {}
-        for observable, scale, unit, known, cell in self._iterate_cells():
-            key = cell.weight_moments.tobytes()
-            if key not in shared:
-                gram_factor = _factorize_chebyshev_gram(cell.weight_moments, count)
-                shared[key] = gram_factor, gram_factor.matrix.T @ from_nodes
-            factor, root = shared[key]
-            target = factor.solve(cell.value_moments[:count])
-            rest = max(cell.sum_of_squares - float(target @ target), 0.0)
-            logs = cell.log_weight_sum + cell.count * np.log(unit)
-            # The reference is a constant function; only what is left beside it has to be found by a difference.
-            target = target + cell.reference * root.sum(axis=1)
-            arrays = nodes, root if unit == 1.0 else root * scale, target * (np.sqrt(unit) / scale)
-            found.append(NodeFactor(observable, not known, cell.count, logs, *arrays, rest * unit / scale**2))
-        self._cache["roots", count] = found
-        return found
+    x = chebyshev_nodes(count)
+    # Chebyshev polynomials on the nodes, one in each row.
+    from_nodes = np.cos(np.arccos(x) * np.arange(count)[:, None]) * (2.0 / count)
+    from_nodes[0] *= 0.5
+    nodes = _scale_nodes(statistics, units, x)
+    result: list[NodeFactor] = []
+    shared: dict[bytes, tuple[Array, Array | None, Array]] = {}
+    for observable, scale, unit, learned, cell in _iterate_cells(statistics, units, names):
+        key = cell.weight_moments.tobytes()
+        if key not in shared:
+            L, scales = _factorize_chebyshev_gram(cell.weight_moments, count)
+            shared[key] = L, scales, L.T @ from_nodes
+        L, scales, root = shared[key]
+        # Solve L x = moments; what the data do not determine is zero.
+        if scales is None:
+            target = np.asarray(solve_triangular(L, cell.value_moments[:count], lower=True))
+        else:
+            target = np.zeros(count)
+            np.divide(L.T @ cell.value_moments[:count], scales**2, out=target, where=scales > 0)
+        residual_ss = max(cell.sum_of_squares - float(target @ target), 0.0)
+        logs = cell.log_weight_sum + cell.count * np.log(unit)
+        # The reference is a constant function; only deviations from it are found by a difference.
+        target = target + cell.reference * root.sum(axis=1)
+        arrays = nodes, root if unit == 1.0 else root * scale, target * (np.sqrt(unit) / scale)
+        result.append(NodeFactor(observable, learned, cell.count, logs, *arrays, residual_ss * unit / scale**2))
+    return result
 
 
-SpectralData = PointData | ChebyshevData
+def _factorize_chebyshev_gram(moments: Array, count: int) -> tuple[Array, Array | None]:
+    """Return L with ``L L^T`` the Gram matrix of Chebyshev polynomials over the data; ``2 T_j T_k = T_j+k + T_|j-k|``.
 
-
-@dataclass(frozen=True)
-class _GramFactor:
-    """L with ``L L^T = C``: triangular, or, if C is singular, eigenvectors times `eigenvector_scales`."""
-
-    matrix: Array
-    eigenvector_scales: Array | None = None
-
-    def solve(self, right: Array) -> Array:
-        """Return x with ``L x = right``; what the data do not see is zero."""
-        if self.eigenvector_scales is None:
-            return np.asarray(solve_triangular(self.matrix, right, lower=True))
-        seen = self.eigenvector_scales > 0
-        return np.asarray(
-            np.where(seen, (self.matrix.T @ right) / np.where(seen, self.eigenvector_scales, 1.0) ** 2, 0.0)
-        )
-
-
-def _factorize_chebyshev_gram(moments: Array, count: int) -> _GramFactor:
-    """Return a root of the products of Chebyshev polynomials over the data; ``T_j T_k`` is the mean of two others."""
+    L is triangular, or, if the matrix is singular, eigenvectors times the scales that are returned with it.
+    """
     j, k = np.indices((count, count))
     gram = 0.5 * (moments[j + k] + moments[np.abs(j - k)])
     try:
-        return _GramFactor(np.linalg.cholesky(gram))
+        return np.linalg.cholesky(gram), None
     except np.linalg.LinAlgError:
-        # Fewer measurements than polynomials, or large gaps: what the data do not see is left out.
+        # Fewer measurements than polynomials, or large gaps: what the data do not determine is left out.
         values, vectors = np.linalg.eigh(gram)
         scales = np.sqrt(np.where(values > 1e-14 * values[-1], values, 0.0))
-        return _GramFactor(vectors * scales, scales)
+        return vectors * scales, scales

@@ -11,20 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.records import check_exact_residuals
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.spectral.evidence import SpectralSolution, evaluate_spectral, solve_spectral
-from lodekit.inference.spectral.fourier import SpectralWorkspace, apply_operator, fourier_basis, to_fourier_amplitudes
-from lodekit.inference.spectral.nodes import ChebyshevData, PointData
+from lodekit.inference.spectral.fourier import apply_operator, fourier_basis, to_fourier_amplitudes
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_function_covariance
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
-from lodekit.prior.spectra import SpectralPoint
+from lodekit.prior.spectra import FourierFrequencies, SpectralPoint
+
+if TYPE_CHECKING:
+    from lodekit.inference.spectral.engine import SpectralEngine
 
 Array = NDArray[np.float64]
 #: So many times at once, so that waves at all of them need not fit into memory.
@@ -35,12 +37,14 @@ _CHUNK_TIMES = 4096
 class SpectralPosterior:
     """The posterior at given hyperparameters, as a normal distribution of the amplitudes of waves and modes.
 
-    workspace: Prior and data.
+    engine: Prior and data.
     """
 
-    workspace: SpectralWorkspace
+    engine: SpectralEngine
     hyper: Hyperparameters
-    _solutions: dict[tuple[float, int], SpectralSolution] = field(default_factory=dict, compare=False, repr=False)
+    _solutions: dict[tuple[float, int], tuple[Array, Array, FourierFrequencies]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def value(self) -> float:
@@ -55,13 +59,18 @@ class SpectralPosterior:
     @property
     def window(self) -> tuple[float, float]:
         """The scaled times of which the data say something: averages begin before their times."""
-        low, high = self.workspace.data.window
-        return low - self.workspace.prior.observables.longest_window, high
+        low, high = self.engine.window
+        return low - self.engine.prior.observables.longest_window, high
 
     @cached_property
     def _evidence(self) -> tuple[float, float]:
-        solution = evaluate_spectral(self.workspace, self.hyper)
-        return (-np.inf, 0.0) if solution is None else (solution.value, solution.error)
+        return self.engine.value_with_error(self.hyper)
+
+    @cached_property
+    def channels(self) -> Coefficients | None:
+        """The coefficients of all channels under the channel prior."""
+        channels = self.engine.prior.channels
+        return None if channels is None else channels.evaluate(self.hyper.theta)
 
     @property
     def mean_rounding_error(self) -> float:
@@ -71,15 +80,15 @@ class SpectralPosterior:
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
         found = []
-        hyper, workspace = self.hyper, self.workspace
-        levels = hyper.noise_std**2 / workspace.prior.noise.level_scales[: len(hyper.noise_std)] ** 2
+        hyper, engine = self.hyper, self.engine
+        levels = hyper.noise_std**2 / engine.prior.noise.level_scales[: len(hyper.noise_std)] ** 2
         # The smallest variance that a difference of sums resolves.
-        if isinstance(workspace.data, ChebyshevData) and (levels < 1e-12).any():
+        if not engine.is_pointwise and (levels < 1e-12).any():
             found.append(
                 "the learned noise is below what sums over the data can tell from rounding; fit a few thousand "
                 "measurements to see it"
             )
-        if float(np.min(hyper.lengthscales, initial=np.inf)) < 1.01 * workspace.search_limits.min_lengthscale:
+        if float(np.min(hyper.lengthscales, initial=np.inf)) < 1.01 * engine.search_limits.min_lengthscale:
             found.append(
                 "a lengthscale sits at the shortest one that the spectral engine resolves; fit shorter pieces of the "
                 "data, or use engine='dense' or latent='matern-7/2'"
@@ -88,10 +97,10 @@ class SpectralPosterior:
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met; sums have none."""
-        data = self.workspace.data
-        if isinstance(data, PointData) and any(item.is_exact.any() for item in data.series):
-            observables = self.workspace.prior.observables
-            for o, item in enumerate(data.series):
+        series = self.engine.measurements.series
+        if self.engine.is_pointwise and any(item.is_exact.any() for item in series):
+            observables = self.engine.prior.observables
+            for o, item in enumerate(series):
                 residuals = self.mean(observables, item.times)[:, o] - item.values / observables.units.scales[o]
                 check_exact_residuals(item.times[item.is_exact], residuals[item.is_exact])
 
@@ -101,7 +110,7 @@ class SpectralPosterior:
         Shapes: times (n,).
         """
         view = self._build_design(observables, times)
-        found = [view.evaluate_observables(part, view.solution.mean[:, None])[:, :, 0] for part in _split_times(times)]
+        found = [view.evaluate_observables(part, view.mean[:, None])[:, :, 0] for part in _split_times(times)]
         return np.concatenate(found) if found else np.zeros((0, observables.count))
 
     def variance(self, observables: Observables, times: Array) -> Array:
@@ -110,7 +119,7 @@ class SpectralPosterior:
         found = []
         for part in _split_times(times):
             functions, far = view.design_matrices(part)
-            total = np.stack([np.sum((D @ view.solution.covariance_root.T) ** 2, axis=1) for D in functions], axis=1)
+            total = np.stack([np.sum((D @ view.covariance_root.T) ** 2, axis=1) for D in functions], axis=1)
             found.append(total + far.astype(float) @ view.prior_variances().T)
         return np.concatenate(found) if found else np.zeros((0, observables.count))
 
@@ -119,7 +128,7 @@ class SpectralPosterior:
         view = self._build_design(observables, times)
         functions, far = view.design_matrices(times)
         stacked = np.stack(functions, axis=1)
-        reduced = stacked.reshape(-1, stacked.shape[-1]) @ view.solution.covariance_root.T
+        reduced = stacked.reshape(-1, stacked.shape[-1]) @ view.covariance_root.T
         count = len(functions)
         total: Array = (reduced @ reduced.T).reshape(len(times), count, len(times), count)
         return total + view.covariance_beyond_range(times, far) if far.any() else total
@@ -127,9 +136,8 @@ class SpectralPosterior:
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
         view = self._build_design(observables, times, whole_range=True)
-        solution = view.solution
-        drawn = generator.standard_normal((len(solution.mean), size))
-        amplitudes = solution.mean[:, None] + solution.covariance_root.T @ drawn
+        drawn = generator.standard_normal((len(view.mean), size))
+        amplitudes = view.mean[:, None] + view.covariance_root.T @ drawn
         found = [view.evaluate_observables(part, amplitudes) for part in _split_times(times)]
         total = np.concatenate(found) if found else np.zeros((0, observables.count, size))
         return total.transpose(2, 0, 1)
@@ -138,26 +146,26 @@ class SpectralPosterior:
         """Return observables on waves that reach as far as the times need: `whole_range`, or as far as the data do."""
         coefficients = observables.evaluate(self.hyper.theta)
         order = coefficients.free.shape[-1] - 1
-        first = self._cached_solution(0.0, order)
+        solution = self._cached_solution(0.0, order)
         low, high = self.window
         scaled, back = observables.units.scale_times(times), observables.longest_window
-        reach = np.inf if whole_range else max(first.frequencies.correlation_range, default=0.0)
+        reach = np.inf if whole_range else max(solution[2].correlation_range, default=0.0)
         try:
-            beyond, solution = 0.0, first
+            beyond = 0.0
             while (wanted := self._window_extension(scaled, back, reach)) > beyond:
                 # Where the window is too short to tell how long the prior remembers, a longer one may tell.
                 beyond = wanted if reach < np.inf or whole_range else min(wanted, max(4.0 * beyond, high - low))
                 solution = self._cached_solution(beyond, order)
-                reach = reach if whole_range else max(solution.frequencies.correlation_range, default=0.0)
+                reach = reach if whole_range else max(solution[2].correlation_range, default=0.0)
         except LodekitError as problem:
             raise LodekitError(f"expected times closer to the data: {problem}") from None
-        missed = solution.frequencies.truncation_error
-        if missed > max(1e-7, self.workspace.tolerance):
+        missed = solution[2].truncation_error
+        if missed > max(1e-7, self.engine.tolerance):
             raise AccuracyError(
                 "expected times closer to the data: so far out, waves miss a part of the prior of the channels that is "
                 f"{missed:.1g} of the noise; ask for times within a few windows of the data"
             )
-        return _FourierDesign(self, observables, coefficients, solution, whole_range)
+        return _FourierDesign(self, observables, coefficients, *solution, whole_range)
 
     def _window_extension(self, scaled: Array, longest_window: float, correlation_range: float) -> float:
         """Return by how much waves must reach further than the data, for scaled times.
@@ -173,12 +181,12 @@ class SpectralPosterior:
         rounded = float(2.0 ** (np.ceil(2.0 * np.log2(beyond)) / 2.0)) if beyond > 0 else 0.0
         return min(rounded, 2.0 * reach)
 
-    def _cached_solution(self, extension: float, order: int) -> SpectralSolution:
+    def _cached_solution(self, extension: float, order: int) -> tuple[Array, Array, FourierFrequencies]:
         """Return the regression on waves for a window longer by `extension`, scaled, and derivatives up to `order`."""
         key = (extension, order)
         if key not in self._solutions:
-            low, high = self.workspace.data.window
-            self._solutions[key] = solve_spectral(self.workspace, self.hyper, high - low + extension, order)
+            low, high = self.engine.window
+            self._solutions[key] = self.engine.solve_amplitudes(self.hyper, high - low + extension, order)
         return self._solutions[key]
 
 
@@ -190,19 +198,21 @@ def _split_times(times: Array) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class _FourierDesign:
-    """Observables on the waves and modes of a solution."""
+    """Observables on the waves and modes of a solution: mean and covariance root of their amplitudes, (d,), (d, d)."""
 
     posterior: SpectralPosterior
     observables: Observables
     coefficients: Coefficients
-    solution: SpectralSolution
+    mean: Array
+    covariance_root: Array
+    frequencies: FourierFrequencies
     whole_range: bool
 
     @cached_property
     def fourier_coefficients(self) -> NDArray[np.complex128]:
         """The coefficients of the observables on whitened waves, shape (o, f)."""
-        point = SpectralPoint.from_hyperparameters(self.coefficients, self.solution.channels, self.posterior.hyper)
-        return self.posterior.workspace.spectrum.coefficients(self.solution.frequencies, point)
+        point = SpectralPoint.from_hyperparameters(self.coefficients, self.posterior.channels, self.posterior.hyper)
+        return self.posterior.engine.spectrum.coefficients(self.frequencies, point)
 
     def design_matrices(self, times: Array) -> tuple[list[Array], NDArray[np.bool_]]:
         """Return waves and modes seen through each observable, (n, d), and where processes are far, (n, processes)."""
@@ -230,14 +240,14 @@ class _FourierDesign:
         scaled = self.observables.units.scale_times(times)
         # An average is far where all of its interval is.
         distance = np.maximum(np.maximum(low - scaled, scaled - self.observables.longest_window - high), 0.0)
-        far = distance[:, None] > np.array(self.solution.frequencies.correlation_range)[None, :]
+        far = distance[:, None] > np.array(self.frequencies.correlation_range)[None, :]
         if self.whole_range:
             far[:] = False
-        waves = fourier_basis(self.solution.frequencies.values, scaled)
+        waves = fourier_basis(self.frequencies.values, scaled)
         if far.any():
-            away = np.repeat(far, self.solution.frequencies.counts, axis=1)
+            away = np.repeat(far, self.frequencies.counts, axis=1)
             waves[np.concatenate([away, away], axis=1)] = 0.0
-        prior = self.posterior.workspace.prior
+        prior = self.posterior.engine.prior
         basis, _ = self.observables.mode_basis(self.coefficients, prior.groups, scaled, with_jacobian=False)
         roots = prior.mode_std(self.posterior.hyper.mode_amplitudes)
         return waves, [part * roots for part in basis], far
@@ -245,13 +255,13 @@ class _FourierDesign:
     def prior_variances(self) -> Array:
         """Return the prior variance of each observable due to each process, shape (o, processes)."""
         power = np.abs(self.fourier_coefficients) ** 2
-        edges = np.concatenate([[0], np.cumsum(self.solution.frequencies.counts)]).astype(int)
+        edges = np.concatenate([[0], np.cumsum(self.frequencies.counts)]).astype(int)
         parts = [power[:, i:j].sum(axis=1) for i, j in pairwise(edges)]
         return np.stack(parts, axis=1) if parts else np.zeros((len(power), 0))
 
     def covariance_beyond_range(self, times: Array, far: NDArray[np.bool_]) -> Array:
         """Return the prior covariance where at least one of two times is far, shape (n, o, n, o)."""
-        prior, hyper = self.posterior.workspace.prior, self.posterior.hyper
+        prior, hyper = self.posterior.engine.prior, self.posterior.hyper
         scaled = self.observables.units.scale_times(times)
         count, n = self.observables.count, len(times)
         total = np.zeros((n, count, n, count))
@@ -265,9 +275,9 @@ class _FourierDesign:
                 total += block.transpose(1, 0, 3, 2) * either[:, None, :, None]
             return total
         lag = scaled[:, None] - scaled[None, :]
-        reach = self.solution.frequencies.correlation_range[0] + self.observables.longest_window
+        reach = self.frequencies.correlation_range[0] + self.observables.longest_window
         near = (far[:, None, 0] | far[None, :, 0]) & (np.abs(lag) <= reach)
-        on_waves, frequencies = self.fourier_coefficients, self.solution.frequencies.values
+        on_waves, frequencies = self.fourier_coefficients, self.frequencies.values
         rows, columns = np.nonzero(near)
         products = np.einsum("of,pf->opf", on_waves, np.conj(on_waves))
         for start in range(0, len(rows), _CHUNK_TIMES):
