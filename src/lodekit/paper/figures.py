@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -95,6 +94,10 @@ def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
     return PaperFigure(f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure))
 
 
+#: What matplotlib calls minimum, quartiles and maximum.
+_BOX_KEYS = ("whislo", "q1", "med", "q3", "whishi")
+
+
 def _draw_ode_errors(results: RunResults) -> PaperFigure:
     """ODE errors of the bipendulum by equation and way, the published boxes beside ours."""
     figure, (axis,) = make_panels(1, height_each=3.6)
@@ -107,12 +110,13 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
             continue
         for equation in (1, 2):
             labels.append(f"{title}, ODE {equation}")
-            rows.append({**_box_statistics(found[:, equation - 1]), "ours": True})
+            quantiles = np.quantile(found[:, equation - 1], [0, 0.25, 0.5, 0.75, 1]).tolist()
+            rows.append({**dict(zip(_BOX_KEYS, quantiles, strict=True)), "ours": True})
             if method in ("paper", "baseline"):
                 theirs = boxes[f"{'lodegp' if method == 'paper' else 'gp'}_ode{equation}"]
                 labels.append("published")
-                limits = {"whislo": theirs["low"], "whishi": theirs["high"], "med": theirs["median"]}
-                rows.append({**limits, "q1": theirs["q1"], "q3": theirs["q3"], "ours": False})
+                published = [theirs[name] for name in ("low", "q1", "median", "q3", "high")]
+                rows.append({**dict(zip(_BOX_KEYS, published, strict=True)), "ours": False})
     shown = axis.bxp(rows, orientation="horizontal", showfliers=False, patch_artist=True, widths=0.6)
     for patch, line, row in zip(shown["boxes"], shown["medians"], rows, strict=True):
         patch.set(facecolor=OKABE_ITO["sky"] if row["ours"] else "0.88", edgecolor="0.3", linewidth=0.8)
@@ -138,11 +142,6 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
         "nearly constant zero function, here and as published."
     )
     return PaperFigure("ode-errors", caption, to_png(figure))
-
-
-def _box_statistics(values: Any) -> dict[str, float]:
-    low, q1, median, q3, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
-    return {"whislo": low, "q1": q1, "med": median, "q3": q3, "whishi": high}
 
 
 def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> PaperFigure:

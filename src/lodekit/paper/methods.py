@@ -146,6 +146,9 @@ def _train_paper(experiment: PaperExperiment, tables: list[Array], seeds: Sequen
 
 def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = None) -> Any:
     """Return the paper's model of a table, or of a batch of tables, with starting values drawn if a seed is given."""
+    import torch
+    from gpytorch.constraints import Positive
+
     from lodekit.integrations.gpytorch import LODEExactGP
 
     likelihood, (x, y) = _likelihood(table), _to_tensors(experiment, table)
@@ -156,7 +159,11 @@ def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = N
     # As in the paper, logarithms are learned, those of variances and not of standard deviations.
     exponents = {name: 0.5 if name == "deviations" else 1.0 for name in names}
     for name, exponent in exponents.items():
-        kernel.register_constraint(f"raw_{name}", _exponential_constraint(exponent))
+        positive = Positive(
+            transform=lambda x, power=exponent: torch.exp(power * x),
+            inv_transform=lambda y, power=exponent: torch.log(y) / power,
+        )
+        kernel.register_constraint(f"raw_{name}", positive)
     # The paper's table of covariances gives modes no variance of their own.
     kernel.set_value("mode_deviations", 1.0)
     kernel.raw_mode_deviations.requires_grad_(False)
@@ -253,13 +260,6 @@ def _to_tensors(experiment: PaperExperiment, table: Array) -> tuple[Any, Any]:
 
     # One column of times for all tables of a batch: GPyTorch's multitask kernel repeats its tasks for each of several.
     return torch.as_tensor(experiment.times)[:, None], torch.as_tensor(table)
-
-
-def _exponential_constraint(power: float) -> Any:
-    import torch
-    from gpytorch.constraints import Positive
-
-    return Positive(transform=lambda x: torch.exp(power * x), inv_transform=lambda y: torch.log(y) / power)
 
 
 def _likelihood(table: Array) -> Any:

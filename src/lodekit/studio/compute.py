@@ -23,7 +23,6 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.studio.data_files import (
     ColumnMatch,
     DataFile,
-    SimulationRequest,
     match_channels,
     open_data_file,
     simulate_csv,
@@ -40,7 +39,6 @@ from lodekit.studio.session import (
     ParsedEquations,
     ProofText,
     StudioSession,
-    SystemOutline,
     analyze_system,
     modes_at,
 )
@@ -129,42 +127,31 @@ Array = NDArray[np.float64]
 MAX_SLIDER_MEASUREMENTS = 4000
 
 
-@dataclass(frozen=True, eq=False)
-class InteractiveModel:
-    """An engine that answers for any values of the parameters, with all else as it is.
-
-    hyperparameters: Lengthscales, deviations and noise: a first guess.
-    units: Of channels, and of ``t``.
-    """
-
-    setup: FitSetup
-    hyperparameters: Hyperparameters
-    units: Mapping[str, str]
-
-    def setup_of_record(self, record: str = "") -> FitSetup:
-        """Return what is settled for one record, by its name; for the first one where nothing has that name."""
-        parts = self.setup.record_setups
-        return parts.get(record, next(iter(parts.values()))) if parts else self.setup
-
-    def curve(self, values: Mapping[str, float], record: str = "", n_times: int = 240) -> tuple[Array, Array, float]:
-        """Return times over the measurements, the posterior mean there, (n, channels), and the log evidence."""
-        setup, layout, hyper = self.setup_of_record(record), self.setup.layout, self.hyperparameters
-        theta = np.array([values.get(n, value) for n, value in zip(layout.names, hyper.theta, strict=True)], float)
-        hyper = replace(hyper, theta=theta, mode_amplitudes=layout.resolve_mode_std(hyper.mode_amplitudes, theta))
-        times, names = np.linspace(*setup.measurements.window, n_times), setup.system.plain_channels
-        with setup.limit_threads(), np.errstate(all="ignore"):
-            observables = setup.observable_compiler.compile_unscaled(names, setup.prior.units)
-            mean = setup.posterior(hyper).mean(observables, times)
-            evidence = self.setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
-        if not np.isfinite(mean).all():
-            raise LodekitError("the curve is not finite at these values; move the sliders")
-        return times, mean, float(evidence)
+#: The setup of a fit, a first guess of lengthscales, deviations and noise, and units of channels and of ``t``.
+SliderModel = tuple[FitSetup, Hyperparameters, Mapping[str, str]]
 
 
-def make_interactive_model(system: Path, data: Path, values: Mapping[str, float], **how: Any) -> InteractiveModel:
-    """Return an engine on the measurements of a file, with a first guess of all that is not a parameter."""
+def compute_curve(
+    setup: FitSetup, record_setup: FitSetup, hyper: Hyperparameters, values: Mapping[str, float], n_times: int = 240
+) -> tuple[Array, Array, float]:
+    """Return times over the measurements of a record, the posterior mean there, (n, channels), and the log evidence."""
+    layout = setup.layout
+    theta = np.array([values.get(n, value) for n, value in zip(layout.names, hyper.theta, strict=True)], float)
+    hyper = replace(hyper, theta=theta, mode_amplitudes=layout.resolve_mode_std(hyper.mode_amplitudes, theta))
+    times, names = np.linspace(*record_setup.measurements.window, n_times), setup.system.plain_channels
+    with setup.limit_threads(), np.errstate(all="ignore"):
+        observables = record_setup.observable_compiler.compile_unscaled(names, record_setup.prior.units)
+        mean = record_setup.posterior(hyper).mean(observables, times)
+        evidence = setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
+    if not np.isfinite(mean).all():
+        raise LodekitError("the curve is not finite at these values; move the sliders")
+    return times, mean, float(evidence)
+
+
+def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **options: Any) -> SliderModel:
+    """Return a setup on the measurements of a file, with a first guess of all that is not a parameter."""
     file = read_system_file(system)
-    gp, found = prepare_fit(file, data, **how)
+    gp, found = prepare_fit(file, data, **options)
     if found.measurements.size > MAX_SLIDER_MEASUREMENTS:
         raise LodekitError(
             f"curves follow sliders up to {MAX_SLIDER_MEASUREMENTS} measurements; here are {found.measurements.size}"
@@ -185,8 +172,7 @@ def make_interactive_model(system: Path, data: Path, values: Mapping[str, float]
         raise LodekitError(
             "nothing can be computed at these values; move the sliders, or look at the units of the data"
         )
-    hyper = layout.unpack(starts[0].x)
-    return InteractiveModel(setup, hyper, {**found.units, **file.units})
+    return setup, layout.unpack(starts[0].x), {**found.units, **file.units}
 
 
 @cache
@@ -206,32 +192,25 @@ def _require_system(text: EquationText) -> System:
     return found
 
 
-def _outline_of(system: System) -> SystemOutline:
-    return SystemOutline(tuple(system.equations), tuple(system.parameters), tuple(system.plain_channels))
-
-
 def list_samples() -> dict[str, CatalogEntry]:
     """Return the examples of the catalog, by name."""
     return {
-        name: CatalogEntry(
-            name,
-            own.story,
-            _outline_of(own.system),
-            dict(own.system.parameters),
-            {key: float(value) for key, value in own.values.items()},
-        )
-        for name, own in _catalog().items()
+        name: {
+            "story": example.story,
+            "equations": tuple(example.system.equations),
+            "parameters": dict(example.system.parameters),
+            "values": {key: float(value) for key, value in example.values.items()},
+        }
+        for name, example in _catalog().items()
     }
 
 
 def understand(text: EquationText) -> ParsedEquations:
     """Return what equations were understood as, and what they imply."""
-    found = _parse_cached(text)
-    if found.system is None:
-        return ParsedEquations(error=found.error, is_empty=found.is_empty)
-    return ParsedEquations(
-        _outline_of(found.system), analyze_system(found.system), inferred_parameters=found.inferred_parameters
-    )
+    parsed = _parse_cached(text)
+    if parsed.system is None:
+        return ParsedEquations(parsed.error, parsed.is_empty)
+    return analyze_system(parsed.system, parsed.inferred_parameters)
 
 
 def locate_exponents(
@@ -253,9 +232,9 @@ def show_proof(text: EquationText) -> ProofText:
         return ProofText(algebra, (), str(problem))
 
 
-def simulate_data(request: SimulationRequest, text: EquationText, values: Mapping[str, float], example: str) -> str:
+def simulate_data(text: EquationText, values: Mapping[str, float], example: str, options: Mapping[str, Any]) -> str:
     """Return simulated measurements as the text of a CSV file."""
-    return simulate_csv(request, _require_system(text), values, _catalog().get(example))
+    return simulate_csv(_require_system(text), values, _catalog().get(example), **options)
 
 
 @lru_cache(maxsize=4)
@@ -302,10 +281,10 @@ def write_system(session: StudioSession, text: EquationText, path: Path | None, 
     return generate_system_file(session, system, look, guesses, mapping=mapping, use_starts=use_starts)
 
 
-_model_cache: dict[object, InteractiveModel] = {}
+_model_cache: dict[object, SliderModel] = {}
 
 
-def _cached_interactive_model(session: StudioSession, text: EquationText, path: Path, folder: Path) -> InteractiveModel:
+def _cached_slider_model(session: StudioSession, text: EquationText, path: Path, folder: Path) -> SliderModel:
     """Return the model for the sliders; everything but the parameters is a first guess."""
     status = path.stat()
     key = (text, path, status.st_mtime_ns, status.st_size, session.assignments, str(session.fit_options))
@@ -316,25 +295,26 @@ def _cached_interactive_model(session: StudioSession, text: EquationText, path: 
         folder.mkdir(exist_ok=True)
         write_atomically(folder / SYSTEM_FILE, write_system(replace(session, entries=()), text, path, use_starts=False))
         values = session.values(list(_require_system(text).parameters))
-        _model_cache[key] = make_interactive_model(folder / SYSTEM_FILE, path, values, **session.fit_options)
+        _model_cache[key] = make_slider_model(folder / SYSTEM_FILE, path, values, **session.fit_options)
     return _model_cache[key]
 
 
 def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> tuple[str, float]:
     """Return the posterior mean at the slider values over the measurements as SVG, and the log evidence."""
-    model = _cached_interactive_model(session, text, path, path.parent / "sliders")
+    setup, hyper, units = _cached_slider_model(session, text, path, path.parent / "sliders")
     values = session.values(list(_require_system(text).parameters))
-    times, mean, log_evidence = model.curve(values, record)
-    setup = model.setup_of_record(record)
-    names, inputs = setup.system.plain_channels, setup.measurements.inputs
+    records = setup.record_setups
+    record_setup = records.get(record, next(iter(records.values()))) if records else setup
+    times, mean, log_evidence = compute_curve(setup, record_setup, hyper, values)
+    names, inputs = setup.system.plain_channels, record_setup.measurements.inputs
     listed = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
     where = f" of record {record}" if record else ""
     svg = curves_svg(
         names,
         times,
         mean,
-        {item.observable: (item.times, item.values) for item in setup.measurements.plotted_series},
-        units=model.units,
+        {item.observable: (item.times, item.values) for item in record_setup.measurements.plotted_series},
+        units=units,
         alt_text=f"Posterior mean of {', '.join(names)} over the measurements{where}, at {listed or 'no parameters'}; "
         f"log evidence {log_evidence:.3f}",
         held_inputs=[name for name, signal in inputs.items() if signal.kind == "hold"],
