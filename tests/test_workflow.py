@@ -75,12 +75,12 @@ def test_results_are_computed_first_and_written_whole(
     product: FitRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = pipeline.compute_results(product, figures=False, data={"t": [0.0], "T": [25.0]})
-    assert set(results.contents) == {"report.html", "predictions.csv", "data.csv"}
-    assert results.contents["data.csv"] == "t,T\n0.0,25.0\n"
+    assert set(results) == {"report.html", "predictions.csv", "data.csv"}
+    assert results["data.csv"] == "t,T\n0.0,25.0\n"
     (tmp_path / "modes.png").write_text("of an earlier fit")
     (tmp_path / "mine.txt").write_text("mine")
     paths = pipeline.write_results(product, results, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {*results.contents, MODEL_FILE, "mine.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {*results, MODEL_FILE, "mine.txt"}
     plain = pipeline.fit_to_dict(product, paths)
     assert json.loads(json.dumps(plain)) == plain
     assert plain["observations"] == 25
@@ -93,8 +93,8 @@ def test_results_are_computed_first_and_written_whole(
 def test_without_matplotlib_a_remark_says_so(product: FitRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     results = pipeline.compute_results(product)
-    assert not any(name.endswith(".png") for name in results.contents)
-    assert "matplotlib is missing" in results.remarks[0]
+    assert not any(name.endswith(".png") for name in results)
+    assert "matplotlib is missing" in pipeline.explain_missing_results(product.gp)[0]
 
 
 def test_predictions_and_samples_are_columns(product: FitRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,7 +165,7 @@ def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path:
 
 def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
     example = EXAMPLES["heating"]
-    options = {"count": 400, "noise": 0.05, "missing_fraction": 0.25, "hidden": ("u",), "seed": 3}
+    options: dict[str, Any] = {"count": 400, "noise": 0.05, "missing_fraction": 0.25, "hidden": ("u",), "seed": 3}
     (tmp_path / "log.csv").write_text(simulate_csv(example.system, {}, example, **options))
     found = open_data_file(tmp_path / "log.csv")
     assert set(found.columns) == {"f1", "f2"}

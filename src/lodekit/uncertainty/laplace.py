@@ -102,28 +102,20 @@ class LaplaceApproximation:
         """The covariance, shape (n, n); always finite."""
         return np.asarray(self.covariance_root @ self.covariance_root.T)
 
-    def inflated_covariance_root(self, inflation: Mapping[str, float]) -> Array:
-        """Return a root of the covariance, shape (n, k), with parameters as uncertain as their standard errors say."""
-        factors = np.ones(len(self.optimum.x))
-        factors[self.objective.layout.slices.theta] = self._inflation_factors(inflation)
+    def inflated_covariance_root(self, inflation_factors: Mapping[str, float]) -> Array:
+        """Return a root of the covariance, shape (n, k), with the standard errors of parameters inflated."""
+        layout, factors = self.objective.layout, np.ones(len(self.optimum.x))
+        factors[layout.slices.theta] = [inflation_factors.get(layout.names[k], 1.0) for k in layout.free_parameters]
         return np.asarray(self.covariance_root * factors[:, None])
 
-    def _inflation_factors(self, inflation: Mapping[str, float]) -> Array:
-        layout = self.objective.layout
-        return np.array([inflation.get(layout.names[k], 1.0) for k in layout.free_parameters])
-
-    def parameter_covariance(self, inflation: Mapping[str, float]) -> Array:
-        """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed."""
-        layout, free, own = (
-            self.objective.layout,
-            self.objective.layout.free_parameters,
-            self.objective.layout.slices.theta,
-        )
-        found = np.zeros((len(layout.names),) * 2)
-        steps = [layout.transforms[k].derivative(float(self.optimum.x[i])) for i, k in enumerate(free)]
-        scale = np.array(steps) * self._inflation_factors(inflation)
-        found[np.ix_(free, free)] = self.covariance[own, own] * np.outer(scale, scale)
-        return found
+    def parameter_covariance(self, inflation_factors: Mapping[str, float]) -> Array:
+        """Return the covariance of all parameters in the user's units, shape (p, p); zero for fixed ones."""
+        layout, free = self.objective.layout, self.objective.layout.free_parameters
+        root = self.inflated_covariance_root(inflation_factors)[layout.slices.theta]
+        slopes = np.array([layout.transforms[k].derivative(float(self.optimum.x[i])) for i, k in enumerate(free)])
+        covariance = np.zeros((len(layout.names),) * 2)
+        covariance[np.ix_(free, free)] = (slopes[:, None] * root) @ (slopes[:, None] * root).T
+        return covariance
 
     def shifted_point(self, shift: Array) -> Array:
         """Return the point that lies by a move, shape (n,), away from the optimum.

@@ -229,18 +229,6 @@ class FitRun:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class FitOutputs:
-    """All files that a fit writes except the model.
-
-    contents: By the name of the file.
-    remarks: What is missing, and why.
-    """
-
-    contents: dict[str, str | bytes]
-    remarks: tuple[str, ...] = ()
-
-
 def fit_file(
     file: SystemFile,
     data: str | Path | Sequence[str | Path],
@@ -357,18 +345,16 @@ def read_model(path: str | Path) -> LODEGP:
 
 def compute_results(
     fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None, n_times: int = 400
-) -> FitOutputs:
-    """Compute the report, predictions at `n_times` times, and figures of a fit; nothing is written yet."""
+) -> dict[str, str | bytes]:
+    """Return the contents of all files that a fit writes except the model, by name; nothing is written yet.
+
+    They are a report, predictions at `n_times` times, and figures where matplotlib is installed.
+    """
     import numpy as np
 
     from lodekit.report import make_report
 
-    gp, remarks = fit_run.gp, list[str]()
-    if gp.fit_.is_on_disk:
-        remarks.append(
-            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there "
-            "on, and goes on as a stream"
-        )
+    gp = fit_run.gp
     contents: dict[str, bytes | str] = {}
     with track_progress("writing") as advance:
         advance(1, "report")
@@ -380,38 +366,56 @@ def compute_results(
         contents["predictions.csv"] = to_csv(prediction_table(gp, times))
         if figures:
             advance(1, "figures")
-            drawn, remark = _draw_figures(gp)
-            contents |= drawn
-            remarks += [remark] if remark else []
+            contents |= _draw_figures(gp)
         if data is not None:
             contents["data.csv"] = to_csv(data)
-    return FitOutputs(contents, tuple(remarks))
+    return contents
 
 
-def write_results(fit_run: FitRun, results: FitOutputs, folder: str | Path) -> dict[str, Path]:
+def explain_missing_results(gp: LODEGP, *, figures: bool = True) -> list[str]:
+    """Return what the files of a fit do not contain, and why."""
+    reasons = []
+    if gp.fit_.is_on_disk:
+        reasons.append(
+            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there "
+            "on, and goes on as a stream"
+        )
+    if figures and not _has_matplotlib():
+        reasons.append("no figures: matplotlib is missing; try: pip install 'lodekit[plot]'")
+    return reasons
+
+
+def write_results(fit_run: FitRun, contents: Mapping[str, str | bytes], folder: str | Path) -> dict[str, Path]:
     """Write a model and its results to a folder, and return the paths by name.
 
-    Everything was computed before, so that an interruption leaves no half of anything; what an earlier fit has left
+    Results were computed before, so that an interruption leaves no incomplete files; what an earlier fit has left
     in the folder, and this one has not, is removed.
     """
     place = make_folder(folder)
     fit_run.gp.save(place / MODEL_FILE)
-    for name, content in results.contents.items():
+    for name, content in contents.items():
         write_atomically(place / name, content)
-    for name in RESULT_FILES - {MODEL_FILE, *results.contents}:
+    for name in RESULT_FILES - {MODEL_FILE, *contents}:
         # It would be taken for a part of this fit.
         (place / name).unlink(missing_ok=True)
-    return {name: place / name for name in (*results.contents, MODEL_FILE)}
+    return {name: place / name for name in (*contents, MODEL_FILE)}
 
 
-def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
-    """Return figures as PNG by name, or why there are none."""
-    from lodekit.plotting import import_matplotlib, to_png
+def _has_matplotlib() -> bool:
+    from lodekit.plotting import import_matplotlib
 
     try:
-        import_matplotlib()
+        return bool(import_matplotlib())
     except LodekitError:
-        return {}, "no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"
+        return False
+
+
+def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
+    """Return figures as PNG by name; none without matplotlib."""
+    from lodekit.plotting import to_png
+
+    if not _has_matplotlib():
+        return {}
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "equations.png": gp.plot_residual}
     if not gp.certificate(samples=0).mean.residuals.shape[1]:
         # White noise drives every equation: values of curves cannot be put into any.
@@ -426,7 +430,7 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
         drawn["bode.png"] = gp.plot_bode
         if not gp.state_space().D1.any():
             drawn["step.png"] = gp.plot_step
-    return {name: to_png(draw()) for name, draw in drawn.items()}, ""
+    return {name: to_png(draw()) for name, draw in drawn.items()}
 
 
 def fit_to_dict(fit_run: FitRun, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:
