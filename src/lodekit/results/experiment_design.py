@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.data.inputs import HoldType
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements, Scaling
 from lodekit.errors import LodekitError, ParameterError
@@ -73,7 +74,8 @@ class Experiment:
     observables: tuple[str, ...]
     window: tuple[float, float]
     count: int
-    _model: AssumedModel = field(repr=False, compare=False)
+    _times: Mapping[str, Array] = field(repr=False, compare=False)
+    _evaluate: Callable[..., tuple[dict[str, Estimate], Measurements]] = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
 
     @property
@@ -84,8 +86,7 @@ class Experiment:
     @property
     def relative(self) -> dict[str, float]:
         """The standard errors over the values of the parameters: 0.01 stands for one percent."""
-        items = self.estimates.items()
-        return {name: each.std_error / abs(each.value) if each.value else math.inf for name, each in items}
+        return _relative_errors(self.estimates)
 
     def duration(self, target: float, parameters: Iterable[str] | None = None) -> float:
         """Return how long the same experiment has to last until parameters are known well enough.
@@ -113,7 +114,7 @@ class Experiment:
         """
         check_positive("target", target)
         asked = self._requested(parameters)
-        times = np.unique(np.concatenate([self._model.times[name] for name in self.observables]))
+        times = np.unique(np.concatenate([self._times[name] for name in self.observables]))
         low, high = 0, len(times)
         if self._worst_relative_error(times[-1], asked) > target:
             return math.inf
@@ -140,7 +141,8 @@ class Experiment:
         """
         every = self.observables
         sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= 4 else (1, 2, len(every))
-        return {own: self._model.evaluate(own).relative for size in sizes for own in combinations(every, size)}
+        subsets = [subset for size in sizes for subset in combinations(every, size)]
+        return {subset: _relative_errors(self._evaluate(subset)[0]) for subset in subsets}
 
     def records(self, target: float, parameters: Iterable[str] | None = None) -> float:
         """Return how many such experiments are needed until parameters are known well enough.
@@ -164,8 +166,8 @@ class Experiment:
         return asked
 
     def _worst_relative_error(self, last: float, asked: Sequence[str]) -> float:
-        found = self._model.evaluate(self.observables, last).relative
-        return max((found[name] for name in asked), default=0.0)
+        errors = _relative_errors(self._evaluate(self.observables, last)[0])
+        return max((errors[name] for name in asked), default=0.0)
 
     def _table_rows(self) -> list[list[str]]:
         shares = [100.0 * share for share in self.relative.values()]
@@ -192,56 +194,48 @@ class Experiment:
         return notebook_card("Planned experiment", self._title(), [table, *map(html_paragraph, self.notes)])
 
 
-@dataclass(frozen=True, eq=False)
-class AssumedModel:
-    """What is assumed of an experiment: values, and what would be measured if they were true.
+def _relative_errors(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Return standard errors over values, by name."""
+    items = estimates.items()
+    return {name: each.std_error / abs(each.value) if each.value else math.inf for name, each in items}
 
-    arguments: How it would be fitted.
-    inputs: What would be set.
-    hyperparameters: All values that are assumed.
-    units: Of time; time zero is the start.
-    noise: Of each observable.
-    times: When each would be measured.
-    outputs: What would be measured: once and without noise, or drawn several times with noise where motions are
-        random.
-    unmeasured_note: What is said of functions that nobody sets or measures, where parameters stay open.
+
+def _evaluate_design(
+    reader: ObservableCompiler,
+    settings: FitSettings,
+    hyper: Hyperparameters,
+    units: Scaling,
+    noise: Mapping[str, float],
+    times: Mapping[str, Array],
+    curves: Sequence[Mapping[str, Array]],
+    names: Sequence[str],
+    last: float = math.inf,
+) -> tuple[dict[str, Estimate], Measurements]:
+    """Return the estimates to expect from measurements of some observables up to some time, and such measurements.
+
+    Curves are what would be measured under the assumed values: one record without noise, or several random ones with
+    noise if motions are random.
     """
-
-    system: System
-    arguments: FitSettings
-    inputs: Mapping[str, InputSignal]
-    hyperparameters: Hyperparameters
-    units: Scaling
-    noise: Mapping[str, float]
-    times: Mapping[str, Array]
-    outputs: Sequence[Mapping[str, Array]]
-    unmeasured_note: str = ""
-
-    def evaluate(self, names: Sequence[str], last: float = math.inf) -> Experiment:
-        """Return what measurements of some observables, up to some time, would tell."""
-        records = [self._simulate_measurements(names, own, last) for own in self.outputs]
-        scales = {item.observable: item.scale for item in records[0].observable_statistics if not item.is_zero}
-        setup = build_setup(self.system, self.arguments, records[0], time_units=self.units, scales=scales)
-        levels = np.array([self.noise[name] for name in setup.prior.noise.observables])
-        x = setup.layout.pack(replace(self.hyperparameters, noise_std=levels[: setup.prior.noise.n_levels]))
-        found = []
-        with setup.limit_threads(), np.errstate(all="ignore"):
-            for number, record in enumerate(records):
-                parts = self.system, self.arguments, record, setup.prior, setup.layout, setup.engine_task
-                found.append(observed_information((build_record_setup(*parts) if number else setup).objective, x))
-        estimates = _estimate_errors(setup, x, found)
-        is_open = any(math.isinf(each.std_error) for each in estimates.values())
-        notes = (self.unmeasured_note,) if self.unmeasured_note and is_open else ()
-        return Experiment(estimates, tuple(names), records[0].window, records[0].size, self, notes)
-
-    def _simulate_measurements(self, names: Sequence[str], curves: Mapping[str, Array], last: float) -> Measurements:
+    records = []
+    for curve in curves:
         data = Observations()
         for name in names:
-            kept = self.times[name] <= last
-            # Where nothing is random, curves have no noise to learn the level of; nor do parameters depend on it then.
-            known = None if len(self.outputs) > 1 else self.noise[name]
-            data = data.add(self.times[name][kept], name, curves[name][kept], known)
-        return replace(Measurements.from_observations(data), inputs=dict(self.inputs))
+            kept = times[name] <= last
+            # A single curve has no noise whose level could be estimated; parameters do not depend on it then.
+            known = None if len(curves) > 1 else noise[name]
+            data = data.add(times[name][kept], name, curve[name][kept], known)
+        records.append(replace(Measurements.from_observations(data), inputs=dict(reader.inputs)))
+    scales = {item.observable: item.scale for item in records[0].observable_statistics if not item.is_zero}
+    setup = build_setup(reader.system, settings, records[0], time_units=units, scales=scales)
+    levels = np.array([noise[name] for name in setup.prior.noise.observables])
+    x = setup.layout.pack(replace(hyper, noise_std=levels[: setup.prior.noise.n_levels]))
+    information_matrices = []
+    with setup.limit_threads(), np.errstate(all="ignore"):
+        for number, record in enumerate(records):
+            parts = reader.system, settings, record, setup.prior, setup.layout, setup.engine_task
+            own_setup = build_record_setup(*parts) if number else setup
+            information_matrices.append(observed_information(own_setup.objective, x))
+    return _estimate_errors(setup, x, information_matrices), records[0]
 
 
 def _estimate_errors(setup: FitSetup, x: Array, information_matrices: Sequence[Array]) -> dict[str, Estimate]:
@@ -479,9 +473,11 @@ def _design_experiment(
     check_finite(drawn.transpose(1, 0, 2), every)
     rows = {name: np.searchsorted(every, times[name]) for name in noise}
     curves = [{name: own[rows[name], place] for place, name in enumerate(noise)} for own in drawn]
-    hidden = _describe_unmeasured_inputs(reader, noise)
-    assumed = AssumedModel(reader.system, arguments, reader.inputs, hyper, units, noise, times, curves, hidden)
-    return assumed.evaluate(list(noise))
+    evaluate = partial(_evaluate_design, reader, arguments, hyper, units, noise, times, curves)
+    estimates, record = evaluate(list(noise))
+    is_open = any(math.isinf(each.std_error) for each in estimates.values())
+    notes = tuple(filter(None, [_describe_unmeasured_inputs(reader, noise)])) if is_open else ()
+    return Experiment(estimates, tuple(noise), record.window, record.size, times, evaluate, notes)
 
 
 def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, float]) -> str:
