@@ -99,16 +99,17 @@ def test_without_matplotlib_a_remark_says_so(product: FitRun, monkeypatch: pytes
 
 def test_predictions_and_samples_are_columns(product: FitRun) -> None:
     times = np.linspace(0.0, 24.0, 5)
-    table = prediction_table(product.gp, times, ["T", "T'"])
+    by_record = {product.gp.records_[0]: times}
+    table = prediction_table(product.gp, by_record, ["T", "T'"])
     assert list(table) == ["t", "T", "std(T)", "T'", "std(T')"]
     np.testing.assert_allclose(table["T"], product.gp.predict(times, "T").ravel())
-    drawn = sample_table(product.gp, times, size=2, seed=1)
+    drawn = sample_table(product.gp, by_record, size=2, seed=1)
     learned = [product.gp.fit_.layout.names[number] for number in product.gp.fit_.layout.free_parameters]
     assert list(drawn) == ["sample", "t", "T", *learned]
     assert len(set(drawn[learned[0]][:5])) == 1 < len(set(drawn[learned[0]]))
     assert drawn["sample"] == [1] * 5 + [2] * 5
     with pytest.raises(lk.LodekitError, match="two columns would be called 'T'"):
-        prediction_table(product.gp, times, ["T", "T"])
+        prediction_table(product.gp, by_record, ["T", "T"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
 from lodekit.errors import DataError, LodekitError, ParameterError
 from lodekit.studio.app import streamlit_options
-from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, compute_curve, parse_typed_equations
+from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, compute_curve, parse_typed_equations, understand
 from lodekit.studio.controller import (
     SessionController,
     StudioServer,
@@ -60,24 +60,22 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionController:
 @pytest.mark.parametrize("name", list(EXAMPLES))
 def test_equations_of_the_catalog_are_understood_without_a_list_of_parameters(name: str) -> None:
     system = EXAMPLES[name].system
-    found = parse_typed_equations("\n".join(system.equations))
+    _, inferred = parse_typed_equations("\n".join(system.equations))
     # An offset such as the temperature outside looks like a channel; it has to be declared.
-    assert set(found.inferred_parameters) == set(system.parameters) - {"Ta"}
-    again = parse_typed_equations("\n".join(system.equations), ", ".join(system.parameters))
-    assert again.system is not None
-    assert analyze_system(again.system).sentences == tuple(again.system.explain().splitlines())
+    assert set(inferred) == set(system.parameters) - {"Ta"}
+    again, _ = parse_typed_equations("\n".join(system.equations), ", ".join(system.parameters))
+    assert analyze_system(again).sentences == tuple(again.explain().splitlines())
 
 
 def test_names_that_are_not_used_wait_until_they_are() -> None:
-    found = parse_typed_equations("x' = -a*x", "a, later")
-    assert found.system is not None
-    assert list(found.system.parameters) == ["a"]
+    system, _ = parse_typed_equations("x' = -a*x", "a, later")
+    assert list(system.parameters) == ["a"]
 
 
 def test_absurd_texts_are_refused_in_words() -> None:
-    assert str(MAX_EQUATION_CHARACTERS) in parse_typed_equations("x" * (MAX_EQUATION_CHARACTERS + 1)).error
-    assert parse_typed_equations("x' = " + "(" * 5000 + "x" + ")" * 5000).error
-    assert "not linear" in parse_typed_equations("x*x = 1").error
+    assert str(MAX_EQUATION_CHARACTERS) in understand(("x" * (MAX_EQUATION_CHARACTERS + 1), "")).error
+    assert understand(("x' = " + "(" * 5000 + "x" + ")" * 5000, "")).error
+    assert "not linear" in understand(("x*x = 1", "")).error
 
 
 def test_exponents_are_those_of_numpy() -> None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +84,8 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
         for place, lead in enumerate(horizons):
             ratios = [_variance_ratios(garch, lead, turns, number) for number, turns, *_ in own]
             errors, moved = ([each[place][part] for each in taken] for part in (0, 1))
-            rows = max((_median_rows_ahead(lead, each) for each in times), default=1)
+            behind = (np.arange(len(each)) - lead.count_known(each, each) for each in times if len(each))
+            rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
             found[name].append(ForecastBand(lead, garch, calibrate_error_scale(errors, ratios, moved, rows)))
     return found
 
@@ -186,13 +186,6 @@ def _clip_innovations(innovations: InnovationSequence, observable: int) -> Array
     return found
 
 
-def _median_rows_ahead(horizon: Horizon, times: Array) -> int:
-    """Return how many rows of an observable that was measured at these times predictions look ahead, typically."""
-    if not len(times):
-        return 1
-    return max(1, int(np.median(np.arange(len(times)) - horizon.count_known(times, times))) + 1)
-
-
 def _variance_ratios(
     variance_model: GarchVariance, horizon: Horizon, innovations: InnovationSequence, observable: int
 ) -> Array:
@@ -237,16 +230,6 @@ def parse_time_horizon(text: str, unit: str) -> float:
     if not 0.0 < time < math.inf:
         raise LodekitError(f"expected a time ahead such as '24 h' or '0.5', above zero, got {text!r}")
     return time
-
-
-def forecast(
-    fit: Fit, texts: Sequence[str], ahead: object, include_uncertainty: bool = True, *, single: bool, return_std: bool
-) -> Any:
-    """Return predictions as `predict` does: one array, or deviations as well."""
-    lead = parse_horizon(ahead, fit.clock.unit)
-    parts = forecast_observables(fit, texts, lead, include_uncertainty=include_uncertainty and return_std)[1:]
-    mean, std = (part[:, 0] if single else part for part in parts)
-    return (mean, std) if return_std else mean
 
 
 def forecast_observables(

@@ -15,7 +15,7 @@ from lodekit.data.sources import load_arrays
 from lodekit.errors import DataError, LodekitError
 from lodekit.prior.observables import Observables
 from lodekit.results.fit import Fit
-from lodekit.results.forecast import forecast
+from lodekit.results.forecast import forecast_observables, parse_horizon
 from lodekit.support.arguments import (
     check_count,
     check_finite,
@@ -84,8 +84,10 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = parse_observables(fit, fit.measurements.names if observable is None else observable)
-        uncertain = includes_parameter_uncertainty(parameters)
-        return forecast(fit, texts, ahead, uncertain, single=single, return_std=return_std)
+        horizon, uncertain = parse_horizon(ahead, fit.clock.unit), includes_parameter_uncertainty(parameters)
+        _, *parts = forecast_observables(fit, texts, horizon, include_uncertainty=uncertain and return_std)
+        mean, std = (part[:, 0] if single else part for part in parts)
+        return (mean, std) if return_std else mean
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     return _predict_record(fit, t, observable, return_std, return_cov, includes_parameter_uncertainty(parameters))
@@ -94,7 +96,10 @@ def predict(
 def _predict_record(
     fit: Fit, t: ArrayLike, observable: Any, return_std: bool, return_cov: bool, include_uncertainty: bool
 ) -> Any:
-    """Return what `predict` is asked for, of one record at any times."""
+    """Return the mean, (n, o), and if requested deviations, (n, o), and covariances, (n, o, n, o), of one record.
+
+    The part of an observable that the fit misses is added as if it were independent at each time.
+    """
     texts, single = parse_observables(fit, observable)
     times, observables = fit.parse_times(t), fit.observables(texts)
     if not len(times):
@@ -102,39 +107,24 @@ def _predict_record(
         parts = [np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)]
         return format_prediction(parts, times, single=single)
     with np.errstate(all="ignore"):
-        missed = np.array([fit.unexplained_std.get(text, 0.0) if include_uncertainty else 0.0 for text in texts])
-        parts = _moments(fit, observables, times, include_uncertainty, return_std, return_cov, missed)
+        mean = fit.posterior.mean(observables, times)
+        parts, shifts, dof_fraction, unexplained = [mean], np.zeros((0, *mean.shape)), 1.0, np.zeros(len(texts))
+        if include_uncertainty:
+            dof_fraction = fit.residual_dof_fraction
+            unexplained = np.array([fit.unexplained_std.get(text, 0.0) for text in texts])
+            if return_std or return_cov:
+                shifts = fit.parameter_uncertainty.mean_shifts(observables, times)
+        if return_std:
+            variance = fit.posterior.variance(observables, times) / dof_fraction + np.sum(shifts**2, axis=0)
+            parts.append(np.sqrt(variance + unexplained**2))
+        if return_cov:
+            check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
+            covariance = fit.posterior.covariance(observables, times) / dof_fraction
+            covariance += np.tensordot(shifts, shifts, (0, 0))
+            places = np.arange(mean.size)
+            covariance.reshape(mean.size, mean.size)[places, places] += np.tile(unexplained**2, len(times))
+            parts.append(covariance)
     return format_prediction(parts, times, single=single)
-
-
-def _moments(
-    fit: Fit,
-    observables: Observables,
-    times: Array,
-    include_uncertainty: bool,
-    return_std: bool,
-    return_cov: bool,
-    unexplained_std: Array,
-) -> list[Array]:
-    """Return the mean, (n, o), and where they are asked for deviations, (n, o), and covariances, (n, o, n, o).
-
-    What the fit misses of an observable, in deviations of shape (o,), is added as if it were independent at each time.
-    """
-    mean = fit.posterior.mean(observables, times)
-    found = [mean]
-    slopes, left = np.zeros((0, *mean.shape)), fit.residual_dof_fraction if include_uncertainty else 1.0
-    if include_uncertainty and (return_std or return_cov):
-        slopes = fit.parameter_uncertainty.mean_shifts(observables, times)
-    if return_std:
-        variance = fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0)
-        found.append(np.sqrt(variance + unexplained_std**2))
-    if return_cov:
-        check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
-        covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
-        places = np.arange(mean.size)
-        covariance.reshape(mean.size, mean.size)[places, places] += np.tile(unexplained_std**2, len(times))
-        found.append(covariance)
-    return found
 
 
 def format_prediction(parts: Sequence[Array], times: Array, *, single: bool) -> Any:

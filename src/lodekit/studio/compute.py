@@ -6,7 +6,7 @@ Every request is a function of plain values in `REQUEST_HANDLERS`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from lodekit.studio.session import (
     ColumnAssignment,
     EquationText,
     ParsedEquations,
-    ProofText,
     StudioSession,
     analyze_system,
     modes_at,
@@ -57,57 +56,33 @@ from lodekit.workflow.system_proposal import guess_column_roles, propose_first_o
 MAX_EQUATION_CHARACTERS = 20_000
 
 
-@dataclass(frozen=True)
-class EquationInput:
-    """A system as far as it was understood.
-
-    system: None where the text is no system.
-    error: What is wrong, with carets below the line where it is; empty where nothing is.
-    inferred_parameters: Names that nobody declared, and that were taken for parameters because they stand before
-        others.
-    is_empty: Whether there is no text yet.
-    """
-
-    system: System | None
-    error: str = ""
-    inferred_parameters: tuple[str, ...] = ()
-    is_empty: bool = False
-
-
-def parse_typed_equations(text: str, declared: str = "") -> EquationInput:
-    """Return the system of a text; names that only multiply others are taken for parameters.
+def parse_typed_equations(text: str, declared: str = "") -> tuple[System, tuple[str, ...]]:
+    """Return the system of a text, and undeclared names that only multiply others: they are taken for parameters.
 
     Examples
     --------
-    >>> parsed = parse_typed_equations("tau*y' + y = K*u")
-    >>> parsed.system, parsed.inferred_parameters
+    >>> parse_typed_equations("tau*y' + y = K*u")
     (<System of 1 equation in y, u, parameters tau, K>, ('tau', 'K'))
     """
-    if not text.strip():
-        return EquationInput(None, is_empty=True)
     if len(text) > MAX_EQUATION_CHARACTERS:
-        message = f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}"
-        return EquationInput(None, message)
+        raise LodekitError(f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}")
     try:
         parsed = parse_equations(text)
         used = {node.name for equation in parsed for node in walk_equation(equation) if isinstance(node, Name)}
         own = [name for name in dict.fromkeys(declared.replace(",", " ").split()) if name in used]
-        taken: list[str] = []
+        inferred: list[str] = []
         first: EquationError | None = None
         while True:
             try:
-                system = System(text, parameters=dict.fromkeys((*own, *taken), Parameter()))
-                return EquationInput(system, inferred_parameters=tuple(taken))
+                return System(text, parameters=dict.fromkeys((*own, *inferred), Parameter())), tuple(inferred)
             except EquationError as problem:
                 first = first or problem
-                new = _likely_parameter(parsed, (*own, *taken))
-                if not new or len(taken) >= MAX_PARAMETERS:
+                new = _likely_parameter(parsed, (*own, *inferred))
+                if not new or len(inferred) >= MAX_PARAMETERS:
                     raise first from None
-                taken.append(new)
-    except LodekitError as problem:
-        return EquationInput(None, str(problem))
+                inferred.append(new)
     except RecursionError:
-        return EquationInput(None, "expected equations with fewer brackets inside each other")
+        raise LodekitError("expected equations with fewer brackets inside each other") from None
 
 
 def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> str:
@@ -180,16 +155,14 @@ def _catalog() -> dict[str, Example]:
     return {example.name: example for example in examples()}
 
 
-@lru_cache(maxsize=32)
-def _parse_cached(text: EquationText) -> EquationInput:
-    return parse_typed_equations(*text)
+_parse_cached = lru_cache(maxsize=32)(parse_typed_equations)
 
 
 def _require_system(text: EquationText) -> System:
-    found = _parse_cached(text).system
-    if found is None:
-        raise LodekitError(NO_EQUATIONS_MESSAGE)
-    return found
+    try:
+        return _parse_cached(*text)[0]
+    except LodekitError:
+        raise LodekitError(NO_EQUATIONS_MESSAGE) from None
 
 
 def list_samples() -> dict[str, CatalogEntry]:
@@ -207,10 +180,12 @@ def list_samples() -> dict[str, CatalogEntry]:
 
 def understand(text: EquationText) -> ParsedEquations:
     """Return what equations were understood as, and what they imply."""
-    parsed = _parse_cached(text)
-    if parsed.system is None:
-        return ParsedEquations(parsed.error, parsed.is_empty)
-    return analyze_system(parsed.system, parsed.inferred_parameters)
+    if not text[0].strip():
+        return ParsedEquations(is_empty=True)
+    try:
+        return analyze_system(*_parse_cached(*text))
+    except LodekitError as problem:
+        return ParsedEquations(str(problem))
 
 
 def locate_exponents(
@@ -222,14 +197,14 @@ def locate_exponents(
 
 
 @lru_cache(maxsize=64)
-def show_proof(text: EquationText) -> ProofText:
-    """Return the Smith form and all solutions of a system, with the proved identities."""
+def show_proof(text: EquationText) -> tuple[str, tuple[str, ...], str]:
+    """Return the Smith form and all solutions of a system, the proved identities, or the reason if there are none."""
     shown = [block for block in analysis_sections(_require_system(text)) if block[0] not in OMITTED_SECTIONS]
     algebra = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
     try:
-        return ProofText(algebra, tuple(_require_system(text).verify()))
+        return algebra, tuple(_require_system(text).verify()), ""
     except LodekitError as problem:
-        return ProofText(algebra, (), str(problem))
+        return algebra, (), str(problem)
 
 
 def simulate_data(text: EquationText, values: Mapping[str, float], example: str, options: Mapping[str, Any]) -> str:

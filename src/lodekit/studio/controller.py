@@ -26,7 +26,6 @@ from lodekit.studio.session import (
     EquationText,
     ParameterEntry,
     ParsedEquations,
-    ProofText,
     StudioSession,
     user_message,
 )
@@ -55,27 +54,17 @@ def subtract_from_fit_window(
     ((None, 7.0), (2.0, 10.0))
     """
     low, high = window
-    first = -math.inf if low is None else low
-    last = math.inf if high is None else high
-    if held_out[1] <= first or held_out[0] >= last:
+    ends = -math.inf if low is None else low, math.inf if high is None else high
+    first, last = _longer_remainder(ends, held_out) or (-math.inf, held_out[0])
+    return None if math.isinf(first) else first, None if math.isinf(last) else last
+
+
+def _longer_remainder(window: tuple[float, float], removed: tuple[float, float]) -> tuple[float, float] | None:
+    """Return a window without another one, or the longer of two remaining parts; None if nothing remains."""
+    if removed[1] <= window[0] or removed[0] >= window[1]:
         return window
-    if held_out[0] <= first and last <= held_out[1]:
-        return (None, held_out[0])
-    # The longer side remains; of a window without ends it is the one before.
-    if held_out[0] - first >= last - held_out[1] or (low is None and high is None):
-        return (low, held_out[0])
-    return (held_out[1], high)
-
-
-def subtract_from_validation_window(
-    held_out: tuple[float, float] | None, fitted: tuple[float, float]
-) -> tuple[float, float] | None:
-    """Return the validation window without the part that is fitted; None if nothing remains."""
-    if held_out is None or held_out[1] <= fitted[0] or held_out[0] >= fitted[1]:
-        return held_out
-    before, after = (held_out[0], fitted[0]), (fitted[1], held_out[1])
-    left = max(before, after, key=lambda part: part[1] - part[0])
-    return left if left[0] < left[1] else None
+    longer = max((window[0], removed[0]), (removed[1], window[1]), key=lambda part: part[1] - part[0])
+    return longer if longer[0] < longer[1] else None
 
 
 #: Seconds until a file is read.
@@ -263,10 +252,11 @@ class SessionController:
         return self.compute_process.call(name, *arguments, timeout=timeout)
 
     def _cached_call(
-        self, cache_name: str, key: object, name: str, *arguments: Any, timeout: float = ANSWER_TIMEOUT_SECONDS
+        self, name: str, *arguments: Any, key: object = None, timeout: float = ANSWER_TIMEOUT_SECONDS
     ) -> Any:
-        """Return the answer to a request, which is repeated only if the key has changed."""
-        return self.get_or_compute(cache_name, key, lambda: self.call(name, *arguments, timeout=timeout))
+        """Return the answer to a request, which is repeated only if its arguments, or the key, have changed."""
+        compute = partial(self.call, name, *arguments, timeout=timeout)
+        return self.get_or_compute(name, key or arguments, compute)
 
     # The system.
 
@@ -275,7 +265,7 @@ class SessionController:
         """The equations as they were parsed."""
         text = (self.session.equations, self.session.declared)
         try:
-            parsed: ParsedEquations = self._cached_call("reading", text, "understand", text)
+            parsed: ParsedEquations = self._cached_call("understand", text)
         except LodekitError as problem:
             return ParsedEquations(error=self.error_message(problem))
         if parsed.equations:
@@ -303,7 +293,7 @@ class SessionController:
     @property
     def catalog(self) -> dict[str, CatalogEntry]:
         """The examples of the catalog, by name."""
-        return self._cached_call("samples", None, "list_samples")
+        return self._cached_call("list_samples")
 
     @property
     def example(self) -> CatalogEntry | None:
@@ -332,13 +322,11 @@ class SessionController:
 
     def poles_and_modes(self, known: tuple[str, ...]) -> tuple[tuple[complex, ...], tuple[complex, ...]]:
         """Return poles for `known` channels and uncontrollable modes, at the slider values."""
-        text, values = self.text, self.values()
-        key = (text, known, tuple(values.items()))
-        return self._cached_call("exponents", key, "locate_exponents", text, known, values)
+        return self._cached_call("locate_exponents", self.text, known, self.values())
 
-    def proof(self) -> ProofText:
-        """Return the Smith form and the proved identities."""
-        return self._cached_call("proof", self.text, "show_proof", self.text)
+    def proof(self) -> tuple[str, tuple[str, ...], str]:
+        """Return the Smith form, the proved identities, and why there are none if there are none."""
+        return self._cached_call("show_proof", self.text)
 
     # The data.
 
@@ -395,8 +383,8 @@ class SessionController:
         elif for_validation:
             self.change(held_out=(low, high), window=subtract_from_fit_window(self.session.window, (low, high)))
         else:
-            held_out = subtract_from_validation_window(self.session.held_out, (low, high))
-            self.change(window=(low, high), held_out=held_out)
+            held_out = self.session.held_out
+            self.change(window=(low, high), held_out=held_out and _longer_remainder(held_out, (low, high)))
 
     def _file_version(self) -> object:
         """Return a key that changes with the content of the data file."""
@@ -410,7 +398,7 @@ class SessionController:
         if not self.session.file:
             return None
         key = (self._file_version(), dt)
-        return self._cached_call("recording", key, "open_file", self.path, dt, timeout=READ_TIMEOUT_SECONDS)
+        return self._cached_call("open_file", self.path, dt, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches(self) -> list[ColumnMatch]:
@@ -419,7 +407,7 @@ class SessionController:
             return []
         text, dt, assignments = self.text, self.session.dt, self.session.assignments
         key, arguments = (text, self._file_version(), dt, assignments), (self.path, dt, text, assignments)
-        return self._cached_call("matches", key, "match_file", *arguments, timeout=READ_TIMEOUT_SECONDS)
+        return self._cached_call("match_file", *arguments, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches_or_empty(self) -> list[ColumnMatch]:
@@ -457,16 +445,15 @@ class SessionController:
         """Return the text of the system file."""
         own, text = self.session, self.text
         path = self.path if own.file else None
-        key = (text, own.entries, own.assignments, own.example, own.dt, path and self._file_version())
-        arguments = (own, text, path, starts)
-        return self._cached_call(f"system file {starts}", key, "write_system", *arguments, timeout=READ_TIMEOUT_SECONDS)
+        key = (text, own.entries, own.assignments, own.example, own.dt, path and self._file_version(), starts)
+        return self._cached_call("write_system", own, text, path, starts, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     def curve_image(self) -> tuple[str, float]:
         """Return the curve at the slider values over the measurements as SVG, and the log evidence there."""
         own, text = self.session, self.text
         data = (self._file_version(), own.assignments, str(own.fit_options), own.record)
         key = (text, *data, tuple(self.values().items()))
-        return self._cached_call("picture", key, "draw_curve", own, text, self.path, own.record)
+        return self._cached_call("draw_curve", own, text, self.path, own.record, key=key)
 
     @property
     def save_error(self) -> str:

@@ -318,20 +318,6 @@ class ParsedEquations:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ProofText:
-    """The algebra in full, for those who want it.
-
-    text: Operator matrix, Smith form, every solution.
-    proved: Exact identities that were checked by multiplication.
-    error: Why nothing was proved, where that is so.
-    """
-
-    text: str
-    proved: tuple[str, ...]
-    error: str = ""
-
-
 @lru_cache(maxsize=64)
 def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) -> ParsedEquations:
     """Return a system and what it implies, in words.

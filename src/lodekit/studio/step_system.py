@@ -113,12 +113,12 @@ def _show_algebra(controller: SessionController, parsed: ParsedEquations) -> Non
             more = f"; and {len(parsed.inputs) - 12} more" if len(parsed.inputs) > 12 else ""
             st.markdown(f"**Possible inputs** (what could be chosen freely): {shown}{more}.")
         if st.toggle("Smith form and proof", key="proof"):
-            found = controller.proof()
-            st.code(found.text, language=None, wrap_lines=False)
-            if found.error:
-                show_notice(found.error, "warning")
+            text, proved, error = controller.proof()
+            st.code(text, language=None, wrap_lines=False)
+            if error:
+                show_notice(error, "warning")
             else:
-                show_notice([f"Proved: {line}" for line in found.proved], "good")
+                show_notice([f"Proved: {line}" for line in proved], "good")
 
 
 def _show_poles(controller: SessionController, parsed: ParsedEquations) -> None:

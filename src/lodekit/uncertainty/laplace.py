@@ -219,14 +219,11 @@ class LaplaceApproximation:
         engine = self.objective.engine
         numbers = 2.0 * self.covariance_root.shape[1] * engine.size**2 if engine.benefits_from_threads else 0.0
         # Cache posteriors up to 0.8 GB.
-        return iter(self._cached_pairs) if numbers < 1e8 else self._compute_pairs()
+        return iter(self._cached_pairs) if numbers < 1e8 else self._difference_pairs(self._posterior_or_none)
 
     @cached_property
     def _cached_pairs(self) -> list[tuple[float, Posterior, Posterior]]:
-        return list(self._compute_pairs())
-
-    def _compute_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
-        return self._difference_pairs(self._posterior_or_none)
+        return list(self._difference_pairs(self._posterior_or_none))
 
     def _difference_pairs(self, evaluate: Callable[[Array], T | None]) -> Iterator[tuple[float, T, T]]:
         """Yield a step, and values that many standard deviations above and below the optimum, for each column.

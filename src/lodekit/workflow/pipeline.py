@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,22 +33,27 @@ if TYPE_CHECKING:
 
 
 def prediction_table(
-    gp: LODEGP, times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]], observables: Sequence[str] | None = None
+    gp: LODEGP, times: Mapping[str, NDArray[np.float64]], observables: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return times, dates if there are any, and means with standard deviations, as columns.
+    """Return times by record, dates if there are any, and means with standard deviations, as columns.
 
     With several records, the first column contains their names.
 
     Shapes: times (n,).
     """
-    return _by_record(gp, times, partial(_record_prediction_table, gp, observables))
+    import numpy as np
 
-
-def _by_record(gp: LODEGP, times: Any, make_table: Callable[[Any, str | None], dict[str, Any]]) -> dict[str, Any]:
-    """Return the table of the given times, or of all records by name in one."""
-    if not isinstance(times, Mapping):
-        return make_table(times, None)
-    parts = [(record, make_table(record_times, record)) for record, record_times in times.items()]
+    names, parts = gp.fit_.setup.channels if observables is None else observables, []
+    for record, record_times in times.items():
+        # In blocks of rows, so that memory does not grow with the number of times.
+        blocks = np.split(record_times, range(5000, len(record_times), 5000))
+        with track_progress("predicting", len(blocks)) as advance:
+            moments = []
+            for block in blocks:
+                moments.append(gp.predict(block, names, return_std=True, record=record))
+                advance()
+        mean, std = (np.concatenate(part) for part in zip(*moments, strict=True))
+        parts.append((record, _mean_std_table(gp, record_times, names, mean, std)))
     return _concatenate_records(gp, parts)
 
 
@@ -79,24 +83,6 @@ def _concatenate_records(gp: LODEGP, parts: Sequence[tuple[str, dict[str, Any]]]
     return columns
 
 
-def _record_prediction_table(
-    gp: LODEGP, observables: Sequence[str] | None, times: NDArray[np.float64], record: str | None
-) -> dict[str, Any]:
-    """Return the predictions of one record as columns."""
-    import numpy as np
-
-    observables = gp.fit_.setup.channels if observables is None else observables
-    # In blocks of rows, so that memory does not grow with the number of times.
-    blocks = np.split(times, range(5000, len(times), 5000))
-    with track_progress("predicting", len(blocks)) as advance:
-        parts = []
-        for block in blocks:
-            parts.append(gp.predict(block, observables, return_std=True, record=record))
-            advance()
-    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return _mean_std_table(gp, times, observables, mean, std)
-
-
 def _mean_std_table(
     gp: LODEGP,
     times: NDArray[np.float64],
@@ -116,7 +102,7 @@ def _mean_std_table(
 
 def sample_table(
     gp: LODEGP,
-    times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]],
+    times: Mapping[str, NDArray[np.float64]],
     observables: Sequence[str] | None = None,
     *,
     size: int = 1,
@@ -130,16 +116,15 @@ def sample_table(
     """
     names = gp.fit_.setup.channels if observables is None else observables
     estimated = [gp.fit_.layout.names[number] for number in gp.fit_.layout.free_parameters]
-
-    def make_table(times: NDArray[np.float64], record: str | None) -> dict[str, Any]:
-        samples, parameters = gp.sample(times, size, seed, names, return_parameters=True, record=record)
-        columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
-        columns |= {name: values * size for name, values in date_column(gp.labels_, times).items()}
+    parts = []
+    for record, own in times.items():
+        samples, parameters = gp.sample(own, size, seed, names, return_parameters=True, record=record)
+        columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in own], "t": own.tolist() * size}
+        columns |= {name: values * size for name, values in date_column(gp.labels_, own).items()}
         merge_columns(columns, ((name, samples[:, :, k].ravel().tolist()) for k, name in enumerate(names)))
-        merge_columns(columns, ((name, parameters[name].repeat(len(times)).tolist()) for name in estimated))
-        return columns
-
-    return _by_record(gp, times, make_table)
+        merge_columns(columns, ((name, parameters[name].repeat(len(own)).tolist()) for name in estimated))
+        parts.append((record, columns))
+    return _concatenate_records(gp, parts)
 
 
 def simulation_table(

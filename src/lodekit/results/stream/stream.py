@@ -25,7 +25,7 @@ from lodekit.data.records import Measurements, with_empty_series
 from lodekit.errors import DataError, LodekitError
 from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.state_space import StateSpaceModel, build_state_space_model
-from lodekit.inference.kalman.step_filter import FinalState, compute_final_state, predict_and_update, predict_state
+from lodekit.inference.kalman.step_filter import compute_final_state, predict_and_update, predict_state
 from lodekit.inference.selection import state_space_rejection
 from lodekit.prior.compile import Coefficients, CompiledSignal
 from lodekit.prior.observables import Observables
@@ -596,9 +596,6 @@ def _parse_value(name: str, value: Any) -> float | None:
     return number
 
 
-_DEFAULT_ALARM_OPTIONS = {"false_alarms": 1e-4, "shift": 1.0}
-
-
 def start_stream(
     fit: Fit,
     *,
@@ -643,34 +640,27 @@ def start_stream(
     """
     if resume is not None and (fresh or record is not None):
         raise LodekitError("a stream that is resumed goes on from its own state; expected no fresh= and no record=")
-    asked = {name: given for name, given in (("false_alarms", false_alarms), ("shift", shift)) if given is not None}
-    check_alarm_options(**(_DEFAULT_ALARM_OPTIONS | asked))
+    given = {name: value for name, value in (("false_alarms", false_alarms), ("shift", shift)) if value is not None}
+    alarms = {"false_alarms": 1e-4, "shift": 1.0, **given}
+    check_alarm_options(**alarms)
     # All records share what was learned.
     fit = fit.record_fits[0] if record is None and (fresh or resume is not None) else fit.for_record(record)
-    return _start_record(fit, resume, asked, fresh=fresh)
-
-
-def _start_record(fit: Fit, resume: str | Path | None, alarm_options: Mapping[str, float], *, fresh: bool) -> Stream:
-    """Return a stream of one record, with settings of its alarms where they were asked for."""
-    why = state_space_rejection(replace(fit.setup.engine_task, in_memory=True))
-    if why:
-        raise LodekitError(f"a stream needs a model with finitely many states: {why}")
-    prior, hyper, usual = fit.prior, fit.hyperparameters, _DEFAULT_ALARM_OPTIONS
-    space, plant = (
-        build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta)),
-        _make_input_response(fit),
-    )
+    if reason := state_space_rejection(replace(fit.setup.engine_task, in_memory=True)):
+        raise LodekitError(f"a stream needs a model with finitely many states: {reason}")
+    prior, hyper = fit.prior, fit.hyperparameters
+    space = build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta))
+    input_response = _make_input_response(fit)
     if resume is not None:
-        sizes = space.size, 0 if plant is None else plant.size, len(prior.noise.observables)
-        moment, usual = load_stream_state(fit, resume, sizes, plant)
+        sizes = space.size, 0 if input_response is None else input_response.size, len(prior.noise.observables)
+        state, saved_alarms = load_stream_state(fit, resume, sizes, input_response)
+        alarms = {**saved_alarms, **given}
+        check_alarm_options(**alarms)
     else:
-        moment = _initial_state(fit, space, plant) if fresh else _final_state(fit, plant)
-    alarms = {**usual, **alarm_options}
-    check_alarm_options(**alarms)
-    if not all(np.isfinite(part).all() for part in (moment.mean, moment.covariance_root, moment.input_state)):
+        state = _initial_state(fit, space, input_response) if fresh else _final_state(fit, input_response)
+    if not all(np.isfinite(part).all() for part in (state.mean, state.covariance_root, state.input_state)):
         raise LodekitError("the states are not finite where the stream begins; expected modes that grow more slowly")
     threshold = calibrate_threshold(fit, _measured_rows(fit), **alarms)
-    return Stream(fit, space, plant, moment, **alarms, threshold=threshold)
+    return Stream(fit, space, input_response, state, **alarms, threshold=threshold)
 
 
 def _measured_rows(fit: Fit) -> list[TimeSeries]:
@@ -698,30 +688,25 @@ def _make_input_response(fit: Fit) -> StreamInputResponse | None:
 def _initial_state(fit: Fit, space: StateSpaceModel, input_response: StreamInputResponse | None) -> StreamState:
     """Return the beginning of a record: the prior, and rest."""
     kinds, size = ({}, 0) if input_response is None else (input_response.input_kinds, input_response.size)
-    samples, cusum = {name: InputBuffer(kind) for name, kind in kinds.items()}, _zero_cusum(fit)
+    samples, cusum = (
+        {name: InputBuffer(kind) for name, kind in kinds.items()},
+        [(0.0, 0.0)] * len(fit.prior.noise.observables),
+    )
     return StreamState(None, np.zeros(space.size), space.prior_P_root(0.0), np.zeros(size), samples, cusum)
 
 
 def _final_state(fit: Fit, input_response: StreamInputResponse | None) -> StreamState:
-    """Return the end of the record of the fit."""
-    with fit.setup.limit_threads():
-        end = _filter_to_end(fit)
-    samples: dict[str, InputBuffer] = {}
-    response = np.zeros(0)
-    if input_response is not None:
-        response, samples = input_response.start(fit.measurements.inputs, fit.prior.units.start, end.time)
-    return StreamState(end.time, end.mean, end.P_root, response, samples, _zero_cusum(fit))
-
-
-def _filter_to_end(fit: Fit) -> FinalState:
-    """Return the states at the end of the record."""
+    """Return the state at the end of the record of the fit."""
     if fit.measurements.has_only_statistics and fit.measurements.stored_rows is None:
         raise LodekitError(
             "the measurements were summed and not kept, so the end of the record is not known; expected fresh=True"
         )
-    measurements = with_empty_series(fit.measurements, fit.prior.noise.observables)
-    return compute_final_state(fit.prior, measurements, fit.hyperparameters, fit.posterior)
-
-
-def _zero_cusum(fit: Fit) -> list[tuple[float, float]]:
-    return [(0.0, 0.0)] * len(fit.prior.noise.observables)
+    names = fit.prior.noise.observables
+    measurements = with_empty_series(fit.measurements, names)
+    with fit.setup.limit_threads():
+        end = compute_final_state(fit.prior, measurements, fit.hyperparameters, fit.posterior)
+    samples: dict[str, InputBuffer] = {}
+    response = np.zeros(0)
+    if input_response is not None:
+        response, samples = input_response.start(fit.measurements.inputs, fit.prior.units.start, end.time)
+    return StreamState(end.time, end.mean, end.P_root, response, samples, [(0.0, 0.0)] * len(names))
