@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,17 +11,8 @@ from lodekit.paper.methods import train
 from lodekit.paper.results import SYSTEM_TITLES, RunResults, ode_error_floor
 from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels, to_png
 
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure as a file.
-
-    name: Of the file, without its ending.
-    """
-
-    name: str
-    caption: str
-    png: bytes
+#: The name of the file without its ending, the caption, and the picture as PNG.
+PaperFigure = tuple[str, str, bytes]
 
 
 def draw_figures(results: RunResults) -> Iterator[PaperFigure]:
@@ -49,7 +39,7 @@ def _draw_solutions() -> PaperFigure:
         axis.set_title(SYSTEM_TITLES[name], fontsize=9)
         axis.set_xlabel("t")
         axis.legend(fontsize=7, frameon=False, ncols=2, handlelength=2.2, loc="best")
-    return PaperFigure("solutions", "The three solutions that the data are made from.", to_png(figure))
+    return "solutions", "The three solutions that the data are made from.", to_png(figure)
 
 
 def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
@@ -91,7 +81,7 @@ def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
         f"{title}: posterior LODE-GP trained lodekit's way on noisy data (top) and noise-free data (middle), and a "
         "sample from the first (bottom), with 95 % bands; extrapolation is shaded."
     )
-    return PaperFigure(f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure))
+    return f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure)
 
 
 #: What matplotlib calls minimum, quartiles and maximum.
@@ -141,7 +131,7 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
         "rounding, a second difference being divided by 1e-6. Runs of the paper's way far to its left have ended in a "
         "nearly constant zero function, here and as published."
     )
-    return PaperFigure("ode-errors", caption, to_png(figure))
+    return "ode-errors", caption, to_png(figure)
 
 
 def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> PaperFigure:
@@ -180,4 +170,4 @@ def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> 
         + ("With a prior on the channels (middle) the way back is a quiet one. " if "channels" in shown else "")
         + "The bands say what each of them knows."
     )
-    return PaperFigure("extrapolation", caption, to_png(figure))
+    return "extrapolation", caption, to_png(figure)

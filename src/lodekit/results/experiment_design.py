@@ -323,7 +323,18 @@ def plan_experiment(
     reader, times, levels = _parse_design(system, t, noise, inputs)
     arguments = FitSettings(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
     assumed = _parse_values(system, values)
-    units, hyper = _assume_hyperparameters(reader, arguments, assumed, times, levels, lengthscale, amplitude)
+    arguments.check()
+    first = min(float(own.min()) for own in times.values())
+    span = max(float(own.max()) for own in times.values()) - first or 1.0
+    units = Scaling(first, span, np.ones(len(levels)))
+    observables = reader.compile(list(levels), units)
+    theta = np.array([resolve_parameter_value(system, name, assumed) for name in observables.compiled.parameters])
+    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
+    kernels = arguments.parse_kernels(reader.undriven_system)
+    with np.errstate(all="ignore"):
+        hyper = unit_variance_hyperparameters(observables, kernels, theta, length / span)
+    size = check_positive("amplitude", amplitude)
+    hyper = replace(hyper, amplitudes=size * hyper.amplitudes, mode_amplitudes=size * hyper.mode_amplitudes)
     return _design_experiment(reader, arguments, hyper, units, levels, times, start, draws, random_state)
 
 
@@ -343,30 +354,6 @@ def _parse_values(system: System, values: Mapping[str, float] | None) -> dict[st
                 "fixed="
             )
     return found
-
-
-def _assume_hyperparameters(
-    reader: ObservableCompiler,
-    arguments: FitSettings,
-    values: Mapping[str, float],
-    times: Mapping[str, Array],
-    noise: Mapping[str, float],
-    lengthscale: float | None,
-    amplitude: float,
-) -> tuple[Scaling, Hyperparameters]:
-    """Return the unit of time, and all values that are assumed."""
-    arguments.check()
-    first = min(float(own.min()) for own in times.values())
-    span = max(float(own.max()) for own in times.values()) - first or 1.0
-    units = Scaling(first, span, np.ones(len(noise)))
-    observables = reader.compile(list(noise), units)
-    theta = np.array([resolve_parameter_value(reader.system, name, values) for name in observables.compiled.parameters])
-    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
-    kernels = arguments.parse_kernels(reader.undriven_system)
-    with np.errstate(all="ignore"):
-        hyper = unit_variance_hyperparameters(observables, kernels, theta, length / span)
-    size = check_positive("amplitude", amplitude)
-    return units, replace(hyper, amplitudes=size * hyper.amplitudes, mode_amplitudes=size * hyper.mode_amplitudes)
 
 
 def plan_next_experiment(
@@ -461,7 +448,15 @@ def _design_experiment(
     if not latents:
         # Initial states are told by the data alone, as in fits to known inputs.
         arguments = replace(arguments, mode_deviation="open")
-        drawn = _simulate_deterministic(reader, list(noise), hyper, units, every, start)[None]
+        if not reader.inputs and not start:
+            raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
+        values = {} if start is None else parse_initial_values(start)
+        motion = DeterministicResponse.from_texts(reader, list(noise), every, values, units)
+        # The prior deviations of unobservable modes are huge; they say nothing about the initial state.
+        unit_modes = replace(hyper, mode_amplitudes=np.ones_like(hyper.mode_amplitudes))
+        with np.errstate(all="ignore"):
+            motion.check_initial_values(unit_modes)
+            drawn = motion.mean(unit_modes)[None]
     elif start is not None:
         raise LodekitError("functions of time remain free here, and their start with them; leave start out")
     else:
@@ -496,23 +491,3 @@ def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, 
         f"{start} neither given nor measured, and may be anything; add inputs={{{entries}}} for what would be set, or "
         f"noise={{{entries}}} for what would be measured"
     )
-
-
-def _simulate_deterministic(
-    reader: ObservableCompiler,
-    names: Sequence[str],
-    hyper: Hyperparameters,
-    units: Scaling,
-    times: Array,
-    start: Mapping[str, float] | None,
-) -> Array:
-    """Return what observables do from rest, or from values at the start, shape (n, o)."""
-    if not reader.inputs and not start:
-        raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
-    values = {} if start is None else parse_initial_values(start)
-    motion = DeterministicResponse.from_texts(reader, names, times, values, units)
-    # Deviations of modes that nobody would see are huge, and say nothing of where a system starts.
-    alike = replace(hyper, mode_amplitudes=np.ones_like(hyper.mode_amplitudes))
-    with np.errstate(all="ignore"):
-        motion.check_initial_values(alike)
-        return motion.mean(alike)

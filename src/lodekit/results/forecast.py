@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 BURN_IN_ROWS = 10
 #: From hyperparameters to innovations; None if rounding hides what single measurements add.
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
-_Segment = tuple[list[str], InnovationSequence, _FilterFunction, LaplaceApproximation | None]
+_Segment = tuple[InnovationSequence, _FilterFunction, LaplaceApproximation | None]
 
 
 @dataclass(frozen=True)
@@ -69,25 +69,24 @@ class ForecastBand:
 
 
 def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
-    """Return what errors of the record, or records, of a fit say of predictions ahead, by observable."""
-    runs = [run for part in fit.record_fits for run in _filter_segments(part)]
-    found: dict[str, list[ForecastBand]] = {}
+    """Return bands of predictions ahead that are calibrated on the errors of the fitted records, by observable."""
+    every = [segment for part in fit.record_fits for segment in _filter_segments(part)]
+    order = fit.prior.noise.observables
+    bands: dict[str, list[ForecastBand]] = {}
     for name in names:
-        own = [(order.index(name), turns, again, laplace) for order, turns, again, laplace in runs if name in order]
-        times = [_measured_times(turns, number) for number, turns, *_ in own]
-        garch = fit_garch(times, [_clip_innovations(turns, number) for number, turns, *_ in own])
-        taken = [
-            _standardized_errors(turns, again, laplace, number, horizons, fit.residual_dof_fraction)
-            for number, turns, again, laplace in own
-        ]
-        found[name] = []
-        for place, lead in enumerate(horizons):
-            ratios = [_variance_ratios(garch, lead, turns, number) for number, turns, *_ in own]
-            errors, moved = ([each[place][part] for each in taken] for part in (0, 1))
-            behind = (np.arange(len(each)) - lead.count_known(each, each) for each in times if len(each))
+        # Other records may have observables that the fit has not.
+        number, segments = (order.index(name), every) if name in order else (0, [])
+        times = [_measured_times(innovations, number) for innovations, *_ in segments]
+        garch = fit_garch(times, [_clip_innovations(innovations, number) for innovations, *_ in segments])
+        errors = [_standardized_errors(fit, *segment, number, horizons) for segment in segments]
+        bands[name] = []
+        for k, horizon in enumerate(horizons):
+            ratios = [_variance_ratios(garch, horizon, innovations, number) for innovations, *_ in segments]
+            scaled, variances = ([each[k][part] for each in errors] for part in (0, 1))
+            behind = (np.arange(len(each)) - horizon.count_known(each, each) for each in times if len(each))
             rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
-            found[name].append(ForecastBand(lead, garch, calibrate_error_scale(errors, ratios, moved, rows)))
-    return found
+            bands[name].append(ForecastBand(horizon, garch, calibrate_error_scale(scaled, ratios, variances, rows)))
+    return bands
 
 
 def forecast_with_bands(
@@ -130,30 +129,30 @@ def _parameter_variances(
 
 
 def _standardized_errors(
+    fit: Fit,
     innovations: InnovationSequence,
     filter_at: _FilterFunction,
     laplace: LaplaceApproximation | None,
     observable: int,
     horizons: Sequence[Horizon],
-    dof_fraction: float,
 ) -> list[tuple[Array, Array]]:
     """Return standardised prediction errors for each horizon, NaN if too little was known before.
 
     And the variances that parameter uncertainty adds to errors of another record, in the same unit.
     """
     times = _measured_times(innovations, observable)
-    parts = [np.zeros(len(times)) for _ in horizons]
+    variances = [np.zeros(len(times)) for _ in horizons]
     if laplace is not None:
-        wanted = [(observable, lead) for lead in horizons]
-        parts = _parameter_variances(laplace, filter_at, wanted, [len(times)] * len(horizons))
-    found = []
-    for lead, moved in zip(horizons, parts, strict=True):
-        errors, deviations = forecast_errors(innovations, observable, lead)
-        told = (lead.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
+        requested = [(observable, horizon) for horizon in horizons]
+        variances = _parameter_variances(laplace, filter_at, requested, [len(times)] * len(horizons))
+    standardized = []
+    for horizon, variance in zip(horizons, variances, strict=True):
+        errors, deviations = forecast_errors(innovations, observable, horizon)
+        is_known = (horizon.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
         # Variances are larger by the degrees of freedom that the fit has used.
-        wide = np.where(told, deviations, 1.0) / np.sqrt(dof_fraction)
-        found.append((np.where(told, errors / wide, np.nan), moved / wide**2))
-    return found
+        std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
+        standardized.append((np.where(is_known, errors / std, np.nan), variance / std**2))
+    return standardized
 
 
 def _measured_times(innovations: InnovationSequence, observable: int) -> Array:
@@ -161,21 +160,19 @@ def _measured_times(innovations: InnovationSequence, observable: int) -> Array:
 
 
 def _filter_segments(fit: Fit) -> list[_Segment]:
-    """Return observables, innovations, the filter and the parameter uncertainty of a record, or of segments of it."""
+    """Return innovations, the filter and the parameter uncertainty of a record, or of segments of it."""
     if fit.measurements.has_only_statistics:
         return []
-    every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
-    order = [item.observable for item in every]
-    factory = fit.engine_choice.factory
-    # Rivals were not fitted to anything: they have taken nothing from errors.
+    series, factory = with_empty_series(fit.measurements, fit.prior.noise.observables).series, fit.engine_choice.factory
+    # Alternative optima were not fitted to anything: they have absorbed no errors.
     uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
-    found: list[_Segment] = []
-    for run in [every] if uses_kalman_filter(factory, fit.prior) else split_into_segments(every):
-        again = partial(compute_innovations, factory, fit.prior, run)
-        turns = again(fit.hyperparameters)
-        if turns is not None:
-            found.append((order, turns, again, uncertainty))
-    return found
+    segments: list[_Segment] = []
+    for part in [series] if uses_kalman_filter(factory, fit.prior) else split_into_segments(series):
+        filter_at = partial(compute_innovations, factory, fit.prior, part)
+        innovations = filter_at(fit.hyperparameters)
+        if innovations is not None:
+            segments.append((innovations, filter_at, uncertainty))
+    return segments
 
 
 def _clip_innovations(innovations: InnovationSequence, observable: int) -> Array:

@@ -13,7 +13,6 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.data.sources import load_arrays
 from lodekit.errors import DataError, LodekitError
-from lodekit.prior.observables import Observables
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import forecast_observables, parse_horizon
 from lodekit.support.arguments import (
@@ -191,41 +190,27 @@ def sample(
     times, observables = fit.parse_times(t), fit.observables(texts)
     uncertain = includes_parameter_uncertainty(parameters)
     check_count("size", size)
+    size = int(size)
     check_seed(random_state)
     check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
     generator = np.random.default_rng(random_state)
+    theta, drawn = np.tile(fit.hyperparameters.theta, (size, 1)), np.zeros((size, 0, observables.count))
     with np.errstate(all="ignore"), fit.setup.limit_threads():
-        drawn, theta = _sample_functions(fit, observables, times, int(size), generator, include_uncertainty=uncertain)
+        if len(times) and uncertain and fit.layout.size:
+            fit.require_full_record("functions at other parameters (use parameters='fixed')")
+            # Every function has its own generator, so that it does not depend on the times of the others.
+            generators = generator.spawn(size)
+            drawn = np.zeros((size, len(times), observables.count))
+            for k, (point, posterior) in enumerate(fit.parameter_uncertainty.sample_posteriors(size, generator)):
+                theta[k] = fit.layout.unpack(point).theta
+                mean = posterior.mean(observables, times)
+                deviation = posterior.sample(observables, times, 1, generators[k])[0] - mean
+                drawn[k] = mean + deviation / np.sqrt(fit.residual_dof_fraction)
+        elif len(times):
+            drawn = fit.posterior.sample(observables, times, size, generator)
     check_finite(drawn.transpose(1, 0, 2), times)
     found = drawn[:, :, 0] if single else drawn
     return (found, dict(zip(fit.layout.names, theta.T, strict=True))) if return_parameters else found
-
-
-def _sample_functions(
-    fit: Fit,
-    observables: Observables,
-    times: Array,
-    size: int,
-    generator: np.random.Generator,
-    *,
-    include_uncertainty: bool,
-) -> tuple[Array, Array]:
-    """Return functions, each drawn at a point of its own, shape (size, n, o), and their parameters, (size, p)."""
-    if not include_uncertainty or not fit.layout.size or not len(times):
-        drawn = np.zeros((size, 0, observables.count))
-        if len(times):
-            drawn = fit.posterior.sample(observables, times, size, generator)
-        return drawn, np.tile(fit.hyperparameters.theta, (size, 1))
-    fit.require_full_record("functions at other parameters (use parameters='fixed')")
-    theta, parts = [], []
-    # Every function has its own generator, so that it does not depend on the times of the others.
-    others = generator.spawn(size)
-    points = fit.parameter_uncertainty.sample_posteriors(size, generator)
-    for (point, posterior), own in zip(points, others, strict=True):
-        theta.append(fit.layout.unpack(point).theta)
-        mean = posterior.mean(observables, times)
-        parts.append(mean + (posterior.sample(observables, times, 1, own) - mean) / np.sqrt(fit.residual_dof_fraction))
-    return np.concatenate(parts), np.array(theta)
 
 
 def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:

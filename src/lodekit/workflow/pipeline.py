@@ -53,7 +53,7 @@ def prediction_table(
                 moments.append(gp.predict(block, names, return_std=True, record=record))
                 advance()
         mean, std = (np.concatenate(part) for part in zip(*moments, strict=True))
-        parts.append((record, _mean_std_table(gp, record_times, names, mean, std)))
+        parts.append((record, mean_std_table(gp, record_times, names, mean, std)))
     return _concatenate_records(gp, parts)
 
 
@@ -68,7 +68,7 @@ def forecast_table(
         fit = gp.fit_.for_record(own)
         texts = list(observables or fit.measurements.names)
         times, mean, std = forecast_observables(fit, texts, parse_horizon(horizon, fit.clock.unit))
-        parts.append((own, _mean_std_table(gp, times, texts, mean, std)))
+        parts.append((own, mean_std_table(gp, times, texts, mean, std)))
     return _concatenate_records(gp, parts)
 
 
@@ -83,7 +83,7 @@ def _concatenate_records(gp: LODEGP, parts: Sequence[tuple[str, dict[str, Any]]]
     return columns
 
 
-def _mean_std_table(
+def mean_std_table(
     gp: LODEGP,
     times: NDArray[np.float64],
     observables: Sequence[str],
@@ -125,22 +125,6 @@ def sample_table(
         merge_columns(columns, ((name, parameters[name].repeat(len(own)).tolist()) for name in estimated))
         parts.append((record, columns))
     return _concatenate_records(gp, parts)
-
-
-def simulation_table(
-    gp: LODEGP,
-    times: NDArray[np.float64],
-    inputs: Mapping[str, Any],
-    start: str | Mapping[str, float] = "rest",
-    record: str | None = None,
-) -> dict[str, Any]:
-    """Return how a model responds to new inputs, with standard deviations, as columns.
-
-    Shapes: times (n,).
-    """
-    names = gp.fit_.setup.channels
-    mean, std = gp.simulate(times, inputs, start, names, return_std=True, record=record)
-    return _mean_std_table(gp, times, names, mean, std, known_channels=inputs)
 
 
 def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, list[str]]:

@@ -75,11 +75,6 @@ def cusum_threshold(rate: float, reference: float) -> float:
     return float(brentq(excess, 0.0, high, xtol=1e-10)) if excess(0.0) < 0 else 0.0
 
 
-def excursion_length(threshold: float, reference: float) -> int:
-    """Return about how many scores a sum has gone up for when it crosses a threshold by chance."""
-    return max(1, round(0.75 * threshold / reference))
-
-
 def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array) -> float:
     """Return the threshold that is crossed at a rate on average, where scores have other variances than one.
 
@@ -134,7 +129,8 @@ def calibrate_threshold(fit: Fit, series: Sequence[TimeSeries], false_alarms: fl
     """Return the CUSUM threshold with a given false-alarm rate, averaged over the uncertainty of the estimates."""
     # All observables share the rate.
     rate, reference = false_alarms / len(fit.prior.noise.observables), 0.5 * shift
-    length = excursion_length(cusum_threshold(rate, reference), reference)
+    # About how many scores a sum has increased for when it crosses its threshold by chance.
+    length = max(1, round(0.75 * cusum_threshold(rate, reference) / reference))
     known = _VARIANCE_CACHE.setdefault(fit, {})
     if length not in known:
         is_measured = any(len(item.times) for item in series)

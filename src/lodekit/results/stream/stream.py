@@ -135,39 +135,30 @@ def load_stream_state(
     if values.get("model") != _model_fingerprint(fit):
         raise StorageError(f"{path} belongs to a stream of another model; expected the one that it was saved with")
     try:
-        return _state_from_arrays(values, arrays, sizes, input_response)
+        size, responses, observables = sizes
+        shapes = {"mean": (size,), "root": (size, size), "response": (responses,), "sums": (observables, 2)}
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape or arrays[name].dtype != float or not np.isfinite(arrays[name]).all():
+                raise ValueError(f"expected {name} as finite numbers of shape {shape}")
+        kinds = {} if input_response is None else input_response.input_kinds
+        if values["inputs"] != kinds:
+            raise ValueError(f"expected the inputs {kinds}, got {values['inputs']}")
+        samples = {}
+        for number, (name, kind) in enumerate(kinds.items()):
+            times, numbers = arrays[f"input_{number}"]
+            if not (np.isfinite(times).all() and np.isfinite(numbers).all() and (np.diff(times) > 0).all()):
+                raise ValueError(f"expected finite samples of {name} in the order of time")
+            samples[name] = InputBuffer(kind, times.tolist(), numbers.tolist())
+        time = None if values["time"] is None else float(values["time"])
+        leads = float(values["leads"][0]), float(values["leads"][1])
+        settings = {name: float(values["settings"][name]) for name in ("false_alarms", "shift")}
+        if not all(map(math.isfinite, (time or 0.0, *leads))):
+            raise ValueError("expected finite times")
+        sums = [(float(high), float(low)) for high, low in arrays["sums"]]
+        own = (arrays["mean"], arrays["root"], arrays["response"], samples, sums, leads)
+        return StreamState(time, *own, int(values["rows"]), int(values["alarms"])), settings
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
         raise StorageError(f"{path} is not a complete state of a stream: {problem}") from None
-
-
-def _state_from_arrays(
-    values: Mapping[str, Any],
-    arrays: Mapping[str, Any],
-    sizes: Sequence[int],
-    input_response: StreamInputResponse | None,
-) -> tuple[StreamState, dict[str, float]]:
-    size, responses, observables = sizes
-    shapes = {"mean": (size,), "root": (size, size), "response": (responses,), "sums": (observables, 2)}
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape or arrays[name].dtype != float or not np.isfinite(arrays[name]).all():
-            raise ValueError(f"expected {name} as finite numbers of shape {shape}")
-    kinds = {} if input_response is None else input_response.input_kinds
-    if values["inputs"] != kinds:
-        raise ValueError(f"expected the inputs {kinds}, got {values['inputs']}")
-    samples = {}
-    for number, (name, kind) in enumerate(kinds.items()):
-        times, numbers = arrays[f"input_{number}"]
-        if not (np.isfinite(times).all() and np.isfinite(numbers).all() and (np.diff(times) > 0).all()):
-            raise ValueError(f"expected finite samples of {name} in the order of time")
-        samples[name] = InputBuffer(kind, times.tolist(), numbers.tolist())
-    time = None if values["time"] is None else float(values["time"])
-    leads = float(values["leads"][0]), float(values["leads"][1])
-    settings = {name: float(values["settings"][name]) for name in ("false_alarms", "shift")}
-    if not all(map(math.isfinite, (time or 0.0, *leads))):
-        raise ValueError("expected finite times")
-    sums = [(float(high), float(low)) for high, low in arrays["sums"]]
-    own = (arrays["mean"], arrays["root"], arrays["response"], samples, sums, leads)
-    return StreamState(time, *own, int(values["rows"]), int(values["alarms"])), settings
 
 
 def _model_fingerprint(fit: Fit) -> str:
