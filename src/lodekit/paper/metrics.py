@@ -199,13 +199,13 @@ def count_eigenvalues(covariance: Array, threshold: float = 1e-6) -> int:
     floor = float(np.finfo(float).eps) * largest
     if floor > 0.1 * threshold:
         raise LodekitError(f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {largest:.0e}")
-    least = max(1e-3 * threshold, floor)
-    left, columns = np.diag(covariance).copy(), np.zeros((0, size))
+    tolerance = max(1e-3 * threshold, floor)
+    remainder, columns = np.diag(covariance).copy(), np.zeros((0, size))
     # Only the columns of the pivots are touched: LAPACK's routine updates the whole of a large matrix of small rank.
-    while len(columns) < size and np.sum(left) > least:
-        pivot = int(np.argmax(left))
-        column = (covariance[pivot] - columns[:, pivot] @ columns) / np.sqrt(left[pivot])
+    while len(columns) < size and np.sum(remainder) > tolerance:
+        pivot = int(np.argmax(remainder))
+        column = (covariance[pivot] - columns[:, pivot] @ columns) / np.sqrt(remainder[pivot])
         columns = np.vstack([columns, column])
-        left = np.maximum(left - column**2, 0.0)
-        left[pivot] = 0.0
+        remainder = np.maximum(remainder - column**2, 0.0)
+        remainder[pivot] = 0.0
     return int(np.sum(np.linalg.eigvalsh(columns @ columns.T) > threshold))

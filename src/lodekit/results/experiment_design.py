@@ -113,14 +113,14 @@ class Experiment:
         (True, inf)
         """
         check_positive("target", target)
-        asked = self._requested(parameters)
+        names = self._requested(parameters)
         times = np.unique(np.concatenate([self._times[name] for name in self.observables]))
         low, high = 0, len(times)
-        if self._worst_relative_error(times[-1], asked) > target:
+        if self._worst_relative_error(times[-1], names) > target:
             return math.inf
         while high - low > 1:
             middle = (low + high) // 2
-            is_enough = self._worst_relative_error(times[middle - 1], asked) <= target
+            is_enough = self._worst_relative_error(times[middle - 1], names) <= target
             low, high = (low, middle) if is_enough else (middle, high)
         return float(times[high - 1] - times[0])
 
@@ -165,9 +165,9 @@ class Experiment:
         check_parameters(names, asked)
         return asked
 
-    def _worst_relative_error(self, last: float, asked: Sequence[str]) -> float:
+    def _worst_relative_error(self, last: float, names: Sequence[str]) -> float:
         errors = _relative_errors(self._evaluate(self.observables, last)[0])
-        return max((errors[name] for name in asked), default=0.0)
+        return max((errors[name] for name in names), default=0.0)
 
     def _table_rows(self) -> list[list[str]]:
         shares = [100.0 * share for share in self.relative.values()]
@@ -239,30 +239,30 @@ def _evaluate_design(
 
 
 def _estimate_errors(setup: FitSetup, x: Array, information_matrices: Sequence[Array]) -> dict[str, Estimate]:
-    """Return what to expect of each parameter, from the curvatures of one record or of several random ones."""
+    """Return the estimates to expect, from the information matrices of one record or of several random ones."""
     layout, structure, held = setup.layout, setup.structural_identifiability, np.zeros(len(x), dtype=bool)
-    # Of what no data of this kind can tell, one parameter for each way is held: it says nothing of all others.
-    for way in structure.unidentifiable_directions:
-        own = [place for place, k in enumerate(layout.free_parameters) if layout.names[k] in way and not held[place]]
-        held[own[:1]] = True
-    whole = estimate_parameters(layout, x, np.mean(information_matrices, axis=0), held)
-    each = [estimate_parameters(layout, x, own, held) for own in information_matrices]
-    found = {name: _combine_estimates(known, [own[name] for own in each]) for name, known in whole.items()}
+    # One parameter of each structurally unidentifiable direction is held; that does not affect the others.
+    for direction in structure.unidentifiable_directions:
+        involved = [i for i, k in enumerate(layout.free_parameters) if layout.names[k] in direction and not held[i]]
+        held[involved[:1]] = True
+    combined = estimate_parameters(layout, x, np.mean(information_matrices, axis=0), held)
+    records = [estimate_parameters(layout, x, information, held) for information in information_matrices]
+    estimates = {name: _combine_estimates(each, [own[name] for own in records]) for name, each in combined.items()}
     for name in structure.unidentifiable:
         limits = layout.transforms[layout.names.index(name)]
         unknown = math.inf, (limits.low, limits.high), False, NOT_IDENTIFIED_MESSAGE
-        found[name] = Estimate(found[name].value, *unknown)
-    return found
+        estimates[name] = Estimate(estimates[name].value, *unknown)
+    return estimates
 
 
 def _combine_estimates(whole: Estimate, estimates: Sequence[Estimate]) -> Estimate:
-    """Return one estimate for several random motions: its error is what fits to all of them would scatter by."""
-    told = [each for each in estimates if each.has_interval]
-    if not whole.has_interval or 2 * len(told) <= len(estimates):
+    """Return one estimate for several random motions; its standard error is the root mean square of theirs."""
+    identified = [each for each in estimates if each.has_interval]
+    if not whole.has_interval or 2 * len(identified) <= len(estimates):
         # Away from an optimum a single record need not bend down everywhere; all of them together do.
         return whole
-    error = float(np.sqrt(np.mean([each.std_error**2 for each in told])))
-    return replace(min(told, key=lambda each: abs(each.std_error - error)), std_error=error)
+    error = float(np.sqrt(np.mean([each.std_error**2 for each in identified])))
+    return replace(min(identified, key=lambda each: abs(each.std_error - error)), std_error=error)
 
 
 def plan_experiment(

@@ -45,27 +45,15 @@ _Segment = tuple[InnovationSequence, _FilterFunction, LaplaceApproximation | Non
 
 @dataclass(frozen=True)
 class ForecastBand:
-    """How deviations of predictions of one observable, so far ahead, follow the errors before.
+    """A band of predictions of one observable that follows the errors before.
 
-    horizon: How far ahead.
-    variance_model: How the size of its innovations changes.
-    error_scale: What is left of that so far ahead, and how far errors reach.
+    variance_model: Of the innovations.
+    error_scale: The part of a change of variance that persists over the horizon, and the scale of errors.
     """
 
     horizon: Horizon
     variance_model: GarchVariance = CONSTANT_VARIANCE
     error_scale: ForecastErrorScale = NOMINAL_SCALE
-
-    def forecast_std(
-        self, innovations: InnovationSequence, observable: int, variances: Array, parameter_variance: Array
-    ) -> Array:
-        """Return deviations of predictions, for all rows of an observable in their turn.
-
-        Shapes: variances (n,), parameter_variance (n,).
-        """
-        return self.error_scale.forecast_std(
-            _variance_ratios(self.variance_model, self.horizon, innovations, observable), variances, parameter_variance
-        )
 
 
 def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
@@ -98,15 +86,17 @@ def forecast_with_bands(
     n_given: int = 0,
 ) -> list[tuple[Array, Array]]:
     """Return measurements minus predictions ahead, and deviations of these, for observables and bands."""
-    leads = [(number, band.horizon) for number, band in requested]
-    found = [forecast_errors(innovations, number, lead, n_given) for number, lead in leads]
+    horizons = [(number, band.horizon) for number, band in requested]
+    forecasts = [forecast_errors(innovations, number, lead, n_given) for number, lead in horizons]
     if laplace is None:
-        return found
-    parts = _parameter_variances(laplace, filter_at, leads, [len(errors) for errors, _ in found], n_given)
-    return [
-        (errors, band.forecast_std(innovations, number, deviations**2 / dof_fraction, moved))
-        for (errors, deviations), (number, band), moved in zip(found, requested, parts, strict=True)
-    ]
+        return forecasts
+    sizes = [len(errors) for errors, _ in forecasts]
+    variances = _parameter_variances(laplace, filter_at, horizons, sizes, n_given)
+    with_bands = []
+    for (errors, deviations), (number, band), variance in zip(forecasts, requested, variances, strict=True):
+        ratios = _variance_ratios(band.variance_model, band.horizon, innovations, number)
+        with_bands.append((errors, band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, variance)))
+    return with_bands
 
 
 def _parameter_variances(
@@ -118,14 +108,14 @@ def _parameter_variances(
 ) -> list[Array]:
     """Return variances that what is unknown of all that was learned adds to errors, for observables and leads."""
 
-    def answer(hyper: Hyperparameters) -> Array | None:
-        own = filter_at(hyper)
-        if own is None:
+    def errors_at(hyper: Hyperparameters) -> Array | None:
+        innovations = filter_at(hyper)
+        if innovations is None:
             return None
-        return np.concatenate([forecast_errors(own, number, lead, n_given)[0] for number, lead in requested])
+        return np.concatenate([forecast_errors(innovations, number, lead, n_given)[0] for number, lead in requested])
 
-    moves = np.sum(laplace.shifts_of(answer) ** 2, axis=0)
-    return np.split(moves, np.cumsum(sizes)[:-1]) if moves.ndim else [np.zeros(size) for size in sizes]
+    variances = np.sum(laplace.shifts_of(errors_at) ** 2, axis=0)
+    return np.split(variances, np.cumsum(sizes)[:-1]) if variances.ndim else [np.zeros(size) for size in sizes]
 
 
 def _standardized_errors(
@@ -238,32 +228,32 @@ def forecast_observables(
     whole = uses_kalman_filter(fit.engine_choice.factory, fit.prior)
     if fit.measurements.size > 20_000 and not whole:
         raise LodekitError(f"expected at most 20000 measurements for predictions ahead, got {fit.measurements.size}")
-    every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
-    order = [item.observable for item in every]
+    series = with_empty_series(fit.measurements, fit.prior.noise.observables).series
+    order = [item.observable for item in series]
     for name in texts:
-        if name not in order or not len(every[order.index(name)].times):
-            measured = ", ".join(item.observable for item in every if len(item.times))
+        if name not in order or not len(series[order.index(name)].times):
+            measured = ", ".join(item.observable for item in series if len(item.times))
             raise LodekitError(f"expected measured observables for predictions ahead, {measured}, got {name!r}")
-    asked = list(dict.fromkeys(texts))
-    bands = calibrate_bands(fit.joint_fit or fit, asked, [horizon]) if include_uncertainty else {}
-    found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in asked}
-    for piece, after in _split_chunks(every, whole=whole):
-        again = partial(compute_innovations, fit.engine_choice.factory, fit.prior, piece)
-        turns = again(fit.hyperparameters)
-        if turns is None:
+    names = list(dict.fromkeys(texts))
+    bands = calibrate_bands(fit.joint_fit or fit, names, [horizon]) if include_uncertainty else {}
+    pieces: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in names}
+    for chunk, after in _split_chunks(series, whole=whole):
+        filter_at = partial(compute_innovations, fit.engine_choice.factory, fit.prior, chunk)
+        innovations = filter_at(fit.hyperparameters)
+        if innovations is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
-        wanted = [(order.index(name), bands[name][0] if bands else ForecastBand(horizon)) for name in asked]
+        requested = [(order.index(name), bands[name][0] if bands else ForecastBand(horizon)) for name in names]
         laplace = fit.parameter_uncertainty if include_uncertainty else None
-        parts = forecast_with_bands(laplace, turns, again, wanted, fit.residual_dof_fraction)
-        for name, (number, _), (errors, deviations) in zip(asked, wanted, parts, strict=True):
-            item = piece[number]
+        parts = forecast_with_bands(laplace, innovations, filter_at, requested, fit.residual_dof_fraction)
+        for name, (number, _), (errors, deviations) in zip(names, requested, parts, strict=True):
+            item = chunk[number]
             noise = item.noise_std_for_level(fit.typical_noise(name))
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
             new = item.times > after
-            found[name].append((item.times[new], (item.values - errors)[new], std[new]))
-    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
-    times = joined[asked[0]][0]
-    for name in asked[1:]:
+            pieces[name].append((item.times[new], (item.values - errors)[new], std[new]))
+    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in pieces.items()}
+    times = joined[names[0]][0]
+    for name in names[1:]:
         times = np.intersect1d(times, joined[name][0])
     chosen = {name: np.searchsorted(own[0], times) for name, own in joined.items()}
     mean, std = (np.stack([joined[name][part][chosen[name]] for name in texts], axis=1) for part in (1, 2))

@@ -214,8 +214,8 @@ class DeterministicResponse:
             rows = _normalize_rows(self._mode_matrix(level, hyper) * roots)
             left, sizes, right = np.linalg.svd(rows @ free, full_matrices=False)
             usable = sizes > _RANK_TOLERANCE
-            told = (left[:, usable].T @ (rows @ weights)) / sizes[usable]
-            weights = weights - free @ (right[usable].T @ told)
+            corrections = (left[:, usable].T @ (rows @ weights)) / sizes[usable]
+            weights = weights - free @ (right[usable].T @ corrections)
             free = free @ _null_space(rows @ free)
         return roots * weights, missed
 

@@ -99,7 +99,7 @@ def summary(fit: Fit) -> Summary:
     LODE-GP Results
     """
     n_records = len(fit.record_names)
-    records, least = (f" ({n_records} records)", " (least)") if n_records > 1 else ("", "")
+    records, minimum = (f" ({n_records} records)", " (least)") if n_records > 1 else ("", "")
     title = [
         ("Channels", str(len(fit.system.plain_channels))),
         ("Observations", f"{fit.setup.engine.size}{records}"),
@@ -121,7 +121,7 @@ def summary(fit: Fit) -> Summary:
     others = {f"{name} [{units[name]}]" if name in units else name: value for name, value in others.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     shares = fit.diagnosis.explained_variance
-    others |= {f"explained of {name}{least}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
+    others |= {f"explained of {name}{minimum}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
     others |= {
         f"residuals of {check.title}": "correlated" if check.is_correlated else "independent"
         for check in fit.diagnosis.checks
@@ -184,13 +184,14 @@ def format_one_line(fit: Fit) -> str:
 
 def format_fit_html(fit: Fit) -> str:
     """Return a fit as HTML, for notebooks: equations, parameters, and what to know before it is believed."""
-    found = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
-    explained = f"Explained of the variance of {', '.join(found)}" if found else ""
+    shares = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
+    explained = f"Explained of the variance of {', '.join(shares)}" if shares else ""
     noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
-    told = "; ".join([*([explained] if found else []), *([f"noise of {noise}"] if noise else [])])
+    details = "; ".join([*([explained] if shares else []), *([f"noise of {noise}"] if noise else [])])
     lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
     warnings, parameters = html_list(fit.warnings, "warning"), _format_parameters_html(fit)
-    return notebook_card("LODEGP", lead, [*equations_to_mathml(fit.system), warnings, parameters, html_paragraph(told)])
+    parts = [*equations_to_mathml(fit.system), warnings, parameters, html_paragraph(details)]
+    return notebook_card("LODEGP", lead, parts)
 
 
 def summary_dict(fit: Fit) -> dict[str, Any]:

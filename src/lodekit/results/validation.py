@@ -386,30 +386,31 @@ def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Me
 def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the channels that are conditioned on."""
     names = [item.observable for item in record.series]
-    asked = () if given is None else given
-    found = tuple(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,)
+    known: tuple[Any, ...] = (given,)
+    if given is None or (isinstance(given, Iterable) and not isinstance(given, str)):
+        known = () if given is None else tuple(given)
     is_driven = bool(fit.measurements.inputs) or not fit.setup.reduced_system.free_functions
     if fit.prior.disturbances and (given is not None or not is_driven):
         # A filter takes measurements in the order of time, and a matrix knows no disturbances.
         raise LodekitError(
             "a fit with disturbances takes nothing as known over a whole record but its inputs; expected a fit with "
-            f"inputs=, such as inputs={{{(*names, *found)[-1]!r}: 'hold'}}, and no given="
+            f"inputs=, such as inputs={{{(*names, *known)[-1]!r}: 'hold'}}, and no given="
         )
     if given is not None:
-        for name in found:
+        for name in known:
             if name not in names:
                 raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
-        return found
+        return known
     if is_driven:
         return ()
     channels = [name for name in names if name in fit.system.channels]
-    fitting = [each for each in combinations(channels, fit.system.free_functions) if _determines_all(fit, each)]
-    if not fitting:
+    sufficient = [each for each in combinations(channels, fit.system.free_functions) if _determines_all(fit, each)]
+    if not sufficient:
         raise LodekitError(f"expected given=, the channels that are known; the record holds {', '.join(names)}")
-    if len(fitting) > 1:
-        options = " or ".join("(" + ", ".join(each) + ")" for each in fitting)
+    if len(sufficient) > 1:
+        options = " or ".join("(" + ", ".join(each) + ")" for each in sufficient)
         raise LodekitError(f"expected given=, the channels that are known, such as {options}")
-    return fitting[0]
+    return sufficient[0]
 
 
 def _determines_all(fit: Fit, names: Sequence[str]) -> bool:

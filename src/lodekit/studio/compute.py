@@ -228,15 +228,15 @@ def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ..
 
     Of each parameter there is what is known of it, in TOML; nothing at all where no column looks like an input.
     """
-    look = open_file(path, None).preview
-    guesses = guess_column_roles(look)
+    preview = open_file(path, None).preview
+    guesses = guess_column_roles(preview)
     equations, about = propose_first_order_equations(guesses)
     if not equations:
         return "", {}, ()
-    matched = match_channels(look, _require_system((equations, ", ".join(about))), ())
-    told = {item.assignment for item in matched}
-    wanted = (ColumnAssignment(guess.channel, guess.column.name, guess.input_kind) for guess in guesses)
-    return equations, about, tuple(each for each in wanted if each not in told)
+    matched = match_channels(preview, _require_system((equations, ", ".join(about))), ())
+    recognized = {item.assignment for item in matched}
+    proposed = (ColumnAssignment(guess.channel, guess.column.name, guess.input_kind) for guess in guesses)
+    return equations, about, tuple(each for each in proposed if each not in recognized)
 
 
 def match_file(

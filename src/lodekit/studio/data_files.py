@@ -115,21 +115,21 @@ def match_channels(
     except DataError:
         # No column is called like a channel: all are open.
         guesses = {}
-    said = {item.channel: item for item in user_choices}
-    there = {column.name: column for column in preview.columns}
-    found = []
+    choices = {item.channel: item for item in user_choices}
+    columns = {column.name: column for column in preview.columns}
+    matches = []
     for name in system.plain_channels:
-        own, guess = said.get(name), guesses.get(name)
-        if own is not None and (own.column in there or not own.column):
-            reason = "as you say" if own.column else "left out, as you say"
-            found.append(ColumnMatch(own, reason, is_user_choice=True))
+        choice, guess = choices.get(name), guesses.get(name)
+        if choice is not None and (choice.column in columns or not choice.column):
+            reason = "as you say" if choice.column else "left out, as you say"
+            matches.append(ColumnMatch(choice, reason, is_user_choice=True))
         elif guess is not None:
             reason = "known, held between samples" if guess.input_kind else "measured"
-            own = ColumnAssignment(name, guess.column.name, guess.input_kind)
-            found.append(ColumnMatch(own, f"{reason}: it {guess.reason}", evidence=guess.reason))
+            choice = ColumnAssignment(name, guess.column.name, guess.input_kind)
+            matches.append(ColumnMatch(choice, f"{reason}: it {guess.reason}", evidence=guess.reason))
         else:
-            found.append(ColumnMatch(ColumnAssignment(name), "no column is called like it"))
-    return found
+            matches.append(ColumnMatch(ColumnAssignment(name), "no column is called like it"))
+    return matches
 
 
 def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tuple[list[ColumnRole], dict[str, str]]:

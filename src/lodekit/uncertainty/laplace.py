@@ -33,14 +33,14 @@ _EIGENVALUE_TOLERANCE = 1e-9
 
 def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
     """Return how far from an estimate anything may be that the data say nothing about, shape (n,)."""
-    found = np.full(layout.size, UNIDENTIFIED_STD)
+    stds = np.full(layout.size, UNIDENTIFIED_STD)
     for position, number in enumerate(layout.free_parameters):
         transform, point = layout.transforms[number], float(x[position])
         if transform.is_unbounded:
             # Near zero the scale of the search is arbitrarily fine.
             size = max(abs(transform.forward(point)), transform.expected_magnitude)
-            found[position] = 10.0 * size / transform.derivative(point)
-    return found
+            stds[position] = 10.0 * size / transform.derivative(point)
+    return stds
 
 
 def regularized_covariance_root(information: Array, free: NDArray[np.bool_], prior_stds: Array) -> Array:
@@ -152,13 +152,13 @@ class LaplaceApproximation:
 
         Shapes: times (n,).
         """
-        found = self.mean_jacobian(observables, times)
+        shifts = self.mean_jacobian(observables, times)
         others = [(drop, self._posterior_or_none(np.array(point))) for point, drop in self.alternatives]
         means = [(drop, posterior.mean(observables, times)) for drop, posterior in others if posterior is not None]
         if not means:
-            return found
+            return shifts
         centre = self._posterior_at_point(self.optimum.x).mean(observables, times)
-        return np.concatenate([found, np.stack(_mixture_shifts(centre, means))])
+        return np.concatenate([shifts, np.stack(_mixture_shifts(centre, means))])
 
     def shifts_of(self, function: Callable[[Hyperparameters], Array | None]) -> Array:
         """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does."""
@@ -172,13 +172,13 @@ class LaplaceApproximation:
                 return None
             return value if value is not None and np.isfinite(value).all() else None
 
-        found = [(above - below) / (2.0 * step) for step, above, below in self._difference_pairs(at)]
+        shifts = [(above - below) / (2.0 * step) for step, above, below in self._difference_pairs(at)]
         centre = at(self.optimum.x)
         if centre is None:
-            return np.stack(found) if found else np.zeros(0)
+            return np.stack(shifts) if shifts else np.zeros(0)
         others = [(drop, at(np.array(point))) for point, drop in self.alternatives]
-        found += _mixture_shifts(centre, [(drop, value) for drop, value in others if value is not None])
-        return np.stack(found) if found else np.zeros((0, *centre.shape))
+        shifts += _mixture_shifts(centre, [(drop, value) for drop, value in others if value is not None])
+        return np.stack(shifts) if shifts else np.zeros((0, *centre.shape))
 
     def sample_posteriors(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.

@@ -84,8 +84,8 @@ def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float
         # One residual resembles nothing.
         return np.eye(1, size)[0], 1.0
     observed = np.array([float(residuals[lag:] @ residuals[: size - lag]) for lag in range(lags + 1)])
-    left, sizes, _ = np.linalg.svd(jacobian, full_matrices=False)
-    basis = left[:, sizes > 1e-6 * sizes.max(initial=0.0)]
+    basis_vectors, sizes, _ = np.linalg.svd(jacobian, full_matrices=False)
+    basis = basis_vectors[:, sizes > 1e-6 * sizes.max(initial=0.0)]
     sums, scale, correlations = observed, 1.0, np.eye(1, size)[0]
     counts = size - np.arange(lags + 1)
     for _ in range(3):

@@ -164,13 +164,13 @@ def load_stream_state(
 def _model_fingerprint(fit: Fit) -> str:
     """Return a number that tells models apart: equations, arguments, units and all that was learned."""
     units, arguments = fit.prior.units, ("latent", "prior", "inputs", "disturbances")
-    told = {
+    definition = {
         "system": fit.system.definition(),
         "arguments": {name: own for name, own in fit.settings.to_dict().items() if name in arguments},
         "observables": list(fit.prior.noise.observables),
         "numbers": [number.hex() for number in (*fit.optimum.x.tolist(), units.time_scale, *units.scales.tolist())],
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(definition, sort_keys=True, default=str).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,16 +229,16 @@ class StreamMeasurementModel:
         """
         if self.input_response is None and not self._known_signals:
             return None
-        found = np.zeros(len(self.observation_matrix))
+        values_known = np.zeros(len(self.observation_matrix))
         if self.input_response is not None:
             values, slopes = self.input_response.input_values(input_buffers, time)
-            found = self.response_matrix @ input_state + self.feedthrough @ values
+            values_known = self.response_matrix @ input_state + self.feedthrough @ values
             if self._has_derivative_feedthrough:
-                found += self.derivative_feedthrough @ slopes
+                values_known += self.derivative_feedthrough @ slopes
         table = self.coefficients.table[0], self.coefficients.table[1][:0]
         for number, signal in self._known_signals:
-            found[number] += float(signal.evaluate(np.array([time]), *table)[0][0])
-        return found
+            values_known[number] += float(signal.evaluate(np.array([time]), *table)[0][0])
+        return values_known
 
     @cached_property
     def _has_derivative_feedthrough(self) -> bool:
@@ -380,53 +380,53 @@ class Stream:
         self, before: StreamState, time: float, values: list[tuple[int, float]], noise: Sequence[float]
     ) -> tuple[dict[str, Innovation], StreamState]:
         """Return what a row says, and the moment after it."""
-        leap, response, leads = self._propagate(before, time)
-        view, numbers = self._measurement_model, [number for number, _ in values]
-        is_complete = len(numbers) == len(view.observation_matrix)
-        rows = view.observation_matrix if is_complete else view.observation_matrix[numbers]
-        own = np.array([noise[number] for number in numbers])
-        taken = predict_and_update(leap, before.mean, before.covariance_root, rows, own)
-        known = view.known_part(response, before.input_buffers, time)
-        expected = rows @ taken.predicted_mean
+        step, response, leads = self._propagate(before, time)
+        model, numbers = self._measurement_model, [number for number, _ in values]
+        is_complete = len(numbers) == len(model.observation_matrix)
+        rows = model.observation_matrix if is_complete else model.observation_matrix[numbers]
+        noise_std = np.array([noise[number] for number in numbers])
+        update = predict_and_update(step, before.mean, before.covariance_root, rows, noise_std)
+        known = model.known_part(response, before.input_buffers, time)
+        expected = rows @ update.predicted_mean
         if known is not None:
             expected += known if is_complete else known[numbers]
         measured = np.array([value for _, value in values])
-        spread = np.sqrt(np.square(taken.S_root).sum(axis=0))
+        spread = np.sqrt(np.square(update.S_root).sum(axis=0))
         parts = (numbers, measured.tolist(), expected.tolist(), spread.tolist())
-        found, sums, alarms = self._score_row(before, zip(*parts, strict=True))
-        if not all(math.isfinite(item.score) for item in found.values()):
+        innovations, sums, alarms = self._score_row(before, zip(*parts, strict=True))
+        if not all(math.isfinite(item.score) for item in innovations.values()):
             raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
-        state = time, taken.update_mean(measured - expected), taken.P_root, response, before.input_buffers, sums
-        return found, StreamState(*state, leads, before.n_rows + 1, alarms, found)
+        state = time, update.update_mean(measured - expected), update.P_root, response, before.input_buffers, sums
+        return innovations, StreamState(*state, leads, before.n_rows + 1, alarms, innovations)
 
     def _score_row(
         self, before: StreamState, row: Iterable[tuple[int, float, float, float]]
     ) -> tuple[dict[str, Innovation], list[tuple[float, float]], int]:
         """Return what a row says, the sums after it, and how many alarms there were."""
-        found, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
+        innovations, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
         for number, measured, expected, deviation in row:
             score = (measured - expected) / deviation
             high, low, alarm = update_cusum(sums[number], score, reference, self.threshold)
             sums[number] = high, low
             alarms += bool(alarm)
-            found[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
-        return found, sums, alarms
+            innovations[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
+        return innovations, sums, alarms
 
     def _propagate(self, before: StreamState, time: float) -> tuple[DiscreteStep | None, Array, tuple[float, float]]:
         """Return the step of the states to a time from now on, the response there, and how far both are ahead of it."""
         response, (lead, own_lead) = before.input_state, before.time_offsets
         if before.time is None:
             return None, response, before.time_offsets
-        wanted, resolution = (time - before.time) - lead, clock_resolution(time)
-        if wanted <= resolution:
-            leap, lead = None, -wanted
+        elapsed, resolution = (time - before.time) - lead, clock_resolution(time)
+        if elapsed <= resolution:
+            step, lead = None, -elapsed
         else:
-            length, leap = self._transitions.get(wanted, resolution)
-            lead = length - wanted
+            length, step = self._transitions.get(elapsed, resolution)
+            lead = length - elapsed
         if self.input_response is not None:
             buffers = before.input_buffers
             response, own_lead = self.input_response.advance(response, buffers, before.time, time, own_lead)
-        return leap, response, (lead, own_lead)
+        return step, response, (lead, own_lead)
 
     def _parse_time(self, t: Any) -> float:
         # Most rows come with a plain number, which needs no arrays.
