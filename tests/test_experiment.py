@@ -179,13 +179,13 @@ def test_an_experiment_in_which_nothing_moves_is_refused() -> None:
 def test_what_a_start_leaves_open_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A swing is let go, and is not pushed."""
     drawn = list[dict[str, np.ndarray]]()
-    evaluate = experiment_design._evaluate_design
+    evaluate = experiment_design.evaluate_design
 
     def record_curves(*arguments: Any) -> Any:
         drawn.extend(arguments[6])
         return evaluate(*arguments)
 
-    monkeypatch.setattr(experiment_design, "_evaluate_design", record_curves)
+    monkeypatch.setattr(experiment_design, "evaluate_design", record_curves)
     swing = lk.System("x' = v; v' = -k*x - c*v + u", parameters=["k", "c"])
     k, c = 4.0, 1.2
     times = np.linspace(0.0, 5.0, 11)

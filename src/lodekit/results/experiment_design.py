@@ -200,7 +200,7 @@ def _relative_errors(estimates: Mapping[str, Estimate]) -> dict[str, float]:
     return {name: each.std_error / abs(each.value) if each.value else math.inf for name, each in items}
 
 
-def _evaluate_design(
+def evaluate_design(
     reader: ObservableCompiler,
     settings: FitSettings,
     hyper: Hyperparameters,
@@ -468,7 +468,7 @@ def _design_experiment(
     check_finite(drawn.transpose(1, 0, 2), every)
     rows = {name: np.searchsorted(every, times[name]) for name in noise}
     curves = [{name: own[rows[name], place] for place, name in enumerate(noise)} for own in drawn]
-    evaluate = partial(_evaluate_design, reader, arguments, hyper, units, noise, times, curves)
+    evaluate = partial(evaluate_design, reader, arguments, hyper, units, noise, times, curves)
     estimates, record = evaluate(list(noise))
     is_open = any(math.isinf(each.std_error) for each in estimates.values())
     notes = tuple(filter(None, [_describe_unmeasured_inputs(reader, noise)])) if is_open else ()
