@@ -214,21 +214,16 @@ def _multitask_model(experiment: PaperExperiment, table: Array) -> Any:
     """Return an unconstrained multitask process of a table, or of a batch of tables."""
     import gpytorch
 
+    from lodekit.integrations.gpytorch import ModularExactGP
+
     likelihood, (x, y) = _likelihood(table), _to_tensors(experiment, table)
     count, batch = table.shape[-1], y.shape[:-2]
-
-    class Multitask(gpytorch.models.ExactGP):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(x, y, likelihood)
-            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(batch), num_tasks=count)
-            # The paper does not say how its tasks are coupled; rank one gives its lengthscales and eigenvalues.
-            over_time = gpytorch.kernels.RBFKernel(batch_shape=batch)
-            self.covar_module = gpytorch.kernels.MultitaskKernel(over_time, count, rank=1, batch_shape=batch)
-
-        def forward(self, x: Any) -> Any:
-            return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    return Multitask().double()
+    model = ModularExactGP(x, y, likelihood)
+    model.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(batch), num_tasks=count)
+    # The paper does not say how its tasks are coupled; rank one gives its lengthscales and eigenvalues.
+    over_time = gpytorch.kernels.RBFKernel(batch_shape=batch)
+    model.covar_module = gpytorch.kernels.MultitaskKernel(over_time, count, rank=1, batch_shape=batch)
+    return model.double()
 
 
 def _wrap_baseline_model(model: Any, loss: float, seconds: float) -> TrainedModel:
