@@ -23,7 +23,6 @@ import numpy as np
 
 from lodekit.studio import compute
 from lodekit.studio.compute import parse_typed_equations
-from lodekit.studio.data_files import SimulationRequest
 from lodekit.studio.session import ParameterEntry, StudioSession
 from lodekit.system.catalog import examples
 from studio_browser import Server, Visitor, browsing, serving
@@ -74,8 +73,7 @@ def measure_typing(
             visitor.type("")
             visitor.settle()
             text = "\n".join(example.system.equations)
-            system = parse_typed_equations(text).system
-            want = "" if system is None else system.explain().splitlines()[0]
+            want = parse_typed_equations(text)[0].explain().splitlines()[0]
             before = server.seconds()
             found.setdefault(example.name, []).append(float(visitor.page.evaluate(_TYPE, [text, want])))
             worked.setdefault(example.name, []).append(1000 * (server.seconds() - before))
@@ -101,24 +99,24 @@ def measure_work() -> tuple[list[float], list[float]]:
     """Return milliseconds of a processor for the algebra of each system, and for curves at values that change."""
     algebra = []
     for sample in compute.list_samples().values():
-        text = ("\n".join(sample.outline.equations), "")
+        text = ("\n".join(sample["equations"]), "")
         before = time.process_time()
-        analysis = compute.understand(text).analysis
-        known = analysis.inputs[-1] if analysis is not None and analysis.inputs else ()
-        compute.locate_exponents(text, known, dict.fromkeys(sample.parameters, 1.0))
+        inputs = compute.understand(text).inputs
+        known = inputs[-1] if inputs else ()
+        compute.locate_exponents(text, known, dict.fromkeys(sample["parameters"], 1.0))
         algebra.append(1000 * (time.process_time() - before))
     curves = []
     for name in ("heating", "quarter_car"):
         sample = compute.list_samples()[name]
-        text = ("\n".join(sample.outline.equations), ", ".join(sample.parameters))
+        text = ("\n".join(sample["equations"]), ", ".join(sample["parameters"]))
         entries = tuple(
-            ParameterEntry.from_parameter(own, known, sample.values.get(own))
-            for own, known in sample.parameters.items()
+            ParameterEntry.from_parameter(own, known, sample["values"].get(own))
+            for own, known in sample["parameters"].items()
         )
         session = StudioSession(*text, file="log.csv", entries=entries)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "log.csv")
-            path.write_text(compute.simulate_data(SimulationRequest(), text, sample.values, name))
+            path.write_text(compute.simulate_data(text, sample["values"], name, {}))
             compute.draw_curve(session, text, path, "")
             for share in (1.01, 1.02, 1.03):
                 moved = session.with_entry(replace(entries[0], value=share * entries[0].value))

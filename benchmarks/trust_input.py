@@ -252,7 +252,7 @@ def find_halves(prepared: list[Any], models: list[Any], folder: Path) -> list[st
         if path.name == "model.lodekit":
             whole = any(is_model(path, *model) for model in models)
         else:
-            contents = [results.contents.get(path.name) for _, results in prepared]
+            contents = [results.get(path.name) for _, results in prepared]
             whole = path.read_bytes() in [item.encode() if isinstance(item, str) else item for item in contents]
         wrong += [] if whole else [path.name]
     return wrong

@@ -75,12 +75,12 @@ def test_results_are_computed_first_and_written_whole(
     product: FitRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = pipeline.compute_results(product, figures=False, data={"t": [0.0], "T": [25.0]})
-    assert set(results.contents) == {"report.html", "predictions.csv", "data.csv"}
-    assert results.contents["data.csv"] == "t,T\n0.0,25.0\n"
+    assert set(results) == {"report.html", "predictions.csv", "data.csv"}
+    assert results["data.csv"] == "t,T\n0.0,25.0\n"
     (tmp_path / "modes.png").write_text("of an earlier fit")
     (tmp_path / "mine.txt").write_text("mine")
     paths = pipeline.write_results(product, results, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {*results.contents, MODEL_FILE, "mine.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {*results, MODEL_FILE, "mine.txt"}
     plain = pipeline.fit_to_dict(product, paths)
     assert json.loads(json.dumps(plain)) == plain
     assert plain["observations"] == 25
@@ -93,22 +93,23 @@ def test_results_are_computed_first_and_written_whole(
 def test_without_matplotlib_a_remark_says_so(product: FitRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     results = pipeline.compute_results(product)
-    assert not any(name.endswith(".png") for name in results.contents)
-    assert "matplotlib is missing" in results.remarks[0]
+    assert not any(name.endswith(".png") for name in results)
+    assert "matplotlib is missing" in pipeline.explain_missing_results(product.gp)[0]
 
 
 def test_predictions_and_samples_are_columns(product: FitRun) -> None:
     times = np.linspace(0.0, 24.0, 5)
-    table = prediction_table(product.gp, times, ["T", "T'"])
+    by_record = {product.gp.records_[0]: times}
+    table = prediction_table(product.gp, by_record, ["T", "T'"])
     assert list(table) == ["t", "T", "std(T)", "T'", "std(T')"]
     np.testing.assert_allclose(table["T"], product.gp.predict(times, "T").ravel())
-    drawn = sample_table(product.gp, times, size=2, seed=1)
+    drawn = sample_table(product.gp, by_record, size=2, seed=1)
     learned = [product.gp.fit_.layout.names[number] for number in product.gp.fit_.layout.free_parameters]
     assert list(drawn) == ["sample", "t", "T", *learned]
     assert len(set(drawn[learned[0]][:5])) == 1 < len(set(drawn[learned[0]]))
     assert drawn["sample"] == [1] * 5 + [2] * 5
     with pytest.raises(lk.LodekitError, match="two columns would be called 'T'"):
-        prediction_table(product.gp, times, ["T", "T"])
+        prediction_table(product.gp, by_record, ["T", "T"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from lodekit.studio.compute import REQUEST_HANDLERS
-from lodekit.studio.server import ComputeProcess, ProcessPool
+from lodekit.studio.controller import StudioServer
+from lodekit.studio.server import ComputeProcess
 from lodekit.studio.worker import RESULT_FILE, run_task
 
 __all__ = ["Patient", "Present"]
@@ -28,7 +29,7 @@ class Present(ComputeProcess):
         self.is_closed = True
 
 
-class Patient(ProcessPool):
+class Patient(StudioServer):
     """A workshop that does its work here and now."""
 
     def start(self, folder: Path, request: object, timeout: float = 1.0) -> object:  # type: ignore[override]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,20 +15,26 @@ from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
 from lodekit.errors import DataError, LodekitError, ParameterError
 from lodekit.studio.app import streamlit_options
-from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, InteractiveModel, parse_typed_equations
-from lodekit.studio.controller import SessionController, collect_task, read_fit_result, start_export, start_fit
-from lodekit.studio.data_files import SimulationRequest, match_channels, open_data_file, simulate_csv
+from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, compute_curve, parse_typed_equations, understand
+from lodekit.studio.controller import (
+    SessionController,
+    StudioServer,
+    collect_task,
+    read_fit_result,
+    start_export,
+    start_fit,
+)
+from lodekit.studio.data_files import match_channels, open_data_file, simulate_csv
 from lodekit.studio.figures import apply_theme, pole_plot_svg, record_figure
-from lodekit.studio.server import ProcessPool, ServerSession
 from lodekit.studio.session import (
+    DEFAULT_CHOICES,
     ColumnAssignment,
-    FitChoices,
     ParameterEntry,
     StudioSession,
     analyze_system,
-    hide_folder,
     modes_at,
     session_from_dict,
+    user_message,
 )
 from lodekit.studio.session_files import generate_script, generate_shell, pack_session, safe_name, unpack_session
 from lodekit.studio.worker import RESULT_FILE
@@ -42,11 +49,10 @@ EXAMPLES = {example.name: example for example in examples()}
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionController:
     """The heating system of the catalog with simulated data, a part of them held out."""
-    room = ServerSession("token", tmp_path)
-    found = SessionController(room, ProcessPool())
-    monkeypatch.setattr("lodekit.studio.server.ComputeProcess", Present)
+    found = SessionController("token", tmp_path, StudioServer())
+    monkeypatch.setattr("lodekit.studio.controller.ComputeProcess", Present)
     found.set_example("heating")
-    found.simulate(SimulationRequest())
+    found.simulate()
     found.set_window(7.0, 10.0, for_validation=True)
     return found
 
@@ -54,24 +60,22 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionController:
 @pytest.mark.parametrize("name", list(EXAMPLES))
 def test_equations_of_the_catalog_are_understood_without_a_list_of_parameters(name: str) -> None:
     system = EXAMPLES[name].system
-    found = parse_typed_equations("\n".join(system.equations))
+    _, inferred = parse_typed_equations("\n".join(system.equations))
     # An offset such as the temperature outside looks like a channel; it has to be declared.
-    assert set(found.inferred_parameters) == set(system.parameters) - {"Ta"}
-    again = parse_typed_equations("\n".join(system.equations), ", ".join(system.parameters))
-    assert again.system is not None
-    assert analyze_system(again.system).sentences == tuple(again.system.explain().splitlines())
+    assert set(inferred) == set(system.parameters) - {"Ta"}
+    again, _ = parse_typed_equations("\n".join(system.equations), ", ".join(system.parameters))
+    assert analyze_system(again).sentences == tuple(again.explain().splitlines())
 
 
 def test_names_that_are_not_used_wait_until_they_are() -> None:
-    found = parse_typed_equations("x' = -a*x", "a, later")
-    assert found.system is not None
-    assert list(found.system.parameters) == ["a"]
+    system, _ = parse_typed_equations("x' = -a*x", "a, later")
+    assert list(system.parameters) == ["a"]
 
 
 def test_absurd_texts_are_refused_in_words() -> None:
-    assert str(MAX_EQUATION_CHARACTERS) in parse_typed_equations("x" * (MAX_EQUATION_CHARACTERS + 1)).error
-    assert parse_typed_equations("x' = " + "(" * 5000 + "x" + ")" * 5000).error
-    assert "not linear" in parse_typed_equations("x*x = 1").error
+    assert str(MAX_EQUATION_CHARACTERS) in understand(("x" * (MAX_EQUATION_CHARACTERS + 1), "")).error
+    assert understand(("x' = " + "(" * 5000 + "x" + ")" * 5000, "")).error
+    assert "not linear" in understand(("x*x = 1", "")).error
 
 
 def test_exponents_are_those_of_numpy() -> None:
@@ -103,8 +107,8 @@ def test_what_is_typed_about_a_parameter_is_kept_though_it_is_wrong() -> None:
 def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parameter, desk: SessionController) -> None:
     entry = ParameterEntry.from_parameter("a", parameter)
     assert entry.parameter(starts=True) == parameter
-    desk.state.session = desk.session.with_entry(entry)
-    path = desk.state.folder / "system.toml"
+    desk.session = desk.session.with_entry(entry)
+    path = desk.folder / "system.toml"
     path.write_text(desk.system_file(starts=True))
     assert read_system_file(path).system.parameters["a"] == parameter
 
@@ -116,7 +120,7 @@ def test_a_session_that_was_tampered_with_is_refused() -> None:
         [],
         {"equations": 1},
         {**StudioSession().to_dict(), "entries": [{"name": 3}]},
-        StudioSession(choices=FitChoices(latent="matern-9/2")).to_dict(),
+        StudioSession(choices={**DEFAULT_CHOICES, "latent": "matern-9/2"}).to_dict(),
     ):
         with pytest.raises(LodekitError, match="expected a session"):
             session_from_dict(spoiled)
@@ -133,8 +137,8 @@ def test_stepped_columns_become_inputs_and_a_person_has_the_last_word(tmp_path: 
 
 
 def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_file(desk: SessionController) -> None:
-    desk.state.session = desk.session.with_assignment(ColumnAssignment("u", ""))
-    path = desk.state.folder / "system.toml"
+    desk.session = desk.session.with_assignment(ColumnAssignment("u", ""))
+    path = desk.folder / "system.toml"
     path.write_text(desk.system_file())
     assert read_system_file(path).columns == {"u": "-"}
     assert "over the measurements" in desk.curve_image()[0]
@@ -159,8 +163,8 @@ def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path:
 
 def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
     example = EXAMPLES["heating"]
-    wish = SimulationRequest(count=400, noise=0.05, missing_fraction=0.25, hidden=("u",), seed=3)
-    (tmp_path / "log.csv").write_text(simulate_csv(wish, example.system, {}, example))
+    options: dict[str, Any] = {"count": 400, "noise": 0.05, "missing_fraction": 0.25, "hidden": ("u",), "seed": 3}
+    (tmp_path / "log.csv").write_text(simulate_csv(example.system, {}, example, **options))
     found = open_data_file(tmp_path / "log.csv")
     assert set(found.columns) == {"f1", "f2"}
     times, values = found.points()["f1"]
@@ -170,7 +174,7 @@ def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_
     size = 0.05 * np.std(example.solution_at(np.linspace(0, 10, 400))[:, 0])
     assert np.std(error) == pytest.approx(size, rel=0.2)
     with pytest.raises(LodekitError, match="at least one channel"):
-        simulate_csv(SimulationRequest(hidden=("f1", "f2", "u")), example.system, {}, example)
+        simulate_csv(example.system, {}, example, hidden=("f1", "f2", "u"))
 
 
 def test_windows_of_fit_and_validation_never_overlap(desk: SessionController) -> None:
@@ -184,7 +188,7 @@ def test_windows_of_fit_and_validation_never_overlap(desk: SessionController) ->
 def test_what_is_known_over_the_held_out_part_is_measured_there(desk: SessionController) -> None:
     """The page offers nothing else, and shows earlier fits though the next file cannot be read."""
     assert desk.possible_given == [("f1",), ("f2",), ("u",)]
-    desk.state.session = desk.session.with_assignment(ColumnAssignment("u", ""))
+    desk.session = desk.session.with_assignment(ColumnAssignment("u", ""))
     desk.change(given=("u",))
     assert desk.possible_given == [("f1",), ("f2",)]
     assert desk.given == ("f2",)
@@ -194,7 +198,7 @@ def test_what_is_known_over_the_held_out_part_is_measured_there(desk: SessionCon
 
 def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp_path: Path) -> None:
     """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
-    desk.pool = Patient()
+    desk.server = Patient()
     start_fit(desk)
     assert collect_task(desk)
     (name,) = desk.session.tray
@@ -205,7 +209,7 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
         .replace("compute_results(product)", "None")
     )
     for file in ("system.toml", "simulated.csv"):
-        script = script.replace(f'"{file}"', repr(str(desk.state.folder / name / file)))
+        script = script.replace(f'"{file}"', repr(str(desk.folder / name / file)))
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
     gp = names["gp"]
@@ -214,39 +218,39 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
     assert {n: own["value"] for n, own in found["parameters"].items()} == {
         n: e.value for n, e in gp.parameters_.items()
     }
-    fit = lk.LODEGP.load(desk.state.folder / name / MODEL_FILE).fit_
-    times, mean, _ = InteractiveModel(fit.setup, fit.hyperparameters, fit.labels.units).curve({})
+    fit = lk.LODEGP.load(desk.folder / name / MODEL_FILE).fit_
+    times, mean, _ = compute_curve(fit.setup, fit.setup, fit.hyperparameters, {})
     assert np.array_equal(mean, gp.predict(times))
     assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
     start_export(desk, name, figures=False)
     assert collect_task(desk)
     assert {"report.html", "predictions.csv"} <= set(read_fit_result(desk, name, "files")["files"])
-    content = pack_session(desk.session, desk.state.folder)
+    content = pack_session(desk.session, desk.folder)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert unpack_session(content, elsewhere) == desk.session
-    assert (elsewhere / name / RESULT_FILE).read_bytes() == (desk.state.folder / name / RESULT_FILE).read_bytes()
+    assert (elsewhere / name / RESULT_FILE).read_bytes() == (desk.folder / name / RESULT_FILE).read_bytes()
     with pytest.raises(LodekitError, match="damaged"):
         unpack_session(content[:-200] + bytes(200), elsewhere)
     # What is on the page stays where another session is damaged, and goes, with its report, where it is not.
-    result = desk.state.folder / name / RESULT_FILE
+    result = desk.folder / name / RESULT_FILE
     kept, before = result.read_bytes(), desk.session
     result.write_bytes(b"{")
-    spoiled = pack_session(before, desk.state.folder)
+    spoiled = pack_session(before, desk.folder)
     result.write_bytes(kept)
     with pytest.raises(LodekitError, match="damaged"):
         desk.reopen(spoiled)
     assert result.read_bytes() == kept
     assert read_fit_result(desk, name, "files")
-    desk.state.errors["fit"] = "too few lines"
+    desk.errors["fit"] = "too few lines"
     desk.reopen(content)
-    assert (desk.session.tray, desk.state.errors) == (before.tray, {})
+    assert (desk.session.tray, desk.errors) == (before.tray, {})
     assert read_fit_result(desk, name)["log_evidence"] == gp.log_evidence_
     assert not read_fit_result(desk, name, "files")
 
 
 def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = SessionController(ServerSession("token", tmp_path), ProcessPool())
+    desk = SessionController("token", tmp_path, StudioServer())
     desk.change(file="log.csv")
     for module in ("session_files", "controller"):
         monkeypatch.setattr(f"lodekit.studio.{module}.MAX_UPLOAD_BYTES", 100_000)
@@ -266,7 +270,7 @@ def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, m
 
 def test_curves_follow_the_sliders(desk: SessionController) -> None:
     at_truth = desk.curve_image()
-    desk.state.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
+    desk.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
     elsewhere = desk.curve_image()
     assert at_truth[1] > elsewhere[1] + 10
     assert at_truth[0].partition("lk-curve")[2] != elsewhere[0].partition("lk-curve")[2]
@@ -327,7 +331,7 @@ def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         open_data_file(tmp_path / "odd.csv")
     assert str(tmp_path) in str(caught.value)
-    assert str(tmp_path) not in hide_folder(str(caught.value), tmp_path)
+    assert str(tmp_path) not in user_message(caught.value, tmp_path)
     assert safe_name("..\\..\\secret/../x.csv") == "x.csv"
     assert {safe_name(name) for name in ("model.lodekit", "fit-3", "progress.json", "sliders")} == {"log.csv"}
 

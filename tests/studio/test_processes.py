@@ -12,7 +12,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import LodekitError
-from lodekit.studio.server import PROCESS_ENDED_MESSAGE, ComputeProcess, ProcessPool, SessionStore
+from lodekit.studio.controller import StudioServer
+from lodekit.studio.server import PROCESS_ENDED_MESSAGE, ComputeProcess
 from lodekit.studio.worker import RESULT_FILE, run_task
 from lodekit.support.files import MODEL_FILE
 from tests.studio.present import Present
@@ -21,7 +22,7 @@ from tests.studio.present import Present
 def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_too_long() -> None:
     companion = ComputeProcess()
     try:
-        assert companion.call("understand", ("x' = -a*x + u", "")).outline.parameters == ("a",)
+        assert companion.call("understand", ("x' = -a*x + u", "")).parameters == ("a",)
         with pytest.raises(LodekitError, match="expected equations first"):
             companion.call("show_proof", ("", ""))
         with pytest.raises(LodekitError, match="longer than 0 seconds"):
@@ -34,8 +35,8 @@ def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_t
 
 
 def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lodekit.studio.server.ComputeProcess", Present)
-    company = ProcessPool(max_processes=2)
+    monkeypatch.setattr("lodekit.studio.controller.ComputeProcess", Present)
+    company = StudioServer(max_processes=2)
     first = company.choose()
     assert company.choose(first) is first
     first.is_free = False  # type: ignore[misc]
@@ -84,7 +85,7 @@ def test_a_validation_that_is_not_possible_names_no_folder(tmp_path: Path) -> No
 
 
 def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) -> None:
-    shelf = SessionStore(max_sessions=2, max_age_seconds=100.0, folder=tmp_path)
+    shelf = StudioServer(max_sessions=2, max_age_seconds=100.0, folder=tmp_path)
     first, second = shelf.open(), shelf.open()
     assert shelf.open(first.token) is first
     third = shelf.open()
@@ -92,11 +93,11 @@ def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) 
     assert not second.folder.exists()
     third.last_access = time.monotonic() - 101.0
     assert shelf.open(third.token) is third
-    assert len(shelf) == 2
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_task_that_fails_or_takes_too_long_says_so_in_words(tmp_path: Path) -> None:
-    workshop = ProcessPool(max_tasks=1)
+    workshop = StudioServer(max_tasks=1)
     try:
         job = workshop.start(tmp_path, {"task": "fit", "data": "none.csv", "system": "none.toml"}, timeout=0.0)
         time.sleep(0.01)

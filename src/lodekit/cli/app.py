@@ -197,27 +197,25 @@ def prediction_times(
     gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
 ) -> dict[str, NDArray[np.float64]]:
     """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default."""
+    import numpy as np
+
     names = gp.records_ if record is None else gp.fit_.for_record(record).record_names
     if at is not None:
         if start is not None or stop is not None:
             raise LodekitError("expected --at FILE, or --from and --to, got both")
         return dict.fromkeys(names, _read_times_file(gp, at))
-    return {name: _time_grid(gp, name, start, stop, count) for name in names}
-
-
-def _time_grid(gp: LODEGP, record: str, start: str | None, stop: str | None, count: int) -> NDArray[np.float64]:
-    import numpy as np
-
-    first, last = gp.fit_.for_record(record).measurements.window
-    clock = gp.fit_.clock
-    low = first if start is None else clock.parse_time(start, "--from")
-    high = last if stop is None else clock.parse_time(stop, "--to")
-    if not low <= high:
-        raise LodekitError(f"expected --from before --to, got {start or low} and {stop or high}")
-    if not math.isfinite(high - low):
-        got = f"{start or low} and {stop or high}"
-        raise LodekitError(f"expected --from and --to within the range of numbers, got {got}")
-    return np.linspace(low, high, count)
+    times, clock = {}, gp.fit_.clock
+    for name in names:
+        first, last = gp.fit_.for_record(name).measurements.window
+        low = first if start is None else clock.parse_time(start, "--from")
+        high = last if stop is None else clock.parse_time(stop, "--to")
+        given = f"{start or low} and {stop or high}"
+        if not low <= high:
+            raise LodekitError(f"expected --from before --to, got {given}")
+        if not math.isfinite(high - low):
+            raise LodekitError(f"expected --from and --to within the range of numbers, got {given}")
+        times[name] = np.linspace(low, high, count)
+    return times
 
 
 def _read_times_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:

@@ -46,6 +46,7 @@ from lodekit.workflow.pipeline import (
     RESULT_FILES,
     FitRun,
     compute_results,
+    explain_missing_results,
     fit_file,
     fit_to_dict,
     with_parameter_values,
@@ -256,13 +257,13 @@ def _write_results(
 ) -> dict[str, Path]:
     if notes and fit_run.notes:
         print_message(f"{fit_run.source}: {'; '.join(fit_run.notes)}")
-    results = compute_results(fit_run, figures=figures, data=data)
-    for remark in results.remarks:
+    contents = compute_results(fit_run, figures=figures, data=data)
+    for remark in explain_missing_results(fit_run.gp, figures=figures):
         print_message(remark)
-    aside = None if force else back_up_files(folder, results.contents, RESULT_FILES)
+    aside = None if force else back_up_files(folder, contents, RESULT_FILES)
     if aside is not None and not quiet:
         print_message(f"{folder} held earlier results; they are in {aside} now (--force replaces them)")
-    return write_results(fit_run, results, folder)
+    return write_results(fit_run, contents, folder)
 
 
 def _print_summary(fit_run: FitRun, paths: Mapping[str, Path]) -> None:

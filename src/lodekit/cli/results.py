@@ -34,11 +34,11 @@ from lodekit.support.files import write_atomically
 from lodekit.system import catalog as examples
 from lodekit.workflow.pipeline import (
     forecast_table,
+    mean_std_table,
     merge_columns,
     prediction_table,
     read_model,
     sample_table,
-    simulation_table,
     to_csv,
 )
 
@@ -242,7 +242,9 @@ def _simulate_response(
         low = min(t[0] for t, _ in signals.values()) if first is None else first
         high = max(t[-1] for t, _ in signals.values()) if last is None else last
         times = np.linspace(*_check_range(low, high), count)
-    return simulation_table(gp, times, signals, start, record)
+    names = gp.fit_.setup.channels
+    mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record)
+    return mean_std_table(gp, times, names, mean, std, known_channels=signals)
 
 
 def _check_range(low: float, high: float) -> tuple[float, float]:

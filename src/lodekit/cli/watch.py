@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from lodekit.support.text import format_count
 from lodekit.workflow.pipeline import read_model
 
 if TYPE_CHECKING:
-    from lodekit.workflow.new_data import StreamMonitor
+    from lodekit.results.stream.stream import Stream
 
 
 def watch(
@@ -54,7 +54,8 @@ def watch(
     Examples: lodekit watch log-fit log.csv --save now.stream; tail -f log.csv | lodekit watch log-fit - --alarms
     """
     from lodekit.data.tables import parse_mapping
-    from lodekit.workflow.new_data import StreamMonitor
+    from lodekit.results.forecast import parse_time_horizon
+    from lodekit.workflow.new_data import monitor_rows
 
     gp = read_model(model)
     if resume is not None and (fresh or record is not None):
@@ -63,22 +64,23 @@ def watch(
         names = ", ".join(gp.records_)
         raise LodekitError(f"expected --record, one of {names}, for where it goes on; or --fresh for a new record")
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
-    monitor = StreamMonitor(gp, stream, ahead)
-    rows = monitor.process_rows(_open_stream(data), parse_mapping(mapping or []) or None, once=once)
-    _print_rows(monitor, rows, _write_json if as_json else _csv_writer(), save, only_alarms=alarms)
+    horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
+    columns = parse_mapping(mapping or []) or None
+    rows = monitor_rows(gp, stream, _open_stream(data), columns, horizon=horizon, once=once)
+    _print_rows(stream, rows, save, as_json=as_json, only_alarms=alarms)
 
 
 def _print_rows(
-    monitor: StreamMonitor,
-    rows: Iterator[dict[str, Any] | None],
-    write: Callable[[dict[str, Any]], None],
+    stream: Stream,
+    rows: Iterator[dict[str, Any] | str | None],
     save: Path | None,
     *,
+    as_json: bool,
     only_alarms: bool,
     save_interval: float = 1.0,
 ) -> None:
     """Print rows up to the end or an interruption; save the state every `save_interval` seconds and at the end."""
-    stream = monitor.stream
+    writer: csv.DictWriter[str] | None = None
     n_saved_rows, last_saved = -1, time.monotonic()
 
     def save_state() -> None:
@@ -88,28 +90,32 @@ def _print_rows(
             n_saved_rows = stream.rows
         last_saved = time.monotonic()
 
-    def print_messages() -> None:
-        sys.stdout.flush()
-        for note in monitor.pop_messages():
-            print_message(note)
-
     # A path that cannot be written to is reported at once, and not when the state is lost.
     save_state()
     with _interrupt_on_sigterm():
         try:
             for row in rows:
-                if row is not None:
-                    if row["alarm"] or not only_alarms:
-                        write(row)
+                if isinstance(row, dict):
+                    if only_alarms and not row["alarm"]:
+                        continue
+                    if as_json:
+                        sys.stdout.write(json.dumps(row) + "\n")
+                        continue
+                    if writer is None:
+                        writer = csv.DictWriter(sys.stdout, list(row), lineterminator="\n")
+                        writer.writeheader()
+                    writer.writerow(row)
                     continue
-                print_messages()
-                if time.monotonic() - last_saved >= save_interval:
+                sys.stdout.flush()
+                if row is not None:
+                    print_message(row)
+                elif time.monotonic() - last_saved >= save_interval:
                     save_state()
         except KeyboardInterrupt:
             pass
         finally:
             save_state()
-    print_messages()
+    sys.stdout.flush()
     print_message(f"{format_count(stream.rows, 'row')}, {format_count(stream.alarms, 'alarm')}")
 
 
@@ -135,20 +141,3 @@ def _interrupt_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _write_json(row: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(row) + "\n")
-
-
-def _csv_writer() -> Callable[[dict[str, Any]], None]:
-    """Return a function that writes rows below one header."""
-    writers: list[csv.DictWriter[str]] = []
-
-    def write(row: dict[str, Any]) -> None:
-        if not writers:
-            writers.append(csv.DictWriter(sys.stdout, list(row), lineterminator="\n"))
-            writers[0].writeheader()
-        writers[0].writerow(row)
-
-    return write

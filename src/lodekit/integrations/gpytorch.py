@@ -250,7 +250,23 @@ def _result_dtype(x: Tensor, parameter_dtype: torch.dtype) -> torch.dtype:
     return x.dtype if x.dtype.is_floating_point else parameter_dtype
 
 
-class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
+class ModularExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
+    """An exact GP made of a ``mean_module`` and a ``covar_module``; a multitask GP unless the data are one column."""
+
+    def forward(self, x: Tensor) -> Any:
+        """Return the prior at some times.
+
+        Parameters
+        ----------
+        x : tensor, shape (..., n, 1)
+            Times, in the user's unit.
+        """
+        if self.train_targets.ndim == 1:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x)[..., 0], self.covar_module(x))
+        return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class LODEExactGP(ModularExactGP):
     """A ready multitask model: the kernel of a system, and its particular solution as the mean.
 
     Parameters
@@ -281,18 +297,6 @@ class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
                 f"expected one observable for train_y of one column, got {count}; name it: observables=[...]"
             )
         self.mean_module = LODEMean(self.covar_module)
-
-    def forward(self, x: Tensor) -> Any:
-        """Return the prior at some times.
-
-        Parameters
-        ----------
-        x : tensor, shape (..., n, 1)
-            Times, in the user's unit.
-        """
-        if self.train_targets.ndim == 1:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x)[..., 0], self.covar_module(x))
-        return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:

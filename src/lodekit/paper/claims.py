@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.paper.experiments import find_experiment, load_published_results
-from lodekit.paper.model_comparison import TRUE_SYSTEM, contradicts_data
+from lodekit.paper.model_comparison import FEWER_EQUATIONS, TRUE_SYSTEM
 from lodekit.paper.results import (
     COLUMN_TITLES,
     COLUMNS,
@@ -39,50 +39,33 @@ class PaperClaim:
     evidence: str
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """How two ways compare, data set by data set; less is better.
-
-    status: Whether the first is better.
-    p_value: Of a difference as large as this one without a cause.
-    """
-
-    status: ClaimStatus
-    wins: int
-    ties: int
-    count: int
-    p_value: float
-
-    def __str__(self) -> str:
-        equal = f" and {self.ties} ties" if self.ties else ""
-        shown = "p < 0.001" if self.p_value < 1e-3 else f"p = {self.p_value:.2g}"
-        return f"{self.wins} wins{equal} of {self.count}, {shown}"
-
-
 def claim_status(holds: bool) -> ClaimStatus:
     """Return a verdict on something that is so or is not."""
     return "yes" if holds else "no"
 
 
-def compare_pairs(ours: Array, theirs: Array) -> PairedTest:
-    """Return whether values are smaller than others, pair by pair, by Wilcoxon's signed-rank test at 5 %.
+def compare_pairs(ours: Array, theirs: Array) -> tuple[ClaimStatus, str]:
+    """Return whether `ours` are smaller, by Wilcoxon's signed-rank test at 5 %, and the numbers behind it as text.
 
     Shapes: ours, theirs (n,).
     """
     from scipy.stats import wilcoxon
 
-    apart = ours - theirs
-    apart = np.where(np.abs(apart) <= 1e-4 * np.maximum(np.abs(ours), np.abs(theirs)) + 1e-12, 0.0, apart)
-    left = apart[apart != 0]
-    probability = float(wilcoxon(left).pvalue) if len(left) else 1.0
+    differences = ours - theirs
+    is_tie = np.abs(differences) <= 1e-4 * np.maximum(np.abs(ours), np.abs(theirs)) + 1e-12
+    differences = np.where(is_tie, 0.0, differences)
+    nonzero = differences[differences != 0]
+    p_value = float(wilcoxon(nonzero).pvalue) if len(nonzero) else 1.0
     # With fewer than six pairs not even a clean sweep is significant.
     if len(ours) < 6:
-        verdict = "open"
-    elif probability < 0.05:
-        verdict = "yes" if float(np.median(left)) < 0 else "no"
+        status = "open"
+    elif p_value < 0.05:
+        status = "yes" if float(np.median(nonzero)) < 0 else "no"
     else:
-        verdict = "tie"
-    return PairedTest(verdict, int(np.sum(apart < 0)), int(np.sum(apart == 0)), len(ours), probability)
+        status = "tie"
+    ties = f" and {len(ours) - len(nonzero)} ties" if len(nonzero) < len(ours) else ""
+    shown = "p < 0.001" if p_value < 1e-3 else f"p = {p_value:.2g}"
+    return status, f"{int(np.sum(differences < 0))} wins{ties} of {len(ours)}, {shown}"
 
 
 def coverage_interval(inside: int, count: int) -> tuple[float, float]:
@@ -136,8 +119,7 @@ def check_claims(results: RunResults) -> list[PaperClaim]:
 
 def is_reproduced(results: RunResults, system: str, method: str, column: str) -> bool:
     """Return whether a cell of the main table is within the published spread."""
-    theirs = published_median_std(system, method, column)
-    return abs(results.median_std(column, system, method).median - theirs.median) <= theirs.std
+    return results.median_std(column, system, method).is_within(published_median_std(system, method, column))
 
 
 def _reproduction_claims(results: RunResults) -> Iterator[PaperClaim]:
@@ -181,12 +163,12 @@ def _paired_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
 
 def _paired_claim(results: RunResults, system: str, column: str, method: str, rival: str) -> PaperClaim:
     ours, theirs = results.paired_values(column, system, method, rival)
-    found = compare_pairs(ours, theirs)
+    status, evidence = compare_pairs(ours, theirs)
     return PaperClaim(
         f"{SYSTEM_TITLES[system]}: the {COLUMN_TITLES[column]} of {_LODEKIT_TITLES[method]} is better than that of "
         f"{_OTHER_TITLES[rival]} on the same data sets",
-        found.status,
-        f"medians {format_number(float(np.median(ours)))} and {format_number(float(np.median(theirs)))}; {found}",
+        status,
+        f"medians {format_number(float(np.median(ours)))} and {format_number(float(np.median(theirs)))}; {evidence}",
     )
 
 
@@ -233,12 +215,12 @@ def _exact_heating_claim(results: RunResults) -> PaperClaim:
 
 def _noisy_heating_claims(results: RunResults) -> Iterator[PaperClaim]:
     ours, paper = (np.sqrt(np.mean(results.heating_errors(way, noisy=True) ** 2, axis=1)) for way in _COMPARED_METHODS)
-    found = compare_pairs(ours, paper)
+    status, evidence = compare_pairs(ours, paper)
     yield PaperClaim(
         "Heating, noisy: the parameters are better than those of the paper's way on the same data sets",
-        found.status,
+        status,
         f"root mean square errors {100 * np.sqrt(np.mean(ours**2)):.2f} % and {100 * np.sqrt(np.mean(paper**2)):.2f} "
-        f"%; {found}",
+        f"%; {evidence}",
     )
     inside, count = results.heating_coverage()
     low, high = coverage_interval(inside, count)
@@ -296,16 +278,17 @@ def _evidence_claims(results: RunResults) -> Iterator[PaperClaim]:
     for system in SYSTEM_TITLES:
         rows = results.select("evidence", system)
         if rows:
-            wrong = [name for name in rows[0]["log_evidence"] if contradicts_data(name)]
+            # Systems with fewer equations do not contradict the data.
+            names = [name for name in rows[0]["log_evidence"] if name != TRUE_SYSTEM]
+            wrong = [name for name in names if not name.startswith(FEWER_EQUATIONS)]
             right = np.array([row["log_evidence"][TRUE_SYSTEM] for row in rows])
             values = np.array([[row["log_evidence"][name] for name in wrong] for row in rows])
-            found = [compare_pairs(-right, -column) for column in values.T]
+            statuses = {compare_pairs(-right, -column)[0] for column in values.T}
             best = int(np.sum(right > values.max(axis=1)))
-            verdicts = {pair.status for pair in found}
             yield PaperClaim(
                 f"{SYSTEM_TITLES[system]}: the log evidence prefers the system that the data follow to each of "
-                f"{len(found)} wrong ones",
-                verdicts.pop() if len(verdicts) == 1 else "no" if "no" in verdicts else "tie",
+                f"{len(wrong)} wrong ones",
+                statuses.pop() if len(statuses) == 1 else "no" if "no" in statuses else "tie",
                 f"highest on {best} of {len(rows)} data sets",
             )
 
@@ -324,9 +307,8 @@ def find_differences(results: RunResults) -> list[str]:
 
 def _explain_difference(results: RunResults, system: str, method: str, column: str) -> str:
     """Return why a cell may differ, with what these runs show of it."""
-    values = results.values(column, system, method)
-    limits = [format_number(float(end)) for end in (values.min(), values.max())]
-    spread = f"Over the data sets here the value runs from {limits[0]} to {limits[1]}"
+    values = results.median_std(column, system, method)
+    spread = f"Over the data sets here the value runs from {format_number(values.low)} to {format_number(values.high)}"
     if method == "paper" and system == "bipendulum":
         poor = results.values("train_rmse", system, method) > MAX_CONVERGED_RMSE
         return (

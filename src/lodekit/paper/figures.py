@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,17 +11,8 @@ from lodekit.paper.methods import train
 from lodekit.paper.results import SYSTEM_TITLES, RunResults, ode_error_floor
 from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels, to_png
 
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure as a file.
-
-    name: Of the file, without its ending.
-    """
-
-    name: str
-    caption: str
-    png: bytes
+#: The name of the file without its ending, the caption, and the picture as PNG.
+PaperFigure = tuple[str, str, bytes]
 
 
 def draw_figures(results: RunResults) -> Iterator[PaperFigure]:
@@ -50,7 +39,7 @@ def _draw_solutions() -> PaperFigure:
         axis.set_title(SYSTEM_TITLES[name], fontsize=9)
         axis.set_xlabel("t")
         axis.legend(fontsize=7, frameon=False, ncols=2, handlelength=2.2, loc="best")
-    return PaperFigure("solutions", "The three solutions that the data are made from.", to_png(figure))
+    return "solutions", "The three solutions that the data are made from.", to_png(figure)
 
 
 def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
@@ -92,7 +81,11 @@ def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
         f"{title}: posterior LODE-GP trained lodekit's way on noisy data (top) and noise-free data (middle), and a "
         "sample from the first (bottom), with 95 % bands; extrapolation is shaded."
     )
-    return PaperFigure(f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure))
+    return f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure)
+
+
+#: What matplotlib calls minimum, quartiles and maximum.
+_BOX_KEYS = ("whislo", "q1", "med", "q3", "whishi")
 
 
 def _draw_ode_errors(results: RunResults) -> PaperFigure:
@@ -107,12 +100,13 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
             continue
         for equation in (1, 2):
             labels.append(f"{title}, ODE {equation}")
-            rows.append({**_box_statistics(found[:, equation - 1]), "ours": True})
+            quantiles = np.quantile(found[:, equation - 1], [0, 0.25, 0.5, 0.75, 1]).tolist()
+            rows.append({**dict(zip(_BOX_KEYS, quantiles, strict=True)), "ours": True})
             if method in ("paper", "baseline"):
                 theirs = boxes[f"{'lodegp' if method == 'paper' else 'gp'}_ode{equation}"]
                 labels.append("published")
-                limits = {"whislo": theirs["low"], "whishi": theirs["high"], "med": theirs["median"]}
-                rows.append({**limits, "q1": theirs["q1"], "q3": theirs["q3"], "ours": False})
+                published = [theirs[name] for name in ("low", "q1", "median", "q3", "high")]
+                rows.append({**dict(zip(_BOX_KEYS, published, strict=True)), "ours": False})
     shown = axis.bxp(rows, orientation="horizontal", showfliers=False, patch_artist=True, widths=0.6)
     for patch, line, row in zip(shown["boxes"], shown["medians"], rows, strict=True):
         patch.set(facecolor=OKABE_ITO["sky"] if row["ours"] else "0.88", edgecolor="0.3", linewidth=0.8)
@@ -137,12 +131,7 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
         "rounding, a second difference being divided by 1e-6. Runs of the paper's way far to its left have ended in a "
         "nearly constant zero function, here and as published."
     )
-    return PaperFigure("ode-errors", caption, to_png(figure))
-
-
-def _box_statistics(values: Any) -> dict[str, float]:
-    low, q1, median, q3, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
-    return {"whislo": low, "q1": q1, "med": median, "q3": q3, "whishi": high}
+    return "ode-errors", caption, to_png(figure)
 
 
 def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> PaperFigure:
@@ -181,4 +170,4 @@ def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> 
         + ("With a prior on the channels (middle) the way back is a quiet one. " if "channels" in shown else "")
         + "The bands say what each of them knows."
     )
-    return PaperFigure("extrapolation", caption, to_png(figure))
+    return "extrapolation", caption, to_png(figure)

@@ -146,6 +146,9 @@ def _train_paper(experiment: PaperExperiment, tables: list[Array], seeds: Sequen
 
 def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = None) -> Any:
     """Return the paper's model of a table, or of a batch of tables, with starting values drawn if a seed is given."""
+    import torch
+    from gpytorch.constraints import Positive
+
     from lodekit.integrations.gpytorch import LODEExactGP
 
     likelihood, (x, y) = _likelihood(table), _to_tensors(experiment, table)
@@ -156,7 +159,11 @@ def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = N
     # As in the paper, logarithms are learned, those of variances and not of standard deviations.
     exponents = {name: 0.5 if name == "deviations" else 1.0 for name in names}
     for name, exponent in exponents.items():
-        kernel.register_constraint(f"raw_{name}", _exponential_constraint(exponent))
+        positive = Positive(
+            transform=lambda x, power=exponent: torch.exp(power * x),
+            inv_transform=lambda y, power=exponent: torch.log(y) / power,
+        )
+        kernel.register_constraint(f"raw_{name}", positive)
     # The paper's table of covariances gives modes no variance of their own.
     kernel.set_value("mode_deviations", 1.0)
     kernel.raw_mode_deviations.requires_grad_(False)
@@ -207,21 +214,16 @@ def _multitask_model(experiment: PaperExperiment, table: Array) -> Any:
     """Return an unconstrained multitask process of a table, or of a batch of tables."""
     import gpytorch
 
+    from lodekit.integrations.gpytorch import ModularExactGP
+
     likelihood, (x, y) = _likelihood(table), _to_tensors(experiment, table)
     count, batch = table.shape[-1], y.shape[:-2]
-
-    class Multitask(gpytorch.models.ExactGP):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(x, y, likelihood)
-            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(batch), num_tasks=count)
-            # The paper does not say how its tasks are coupled; rank one gives its lengthscales and eigenvalues.
-            over_time = gpytorch.kernels.RBFKernel(batch_shape=batch)
-            self.covar_module = gpytorch.kernels.MultitaskKernel(over_time, count, rank=1, batch_shape=batch)
-
-        def forward(self, x: Any) -> Any:
-            return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    return Multitask().double()
+    model = ModularExactGP(x, y, likelihood)
+    model.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(batch), num_tasks=count)
+    # The paper does not say how its tasks are coupled; rank one gives its lengthscales and eigenvalues.
+    over_time = gpytorch.kernels.RBFKernel(batch_shape=batch)
+    model.covar_module = gpytorch.kernels.MultitaskKernel(over_time, count, rank=1, batch_shape=batch)
+    return model.double()
 
 
 def _wrap_baseline_model(model: Any, loss: float, seconds: float) -> TrainedModel:
@@ -253,13 +255,6 @@ def _to_tensors(experiment: PaperExperiment, table: Array) -> tuple[Any, Any]:
 
     # One column of times for all tables of a batch: GPyTorch's multitask kernel repeats its tasks for each of several.
     return torch.as_tensor(experiment.times)[:, None], torch.as_tensor(table)
-
-
-def _exponential_constraint(power: float) -> Any:
-    import torch
-    from gpytorch.constraints import Positive
-
-    return Positive(transform=lambda x: torch.exp(power * x), inv_transform=lambda y: torch.log(y) / power)
 
 
 def _likelihood(table: Array) -> Any:

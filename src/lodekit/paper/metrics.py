@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,22 +24,12 @@ from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_
 from lodekit.system.system import System
 
 
-@dataclass(frozen=True)
-class GroebnerComparison:
-    """What Groebner bases say about a system, beside what lodekit says.
+def compare_parametrizations(system: System) -> tuple[bool, bool, int]:
+    """Return what Groebner bases say about a system, beside what lodekit says.
 
-    same_image: Whether the free columns span what the syzygies span, exactly.
-    applies: Whether the earlier approach describes all solutions, that is, whether the system is controllable.
-    generators: How many syzygies there are.
+    Whether the free columns span exactly what the syzygies of the operator matrix span; whether the earlier approach
+    describes all solutions, that is, whether the system is controllable; and the number of syzygies.
     """
-
-    same_image: bool
-    applies: bool
-    generators: int
-
-
-def compare_parametrizations(system: System) -> GroebnerComparison:
-    """Return whether lodekit's free columns and the syzygies of the operator matrix have the same image."""
     import sympy
 
     A, B = system.operator.sympy, system.parametrization.free_columns
@@ -57,9 +46,9 @@ def compare_parametrizations(system: System) -> GroebnerComparison:
     syzygies = span(A.T.tolist()).syzygy_module()
     generators = [list(generator) for generator in syzygies.gens]
     if not generators or not B.cols:
-        return GroebnerComparison(len(generators) == B.cols, False, len(generators))
+        return len(generators) == B.cols, False, len(generators)
     back = span([list(row) for row in zip(*generators, strict=True)]).syzygy_module()
-    return GroebnerComparison(bool(span(B.T.tolist()) == syzygies), bool(back == span(A.tolist())), len(generators))
+    return bool(span(B.T.tolist()) == syzygies), bool(back == span(A.tolist())), len(generators)
 
 
 def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
@@ -96,13 +85,13 @@ def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
                 "product": lambda: torch.kron(rival.data_covar_module(x).to_dense(), tasks),
             }
         )
-    found = compare_parametrizations(experiment.system)
+    same_image, applies, _ = compare_parametrizations(experiment.system)
     return {
         "algebra_seconds": seconds.pop("algebra"),
         "construction_seconds": seconds.pop("construction"),
         "covariance_seconds": seconds,
-        "same_image": found.same_image,
-        "applies": found.applies,
+        "same_image": same_image,
+        "applies": applies,
     }
 
 
@@ -210,13 +199,13 @@ def count_eigenvalues(covariance: Array, threshold: float = 1e-6) -> int:
     floor = float(np.finfo(float).eps) * largest
     if floor > 0.1 * threshold:
         raise LodekitError(f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {largest:.0e}")
-    least = max(1e-3 * threshold, floor)
-    left, columns = np.diag(covariance).copy(), np.zeros((0, size))
+    tolerance = max(1e-3 * threshold, floor)
+    remainder, columns = np.diag(covariance).copy(), np.zeros((0, size))
     # Only the columns of the pivots are touched: LAPACK's routine updates the whole of a large matrix of small rank.
-    while len(columns) < size and np.sum(left) > least:
-        pivot = int(np.argmax(left))
-        column = (covariance[pivot] - columns[:, pivot] @ columns) / np.sqrt(left[pivot])
+    while len(columns) < size and np.sum(remainder) > tolerance:
+        pivot = int(np.argmax(remainder))
+        column = (covariance[pivot] - columns[:, pivot] @ columns) / np.sqrt(remainder[pivot])
         columns = np.vstack([columns, column])
-        left = np.maximum(left - column**2, 0.0)
-        left[pivot] = 0.0
+        remainder = np.maximum(remainder - column**2, 0.0)
+        remainder[pivot] = 0.0
     return int(np.sum(np.linalg.eigvalsh(columns @ columns.T) > threshold))

@@ -56,15 +56,15 @@ def write_report(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for picture in draw_figures(results):
-            notify(f"figure: {picture.name}")
+            notify(f"figure: {picture[0]}")
             drawn.append(picture)
     claims = [[claim.text, claim.status.replace("no", "NO"), claim.evidence] for claim in check_claims(results)]
     content = plan, make_tables(results), claims, find_differences(results), drawn
     paths = [folder / "results.json", folder / "README.md", folder / "report.html"]
     write_atomically(paths[0], json.dumps(list(results.rows), indent=1) + "\n")
-    for picture in drawn:
-        paths.append(folder / f"{picture.name}.png")
-        write_atomically(paths[-1], picture.png)
+    for name, _, png in drawn:
+        paths.append(folder / f"{name}.png")
+        write_atomically(paths[-1], png)
     write_atomically(paths[1], _render_markdown(*content))
     write_atomically(paths[2], _render_html(*content))
     return paths
@@ -101,7 +101,7 @@ def _render_markdown(
             parts += ["### Cells beyond the published spread", "\n".join(f"- {line}" for line in differences)]
     if figures:
         parts.append("## Figures")
-        parts += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in figures]
+        parts += [f"![{caption}]({name}.png)\n\n{caption}" for name, caption, _ in figures]
     parts += ["## Errata of the paper that matter here", "\n".join(f"- {text}" for text in _ERRATA)]
     return "\n\n".join(parts) + "\n"
 
@@ -134,8 +134,8 @@ def _render_html(
             page.add_list(differences)
     if figures:
         page.add_section("Figures")
-        for picture in figures:
-            page.add_image(picture.png, picture.caption)
+        for _, caption, png in figures:
+            page.add_image(png, caption)
     page.add_section("Errata of the paper that matter here")
     page.add_list(_ERRATA)
     return page.to_html()

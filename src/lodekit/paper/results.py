@@ -33,10 +33,21 @@ MAX_CONVERGED_RMSE = 0.05
 
 @dataclass(frozen=True)
 class MedianStd:
-    """A median with a standard deviation."""
+    """A median with a standard deviation, and the smallest and largest value where they are known."""
 
     median: float
     std: float
+    low: float = np.nan
+    high: float = np.nan
+
+    @classmethod
+    def of(cls, values: Array) -> MedianStd:
+        """Return those of some values."""
+        return cls(float(np.median(values)), float(np.std(values)), float(values.min()), float(values.max()))
+
+    def is_within(self, published: MedianStd) -> bool:
+        """Return whether the median is within the published spread."""
+        return abs(self.median - published.median) <= published.std
 
     def __str__(self) -> str:
         return f"{format_number(self.median)} ± {format_number(self.std, 2)}"
@@ -93,8 +104,7 @@ class RunResults:
 
     def median_std(self, column: str, system: str, method: str) -> MedianStd:
         """Return the median and the standard deviation of a `column` on noisy data, for a `system` and a `method`."""
-        values = self.values(column, system, method)
-        return MedianStd(float(np.median(values)), float(np.std(values)))
+        return MedianStd.of(self.values(column, system, method))
 
     def paired_values(self, column: str, system: str, method: str, other: str) -> tuple[Array, Array]:
         """Return a `column` on noisy data of a `system`, for a `method` and for an `other`, where both were run."""

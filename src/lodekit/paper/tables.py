@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from lodekit.paper.results import (
     published_median_std,
 )
 
+_DATA_TITLES = {"noisy": "noisy", "exact": "noise-free"}
 _HYPERPARAMETER_NAMES = ("noise", "signal variance", "lengthscale")
 _AT_NOISE_BOUND = (
     "At the lower bound, 1e-11 (errata). What lies above it is left of a start near one after 300 steps of 0.1, and "
@@ -46,38 +46,15 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class HyperparameterCell:
-    """One hyperparameter of one way, beside the published one.
+#: System, method, kind of data ("noisy" or "exact") and hyperparameter.
+_CellKey = tuple[str, str, str, str]
 
-    count: Of runs.
-    value_range: Smallest and largest value.
+
+def hyperparameter_cells(results: RunResults) -> Iterator[tuple[_CellKey, int, MedianStd, MedianStd]]:
+    """Yield the key, the number of runs, our and the published values of each cell of the paper's table.
+
+    Cells of lodekit are those on noisy data.
     """
-
-    system: str
-    method: str
-    name: str
-    noisy: bool
-    count: int
-    values: MedianStd
-    value_range: tuple[float, float]
-    published: MedianStd
-    published_range: tuple[float, float]
-
-    @property
-    def is_reproduced(self) -> bool:
-        """Whether the median is within the published spread."""
-        return abs(self.values.median - self.published.median) <= self.published.std
-
-    @property
-    def title(self) -> str:
-        """What the cell is called."""
-        kind = "noisy" if self.noisy else "noise-free"
-        return f"{SYSTEM_TITLES[self.system]}, {METHOD_TITLES[self.method]}, {kind}, {self.name}"
-
-
-def hyperparameter_cells(results: RunResults) -> Iterator[HyperparameterCell]:
-    """Yield all cells that the paper has, and those of lodekit on noisy data."""
     for system in results.systems:
         for method in ("paper", "lodekit", "baseline"):
             # On noise-free data lodekit's search ends where rounding decides: no number there is the model's.
@@ -86,35 +63,34 @@ def hyperparameter_cells(results: RunResults) -> Iterator[HyperparameterCell]:
                 figures = load_published_results()["hyperparameters"][system][PUBLISHED_MODELS[method]]
                 for name in _HYPERPARAMETER_NAMES if runs else ():
                     values = np.array([row["hyperparameters"][name] for row in runs])
-                    ours = MedianStd(float(np.median(values)), float(np.std(values)))
-                    median, std, low, high = figures["noisy" if noisy else "exact"][name]
-                    numbers = ours, (float(values.min()), float(values.max())), MedianStd(median, std), (low, high)
-                    yield HyperparameterCell(system, method, name, noisy, len(values), *numbers)
+                    kind = "noisy" if noisy else "exact"
+                    yield (system, method, kind, name), len(runs), MedianStd.of(values), MedianStd(*figures[kind][name])
 
 
 def explain_hyperparameter_differences(results: RunResults) -> list[str]:
     """Return a line for every cell of a model of the paper that is not within the published spread, with the reason."""
-    return [
-        f"{cell.title}: {format_number(cell.values.median)} here, {cell.published} published. {_explain_cell(cell)}"
-        for cell in hyperparameter_cells(results)
-        if cell.method != "lodekit" and not cell.is_reproduced
-    ]
+    lines = []
+    for key, count, ours, published in hyperparameter_cells(results):
+        system, method, kind, name = key
+        if method != "lodekit" and not ours.is_within(published):
+            title = f"{SYSTEM_TITLES[system]}, {METHOD_TITLES[method]}, {_DATA_TITLES[kind]}, {name}"
+            reason = _explain_cell(key, count, ours, published)
+            lines.append(f"{title}: {format_number(ours.median)} here, {published} published. {reason}")
+    return lines
 
 
-def _explain_cell(cell: HyperparameterCell) -> str:
-    if cell.count < MIN_DATA_SETS:
-        return f"{cell.count} runs give no median that could be compared."
-    kind = "noisy" if cell.noisy else "exact"
-    for key in ((cell.system, cell.method, kind, cell.name), (cell.system, cell.method)):
-        if key in _REASONS:
-            return _REASONS[key]
-    if cell.name == "noise" and not cell.noisy:
+def _explain_cell(key: _CellKey, count: int, ours: MedianStd, published: MedianStd) -> str:
+    if count < MIN_DATA_SETS:
+        return f"{count} runs give no median that could be compared."
+    if reason := _REASONS.get(key) or _REASONS.get(key[:2]):
+        return reason
+    if key[2:] == ("exact", "noise"):
         return _AT_NOISE_BOUND
-    low, high = cell.value_range
-    if low <= cell.published.median <= high:
-        is_near = abs(cell.values.median - cell.published.median) <= 2 * cell.published.std
-        rest = ", and the two are less than two published deviations apart." if is_near else ". The rest is open."
-        return f"The published median is within the range here, {format_number(low)} to {format_number(high)}{rest}"
+    if ours.low <= published.median <= ours.high:
+        is_near = abs(ours.median - published.median) <= 2 * published.std
+        end = ", and the two are less than two published deviations apart." if is_near else ". The rest is open."
+        limits = f"{format_number(ours.low)} to {format_number(ours.high)}"
+        return f"The published median is within the range here, {limits}{end}"
     return "Open: a difference that nothing here explains."
 
 
@@ -214,15 +190,14 @@ def _extrapolation_note(results: RunResults) -> str:
 
 def _hyperparameter_table(results: RunResults) -> ReportTable:
     rows = []
-    for cell in hyperparameter_cells(results):
-        kind = "noisy" if cell.noisy else "noise-free"
-        ranges = [" to ".join(map(format_number, limits)) for limits in (cell.value_range, cell.published_range)]
-        inside = "" if cell.method == "lodekit" else "yes" if cell.is_reproduced else "no"
-        row = [SYSTEM_TITLES[cell.system], METHOD_TITLES[cell.method], kind, cell.name, str(cell.values), ranges[0]]
-        rows.append([*row, str(cell.published), ranges[1], inside])
+    for (system, method, kind, name), _, ours, published in hyperparameter_cells(results):
+        ranges = [f"{format_number(each.low)} to {format_number(each.high)}" for each in (ours, published)]
+        inside = "" if method == "lodekit" else "yes" if ours.is_within(published) else "no"
+        row = [SYSTEM_TITLES[system], METHOD_TITLES[method], _DATA_TITLES[kind], name, str(ours), ranges[0]]
+        rows.append([*row, str(published), ranges[1], inside])
     outside = explain_hyperparameter_differences(results)
-    theirs = [cell for cell in hyperparameter_cells(results) if cell.method != "lodekit"]
-    rest = ". The others:" if outside else "."
+    n_published = sum(row[-1] != "" for row in rows)
+    end = ". The others:" if outside else "."
     return ReportTable(
         "Hyperparameters",
         "Variances, as in the paper. Of several free functions or tasks the paper shows a mean; its numbers are those "
@@ -232,7 +207,7 @@ def _hyperparameter_table(results: RunResults) -> ReportTable:
         "the sum. Noise-free data are the same for all seeds: only starts differ.",
         ["system", "model", "data", "hyperparameter", "here", "range", "published", "published range", "within"],
         rows,
-        [f"{len(theirs) - len(outside)} of {len(theirs)} published cells are within their spread{rest}"],
+        [f"{n_published - len(outside)} of {n_published} published cells are within their spread{end}"],
         outside,
         n_text_columns=4,
     )
@@ -247,7 +222,13 @@ def _heating_table(results: RunResults) -> ReportTable:
         # The paper shows ten runs.
         own, paper = (results.select("main", "heating", way, noisy=noisy)[:10] for way in ("lodekit", "paper"))
         for place in range(max(len(own), len(paper))):
-            line = [_format_estimate(own[place], name, noisy) if place < len(own) else "" for name in truth]
+            line = [""] * len(truth)
+            if place < len(own):
+                values, intervals = own[place]["parameters"], own[place]["intervals"]
+                # Digits that other machines share.
+                line = [f"{values[name]:.4f}" for name in truth]
+                if noisy:
+                    line = ["{:.5f} [{:.3f}, {:.3f}]".format(values[name], *intervals[name]) for name in truth]
             line += [f"{paper[place]['parameters'][name]:.5f}" if place < len(paper) else "" for name in truth]
             rows.append([kind, str(place + 1), *line, *(f"{value:.5f}" for value in figures[place])])
         notes.append(f"Largest relative error, {kind}: {', '.join(_largest_errors(results, noisy))}.")
@@ -273,12 +254,6 @@ def _largest_errors(results: RunResults, noisy: bool) -> Iterator[str]:
     theirs = figures["max_relative_error_noisy" if noisy else "max_relative_error_noise_free"]
     claimed = figures["claimed_in_text"]["noisy" if noisy else "noise_free"]
     yield f"published {100 * theirs:.2f} % in the table ({100 * claimed:.1f} % in the text)"
-
-
-def _format_estimate(row: dict[str, Any], name: str, noisy: bool) -> str:
-    low, high = row["intervals"][name]
-    # Digits that other machines share.
-    return f"{row['parameters'][name]:.5f} [{low:.3f}, {high:.3f}]" if noisy else f"{row['parameters'][name]:.4f}"
 
 
 def _eigenvalue_table(results: RunResults) -> ReportTable:

@@ -190,7 +190,12 @@ def draw_parameter(
         ax.plot(points, np.asarray(approximation, dtype=float), label="normal approximation", **style)
     if truth is not None:
         ax.axvline(truth, color=TRUTH_COLOR, linewidth=1.2, linestyle=REFERENCE_DASHES, label="truth")
-    _draw_estimate(ax, estimate, interval)
+    # The estimate is drawn at the level where its interval ends, or at the top without one.
+    level = 0.0 if interval is None else -0.5 * NORMAL_95**2
+    if interval is not None:
+        style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
+        ax.plot(interval, [level, level], "|-", label="95 % interval (counts all else)", **style)
+    ax.plot([estimate], [level], "o", color=DATA_COLOR, markersize=4, label="estimate")
     top = float(np.max(heights[seen], initial=0.0))
     ax.set_ylim(-4.8, max(0.6, 1.15 * top))
     set_axis_scale(ax, "x", np.append(points[seen], estimate))
@@ -198,15 +203,6 @@ def draw_parameter(
     number += "" if interval is None else f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
     ax.set_title(f"{number}, {note}" if note else number, fontsize=SMALL_FONT_SIZE, loc="left", pad=4)
     ax.set_xlabel(name_with_unit(name, unit))
-
-
-def _draw_estimate(ax: Any, estimate: float, interval: tuple[float, float] | None) -> None:
-    """Draw the estimate where its interval ends, or at the top where it has none."""
-    level = 0.0 if interval is None else -0.5 * NORMAL_95**2
-    if interval is not None:
-        style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
-        ax.plot(interval, [level, level], "|-", label="95 % interval (counts all else)", **style)
-    ax.plot([estimate], [level], "o", color=DATA_COLOR, markersize=4, label="estimate")
 
 
 def draw_evidence(
@@ -250,7 +246,14 @@ def draw_evidence(
         draw_note(ax, "the evidence is not finite around the estimate")
         return
     drop = np.ma.masked_invalid(np.where(np.isfinite(heights), heights, np.nan) - finite.max())
-    surface = _draw_surface(ax, first, second, drop)
+    filled = np.maximum(drop, 1.5 * MIN_LOG_EVIDENCE_DROP)
+    colours = import_matplotlib().colormaps["Blues"].with_extremes(under="white")
+    levels = np.linspace(MIN_LOG_EVIDENCE_DROP, 0.0, 25)
+    surface = ax.contourf(first, second, filled, levels=levels, cmap=colours, extend="min")
+    lines = [level for level in CONFIDENCE_REGION_LEVELS if float(drop.min()) < level]
+    if lines:
+        edges = ax.contour(first, second, drop, levels=lines, colors=DATA_COLOR, linewidths=1.0, linestyles="solid")
+        ax.clabel(edges, fmt={level: CONFIDENCE_REGION_LEVELS[level] for level in lines}, fontsize=SMALL_FONT_SIZE)
     ax.plot(*estimate, "o", color=DATA_COLOR, markersize=4, label="estimate", linestyle="none")
     if truth is not None:
         ax.plot(*truth, "X", color=TRUTH_COLOR, markersize=7, markeredgecolor="white", label="truth", linestyle="none")
@@ -266,16 +269,3 @@ def draw_evidence(
     bar.ax.tick_params(labelsize=SMALL_FONT_SIZE)
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1])
-
-
-def _draw_surface(ax: Any, first: Array, second: Array, drop: Any) -> Any:
-    """Draw how far the log evidence has dropped, and return what the scale of colours is for."""
-    filled = np.maximum(drop, 1.5 * MIN_LOG_EVIDENCE_DROP)
-    colours = import_matplotlib().colormaps["Blues"].with_extremes(under="white")
-    levels = np.linspace(MIN_LOG_EVIDENCE_DROP, 0.0, 25)
-    surface = ax.contourf(first, second, filled, levels=levels, cmap=colours, extend="min")
-    lines = [level for level in CONFIDENCE_REGION_LEVELS if float(drop.min()) < level]
-    if lines:
-        edges = ax.contour(first, second, drop, levels=lines, colors=DATA_COLOR, linewidths=1.0, linestyles="solid")
-        ax.clabel(edges, fmt={level: CONFIDENCE_REGION_LEVELS[level] for level in lines}, fontsize=SMALL_FONT_SIZE)
-    return surface

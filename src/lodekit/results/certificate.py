@@ -25,6 +25,7 @@ from lodekit.results.equation_residuals import (
 )
 from lodekit.results.fit import Fit
 from lodekit.results.prediction import predict, sample
+from lodekit.results.residuals import is_function_of_time
 from lodekit.support.arguments import check_seed
 from lodekit.support.text import join_list
 from lodekit.system.grammar import Equation, parse_equations
@@ -288,7 +289,7 @@ def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int
     times = times[np.linspace(0, len(times) - 1, min(len(times), 20) + 2).round().astype(int)][1:-1]
     written = _make_evaluator(fit)
     texts = [[f"{name}{mark}" for name in written.channels] for mark in ("'" * k for k in range(written.order + 1))]
-    known = {text: _is_function_of_time(fit, text) for row in texts for text in row}
+    known = {text: is_function_of_time(fit, text) for row in texts for text in row}
     asked = [text for text, is_there in known.items() if is_there]
     drawn, own = sample(fit, times, size, seed, asked, return_parameters=True)
     curves = np.full((len(texts), size, len(times), len(written.channels)), np.nan)
@@ -298,15 +299,6 @@ def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int
                 curves[order, :, :, place] = drawn[:, :, asked.index(text)]
     equations = [_make_evaluator(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
     return compute_derivative_residuals(equations, times, curves)
-
-
-def _is_function_of_time(fit: Fit, text: str) -> bool:
-    """Return whether an observable is a function of time that can be asked for."""
-    try:
-        fit.observables([text])
-    except LodekitError:
-        return False
-    return True
 
 
 def _make_evaluator(fit: Fit, values: Mapping[str, float] | None = None) -> EquationEvaluator:

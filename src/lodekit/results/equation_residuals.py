@@ -81,8 +81,8 @@ class Jet:
         argument, slope = self.values[0], self.values[1]
         if function == "exp":
             return Jet.from_values(np.stack([np.exp(argument) * slope**k for k in range(len(self.values))]))
-        turns = (0.5 * math.pi * (k + (function == "cos")) for k in range(len(self.values)))
-        return Jet.from_values(np.stack([np.sin(argument + turn) * slope**k for k, turn in enumerate(turns)]))
+        phases = (0.5 * math.pi * (k + (function == "cos")) for k in range(len(self.values)))
+        return Jet.from_values(np.stack([np.sin(argument + phase) * slope**k for k, phase in enumerate(phases)]))
 
     def constant_value(self) -> float:
         """Return the value of a constant."""
@@ -359,8 +359,9 @@ class CurveResiduals:
 def concatenate_residuals(parts: Sequence[CurveResiduals]) -> CurveResiduals:
     """Return what several curves leave of the same equations, each at times of its own, as one."""
     times = np.concatenate([part.times for part in parts])
-    left, apart = np.concatenate([part.residuals for part in parts]), np.concatenate([part.errors for part in parts])
-    return CurveResiduals(times, left, apart, min(part.length for part in parts))
+    residuals = np.concatenate([part.residuals for part in parts])
+    errors = np.concatenate([part.errors for part in parts])
+    return CurveResiduals(times, residuals, errors, min(part.length for part in parts))
 
 
 def compute_curve_residuals(
@@ -439,13 +440,13 @@ def compute_derivative_residuals(
 
     Shapes: times (n,), curves (order + 1, s, n, channels).
     """
-    both = [each.evaluate(times, curves[:, i : i + 1]) for i, each in enumerate(evaluators)]
-    left, sizes = (np.concatenate([part[k] for part in both], axis=1) for k in (0, 1))
+    evaluated = [each.evaluate(times, curves[:, i : i + 1]) for i, each in enumerate(evaluators)]
+    values, sizes = (np.concatenate([part[k] for part in evaluated], axis=1) for k in (0, 1))
     scale = np.max(sizes, axis=(1, 2))
-    found = np.max(np.abs(left), axis=1).T / np.where(scale > 0, scale, 1.0)
-    if not np.isfinite(found).all():
+    residuals = np.max(np.abs(values), axis=1).T / np.where(scale > 0, scale, 1.0)
+    if not np.isfinite(residuals).all():
         raise LodekitError("derivatives in the equations are no functions of time, or too large for floats")
-    return CurveResiduals(times, found, np.zeros_like(found), 0.0)
+    return CurveResiduals(times, residuals, np.zeros_like(residuals), 0.0)
 
 
 def _halve_pieces(times: Array, max_length: float, breaks: Array) -> Iterator[tuple[ChebyshevPieces, float]]:
@@ -466,17 +467,17 @@ def _compute_piece_residuals(
     Values have shape (s, nodes, channels); there are s sets of equations.
     """
     # All terms may vanish at one time; what they are measured by are the largest ones nearby.
-    wide = pieces.with_probes()
-    both = [
-        [each.evaluate(wide.times, part[:, i : i + 1]) for i, each in enumerate(evaluators)]
-        for part in wide.derivatives(values, evaluators[0].order)
+    probed = pieces.with_probes()
+    evaluated = [
+        [each.evaluate(probed.times, part[:, i : i + 1]) for i, each in enumerate(evaluators)]
+        for part in probed.derivatives(values, evaluators[0].order)
     ]
-    rough, fine = (np.concatenate([left for left, _ in found], axis=1) for found in both)
-    sizes = np.concatenate([size for _, size in both[1]], axis=1)
+    rough, fine = (np.concatenate([residuals for residuals, _ in found], axis=1) for found in evaluated)
+    sizes = np.concatenate([size for _, size in evaluated[1]], axis=1)
     scale = np.max(sizes, axis=(1, 2))
     scale = np.where(scale > 0, scale, 1.0)
     count = len(pieces.times)
-    left, apart = (np.max(np.abs(part[..., :count]), axis=1).T / scale for part in (fine, fine - rough))
-    if not (np.isfinite(left).all() and np.isfinite(apart).all()):
+    residuals, errors = (np.max(np.abs(part[..., :count]), axis=1).T / scale for part in (fine, fine - rough))
+    if not (np.isfinite(residuals).all() and np.isfinite(errors).all()):
         raise LodekitError("the curves are too large for floating-point numbers there; look at a shorter stretch")
-    return CurveResiduals(pieces.times, left, apart, length)
+    return CurveResiduals(pieces.times, residuals, errors, length)

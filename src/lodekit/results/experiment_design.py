@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.data.inputs import HoldType, InputSignal
+from lodekit.data.inputs import HoldType
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements, Scaling
 from lodekit.errors import LodekitError, ParameterError
@@ -73,7 +74,8 @@ class Experiment:
     observables: tuple[str, ...]
     window: tuple[float, float]
     count: int
-    _model: AssumedModel = field(repr=False, compare=False)
+    _times: Mapping[str, Array] = field(repr=False, compare=False)
+    _evaluate: Callable[..., tuple[dict[str, Estimate], Measurements]] = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
 
     @property
@@ -84,8 +86,7 @@ class Experiment:
     @property
     def relative(self) -> dict[str, float]:
         """The standard errors over the values of the parameters: 0.01 stands for one percent."""
-        items = self.estimates.items()
-        return {name: each.std_error / abs(each.value) if each.value else math.inf for name, each in items}
+        return _relative_errors(self.estimates)
 
     def duration(self, target: float, parameters: Iterable[str] | None = None) -> float:
         """Return how long the same experiment has to last until parameters are known well enough.
@@ -112,14 +113,14 @@ class Experiment:
         (True, inf)
         """
         check_positive("target", target)
-        asked = self._requested(parameters)
-        times = np.unique(np.concatenate([self._model.times[name] for name in self.observables]))
+        names = self._requested(parameters)
+        times = np.unique(np.concatenate([self._times[name] for name in self.observables]))
         low, high = 0, len(times)
-        if self._worst_relative_error(times[-1], asked) > target:
+        if self._worst_relative_error(times[-1], names) > target:
             return math.inf
         while high - low > 1:
             middle = (low + high) // 2
-            is_enough = self._worst_relative_error(times[middle - 1], asked) <= target
+            is_enough = self._worst_relative_error(times[middle - 1], names) <= target
             low, high = (low, middle) if is_enough else (middle, high)
         return float(times[high - 1] - times[0])
 
@@ -140,7 +141,8 @@ class Experiment:
         """
         every = self.observables
         sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= 4 else (1, 2, len(every))
-        return {own: self._model.evaluate(own).relative for size in sizes for own in combinations(every, size)}
+        subsets = [subset for size in sizes for subset in combinations(every, size)]
+        return {subset: _relative_errors(self._evaluate(subset)[0]) for subset in subsets}
 
     def records(self, target: float, parameters: Iterable[str] | None = None) -> float:
         """Return how many such experiments are needed until parameters are known well enough.
@@ -163,9 +165,9 @@ class Experiment:
         check_parameters(names, asked)
         return asked
 
-    def _worst_relative_error(self, last: float, asked: Sequence[str]) -> float:
-        found = self._model.evaluate(self.observables, last).relative
-        return max((found[name] for name in asked), default=0.0)
+    def _worst_relative_error(self, last: float, names: Sequence[str]) -> float:
+        errors = _relative_errors(self._evaluate(self.observables, last)[0])
+        return max((errors[name] for name in names), default=0.0)
 
     def _table_rows(self) -> list[list[str]]:
         shares = [100.0 * share for share in self.relative.values()]
@@ -192,83 +194,75 @@ class Experiment:
         return notebook_card("Planned experiment", self._title(), [table, *map(html_paragraph, self.notes)])
 
 
-@dataclass(frozen=True, eq=False)
-class AssumedModel:
-    """What is assumed of an experiment: values, and what would be measured if they were true.
+def _relative_errors(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Return standard errors over values, by name."""
+    items = estimates.items()
+    return {name: each.std_error / abs(each.value) if each.value else math.inf for name, each in items}
 
-    arguments: How it would be fitted.
-    inputs: What would be set.
-    hyperparameters: All values that are assumed.
-    units: Of time; time zero is the start.
-    noise: Of each observable.
-    times: When each would be measured.
-    outputs: What would be measured: once and without noise, or drawn several times with noise where motions are
-        random.
-    unmeasured_note: What is said of functions that nobody sets or measures, where parameters stay open.
+
+def evaluate_design(
+    reader: ObservableCompiler,
+    settings: FitSettings,
+    hyper: Hyperparameters,
+    units: Scaling,
+    noise: Mapping[str, float],
+    times: Mapping[str, Array],
+    curves: Sequence[Mapping[str, Array]],
+    names: Sequence[str],
+    last: float = math.inf,
+) -> tuple[dict[str, Estimate], Measurements]:
+    """Return the estimates to expect from measurements of some observables up to some time, and such measurements.
+
+    Curves are what would be measured under the assumed values: one record without noise, or several random ones with
+    noise if motions are random.
     """
-
-    system: System
-    arguments: FitSettings
-    inputs: Mapping[str, InputSignal]
-    hyperparameters: Hyperparameters
-    units: Scaling
-    noise: Mapping[str, float]
-    times: Mapping[str, Array]
-    outputs: Sequence[Mapping[str, Array]]
-    unmeasured_note: str = ""
-
-    def evaluate(self, names: Sequence[str], last: float = math.inf) -> Experiment:
-        """Return what measurements of some observables, up to some time, would tell."""
-        records = [self._simulate_measurements(names, own, last) for own in self.outputs]
-        scales = {item.observable: item.scale for item in records[0].observable_statistics if not item.is_zero}
-        setup = build_setup(self.system, self.arguments, records[0], time_units=self.units, scales=scales)
-        levels = np.array([self.noise[name] for name in setup.prior.noise.observables])
-        x = setup.layout.pack(replace(self.hyperparameters, noise_std=levels[: setup.prior.noise.n_levels]))
-        found = []
-        with setup.limit_threads(), np.errstate(all="ignore"):
-            for number, record in enumerate(records):
-                parts = self.system, self.arguments, record, setup.prior, setup.layout, setup.engine_task
-                found.append(observed_information((build_record_setup(*parts) if number else setup).objective, x))
-        estimates = _estimate_errors(setup, x, found)
-        is_open = any(math.isinf(each.std_error) for each in estimates.values())
-        notes = (self.unmeasured_note,) if self.unmeasured_note and is_open else ()
-        return Experiment(estimates, tuple(names), records[0].window, records[0].size, self, notes)
-
-    def _simulate_measurements(self, names: Sequence[str], curves: Mapping[str, Array], last: float) -> Measurements:
+    records = []
+    for curve in curves:
         data = Observations()
         for name in names:
-            kept = self.times[name] <= last
-            # Where nothing is random, curves have no noise to learn the level of; nor do parameters depend on it then.
-            known = None if len(self.outputs) > 1 else self.noise[name]
-            data = data.add(self.times[name][kept], name, curves[name][kept], known)
-        return replace(Measurements.from_observations(data), inputs=dict(self.inputs))
+            kept = times[name] <= last
+            # A single curve has no noise whose level could be estimated; parameters do not depend on it then.
+            known = None if len(curves) > 1 else noise[name]
+            data = data.add(times[name][kept], name, curve[name][kept], known)
+        records.append(replace(Measurements.from_observations(data), inputs=dict(reader.inputs)))
+    scales = {item.observable: item.scale for item in records[0].observable_statistics if not item.is_zero}
+    setup = build_setup(reader.system, settings, records[0], time_units=units, scales=scales)
+    levels = np.array([noise[name] for name in setup.prior.noise.observables])
+    x = setup.layout.pack(replace(hyper, noise_std=levels[: setup.prior.noise.n_levels]))
+    information_matrices = []
+    with setup.limit_threads(), np.errstate(all="ignore"):
+        for number, record in enumerate(records):
+            parts = reader.system, settings, record, setup.prior, setup.layout, setup.engine_task
+            own_setup = build_record_setup(*parts) if number else setup
+            information_matrices.append(observed_information(own_setup.objective, x))
+    return _estimate_errors(setup, x, information_matrices), records[0]
 
 
 def _estimate_errors(setup: FitSetup, x: Array, information_matrices: Sequence[Array]) -> dict[str, Estimate]:
-    """Return what to expect of each parameter, from the curvatures of one record or of several random ones."""
+    """Return the estimates to expect, from the information matrices of one record or of several random ones."""
     layout, structure, held = setup.layout, setup.structural_identifiability, np.zeros(len(x), dtype=bool)
-    # Of what no data of this kind can tell, one parameter for each way is held: it says nothing of all others.
-    for way in structure.unidentifiable_directions:
-        own = [place for place, k in enumerate(layout.free_parameters) if layout.names[k] in way and not held[place]]
-        held[own[:1]] = True
-    whole = estimate_parameters(layout, x, np.mean(information_matrices, axis=0), held)
-    each = [estimate_parameters(layout, x, own, held) for own in information_matrices]
-    found = {name: _combine_estimates(known, [own[name] for own in each]) for name, known in whole.items()}
+    # One parameter of each structurally unidentifiable direction is held; that does not affect the others.
+    for direction in structure.unidentifiable_directions:
+        involved = [i for i, k in enumerate(layout.free_parameters) if layout.names[k] in direction and not held[i]]
+        held[involved[:1]] = True
+    combined = estimate_parameters(layout, x, np.mean(information_matrices, axis=0), held)
+    records = [estimate_parameters(layout, x, information, held) for information in information_matrices]
+    estimates = {name: _combine_estimates(each, [own[name] for own in records]) for name, each in combined.items()}
     for name in structure.unidentifiable:
         limits = layout.transforms[layout.names.index(name)]
         unknown = math.inf, (limits.low, limits.high), False, NOT_IDENTIFIED_MESSAGE
-        found[name] = Estimate(found[name].value, *unknown)
-    return found
+        estimates[name] = Estimate(estimates[name].value, *unknown)
+    return estimates
 
 
 def _combine_estimates(whole: Estimate, estimates: Sequence[Estimate]) -> Estimate:
-    """Return one estimate for several random motions: its error is what fits to all of them would scatter by."""
-    told = [each for each in estimates if each.has_interval]
-    if not whole.has_interval or 2 * len(told) <= len(estimates):
+    """Return one estimate for several random motions; its standard error is the root mean square of theirs."""
+    identified = [each for each in estimates if each.has_interval]
+    if not whole.has_interval or 2 * len(identified) <= len(estimates):
         # Away from an optimum a single record need not bend down everywhere; all of them together do.
         return whole
-    error = float(np.sqrt(np.mean([each.std_error**2 for each in told])))
-    return replace(min(told, key=lambda each: abs(each.std_error - error)), std_error=error)
+    error = float(np.sqrt(np.mean([each.std_error**2 for each in identified])))
+    return replace(min(identified, key=lambda each: abs(each.std_error - error)), std_error=error)
 
 
 def plan_experiment(
@@ -329,7 +323,18 @@ def plan_experiment(
     reader, times, levels = _parse_design(system, t, noise, inputs)
     arguments = FitSettings(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
     assumed = _parse_values(system, values)
-    units, hyper = _assume_hyperparameters(reader, arguments, assumed, times, levels, lengthscale, amplitude)
+    arguments.check()
+    first = min(float(own.min()) for own in times.values())
+    span = max(float(own.max()) for own in times.values()) - first or 1.0
+    units = Scaling(first, span, np.ones(len(levels)))
+    observables = reader.compile(list(levels), units)
+    theta = np.array([resolve_parameter_value(system, name, assumed) for name in observables.compiled.parameters])
+    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
+    kernels = arguments.parse_kernels(reader.undriven_system)
+    with np.errstate(all="ignore"):
+        hyper = unit_variance_hyperparameters(observables, kernels, theta, length / span)
+    size = check_positive("amplitude", amplitude)
+    hyper = replace(hyper, amplitudes=size * hyper.amplitudes, mode_amplitudes=size * hyper.mode_amplitudes)
     return _design_experiment(reader, arguments, hyper, units, levels, times, start, draws, random_state)
 
 
@@ -349,30 +354,6 @@ def _parse_values(system: System, values: Mapping[str, float] | None) -> dict[st
                 "fixed="
             )
     return found
-
-
-def _assume_hyperparameters(
-    reader: ObservableCompiler,
-    arguments: FitSettings,
-    values: Mapping[str, float],
-    times: Mapping[str, Array],
-    noise: Mapping[str, float],
-    lengthscale: float | None,
-    amplitude: float,
-) -> tuple[Scaling, Hyperparameters]:
-    """Return the unit of time, and all values that are assumed."""
-    arguments.check()
-    first = min(float(own.min()) for own in times.values())
-    span = max(float(own.max()) for own in times.values()) - first or 1.0
-    units = Scaling(first, span, np.ones(len(noise)))
-    observables = reader.compile(list(noise), units)
-    theta = np.array([resolve_parameter_value(reader.system, name, values) for name in observables.compiled.parameters])
-    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
-    kernels = arguments.parse_kernels(reader.undriven_system)
-    with np.errstate(all="ignore"):
-        hyper = unit_variance_hyperparameters(observables, kernels, theta, length / span)
-    size = check_positive("amplitude", amplitude)
-    return units, replace(hyper, amplitudes=size * hyper.amplitudes, mode_amplitudes=size * hyper.mode_amplitudes)
 
 
 def plan_next_experiment(
@@ -467,7 +448,15 @@ def _design_experiment(
     if not latents:
         # Initial states are told by the data alone, as in fits to known inputs.
         arguments = replace(arguments, mode_deviation="open")
-        drawn = _simulate_deterministic(reader, list(noise), hyper, units, every, start)[None]
+        if not reader.inputs and not start:
+            raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
+        values = {} if start is None else parse_initial_values(start)
+        motion = DeterministicResponse.from_texts(reader, list(noise), every, values, units)
+        # The prior deviations of unobservable modes are huge; they say nothing about the initial state.
+        unit_modes = replace(hyper, mode_amplitudes=np.ones_like(hyper.mode_amplitudes))
+        with np.errstate(all="ignore"):
+            motion.check_initial_values(unit_modes)
+            drawn = motion.mean(unit_modes)[None]
     elif start is not None:
         raise LodekitError("functions of time remain free here, and their start with them; leave start out")
     else:
@@ -479,9 +468,11 @@ def _design_experiment(
     check_finite(drawn.transpose(1, 0, 2), every)
     rows = {name: np.searchsorted(every, times[name]) for name in noise}
     curves = [{name: own[rows[name], place] for place, name in enumerate(noise)} for own in drawn]
-    hidden = _describe_unmeasured_inputs(reader, noise)
-    assumed = AssumedModel(reader.system, arguments, reader.inputs, hyper, units, noise, times, curves, hidden)
-    return assumed.evaluate(list(noise))
+    evaluate = partial(evaluate_design, reader, arguments, hyper, units, noise, times, curves)
+    estimates, record = evaluate(list(noise))
+    is_open = any(math.isinf(each.std_error) for each in estimates.values())
+    notes = tuple(filter(None, [_describe_unmeasured_inputs(reader, noise)])) if is_open else ()
+    return Experiment(estimates, tuple(noise), record.window, record.size, times, evaluate, notes)
 
 
 def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, float]) -> str:
@@ -500,23 +491,3 @@ def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, 
         f"{start} neither given nor measured, and may be anything; add inputs={{{entries}}} for what would be set, or "
         f"noise={{{entries}}} for what would be measured"
     )
-
-
-def _simulate_deterministic(
-    reader: ObservableCompiler,
-    names: Sequence[str],
-    hyper: Hyperparameters,
-    units: Scaling,
-    times: Array,
-    start: Mapping[str, float] | None,
-) -> Array:
-    """Return what observables do from rest, or from values at the start, shape (n, o)."""
-    if not reader.inputs and not start:
-        raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
-    values = {} if start is None else parse_initial_values(start)
-    motion = DeterministicResponse.from_texts(reader, names, times, values, units)
-    # Deviations of modes that nobody would see are huge, and say nothing of where a system starts.
-    alike = replace(hyper, mode_amplitudes=np.ones_like(hyper.mode_amplitudes))
-    with np.errstate(all="ignore"):
-        motion.check_initial_values(alike)
-        return motion.mean(alike)

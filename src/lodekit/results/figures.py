@@ -216,37 +216,20 @@ def plot(
     for part, own in zip(parts, grid, strict=True):
         times, order = parse_time_grid(part, t)
         truths = parse_true_curves(part, truth, times, None if t is None else order, names)
-        drawn = sample(part, times, samples, random_state, names) if samples else None
-        title = part.record_names[0] if len(parts) > 1 else ""
-        _draw_record(part, own, names, known, times, truths, drawn, framed=t is None, title=title)
+        drawn = np.asarray(sample(part, times, samples, random_state, names)) if samples else None
+        mean, std = predict(part, times, names, return_std=True)
+        if len(parts) > 1:
+            own[0].set_title(part.record_names[0], fontsize="medium")
+        for j, (name, panel) in enumerate(zip(names, own, strict=True)):
+            curve, functions = (times, mean[:, j], std[:, j]), None if drawn is None else drawn[:, :, j]
+            unit = observable_unit(known, name)
+            _draw_observable(part, panel, name, unit, curve, truths[j], functions, framed=t is None)
     panels = [panel for own in grid for panel in own]
     plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
     plotting.add_legend(figure, panels, outside=new)
     if new:
         figure.align_ylabels(panels)
     return figure
-
-
-def _draw_record(
-    fit: Fit,
-    panels: Sequence[Any],
-    names: Sequence[str],
-    units: Mapping[str, str],
-    times: Array,
-    truths: Sequence[Array | None],
-    samples: Array | None,
-    *,
-    framed: bool,
-    title: str,
-) -> None:
-    """Draw all observables of one record, below its name where there are several."""
-    if title:
-        panels[0].set_title(title, fontsize="medium")
-    mean, std = predict(fit, times, names, return_std=True)
-    for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
-        own = None if samples is None else samples[:, :, j]
-        unit = observable_unit(units, name)
-        _draw_observable(fit, panel, name, unit, (times, mean[:, j], std[:, j]), truths[j], own, framed=framed)
 
 
 def _draw_observable(
@@ -548,28 +531,21 @@ def plot_bode(
     names = [f"{part} of {name}" for name in outputs for part in ("magnitude", "phase")]
     figure, panels, new = plotting.read_axes(axes, names, columns=2, height_each=2.0, share=False)
     for number, name in enumerate(outputs):
-        _draw_bode(fit, space, (name, entry), omega, panels[2 * number : 2 * number + 2], known)
+        magnitude, phase = panels[2 * number : 2 * number + 2]
+        response, slopes = space.frequency_response(name, entry, omega)
+        if not np.abs(response).max() > 0:
+            for panel in (magnitude, phase):
+                plotting.draw_note(panel, f"{name} does not respond to {entry}")
+            continue
+        errors = delta_method_std(slopes / response, space.covariance)
+        plotting.draw_frequency_response(magnitude, phase, omega, response, errors, seen=data_frequency_band(fit))
+        unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
+        magnitude.set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
+        phase.set_ylabel("phase (\u00b0)")
     for panel in panels[-2:]:
         panel.set_xlabel(plotting.name_with_unit("frequency", f"rad per {known.get('t', 'unit of time')}"))
     plotting.add_legend(figure, panels, outside=new)
     return figure
-
-
-def _draw_bode(
-    fit: Fit, space: FittedStateSpace, pair: tuple[str, str], omega: Array, panels: list[Any], known: Mapping[str, str]
-) -> None:
-    """Draw magnitude and phase of one channel over one input."""
-    name, entry = pair
-    response, slopes = space.frequency_response(name, entry, omega)
-    if not np.abs(response).max() > 0:
-        for panel in panels:
-            plotting.draw_note(panel, f"{name} does not respond to {entry}")
-        return
-    errors = delta_method_std(slopes / response, space.covariance)
-    plotting.draw_frequency_response(panels[0], panels[1], omega, response, errors, seen=data_frequency_band(fit))
-    unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
-    panels[0].set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
-    panels[1].set_ylabel("phase (\u00b0)")
 
 
 def plot_step(

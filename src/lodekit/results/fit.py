@@ -35,7 +35,7 @@ from lodekit.support.progress import track_progress
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
 from lodekit.uncertainty.laplace import LaplaceApproximation
-from lodekit.uncertainty.sandwich import ResidualSensitivity, sandwich_factors
+from lodekit.uncertainty.sandwich import compute_inflation_factors
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
 Array = NDArray[np.float64]
@@ -131,9 +131,11 @@ class Fit:
                 diagnosis = replace(diagnosis, widening=inflate_all(self.layout, diagnosis.checks))
             elif any(check.is_autocorrelated for check in diagnosis.checks):
                 tested = [(part, part.fitted_record.tested_rows.measurements.series) for part in self.record_fits]
-                found = [part._residual_sensitivity(item) for part, series in tested for item in series]
-                usable = [each for each in found if len(each.times)]
-                factors = sandwich_factors(self.layout, self.parameter_uncertainty.covariance_root, usable)
+                pairs = [(part, item) for part, series in tested for item in series]
+                usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item))[1])]
+                jacobians, residuals = ([each[k] for each in usable] for k in (0, 1))
+                covariance_root = self.parameter_uncertainty.covariance_root
+                factors = compute_inflation_factors(self.layout, covariance_root, jacobians, residuals)
                 diagnosis = replace(diagnosis, widening=factors)
         return replace(self, diagnosis=diagnosis)
 
@@ -142,14 +144,12 @@ class Fit:
         """The measurements of the only record with curves, residuals and innovations."""
         return FittedRecord(self.setup, self.optimum, self.posterior, self.measurements, self.typical_noise)
 
-    def _residual_sensitivity(self, item: TimeSeries) -> ResidualSensitivity:
-        """Return the residuals of one observable, and how the curve there moves with what was learned."""
+    def _residual_sensitivity(self, item: TimeSeries) -> tuple[Array, Array]:
+        """Return the Jacobian of the curve at the residuals of one observable, (m, k), and these residuals, (m,)."""
         left = self.fitted_record.residuals(item)
-        noise = item.noise_std_for_level(self.typical_noise(item.observable))
-        places = np.searchsorted(item.times, left.times)
-        return ResidualSensitivity(
-            self.parameter_uncertainty, self.observables([item.observable]), left.times, left.values, noise[places]
-        )
+        noise = item.noise_std_for_level(self.typical_noise(item.observable))[np.searchsorted(item.times, left.times)]
+        shifts = self.parameter_uncertainty.mean_jacobian(self.observables([item.observable]), left.times)[:, :, 0]
+        return np.asarray((shifts / noise).T), left.values
 
     @cached_property
     def unexplained_std(self) -> dict[str, float]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,53 +40,41 @@ Array = NDArray[np.float64]
 BURN_IN_ROWS = 10
 #: From hyperparameters to innovations; None if rounding hides what single measurements add.
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
-_Segment = tuple[list[str], InnovationSequence, _FilterFunction, LaplaceApproximation | None]
+_Segment = tuple[InnovationSequence, _FilterFunction, LaplaceApproximation | None]
 
 
 @dataclass(frozen=True)
 class ForecastBand:
-    """How deviations of predictions of one observable, so far ahead, follow the errors before.
+    """A band of predictions of one observable that follows the errors before.
 
-    horizon: How far ahead.
-    variance_model: How the size of its innovations changes.
-    error_scale: What is left of that so far ahead, and how far errors reach.
+    variance_model: Of the innovations.
+    error_scale: The part of a change of variance that persists over the horizon, and the scale of errors.
     """
 
     horizon: Horizon
     variance_model: GarchVariance = CONSTANT_VARIANCE
     error_scale: ForecastErrorScale = NOMINAL_SCALE
 
-    def forecast_std(
-        self, innovations: InnovationSequence, observable: int, variances: Array, parameter_variance: Array
-    ) -> Array:
-        """Return deviations of predictions, for all rows of an observable in their turn.
-
-        Shapes: variances (n,), parameter_variance (n,).
-        """
-        return self.error_scale.forecast_std(
-            _variance_ratios(self.variance_model, self.horizon, innovations, observable), variances, parameter_variance
-        )
-
 
 def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
-    """Return what errors of the record, or records, of a fit say of predictions ahead, by observable."""
-    runs = [run for part in fit.record_fits for run in _filter_segments(part)]
-    found: dict[str, list[ForecastBand]] = {}
+    """Return bands of predictions ahead that are calibrated on the errors of the fitted records, by observable."""
+    every = [segment for part in fit.record_fits for segment in _filter_segments(part)]
+    order = fit.prior.noise.observables
+    bands: dict[str, list[ForecastBand]] = {}
     for name in names:
-        own = [(order.index(name), turns, again, laplace) for order, turns, again, laplace in runs if name in order]
-        times = [_measured_times(turns, number) for number, turns, *_ in own]
-        garch = fit_garch(times, [_clip_innovations(turns, number) for number, turns, *_ in own])
-        taken = [
-            _standardized_errors(turns, again, laplace, number, horizons, fit.residual_dof_fraction)
-            for number, turns, again, laplace in own
-        ]
-        found[name] = []
-        for place, lead in enumerate(horizons):
-            ratios = [_variance_ratios(garch, lead, turns, number) for number, turns, *_ in own]
-            errors, moved = ([each[place][part] for each in taken] for part in (0, 1))
-            rows = max((_median_rows_ahead(lead, each) for each in times), default=1)
-            found[name].append(ForecastBand(lead, garch, calibrate_error_scale(errors, ratios, moved, rows)))
-    return found
+        # Other records may have observables that the fit has not.
+        number, segments = (order.index(name), every) if name in order else (0, [])
+        times = [_measured_times(innovations, number) for innovations, *_ in segments]
+        garch = fit_garch(times, [_clip_innovations(innovations, number) for innovations, *_ in segments])
+        errors = [_standardized_errors(fit, *segment, number, horizons) for segment in segments]
+        bands[name] = []
+        for k, horizon in enumerate(horizons):
+            ratios = [_variance_ratios(garch, horizon, innovations, number) for innovations, *_ in segments]
+            scaled, variances = ([each[k][part] for each in errors] for part in (0, 1))
+            behind = (np.arange(len(each)) - horizon.count_known(each, each) for each in times if len(each))
+            rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
+            bands[name].append(ForecastBand(horizon, garch, calibrate_error_scale(scaled, ratios, variances, rows)))
+    return bands
 
 
 def forecast_with_bands(
@@ -99,15 +86,17 @@ def forecast_with_bands(
     n_given: int = 0,
 ) -> list[tuple[Array, Array]]:
     """Return measurements minus predictions ahead, and deviations of these, for observables and bands."""
-    leads = [(number, band.horizon) for number, band in requested]
-    found = [forecast_errors(innovations, number, lead, n_given) for number, lead in leads]
+    horizons = [(number, band.horizon) for number, band in requested]
+    forecasts = [forecast_errors(innovations, number, lead, n_given) for number, lead in horizons]
     if laplace is None:
-        return found
-    parts = _parameter_variances(laplace, filter_at, leads, [len(errors) for errors, _ in found], n_given)
-    return [
-        (errors, band.forecast_std(innovations, number, deviations**2 / dof_fraction, moved))
-        for (errors, deviations), (number, band), moved in zip(found, requested, parts, strict=True)
-    ]
+        return forecasts
+    sizes = [len(errors) for errors, _ in forecasts]
+    variances = _parameter_variances(laplace, filter_at, horizons, sizes, n_given)
+    with_bands = []
+    for (errors, deviations), (number, band), variance in zip(forecasts, requested, variances, strict=True):
+        ratios = _variance_ratios(band.variance_model, band.horizon, innovations, number)
+        with_bands.append((errors, band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, variance)))
+    return with_bands
 
 
 def _parameter_variances(
@@ -119,41 +108,41 @@ def _parameter_variances(
 ) -> list[Array]:
     """Return variances that what is unknown of all that was learned adds to errors, for observables and leads."""
 
-    def answer(hyper: Hyperparameters) -> Array | None:
-        own = filter_at(hyper)
-        if own is None:
+    def errors_at(hyper: Hyperparameters) -> Array | None:
+        innovations = filter_at(hyper)
+        if innovations is None:
             return None
-        return np.concatenate([forecast_errors(own, number, lead, n_given)[0] for number, lead in requested])
+        return np.concatenate([forecast_errors(innovations, number, lead, n_given)[0] for number, lead in requested])
 
-    moves = np.sum(laplace.shifts_of(answer) ** 2, axis=0)
-    return np.split(moves, np.cumsum(sizes)[:-1]) if moves.ndim else [np.zeros(size) for size in sizes]
+    variances = np.sum(laplace.shifts_of(errors_at) ** 2, axis=0)
+    return np.split(variances, np.cumsum(sizes)[:-1]) if variances.ndim else [np.zeros(size) for size in sizes]
 
 
 def _standardized_errors(
+    fit: Fit,
     innovations: InnovationSequence,
     filter_at: _FilterFunction,
     laplace: LaplaceApproximation | None,
     observable: int,
     horizons: Sequence[Horizon],
-    dof_fraction: float,
 ) -> list[tuple[Array, Array]]:
     """Return standardised prediction errors for each horizon, NaN if too little was known before.
 
     And the variances that parameter uncertainty adds to errors of another record, in the same unit.
     """
     times = _measured_times(innovations, observable)
-    parts = [np.zeros(len(times)) for _ in horizons]
+    variances = [np.zeros(len(times)) for _ in horizons]
     if laplace is not None:
-        wanted = [(observable, lead) for lead in horizons]
-        parts = _parameter_variances(laplace, filter_at, wanted, [len(times)] * len(horizons))
-    found = []
-    for lead, moved in zip(horizons, parts, strict=True):
-        errors, deviations = forecast_errors(innovations, observable, lead)
-        told = (lead.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
+        requested = [(observable, horizon) for horizon in horizons]
+        variances = _parameter_variances(laplace, filter_at, requested, [len(times)] * len(horizons))
+    standardized = []
+    for horizon, variance in zip(horizons, variances, strict=True):
+        errors, deviations = forecast_errors(innovations, observable, horizon)
+        is_known = (horizon.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
         # Variances are larger by the degrees of freedom that the fit has used.
-        wide = np.where(told, deviations, 1.0) / np.sqrt(dof_fraction)
-        found.append((np.where(told, errors / wide, np.nan), moved / wide**2))
-    return found
+        std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
+        standardized.append((np.where(is_known, errors / std, np.nan), variance / std**2))
+    return standardized
 
 
 def _measured_times(innovations: InnovationSequence, observable: int) -> Array:
@@ -161,21 +150,19 @@ def _measured_times(innovations: InnovationSequence, observable: int) -> Array:
 
 
 def _filter_segments(fit: Fit) -> list[_Segment]:
-    """Return observables, innovations, the filter and the parameter uncertainty of a record, or of segments of it."""
+    """Return innovations, the filter and the parameter uncertainty of a record, or of segments of it."""
     if fit.measurements.has_only_statistics:
         return []
-    every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
-    order = [item.observable for item in every]
-    factory = fit.engine_choice.factory
-    # Rivals were not fitted to anything: they have taken nothing from errors.
+    series, factory = with_empty_series(fit.measurements, fit.prior.noise.observables).series, fit.engine_choice.factory
+    # Alternative optima were not fitted to anything: they have absorbed no errors.
     uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
-    found: list[_Segment] = []
-    for run in [every] if uses_kalman_filter(factory, fit.prior) else split_into_segments(every):
-        again = partial(compute_innovations, factory, fit.prior, run)
-        turns = again(fit.hyperparameters)
-        if turns is not None:
-            found.append((order, turns, again, uncertainty))
-    return found
+    segments: list[_Segment] = []
+    for part in [series] if uses_kalman_filter(factory, fit.prior) else split_into_segments(series):
+        filter_at = partial(compute_innovations, factory, fit.prior, part)
+        innovations = filter_at(fit.hyperparameters)
+        if innovations is not None:
+            segments.append((innovations, filter_at, uncertainty))
+    return segments
 
 
 def _clip_innovations(innovations: InnovationSequence, observable: int) -> Array:
@@ -184,13 +171,6 @@ def _clip_innovations(innovations: InnovationSequence, observable: int) -> Array
     found = np.where(np.isfinite(found), found, 0.0)
     found[:BURN_IN_ROWS] = np.clip(found[:BURN_IN_ROWS], -1.0, 1.0)
     return found
-
-
-def _median_rows_ahead(horizon: Horizon, times: Array) -> int:
-    """Return how many rows of an observable that was measured at these times predictions look ahead, typically."""
-    if not len(times):
-        return 1
-    return max(1, int(np.median(np.arange(len(times)) - horizon.count_known(times, times))) + 1)
 
 
 def _variance_ratios(
@@ -239,16 +219,6 @@ def parse_time_horizon(text: str, unit: str) -> float:
     return time
 
 
-def forecast(
-    fit: Fit, texts: Sequence[str], ahead: object, include_uncertainty: bool = True, *, single: bool, return_std: bool
-) -> Any:
-    """Return predictions as `predict` does: one array, or deviations as well."""
-    lead = parse_horizon(ahead, fit.clock.unit)
-    parts = forecast_observables(fit, texts, lead, include_uncertainty=include_uncertainty and return_std)[1:]
-    mean, std = (part[:, 0] if single else part for part in parts)
-    return (mean, std) if return_std else mean
-
-
 def forecast_observables(
     fit: Fit, texts: Sequence[str], horizon: Horizon, *, include_uncertainty: bool = True
 ) -> tuple[Array, Array, Array]:
@@ -258,32 +228,32 @@ def forecast_observables(
     whole = uses_kalman_filter(fit.engine_choice.factory, fit.prior)
     if fit.measurements.size > 20_000 and not whole:
         raise LodekitError(f"expected at most 20000 measurements for predictions ahead, got {fit.measurements.size}")
-    every = with_empty_series(fit.measurements, fit.prior.noise.observables).series
-    order = [item.observable for item in every]
+    series = with_empty_series(fit.measurements, fit.prior.noise.observables).series
+    order = [item.observable for item in series]
     for name in texts:
-        if name not in order or not len(every[order.index(name)].times):
-            measured = ", ".join(item.observable for item in every if len(item.times))
+        if name not in order or not len(series[order.index(name)].times):
+            measured = ", ".join(item.observable for item in series if len(item.times))
             raise LodekitError(f"expected measured observables for predictions ahead, {measured}, got {name!r}")
-    asked = list(dict.fromkeys(texts))
-    bands = calibrate_bands(fit.joint_fit, asked, [horizon]) if include_uncertainty else {}
-    found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in asked}
-    for piece, after in _split_chunks(every, whole=whole):
-        again = partial(compute_innovations, fit.engine_choice.factory, fit.prior, piece)
-        turns = again(fit.hyperparameters)
-        if turns is None:
+    names = list(dict.fromkeys(texts))
+    bands = calibrate_bands(fit.joint_fit, names, [horizon]) if include_uncertainty else {}
+    pieces: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in names}
+    for chunk, after in _split_chunks(series, whole=whole):
+        filter_at = partial(compute_innovations, fit.engine_choice.factory, fit.prior, chunk)
+        innovations = filter_at(fit.hyperparameters)
+        if innovations is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
-        wanted = [(order.index(name), bands[name][0] if bands else ForecastBand(horizon)) for name in asked]
+        requested = [(order.index(name), bands[name][0] if bands else ForecastBand(horizon)) for name in names]
         laplace = fit.parameter_uncertainty if include_uncertainty else None
-        parts = forecast_with_bands(laplace, turns, again, wanted, fit.residual_dof_fraction)
-        for name, (number, _), (errors, deviations) in zip(asked, wanted, parts, strict=True):
-            item = piece[number]
+        parts = forecast_with_bands(laplace, innovations, filter_at, requested, fit.residual_dof_fraction)
+        for name, (number, _), (errors, deviations) in zip(names, requested, parts, strict=True):
+            item = chunk[number]
             noise = item.noise_std_for_level(fit.typical_noise(name))
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
             new = item.times > after
-            found[name].append((item.times[new], (item.values - errors)[new], std[new]))
-    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
-    times = joined[asked[0]][0]
-    for name in asked[1:]:
+            pieces[name].append((item.times[new], (item.values - errors)[new], std[new]))
+    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in pieces.items()}
+    times = joined[names[0]][0]
+    for name in names[1:]:
         times = np.intersect1d(times, joined[name][0])
     chosen = {name: np.searchsorted(own[0], times) for name, own in joined.items()}
     mean, std = (np.stack([joined[name][part][chosen[name]] for name in texts], axis=1) for part in (1, 2))

@@ -13,9 +13,8 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.data.sources import load_arrays
 from lodekit.errors import DataError, LodekitError
-from lodekit.prior.observables import Observables
 from lodekit.results.fit import Fit
-from lodekit.results.forecast import forecast
+from lodekit.results.forecast import forecast_observables, parse_horizon
 from lodekit.support.arguments import (
     check_count,
     check_finite,
@@ -84,8 +83,10 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = parse_observables(fit, fit.measurements.names if observable is None else observable)
-        uncertain = includes_parameter_uncertainty(parameters)
-        return forecast(fit, texts, ahead, uncertain, single=single, return_std=return_std)
+        horizon, uncertain = parse_horizon(ahead, fit.clock.unit), includes_parameter_uncertainty(parameters)
+        _, *parts = forecast_observables(fit, texts, horizon, include_uncertainty=uncertain and return_std)
+        mean, std = (part[:, 0] if single else part for part in parts)
+        return (mean, std) if return_std else mean
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     return _predict_record(fit, t, observable, return_std, return_cov, includes_parameter_uncertainty(parameters))
@@ -94,7 +95,10 @@ def predict(
 def _predict_record(
     fit: Fit, t: ArrayLike, observable: Any, return_std: bool, return_cov: bool, include_uncertainty: bool
 ) -> Any:
-    """Return what `predict` is asked for, of one record at any times."""
+    """Return the mean, (n, o), and if requested deviations, (n, o), and covariances, (n, o, n, o), of one record.
+
+    The part of an observable that the fit misses is added as if it were independent at each time.
+    """
     texts, single = parse_observables(fit, observable)
     times, observables = fit.parse_times(t), fit.observables(texts)
     if not len(times):
@@ -102,39 +106,24 @@ def _predict_record(
         parts = [np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)]
         return format_prediction(parts, times, single=single)
     with np.errstate(all="ignore"):
-        missed = np.array([fit.unexplained_std.get(text, 0.0) if include_uncertainty else 0.0 for text in texts])
-        parts = _moments(fit, observables, times, include_uncertainty, return_std, return_cov, missed)
+        mean = fit.posterior.mean(observables, times)
+        parts, shifts, dof_fraction, unexplained = [mean], np.zeros((0, *mean.shape)), 1.0, np.zeros(len(texts))
+        if include_uncertainty:
+            dof_fraction = fit.residual_dof_fraction
+            unexplained = np.array([fit.unexplained_std.get(text, 0.0) for text in texts])
+            if return_std or return_cov:
+                shifts = fit.parameter_uncertainty.mean_shifts(observables, times)
+        if return_std:
+            variance = fit.posterior.variance(observables, times) / dof_fraction + np.sum(shifts**2, axis=0)
+            parts.append(np.sqrt(variance + unexplained**2))
+        if return_cov:
+            check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
+            covariance = fit.posterior.covariance(observables, times) / dof_fraction
+            covariance += np.tensordot(shifts, shifts, (0, 0))
+            places = np.arange(mean.size)
+            covariance.reshape(mean.size, mean.size)[places, places] += np.tile(unexplained**2, len(times))
+            parts.append(covariance)
     return format_prediction(parts, times, single=single)
-
-
-def _moments(
-    fit: Fit,
-    observables: Observables,
-    times: Array,
-    include_uncertainty: bool,
-    return_std: bool,
-    return_cov: bool,
-    unexplained_std: Array,
-) -> list[Array]:
-    """Return the mean, (n, o), and where they are asked for deviations, (n, o), and covariances, (n, o, n, o).
-
-    What the fit misses of an observable, in deviations of shape (o,), is added as if it were independent at each time.
-    """
-    mean = fit.posterior.mean(observables, times)
-    found = [mean]
-    slopes, left = np.zeros((0, *mean.shape)), fit.residual_dof_fraction if include_uncertainty else 1.0
-    if include_uncertainty and (return_std or return_cov):
-        slopes = fit.parameter_uncertainty.mean_shifts(observables, times)
-    if return_std:
-        variance = fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0)
-        found.append(np.sqrt(variance + unexplained_std**2))
-    if return_cov:
-        check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
-        covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
-        places = np.arange(mean.size)
-        covariance.reshape(mean.size, mean.size)[places, places] += np.tile(unexplained_std**2, len(times))
-        found.append(covariance)
-    return found
 
 
 def format_prediction(parts: Sequence[Array], times: Array, *, single: bool) -> Any:
@@ -201,41 +190,27 @@ def sample(
     times, observables = fit.parse_times(t), fit.observables(texts)
     uncertain = includes_parameter_uncertainty(parameters)
     check_count("size", size)
+    size = int(size)
     check_seed(random_state)
     check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
     generator = np.random.default_rng(random_state)
+    theta, drawn = np.tile(fit.hyperparameters.theta, (size, 1)), np.zeros((size, 0, observables.count))
     with np.errstate(all="ignore"), fit.setup.limit_threads():
-        drawn, theta = _sample_functions(fit, observables, times, int(size), generator, include_uncertainty=uncertain)
+        if len(times) and uncertain and fit.layout.size:
+            fit.require_full_record("functions at other parameters (use parameters='fixed')")
+            # Every function has its own generator, so that it does not depend on the times of the others.
+            generators = generator.spawn(size)
+            drawn = np.zeros((size, len(times), observables.count))
+            for k, (point, posterior) in enumerate(fit.parameter_uncertainty.sample_posteriors(size, generator)):
+                theta[k] = fit.layout.unpack(point).theta
+                mean = posterior.mean(observables, times)
+                deviation = posterior.sample(observables, times, 1, generators[k])[0] - mean
+                drawn[k] = mean + deviation / np.sqrt(fit.residual_dof_fraction)
+        elif len(times):
+            drawn = fit.posterior.sample(observables, times, size, generator)
     check_finite(drawn.transpose(1, 0, 2), times)
     found = drawn[:, :, 0] if single else drawn
     return (found, dict(zip(fit.layout.names, theta.T, strict=True))) if return_parameters else found
-
-
-def _sample_functions(
-    fit: Fit,
-    observables: Observables,
-    times: Array,
-    size: int,
-    generator: np.random.Generator,
-    *,
-    include_uncertainty: bool,
-) -> tuple[Array, Array]:
-    """Return functions, each drawn at a point of its own, shape (size, n, o), and their parameters, (size, p)."""
-    if not include_uncertainty or not fit.layout.size or not len(times):
-        drawn = np.zeros((size, 0, observables.count))
-        if len(times):
-            drawn = fit.posterior.sample(observables, times, size, generator)
-        return drawn, np.tile(fit.hyperparameters.theta, (size, 1))
-    fit.require_full_record("functions at other parameters (use parameters='fixed')")
-    theta, parts = [], []
-    # Every function has its own generator, so that it does not depend on the times of the others.
-    others = generator.spawn(size)
-    points = fit.parameter_uncertainty.sample_posteriors(size, generator)
-    for (point, posterior), own in zip(points, others, strict=True):
-        theta.append(fit.layout.unpack(point).theta)
-        mean = posterior.mean(observables, times)
-        parts.append(mean + (posterior.sample(observables, times, 1, own) - mean) / np.sqrt(fit.residual_dof_fraction))
-    return np.concatenate(parts), np.array(theta)
 
 
 def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:

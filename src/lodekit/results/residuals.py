@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.diagnostics.messages import Findings
-from lodekit.errors import EquationError, LodekitError
+from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.prior.observables import EquationResiduals
 from lodekit.results.fit import Fit
@@ -86,17 +86,20 @@ def _sample_with_parameters(
     return values, np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((size, 0))
 
 
+def is_function_of_time(fit: Fit, text: str) -> bool:
+    """Return whether an observable is a function of time, and not as rough as white noise."""
+    try:
+        fit.observables([text])
+    except LodekitError:
+        return False
+    return True
+
+
 def _residual_with_white_noise(
     fit: Fit, equations: EquationResiduals, times: Array, samples: int, seed: int | None, *, relative: bool
 ) -> Array:
     """Return what is left of equations of which some terms have no values, though each as a whole has."""
-    exist = []
-    for number, text in enumerate(equations.observables):
-        try:
-            fit.observables([text])
-        except EquationError:
-            continue
-        exist.append(number)
+    exist = [number for number, text in enumerate(equations.observables) if is_function_of_time(fit, text)]
     sides = [(equation.text, equation.right is None) for equation in fit.system.written]
     texts = [text if zero else f"({text.split('=')[0]}) - ({text.split('=')[1]})" for text, zero in sides]
     asked = [*texts, *(equations.observables[number] for number in exist)]

@@ -214,8 +214,8 @@ class DeterministicResponse:
             rows = _normalize_rows(self._mode_matrix(level, hyper) * roots)
             left, sizes, right = np.linalg.svd(rows @ free, full_matrices=False)
             usable = sizes > _RANK_TOLERANCE
-            told = (left[:, usable].T @ (rows @ weights)) / sizes[usable]
-            weights = weights - free @ (right[usable].T @ told)
+            corrections = (left[:, usable].T @ (rows @ weights)) / sizes[usable]
+            weights = weights - free @ (right[usable].T @ corrections)
             free = free @ _null_space(rows @ free)
         return roots * weights, missed
 
@@ -354,14 +354,20 @@ def simulate_response(
     fit = fit.record_fits[0] if _is_new_start(start) and record is None else fit.for_record(record)
     texts, single = parse_observables(fit, observable)
     times, uncertain = fit.parse_times(t), includes_parameter_uncertainty(parameters)
-    signals, follow = (
-        _parse_inputs(fit, inputs, times),
-        _start_from_values if _is_new_start(start) else _continue_record,
-    )
+    signals = _parse_inputs(fit, inputs, times)
     mean, variance = np.zeros((2, 0, len(texts)))
-    if len(times):
-        with np.errstate(all="ignore"):
-            mean, variance = follow(fit, texts, times, signals, start, uncertain)
+    with np.errstate(all="ignore"):
+        if len(times) and _is_new_start(start):
+            mean, variance = _start_from_values(fit, texts, times, signals, start, uncertain)
+        elif len(times):
+            old = fit.measurements.inputs.items()
+            spliced = {name: _splice_input(fit, name, signal, signals.get(name), start) for name, signal in old}
+            reader = replace(fit.setup.observable_compiler, inputs=spliced)
+            observables = reader.compile_unscaled(texts, fit.prior.units)
+            mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
+            if uncertain:
+                shifts = fit.parameter_uncertainty.mean_shifts(observables, times)
+                variance = variance / fit.residual_dof_fraction + np.sum(shifts**2, axis=0)
     return format_prediction([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
 
 
@@ -372,25 +378,6 @@ def _is_new_start(start: object) -> bool:
     if not isinstance(start, str) or start not in ("rest", "begin", "end"):
         raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
     return start == "rest"
-
-
-def _continue_record(
-    fit: Fit,
-    texts: Sequence[str],
-    times: Array,
-    new_inputs: Mapping[str, InputSignal],
-    start: Any,
-    include_uncertainty: bool,
-) -> tuple[Array, Array]:
-    """Return means and variances, (n, o), of a system that starts as the record began, or ended."""
-    old = fit.measurements.inputs.items()
-    signals = {name: _splice_input(fit, name, signal, new_inputs.get(name), start) for name, signal in old}
-    observables = replace(fit.setup.observable_compiler, inputs=signals).compile_unscaled(texts, fit.prior.units)
-    mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
-    if include_uncertainty:
-        shifts = fit.parameter_uncertainty.mean_shifts(observables, times)
-        variance = variance / fit.residual_dof_fraction + np.sum(shifts**2, axis=0)
-    return mean, variance
 
 
 def _start_from_values(
@@ -436,7 +423,7 @@ def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]
     return found
 
 
-def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: str) -> InputSignal:
+def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: object) -> InputSignal:
     """Return an input that is the old one, the new one, or the old one up to the end of the record."""
     if new is None or start == "begin":
         return old if new is None else new

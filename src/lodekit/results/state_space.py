@@ -224,7 +224,7 @@ class TransferFunction:
         order : int, optional
             Of the approximation of the dead time by Pade; needed where there is one, because SciPy knows none.
         """
-        return import_scipy_signal().TransferFunction(*self._rational(order))
+        return import_module("scipy.signal").TransferFunction(*self._rational(order))
 
     def to_control(self, *, order: int | None = None) -> Any:
         """Return a ``control.TransferFunction`` of python-control, which must be installed.
@@ -301,13 +301,6 @@ def pade_approximation(delay: float, order: int) -> tuple[Array, Array]:
     return bottom * (-1.0) ** np.arange(order, -1, -1), bottom
 
 
-def import_scipy_signal() -> Any:
-    """Return ``scipy.signal``, which is not loaded before somebody needs it."""
-    from scipy import signal
-
-    return signal
-
-
 def import_control() -> Any:
     """Return python-control, or say that it is missing."""
     try:
@@ -341,18 +334,16 @@ class FittedStateSpace:
     time_unit: str = ""
 
     @cached_property
-    def _table(self) -> tuple[Array, Array]:
-        return ScalarFunctions(self.exact.ring, self.exact.scalars).evaluate(self.theta)
-
-    def _extract_matrix(self, name: str, part: Array) -> Array:
-        """Return one of the matrices out of all their entries, or out of the derivatives of these."""
-        start = 0
-        for other, shape in self.exact.shapes.items():
-            stop = start + int(np.prod(shape))
-            if other == name:
-                return part[..., start:stop].reshape(*part.shape[:-1], *shape)
-            start = stop
-        raise LodekitError(f"unknown matrix {name!r}; expected one of {', '.join(self.exact.shapes)}")
+    def _matrices(self) -> list[dict[str, Array]]:
+        """The matrices by name, and their derivatives in the parameters, parameters first."""
+        shapes = self.exact.shapes
+        edges = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])[:-1]
+        tables = ScalarFunctions(self.exact.ring, self.exact.scalars).evaluate(self.theta)
+        pieces = ((table.shape[:-1], np.split(table, edges, axis=-1)) for table in tables)
+        return [
+            {name: part.reshape(*leading, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+            for leading, parts in pieces
+        ]
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -372,32 +363,32 @@ class FittedStateSpace:
     @property
     def F(self) -> Array:
         """How states move by themselves, states x states."""
-        return self._extract_matrix("F", self._table[0])
+        return self._matrices[0]["F"]
 
     @property
     def G(self) -> Array:
         """How inputs move the states, states x inputs."""
-        return self._extract_matrix("G", self._table[0])
+        return self._matrices[0]["G"]
 
     @property
     def H(self) -> Array:
         """How the channels follow from the states, outputs x states."""
-        return self._extract_matrix("H", self._table[0])
+        return self._matrices[0]["H"]
 
     @property
     def D(self) -> Array:
         """What inputs add to the channels at once, outputs x inputs."""
-        return self._extract_matrix("D", self._table[0])
+        return self._matrices[0]["D"]
 
     @property
     def D1(self) -> Array:
         """What slopes of inputs add to the channels, outputs x inputs."""
-        return self._extract_matrix("D1", self._table[0])
+        return self._matrices[0]["D1"]
 
     @property
     def delays(self) -> Array:
         """By how much later each input acts, shape (inputs,)."""
-        return self._extract_matrix("delays", self._table[0])
+        return self._matrices[0]["delays"]
 
     def slopes(self, name: str) -> Array:
         """Return derivatives of a matrix in the parameters, parameters first.
@@ -406,7 +397,9 @@ class FittedStateSpace:
         ----------
         name : {"F", "G", "H", "D", "D1", "delays"}
         """
-        return self._extract_matrix(name, self._table[1])
+        if name not in self.exact.shapes:
+            raise LodekitError(f"unknown matrix {name!r}; expected one of {', '.join(self.exact.shapes)}")
+        return self._matrices[1][name]
 
     @cached_property
     def _eigenvalues(self) -> tuple[Complex, Complex]:
@@ -421,7 +414,7 @@ class FittedStateSpace:
 
     def to_scipy(self) -> Any:
         """Return a ``scipy.signal.StateSpace``; raise where an input is delayed or acts by its slope."""
-        return import_scipy_signal().StateSpace(*self._undelayed_matrices("SciPy"))
+        return import_module("scipy.signal").StateSpace(*self._undelayed_matrices("SciPy"))
 
     def to_control(self) -> Any:
         """Return a ``control.StateSpace`` of python-control, which must be installed."""
@@ -537,19 +530,21 @@ class FittedStateSpace:
         kept_zeros, kept_poles = cancel_poles_and_zeros(zeros, poles)
         zeros, d_zeros = zeros[kept_zeros], d_zeros[:, kept_zeros]
         poles, d_poles = poles[kept_poles], d_poles[:, kept_poles]
-        denominator = np.real(np.poly(poles)) if len(poles) else np.ones(1)
-        numerator = np.real(np.poly(zeros)) if len(zeros) else np.ones(1)
-        numerator = numerator * self._leading_coefficient(output, input, zeros, poles)
+        denominator, numerator = (np.atleast_1d(np.real(np.poly(roots))) for roots in (poles, zeros))
+        # The leading coefficient of the numerator follows from the response at one frequency away from all roots.
+        s = 1j * (1.0 + 2.0 * float(np.abs(np.concatenate([zeros, poles])).max(initial=1.0)))
+        response = self.frequency_response(output, input, [s.imag])[0][0] * np.exp(s * delays[0])
+        numerator = numerator * float(np.real(response * np.prod(s - poles) / np.prod(s - zeros)))
         errors = delta_method_std(self.slopes("delays")[:, columns[0]], self.covariance)
         return TransferFunction(
             output,
             input,
-            np.atleast_1d(numerator),
-            np.atleast_1d(denominator),
+            numerator,
+            denominator,
             sort_roots(poles, d_poles, self.covariance),
             sort_roots(zeros, d_zeros, self.covariance),
             compute_time_constants(poles, d_poles, self.covariance),
-            self._gain(row, columns),
+            self.gain(output, input),
             Uncertain(float(delays[0]), float(errors[0])),
             self.time_unit,
         )
@@ -562,19 +557,7 @@ class FittedStateSpace:
         output, input : str
             A channel that responds, and an input.
         """
-        return self._gain(*self._columns(output, input))
-
-    def _leading_coefficient(self, output: str, input: str, zeros: Complex, poles: Complex) -> float:
-        """Return the factor of the numerator, from the response at one frequency away from all roots."""
-        frequency = 1.0 + 2.0 * float(np.abs(np.concatenate([zeros, poles])).max(initial=1.0))
-        response, _ = self.frequency_response(output, input, [frequency])
-        _, columns = self._columns(output, input)
-        s = 1j * frequency
-        plain = response[0] * np.exp(s * self.delays[columns[0]])
-        return float(np.real(plain * np.prod(s - poles) / np.prod(s - zeros)))
-
-    def _gain(self, row: int, columns: list[int]) -> Uncertain:
-        """Return where a constant input of one leads to."""
+        row, columns = self._columns(output, input)
         G, D = self.G[:, columns].sum(1), float(self.D[row, columns].sum())
         dG, dD = self.slopes("G")[:, :, columns].sum(2), self.slopes("D")[:, row, columns].sum(1)
         try:

@@ -54,6 +54,8 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
         heads.append([value, error])
         arrays |= {f"head_{number}_{name}": part for name, part in zip(_CHECKPOINT_FIELDS, parts, strict=True)}
     before = spooled.truncated.n_measurements if spooled.truncated else 0
+    for row in range(0, first_row, 100_000):
+        before += sum(len(item.values) for item in spool.read_series(row, min(row + 100_000, first_row)))
     tail = {
         "names": list(spool.names),
         "columns": list(spool.columns),
@@ -62,7 +64,7 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
         "window": list(fit.measurements.window),
         "samples": {name: list(own[:4]) for name, own in spooled.input_statistics.items()},
         "moved": {name: list(own.gap) for name, own in spooled.input_statistics.items() if own.gap is not None},
-        "size": before + _count_values(spool, 0, first_row),
+        "size": before,
         "whole": whole,
         "heads": heads,
     }
@@ -78,12 +80,6 @@ def _posterior_and_neighbours(fit: Fit, posterior: BatchedPosterior) -> Iterator
         for own in (above, below):
             if isinstance(own, BatchedPosterior):
                 yield own
-
-
-def _count_values(spool: RowStore, first: int, last: int) -> int:
-    step = 100_000
-    parts = (spool.read_series(row, min(row + step, last)) for row in range(first, last, step))
-    return sum(len(item.values) for part in parts for item in part)
 
 
 def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:

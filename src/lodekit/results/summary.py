@@ -18,7 +18,7 @@ from lodekit.support.text import format_number, format_uncertain, significant_di
 from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.display import equations_to_mathml
 from lodekit.uncertainty.estimates import Estimate
-from lodekit.uncertainty.variance_tests import UNOBSERVED_MESSAGE, Disturbance
+from lodekit.uncertainty.variance_tests import UNOBSERVED_MESSAGE
 
 
 def format_summary(
@@ -99,7 +99,7 @@ def summary(fit: Fit) -> Summary:
     LODE-GP Results
     """
     n_records = len(fit.record_names)
-    records, least = (f" ({n_records} records)", " (least)") if n_records > 1 else ("", "")
+    records, minimum = (f" ({n_records} records)", " (least)") if n_records > 1 else ("", "")
     title = [
         ("Channels", str(len(fit.system.plain_channels))),
         ("Observations", f"{fit.setup.engine.size}{records}"),
@@ -114,11 +114,14 @@ def summary(fit: Fit) -> Summary:
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
         others[f"deviation of {each.name}"] = "0 (not needed)" if each.note != UNOBSERVED_MESSAGE else "unknown"
-    units = {f"deviation of {each.name}": _intensity_unit(fit, each) for each in fit.disturbances.values()}
-    others = {f"{name}{units.get(name, '')}": value for name, value in others.items()}
+    # The deviation of white noise does not have the unit of its channel.
+    white = [each.name for each in fit.disturbances.values() if each.kind == WHITE_NOISE and each.deviation]
+    known = fit.system, fit.labels.units, fit.measurements.names
+    units = {f"deviation of {name}": white_noise_unit(known[0], name, *known[1:])[0] for name in white}
+    others = {f"{name} [{units[name]}]" if name in units else name: value for name, value in others.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     shares = fit.diagnosis.explained_variance
-    others |= {f"explained of {name}{least}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
+    others |= {f"explained of {name}{minimum}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
     others |= {
         f"residuals of {check.title}": "correlated" if check.is_correlated else "independent"
         for check in fit.diagnosis.checks
@@ -127,13 +130,6 @@ def summary(fit: Fit) -> Summary:
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.unmeasured_name_notes, *fit.notes)
     text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     return Summary(text, _format_summary_html(fit, title, others, notes))
-
-
-def _intensity_unit(fit: Fit, found: Disturbance) -> str:
-    """Return what follows the name of the deviation of white noise: the unit is not that of the channel."""
-    if found.kind != WHITE_NOISE or not found.deviation:
-        return ""
-    return f" [{white_noise_unit(fit.system, found.name, fit.labels.units, fit.measurements.names)[0]}]"
 
 
 def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
@@ -188,17 +184,27 @@ def format_one_line(fit: Fit) -> str:
 
 def format_fit_html(fit: Fit) -> str:
     """Return a fit as HTML, for notebooks: equations, parameters, and what to know before it is believed."""
-    found = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
-    explained = f"Explained of the variance of {', '.join(found)}" if found else ""
+    shares = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
+    explained = f"Explained of the variance of {', '.join(shares)}" if shares else ""
     noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
-    told = "; ".join([*([explained] if found else []), *([f"noise of {noise}"] if noise else [])])
+    details = "; ".join([*([explained] if shares else []), *([f"noise of {noise}"] if noise else [])])
     lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
     warnings, parameters = html_list(fit.warnings, "warning"), _format_parameters_html(fit)
-    return notebook_card("LODEGP", lead, [*equations_to_mathml(fit.system), warnings, parameters, html_paragraph(told)])
+    parts = [*equations_to_mathml(fit.system), warnings, parameters, html_paragraph(details)]
+    return notebook_card("LODEGP", lead, parts)
 
 
 def summary_dict(fit: Fit) -> dict[str, Any]:
     """Return the result of a fit as plain values, ready for JSON; what is infinite is None."""
+    records = {
+        name: {
+            "observations": int(part.setup.engine.size),
+            "window": list(part.measurements.window),
+            "log_evidence": float(part.log_evidence),
+            "explained": dict(part.diagnosis.explained_variance),
+        }
+        for name, part in zip(fit.record_names, fit.record_fits, strict=True)
+    }
     return {
         "parameters": {name: estimate.to_dict() for name, estimate in fit.estimates.items()},
         "inputs": describe_inputs(fit.measurements, fit.hold_preference),
@@ -207,26 +213,13 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
         "hyperparameters": dict(fit.described_hyperparameters),
         "log_evidence": float(fit.log_evidence),
         "observations": int(fit.setup.engine.size),
-        **({"records": _describe_records(fit)} if len(fit.setup.record_setups) > 1 else {}),
+        **({"records": records} if len(records) > 1 else {}),
         "converged": bool(fit.converged),
         "engine": str(fit.engine_choice),
         "explained": dict(fit.diagnosis.explained_variance),
         **Findings.of(fit.diagnosis, fit.clock.unit).to_dict(),
         "warnings": list(fit.warnings),
         "remarks": [*fit.diagnosis.notes, *fit.setup.unmeasured_name_notes],
-    }
-
-
-def _describe_records(fit: Fit) -> dict[str, Any]:
-    """Return what is to be said of each of several records, as plain values."""
-    return {
-        name: {
-            "observations": int(part.setup.engine.size),
-            "window": list(part.measurements.window),
-            "log_evidence": float(part.log_evidence),
-            "explained": dict(part.diagnosis.explained_variance),
-        }
-        for name, part in zip(fit.record_names, fit.record_fits, strict=True)
     }
 
 

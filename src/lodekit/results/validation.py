@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import combinations, product
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +23,6 @@ from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_e
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.innovations import (
-    Horizon,
     InnovationSequence,
     compute_innovations,
     split_into_segments,
@@ -65,12 +65,14 @@ class Ahead(NamedTuple):
         errors, deviations, values : arrays, shape (n,)
             Measurements minus predictions, the deviations of these, and the measurements.
         """
-        covered = float(np.mean(np.abs(errors) <= NORMAL_QUANTILE_95 * deviations))
-        return cls(nrmse_fit_percent(errors, values), float(np.sqrt(np.mean(errors**2))), covered)
+        spread = float(np.linalg.norm(values - values.mean()))
+        fit_percent = 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")
+        coverage = float(np.mean(np.abs(errors) <= NORMAL_QUANTILE_95 * deviations))
+        return cls(fit_percent, float(np.sqrt(np.mean(errors**2))), coverage)
 
     def to_dict(self) -> dict[str, float]:
         """Return plain values."""
-        return {"fit_percent": self.fit_percent, "rmse": self.rmse, "coverage": self.coverage}
+        return self._asdict()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,17 +108,21 @@ class ChannelValidation:
     @property
     def fit_percent(self) -> float:
         """``100 (1 - |y - yhat| / |y - mean(y)|)``, as engineers know it: 100 is perfect, zero as good as the mean."""
-        return nrmse_fit_percent(self.values - self.mean, self.values)
+        return self._scores.fit_percent
 
     @property
     def rmse(self) -> float:
         """The root mean square of the errors."""
-        return float(np.sqrt(np.mean((self.values - self.mean) ** 2)))
+        return self._scores.rmse
 
     @property
     def coverage(self) -> float:
         """The share of measurements in the 95 % band."""
-        return float(np.mean(np.abs(self.values - self.mean) <= NORMAL_QUANTILE_95 * self.std))
+        return self._scores.coverage
+
+    @cached_property
+    def _scores(self) -> Ahead:
+        return Ahead.of(self.values - self.mean, self.std, self.values)
 
     @property
     def log_density(self) -> float:
@@ -176,9 +182,7 @@ class Validation:
         channels = {
             item.name: {
                 "count": len(item.times),
-                "fit_percent": item.fit_percent,
-                "rmse": item.rmse,
-                "coverage": item.coverage,
+                **item._scores.to_dict(),
                 "log_density": item.log_density,
                 "misses": item.misses,
                 "ahead": {str(step): each.to_dict() for step, each in item.ahead.items()},
@@ -269,15 +273,6 @@ def _validation_message(item: ChannelValidation) -> str:
     return f"{text}: the model holds here"
 
 
-def nrmse_fit_percent(errors: Array, values: Array) -> float:
-    """Return ``100 (1 - |errors| / |values - mean|)``; NaN for values that do not change.
-
-    Shapes: errors, values (n,).
-    """
-    spread = float(np.linalg.norm(values - values.mean()))
-    return 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")
-
-
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
 
 
@@ -333,43 +328,38 @@ def validate(
     """
     record = _read_record(fit, t, Y, noise_std, time=time, columns=columns, dt=dt)
     known, count = _parse_given(fit, record, given), _parse_start(fit, start)
-    run = _ValidationRun(fit, record, known)
-    channels, errors = run.free_run(count)
-    steps = run.forecast_scores(ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead])
-    misses = _find_failures(run, errors, count)
-    found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
+    channels, errors = _free_run(fit, record, known, count)
+    horizons = ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead]
+    scores = _forecast_scores(fit, record, known, horizons)
+    if count is not None:
+        # Errors of a free run are correlated if something unknown drives the system; innovations are not.
+        is_driven = fit.prior.has_process
+        errors = _innovation_errors(fit, record, known) if is_driven else _free_run(fit, record, known, None)[1]
+    misses = _find_failures(fit, record, errors)
+    rated = tuple(replace(item, ahead=scores.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
+    findings = Findings.of(fit.joint_fit.diagnosis, fit.labels.units.get("t", ""))
+    judged = zip(findings.checks, findings.sentences, strict=True)
+    doubts = tuple(text for check, text in judged if check.is_suspicious)
     words, names = _describe_start(fit, start, count), (*record.inputs, *known)
-    return Validation(found, words, names, fit.labels.units, record.inputs, _fit_warnings(fit), fit.labels.origin)
+    return Validation(rated, words, names, fit.labels.units, record.inputs, doubts, fit.labels.origin)
 
 
 def _describe_start(fit: Fit, start: str | int, count: int | None) -> str:
-    """Return where the initial state comes from, in words; and where all rows were asked for in vain, why."""
-    told = "all rows" if count is None else f"the first {count} rows, which are not counted"
+    """Return the source of the initial state, in words; and if all rows could not be used as requested, the reason."""
+    rows = "all rows" if count is None else f"the first {count} rows, which are not counted"
     if start == "all" and count is not None:
         unknown = join_list(list(fit.prior.disturbances)) or "free functions"
-        told += f"; all rows would tell {unknown} as well, and the run would not be free"
-    return f"the initial state is estimated from {told}"
+        rows += f"; all rows would tell {unknown} as well, and the run would not be free"
+    return f"the initial state is estimated from {rows}"
 
 
-def _find_failures(
-    run: _ValidationRun, errors: Sequence[ValidationErrors], count: int | None
-) -> dict[str, tuple[str, ...]]:
-    """Return what speaks against a model on a record, by observable; errors are those of the free run from all rows."""
-    fit, inputs = run.fit, run.record.inputs
-    if count is not None:
-        errors = run.innovation_errors() if fit.prior.has_process else run.free_run(None)[1]
+def _find_failures(fit: Fit, record: Measurements, errors: Sequence[ValidationErrors]) -> dict[str, tuple[str, ...]]:
+    """Return the evidence against a model on a record, by observable."""
     counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
-    errors = [replace(own, n_fitted_rows=counts.get(own.name, 0)) for own in errors]
+    errors = [replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in errors]
     delayed = {name.channel for name in fit.system.delayed_channels}
     white = fit.record_fits[0].fitted_record.white_disturbances
-    return find_validation_failures(errors, inputs, delayed, fit.labels.units.get("t", ""), white)
-
-
-def _fit_warnings(fit: Fit) -> tuple[str, ...]:
-    """Return what the fit said of its own residuals, where that was no good news."""
-    findings = Findings.of(fit.joint_fit.diagnosis, fit.labels.units.get("t", ""))
-    both = zip(findings.checks, findings.sentences, strict=True)
-    return tuple(text for check, text in both if check.is_suspicious)
+    return find_validation_failures(errors, record.inputs, delayed, fit.labels.units.get("t", ""), white)
 
 
 def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
@@ -396,30 +386,31 @@ def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Me
 def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the channels that are conditioned on."""
     names = [item.observable for item in record.series]
-    asked = () if given is None else given
-    found = tuple(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,)
+    known: tuple[Any, ...] = (given,)
+    if given is None or (isinstance(given, Iterable) and not isinstance(given, str)):
+        known = () if given is None else tuple(given)
     is_driven = bool(fit.measurements.inputs) or not fit.setup.reduced_system.free_functions
     if fit.prior.disturbances and (given is not None or not is_driven):
         # A filter takes measurements in the order of time, and a matrix knows no disturbances.
         raise LodekitError(
             "a fit with disturbances takes nothing as known over a whole record but its inputs; expected a fit with "
-            f"inputs=, such as inputs={{{(*names, *found)[-1]!r}: 'hold'}}, and no given="
+            f"inputs=, such as inputs={{{(*names, *known)[-1]!r}: 'hold'}}, and no given="
         )
     if given is not None:
-        for name in found:
+        for name in known:
             if name not in names:
                 raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
-        return found
+        return known
     if is_driven:
         return ()
     channels = [name for name in names if name in fit.system.channels]
-    fitting = [each for each in combinations(channels, fit.system.free_functions) if _determines_all(fit, each)]
-    if not fitting:
+    sufficient = [each for each in combinations(channels, fit.system.free_functions) if _determines_all(fit, each)]
+    if not sufficient:
         raise LodekitError(f"expected given=, the channels that are known; the record holds {', '.join(names)}")
-    if len(fitting) > 1:
-        options = " or ".join("(" + ", ".join(each) + ")" for each in fitting)
+    if len(sufficient) > 1:
+        options = " or ".join("(" + ", ".join(each) + ")" for each in sufficient)
         raise LodekitError(f"expected given=, the channels that are known, such as {options}")
-    return fitting[0]
+    return sufficient[0]
 
 
 def _determines_all(fit: Fit, names: Sequence[str]) -> bool:
@@ -440,149 +431,148 @@ def _parse_start(fit: Fit, start: str | int) -> int | None:
     return start
 
 
-class _ValidationRun:
-    """A fit on another record, at what was learned."""
+def _free_run(
+    fit: Fit, record: Measurements, given: Sequence[str], count: int | None
+) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
+    """Return predictions from what is known, and their errors with their derivatives in all estimates.
 
-    def __init__(self, fit: Fit, record: Measurements, given: Sequence[str]) -> None:
-        self.fit, self.record, self.given = fit, record, given
-        self.units = replace(fit.prior.units, start=record.window[0])
-        self.scales = dict(zip(fit.measurements.names, fit.prior.units.scales.tolist(), strict=True))
+    The initial state comes from all measurements, or from the first `count` of each observable.
+    """
+    targets = _targets(record, given)
+    if not targets:
+        raise DataError(f"expected measurements of what responds, got {join_list(given)} alone")
+    if count is None:
+        return _predict_targets(fit, record, record, targets)
+    used = [item if item.observable in given else item.select(slice(0, count)) for item in record.series]
+    remaining = [item.select(slice(count, None)) for item in targets]
+    return _predict_targets(fit, record, replace(record, series=used), remaining)
 
-    @property
-    def targets(self) -> list[TimeSeries]:
-        """What is to be predicted."""
-        return [item for item in self.record.series if item.observable not in self.given]
 
-    def free_run(self, count: int | None) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
-        """Return predictions from what is known, with an initial state from all, or so many first measurements.
+def _targets(record: Measurements, given: Sequence[str]) -> list[TimeSeries]:
+    """Return the measurements that are predicted."""
+    return [item for item in record.series if item.observable not in given]
 
-        And their errors, with what the uncertainty of all that was learned does to them.
-        """
-        targets = self.targets
-        if not targets:
-            raise DataError(f"expected measurements of what responds, got {join_list(self.given)} alone")
-        if count is None:
-            return self.predict(self.record, targets)
-        first, rest = slice(0, count), slice(count, None)
-        used = [item if item.observable in self.given else item.select(first) for item in self.record.series]
-        return self.predict(replace(self.record, series=used), [item.select(rest) for item in targets])
 
-    def setup(self, measurements: Measurements) -> FitSetup:
-        """Return an engine on measurements of the record."""
-        arguments = replace(self.fit.settings, engine="auto")
-        return build_setup(self.fit.system, arguments, measurements, time_units=self.units, scales=self.scales)
+def _setup_at(fit: Fit, record: Measurements, used: Measurements) -> tuple[FitSetup, Array]:
+    """Return an engine on measurements of a record, and prior deviations of modes.
 
-    def initial_std(self, setup: FitSetup) -> Array:
-        """Return deviations of modes so wide that the record alone tells its initial state.
+    These are so wide that the record alone determines its initial state: those of the fit describe where its own
+    record began, which may have been at rest, unless they were left open.
+    """
+    units = replace(fit.prior.units, start=record.window[0])
+    scales = dict(zip(fit.measurements.names, fit.prior.units.scales.tolist(), strict=True))
+    setup = build_setup(fit.system, replace(fit.settings, engine="auto"), used, time_units=units, scales=scales)
+    deviations = fit.hyperparameters.mode_amplitudes.copy()
+    deviations *= fit.layout.diffuse_modes is None
+    target, power = setup.engine.mean_squares(setup.prior.observables.evaluate(fit.hyperparameters.theta))
+    size = 10.0 * float(np.sqrt(target.max(initial=0.0)))
+    edges = np.cumsum([group.size for group in setup.prior.groups])[:-1]
+    for number, part in enumerate(np.split(power, edges)):
+        usable = part[part > 1e-12 * power.max(initial=0.0)]
+        if len(usable):
+            deviations[number] = max(deviations[number], size / float(np.sqrt(usable.min())))
+    return setup, deviations
 
-        Those of the fit tell where that record began, which may have been at rest, unless they were left open.
-        """
-        prior, found = setup.prior, self.fit.hyperparameters.mode_amplitudes.copy()
-        found *= self.fit.layout.diffuse_modes is None
-        coefficients = prior.observables.evaluate(self.fit.hyperparameters.theta)
-        target, power = setup.engine.mean_squares(coefficients)
-        size = 10.0 * float(np.sqrt(target.max(initial=0.0)))
-        for number, part in enumerate(np.split(power, np.cumsum([group.size for group in prior.groups])[:-1])):
-            usable = part[part > 1e-12 * power.max(initial=0.0)]
-            if len(usable):
-                found[number] = max(found[number], size / float(np.sqrt(usable.min())))
-        return found
 
-    def predict(
-        self, used: Measurements, targets: Sequence[TimeSeries]
-    ) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
-        """Return predictions from some measurements for others, and their errors."""
-        fit, setup = self.fit, self.setup(used)
-        starts = self.initial_std(setup)
+def _predict_targets(
+    fit: Fit, record: Measurements, used: Measurements, targets: Sequence[TimeSeries]
+) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
+    """Return predictions from some measurements for others, and their errors."""
+    setup, deviations = _setup_at(fit, record, used)
 
-        def at(hyper: Hyperparameters) -> Any:
-            return setup.engine.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=starts))
+    def posterior_at(hyper: Hyperparameters) -> Any:
+        return setup.engine.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=deviations))
 
-        posterior, uncertainty = at(fit.hyperparameters), replace(fit.parameter_uncertainty, posterior_at=at)
-        found, errors = [], []
-        for item in targets:
-            if not len(item.times):
-                raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
-            observables = setup.observable_compiler.compile_unscaled([item.observable], setup.prior.units)
-            with np.errstate(all="ignore"):
-                mean = posterior.mean(observables, item.times)[:, 0]
-                variance = posterior.variance(observables, item.times)[:, 0] / fit.residual_dof_fraction + item.std**2
-                slopes = uncertainty.mean_jacobian(observables, item.times)[:, :, 0]
-            std = np.sqrt(variance + np.sum(slopes**2, axis=0))
-            found.append(ChannelValidation(item.observable, item.times, item.values, mean, std))
-            errors.append(ValidationErrors(item.observable, item.times, item.values - mean, np.sqrt(variance), slopes))
-        return found, errors
+    posterior = posterior_at(fit.hyperparameters)
+    uncertainty = replace(fit.parameter_uncertainty, posterior_at=posterior_at)
+    channels, errors = [], []
+    for item in targets:
+        if not len(item.times):
+            raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
+        observables = setup.observable_compiler.compile_unscaled([item.observable], setup.prior.units)
+        with np.errstate(all="ignore"):
+            mean = posterior.mean(observables, item.times)[:, 0]
+            variance = posterior.variance(observables, item.times)[:, 0] / fit.residual_dof_fraction + item.std**2
+            slopes = uncertainty.mean_jacobian(observables, item.times)[:, :, 0]
+        std = np.sqrt(variance + np.sum(slopes**2, axis=0))
+        channels.append(ChannelValidation(item.observable, item.times, item.values, mean, std))
+        errors.append(ValidationErrors(item.observable, item.times, item.values - mean, np.sqrt(variance), slopes))
+    return channels, errors
 
-    def filtered_segments(self) -> Iterator[tuple[Sequence[TimeSeries], _FilterFunction]]:
-        """Yield runs of the record, or all of it as one, each with what takes its measurements in their turn.
 
-        Channels that are given come before all others.
-        """
-        setup, series, factory = self.setup(self.record), self.record.series, self.fit.engine_choice.factory
-        change = {"noise_std": np.zeros(0), "mode_amplitudes": self.initial_std(setup)}
-        order = [item.observable for item in series]
-        first = frozenset(order.index(name) for name in self.given)
-        for run in [series] if uses_kalman_filter(factory, setup.prior) and not first else split_into_segments(series):
+def _filtered_segments(
+    fit: Fit, record: Measurements, given: Sequence[str]
+) -> Iterator[tuple[Sequence[TimeSeries], _FilterFunction]]:
+    """Yield segments of the record, or all of it as one, each with its filter as a function of the hyperparameters.
 
-            def again(hyper: Hyperparameters, run: Sequence[TimeSeries] = run) -> InnovationSequence | None:
-                return compute_innovations(factory, setup.prior, run, replace(hyper, **change), first)
+    Channels that are given come before all others.
+    """
+    (setup, deviations), series, factory = _setup_at(fit, record, record), record.series, fit.engine_choice.factory
+    change = {"noise_std": np.zeros(0), "mode_amplitudes": deviations}
+    first = frozenset(k for k, item in enumerate(series) if item.observable in given)
+    is_whole = uses_kalman_filter(factory, setup.prior) and not first
+    for segment in [series] if is_whole else split_into_segments(series):
 
-            yield run, again
+        def filter_at(hyper: Hyperparameters, segment: Sequence[TimeSeries] = segment) -> InnovationSequence | None:
+            return compute_innovations(factory, setup.prior, segment, replace(hyper, **change), first)
 
-    def innovation_errors(self) -> list[ValidationErrors]:
-        """Return errors one measurement ahead: where something unknown drives, those of a free run go together."""
-        order = [item.observable for item in self.record.series]
-        parts: dict[str, list[ValidationErrors]] = {item.observable: [] for item in self.targets}
-        for _, again in self.filtered_segments():
+        yield segment, filter_at
 
-            def answer(hyper: Hyperparameters, again: _FilterFunction = again) -> Array | None:
-                own = again(hyper)
-                return None if own is None else own.standardized * own.std
 
-            turns = again(self.fit.hyperparameters)
-            if turns is None:
-                return []
-            moves = self.fit.parameter_uncertainty.shifts_of(answer)
-            for name, own in parts.items():
-                rows = turns.observables == order.index(name)
-                # Where nothing is known of the initial state, nothing can be predicted.
-                rows &= np.cumsum(rows) > BURN_IN_ROWS
-                wide = turns.std[rows] / np.sqrt(self.fit.residual_dof_fraction)
-                values = (turns.standardized * turns.std)[rows]
-                own.append(ValidationErrors(name, turns.times[rows], values, wide, moves[:, rows], True))
-        return [concatenate_errors(own) for own in parts.values() if own]
+def _innovation_errors(fit: Fit, record: Measurements, given: Sequence[str]) -> list[ValidationErrors]:
+    """Return errors one measurement ahead."""
+    order = [item.observable for item in record.series]
+    parts: dict[str, list[ValidationErrors]] = {item.observable: [] for item in _targets(record, given)}
+    for _, filter_at in _filtered_segments(fit, record, given):
 
-    def forecast_scores(self, horizons: Iterable[int | str]) -> dict[str, dict[int | str, Ahead]]:
-        """Return how good predictions so far ahead are, by observable."""
-        leads = {step: parse_horizon(step, self.fit.clock.unit) for step in horizons}
-        if not leads:
+        def errors_at(hyper: Hyperparameters, filter_at: _FilterFunction = filter_at) -> Array | None:
+            innovations = filter_at(hyper)
+            return None if innovations is None else innovations.standardized * innovations.std
+
+        innovations = filter_at(fit.hyperparameters)
+        if innovations is None:
+            return []
+        shifts = fit.parameter_uncertainty.shifts_of(errors_at)
+        for name, errors in parts.items():
+            rows = innovations.observables == order.index(name)
+            # Nothing can be predicted before the initial state is known.
+            rows &= np.cumsum(rows) > BURN_IN_ROWS
+            std = innovations.std[rows] / np.sqrt(fit.residual_dof_fraction)
+            values = (innovations.standardized * innovations.std)[rows]
+            errors.append(ValidationErrors(name, innovations.times[rows], values, std, shifts[:, rows], True))
+    return [concatenate_errors(errors) for errors in parts.values() if errors]
+
+
+def _forecast_scores(
+    fit: Fit, record: Measurements, given: Sequence[str], horizons: Iterable[int | str]
+) -> dict[str, dict[int | str, Ahead]]:
+    """Return how good predictions that far ahead are, by observable."""
+    leads = {step: parse_horizon(step, fit.clock.unit) for step in horizons}
+    if not leads:
+        return {}
+    order, targets = [item.observable for item in record.series], _targets(record, given)
+    if given:
+        # As the model has them: nothing was calibrated with channels that are given.
+        bands = {item.observable: [ForecastBand(lead) for lead in leads.values()] for item in targets}
+    else:
+        bands = calibrate_bands(fit, [item.observable for item in targets], list(leads.values()))
+    requested = [(order.index(item.observable), band) for item in targets for band in bands[item.observable]]
+    parts: dict[tuple[str, int | str], list[Array]] = {}
+    for segment, filter_at in _filtered_segments(fit, record, given):
+        innovations = filter_at(fit.hyperparameters)
+        if innovations is None:
             return {}
-        order = [item.observable for item in self.record.series]
-        first = [order.index(name) for name in self.given]
-        bands = self.bands(list(leads.values()))
-        wanted = [(order.index(item.observable), band) for item in self.targets for band in bands[item.observable]]
-        parts: dict[tuple[str, int | str], list[Array]] = {}
-        for run, again in self.filtered_segments():
-            turns = again(self.fit.hyperparameters)
-            if turns is None:
-                return {}
-            count = int(np.isin(turns.observables, first).sum())
-            laplace, dof_fraction = self.fit.parameter_uncertainty, self.fit.residual_dof_fraction
-            both = forecast_with_bands(laplace, turns, again, wanted, dof_fraction, count)
-            for (item, step), (number, band), own in zip(product(self.targets, leads), wanted, both, strict=True):
-                # Where nothing is known of the initial state, nothing can be predicted.
-                told = band.horizon.count_known(run[number].times, run[number].times) > BURN_IN_ROWS
-                parts.setdefault((item.observable, step), []).append(np.stack([*own, run[number].values])[:, told])
-        found: dict[str, dict[int | str, Ahead]] = {}
-        for (name, step), each in parts.items():
-            whole = np.concatenate(each, axis=1)
-            if whole.shape[1]:
-                found.setdefault(name, {})[step] = Ahead.of(*whole)
-        return found
-
-    def bands(self, horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
-        """Return how deviations so far ahead follow errors; where channels are given, as the model has them."""
-        names = [item.observable for item in self.targets]
-        if self.given:
-            return {name: [ForecastBand(lead) for lead in horizons] for name in names}
-        return calibrate_bands(self.fit, names, horizons)
+        n_given = int(np.isin(innovations.observables, [order.index(name) for name in given]).sum())
+        laplace, dof_fraction = fit.parameter_uncertainty, fit.residual_dof_fraction
+        forecasts = forecast_with_bands(laplace, innovations, filter_at, requested, dof_fraction, n_given)
+        for (item, step), (number, band), forecast in zip(product(targets, leads), requested, forecasts, strict=True):
+            times, values = segment[number].times, segment[number].values
+            # Nothing can be predicted before the initial state is known.
+            is_known = band.horizon.count_known(times, times) > BURN_IN_ROWS
+            parts.setdefault((item.observable, step), []).append(np.stack([*forecast, values])[:, is_known])
+    scores: dict[str, dict[int | str, Ahead]] = {}
+    for (name, step), pieces in parts.items():
+        joined = np.concatenate(pieces, axis=1)
+        if joined.shape[1]:
+            scores.setdefault(name, {})[step] = Ahead.of(*joined)
+    return scores

@@ -15,8 +15,7 @@ import streamlit as st
 
 from lodekit.errors import LodekitError
 from lodekit.studio.components import configure_page, show_notice
-from lodekit.studio.controller import SessionController, collect_task
-from lodekit.studio.server import ProcessPool, ServerSession, SessionStore
+from lodekit.studio.controller import SessionController, StudioServer, collect_task
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 from lodekit.studio.step_data import render_data
 from lodekit.studio.step_fit import render_comparison, render_downloads, render_fit
@@ -71,19 +70,18 @@ def serve(data: Path | None, *, port: int, browser: bool, address: str) -> None:
 
 
 @st.cache_resource
-def _server_state() -> tuple[SessionStore, ProcessPool]:
-    """Return what all sessions of this server share: where they are kept, and where long work is done."""
-    store, pool = SessionStore(), ProcessPool()
-    pool.prepare()
-    atexit.register(store.close)
-    atexit.register(pool.close)
-    return store, pool
+def _start_server() -> StudioServer:
+    """Return the processes and sessions that all pages share."""
+    server = StudioServer()
+    server.prepare()
+    atexit.register(server.close)
+    return server
 
 
-def _open_session(store: SessionStore) -> ServerSession:
+def _open_session() -> SessionController:
     """Return the session of this page; a reload finds it again by the token in its address."""
     token = st.query_params.get("session", "")
-    session = store.open(token)
+    session = _start_server().open(token)
     if session.token != token:
         st.query_params["session"] = session.token
     return session
@@ -92,28 +90,27 @@ def _open_session(store: SessionStore) -> ServerSession:
 def _load_start_file(controller: SessionController) -> None:
     """Load the file of the command line if the session has none yet, and the proposed equations for it."""
     name = os.environ.get(START_FILE_VARIABLE, "")
-    if name and not controller.session.file and not controller.state.is_started:
+    if name and not controller.session.file and not controller.is_started:
         try:
             if Path(name).stat().st_size > MAX_UPLOAD_BYTES:
                 raise LodekitError(f"expected a data file of at most {MAX_UPLOAD_BYTES >> 20} MB")
             controller.set_file(Path(name).name, Path(name).read_bytes())
             controller.apply_proposal()
         except OSError:
-            controller.state.errors["data"] = "the data file that the command was given cannot be read any more"
+            controller.errors["data"] = "the data file that the command was given cannot be read any more"
         except LodekitError as problem:
-            controller.state.errors["data"] = str(problem)
-    controller.state.is_started = True
+            controller.errors["data"] = str(problem)
+    controller.is_started = True
 
 
 def main() -> None:
     """Show the page."""
     configure_page()
-    store, pool = _server_state()
-    controller = SessionController(_open_session(store), pool)
+    controller = _open_session()
     _load_start_file(controller)
     collect_task(controller)
     # The first step compares this with what is typed, and runs the page again where the steps below are out of date.
-    controller.state.get_or_compute("shown", controller.system, lambda: controller.system)
+    controller.get_or_compute("shown", controller.system, lambda: controller.system)
     for step in (render_system, render_data, render_parameters, render_fit, render_comparison, render_downloads):
         try:
             step(controller)

@@ -6,7 +6,7 @@ Every request is a function of plain values in `REQUEST_HANDLERS`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.studio.data_files import (
     ColumnMatch,
     DataFile,
-    SimulationRequest,
     match_channels,
     open_data_file,
     simulate_csv,
@@ -37,9 +36,7 @@ from lodekit.studio.session import (
     ColumnAssignment,
     EquationText,
     ParsedEquations,
-    ProofText,
     StudioSession,
-    SystemOutline,
     analyze_system,
     modes_at,
 )
@@ -58,57 +55,33 @@ from lodekit.workflow.system_proposal import guess_column_roles, propose_first_o
 MAX_EQUATION_CHARACTERS = 20_000
 
 
-@dataclass(frozen=True)
-class EquationInput:
-    """A system as far as it was understood.
-
-    system: None where the text is no system.
-    error: What is wrong, with carets below the line where it is; empty where nothing is.
-    inferred_parameters: Names that nobody declared, and that were taken for parameters because they stand before
-        others.
-    is_empty: Whether there is no text yet.
-    """
-
-    system: System | None
-    error: str = ""
-    inferred_parameters: tuple[str, ...] = ()
-    is_empty: bool = False
-
-
-def parse_typed_equations(text: str, declared: str = "") -> EquationInput:
-    """Return the system of a text; names that only multiply others are taken for parameters.
+def parse_typed_equations(text: str, declared: str = "") -> tuple[System, tuple[str, ...]]:
+    """Return the system of a text, and undeclared names that only multiply others: they are taken for parameters.
 
     Examples
     --------
-    >>> parsed = parse_typed_equations("tau*y' + y = K*u")
-    >>> parsed.system, parsed.inferred_parameters
+    >>> parse_typed_equations("tau*y' + y = K*u")
     (<System of 1 equation in y, u, parameters tau, K>, ('tau', 'K'))
     """
-    if not text.strip():
-        return EquationInput(None, is_empty=True)
     if len(text) > MAX_EQUATION_CHARACTERS:
-        message = f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}"
-        return EquationInput(None, message)
+        raise LodekitError(f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}")
     try:
         parsed = parse_equations(text)
         used = {name for equation in parsed for name in equation.names}
         own = [name for name in dict.fromkeys(declared.replace(",", " ").split()) if name in used]
-        taken: list[str] = []
+        inferred: list[str] = []
         first: EquationError | None = None
         while True:
             try:
-                system = System(text, parameters=dict.fromkeys((*own, *taken), Parameter()))
-                return EquationInput(system, inferred_parameters=tuple(taken))
+                return System(text, parameters=dict.fromkeys((*own, *inferred), Parameter())), tuple(inferred)
             except EquationError as problem:
                 first = first or problem
-                new = _likely_parameter(parsed, (*own, *taken))
-                if not new or len(taken) >= MAX_PARAMETERS:
+                new = _likely_parameter(parsed, (*own, *inferred))
+                if not new or len(inferred) >= MAX_PARAMETERS:
                     raise first from None
-                taken.append(new)
-    except LodekitError as problem:
-        return EquationInput(None, str(problem))
+                inferred.append(new)
     except RecursionError:
-        return EquationInput(None, "expected equations with fewer brackets inside each other")
+        raise LodekitError("expected equations with fewer brackets inside each other") from None
 
 
 def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> str:
@@ -128,42 +101,31 @@ Array = NDArray[np.float64]
 MAX_SLIDER_MEASUREMENTS = 4000
 
 
-@dataclass(frozen=True, eq=False)
-class InteractiveModel:
-    """An engine that answers for any values of the parameters, with all else as it is.
-
-    hyperparameters: Lengthscales, deviations and noise: a first guess.
-    units: Of channels, and of ``t``.
-    """
-
-    setup: FitSetup
-    hyperparameters: Hyperparameters
-    units: Mapping[str, str]
-
-    def setup_of_record(self, record: str = "") -> FitSetup:
-        """Return what is settled for one record, by its name; for the first one where nothing has that name."""
-        parts = self.setup.record_setups
-        return parts.get(record, next(iter(parts.values())))
-
-    def curve(self, values: Mapping[str, float], record: str = "", n_times: int = 240) -> tuple[Array, Array, float]:
-        """Return times over the measurements, the posterior mean there, (n, channels), and the log evidence."""
-        setup, layout, hyper = self.setup_of_record(record), self.setup.layout, self.hyperparameters
-        theta = np.array([values.get(n, value) for n, value in zip(layout.names, hyper.theta, strict=True)], float)
-        hyper = replace(hyper, theta=theta, mode_amplitudes=layout.resolve_mode_std(hyper.mode_amplitudes, theta))
-        times, names = np.linspace(*setup.measurements.window, n_times), setup.system.plain_channels
-        with setup.limit_threads(), np.errstate(all="ignore"):
-            observables = setup.observable_compiler.compile_unscaled(names, setup.prior.units)
-            mean = setup.engine.posterior(hyper).mean(observables, times)
-            evidence = self.setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
-        if not np.isfinite(mean).all():
-            raise LodekitError("the curve is not finite at these values; move the sliders")
-        return times, mean, float(evidence)
+#: The setup of a fit, a first guess of lengthscales, deviations and noise, and units of channels and of ``t``.
+SliderModel = tuple[FitSetup, Hyperparameters, Mapping[str, str]]
 
 
-def make_interactive_model(system: Path, data: Path, values: Mapping[str, float], **how: Any) -> InteractiveModel:
-    """Return an engine on the measurements of a file, with a first guess of all that is not a parameter."""
+def compute_curve(
+    setup: FitSetup, record_setup: FitSetup, hyper: Hyperparameters, values: Mapping[str, float], n_times: int = 240
+) -> tuple[Array, Array, float]:
+    """Return times over the measurements of a record, the posterior mean there, (n, channels), and the log evidence."""
+    layout = setup.layout
+    theta = np.array([values.get(n, value) for n, value in zip(layout.names, hyper.theta, strict=True)], float)
+    hyper = replace(hyper, theta=theta, mode_amplitudes=layout.resolve_mode_std(hyper.mode_amplitudes, theta))
+    times, names = np.linspace(*record_setup.measurements.window, n_times), setup.system.plain_channels
+    with setup.limit_threads(), np.errstate(all="ignore"):
+        observables = record_setup.observable_compiler.compile_unscaled(names, record_setup.prior.units)
+        mean = record_setup.engine.posterior(hyper).mean(observables, times)
+        evidence = setup.engine.value(hyper) + layout.restricted_likelihood_correction_at(theta)
+    if not np.isfinite(mean).all():
+        raise LodekitError("the curve is not finite at these values; move the sliders")
+    return times, mean, float(evidence)
+
+
+def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **options: Any) -> SliderModel:
+    """Return a setup on the measurements of a file, with a first guess of all that is not a parameter."""
     file = read_system_file(system)
-    gp, found = prepare_fit(file, data, **how)
+    gp, found = prepare_fit(file, data, **options)
     if found.measurements.size > MAX_SLIDER_MEASUREMENTS:
         raise LodekitError(
             f"curves follow sliders up to {MAX_SLIDER_MEASUREMENTS} measurements; here are {found.measurements.size}"
@@ -184,8 +146,7 @@ def make_interactive_model(system: Path, data: Path, values: Mapping[str, float]
         raise LodekitError(
             "nothing can be computed at these values; move the sliders, or look at the units of the data"
         )
-    hyper = layout.unpack(starts[0].x)
-    return InteractiveModel(setup, hyper, {**found.units, **file.units})
+    return setup, layout.unpack(starts[0].x), {**found.units, **file.units}
 
 
 @cache
@@ -193,44 +154,37 @@ def _catalog() -> dict[str, Example]:
     return {example.name: example for example in examples()}
 
 
-@lru_cache(maxsize=32)
-def _parse_cached(text: EquationText) -> EquationInput:
-    return parse_typed_equations(*text)
+_parse_cached = lru_cache(maxsize=32)(parse_typed_equations)
 
 
 def _require_system(text: EquationText) -> System:
-    found = _parse_cached(text).system
-    if found is None:
-        raise LodekitError(NO_EQUATIONS_MESSAGE)
-    return found
-
-
-def _outline_of(system: System) -> SystemOutline:
-    return SystemOutline(tuple(system.equations), tuple(system.parameters), tuple(system.plain_channels))
+    try:
+        return _parse_cached(*text)[0]
+    except LodekitError:
+        raise LodekitError(NO_EQUATIONS_MESSAGE) from None
 
 
 def list_samples() -> dict[str, CatalogEntry]:
     """Return the examples of the catalog, by name."""
     return {
-        name: CatalogEntry(
-            name,
-            own.story,
-            _outline_of(own.system),
-            dict(own.system.parameters),
-            {key: float(value) for key, value in own.values.items()},
-        )
-        for name, own in _catalog().items()
+        name: {
+            "story": example.story,
+            "equations": tuple(example.system.equations),
+            "parameters": dict(example.system.parameters),
+            "values": {key: float(value) for key, value in example.values.items()},
+        }
+        for name, example in _catalog().items()
     }
 
 
 def understand(text: EquationText) -> ParsedEquations:
     """Return what equations were understood as, and what they imply."""
-    found = _parse_cached(text)
-    if found.system is None:
-        return ParsedEquations(error=found.error, is_empty=found.is_empty)
-    return ParsedEquations(
-        _outline_of(found.system), analyze_system(found.system), inferred_parameters=found.inferred_parameters
-    )
+    if not text[0].strip():
+        return ParsedEquations(is_empty=True)
+    try:
+        return analyze_system(*_parse_cached(*text))
+    except LodekitError as problem:
+        return ParsedEquations(str(problem))
 
 
 def locate_exponents(
@@ -242,19 +196,19 @@ def locate_exponents(
 
 
 @lru_cache(maxsize=64)
-def show_proof(text: EquationText) -> ProofText:
-    """Return the Smith form and all solutions of a system, with the proved identities."""
+def show_proof(text: EquationText) -> tuple[str, tuple[str, ...], str]:
+    """Return the Smith form and all solutions of a system, the proved identities, or the reason if there are none."""
     shown = [block for block in analysis_sections(_require_system(text)) if block[0] not in OMITTED_SECTIONS]
     algebra = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
     try:
-        return ProofText(algebra, tuple(_require_system(text).verify()))
+        return algebra, tuple(_require_system(text).verify()), ""
     except LodekitError as problem:
-        return ProofText(algebra, (), str(problem))
+        return algebra, (), str(problem)
 
 
-def simulate_data(request: SimulationRequest, text: EquationText, values: Mapping[str, float], example: str) -> str:
+def simulate_data(text: EquationText, values: Mapping[str, float], example: str, options: Mapping[str, Any]) -> str:
     """Return simulated measurements as the text of a CSV file."""
-    return simulate_csv(request, _require_system(text), values, _catalog().get(example))
+    return simulate_csv(_require_system(text), values, _catalog().get(example), **options)
 
 
 @lru_cache(maxsize=4)
@@ -273,15 +227,15 @@ def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ..
 
     Of each parameter there is what is known of it, in TOML; nothing at all where no column looks like an input.
     """
-    look = open_file(path, None).preview
-    guesses = guess_column_roles(look)
+    preview = open_file(path, None).preview
+    guesses = guess_column_roles(preview)
     equations, about = propose_first_order_equations(guesses)
     if not equations:
         return "", {}, ()
-    matched = match_channels(look, _require_system((equations, ", ".join(about))), ())
-    told = {item.assignment for item in matched}
-    wanted = (ColumnAssignment(guess.channel, guess.column.name, guess.input_kind) for guess in guesses)
-    return equations, about, tuple(each for each in wanted if each not in told)
+    matched = match_channels(preview, _require_system((equations, ", ".join(about))), ())
+    recognized = {item.assignment for item in matched}
+    proposed = (ColumnAssignment(guess.channel, guess.column.name, guess.input_kind) for guess in guesses)
+    return equations, about, tuple(each for each in proposed if each not in recognized)
 
 
 def match_file(
@@ -301,10 +255,10 @@ def write_system(session: StudioSession, text: EquationText, path: Path | None, 
     return generate_system_file(session, system, look, guesses, mapping=mapping, use_starts=use_starts)
 
 
-_model_cache: dict[object, InteractiveModel] = {}
+_model_cache: dict[object, SliderModel] = {}
 
 
-def _cached_interactive_model(session: StudioSession, text: EquationText, path: Path, folder: Path) -> InteractiveModel:
+def _cached_slider_model(session: StudioSession, text: EquationText, path: Path, folder: Path) -> SliderModel:
     """Return the model for the sliders; everything but the parameters is a first guess."""
     status = path.stat()
     key = (text, path, status.st_mtime_ns, status.st_size, session.assignments, str(session.fit_options))
@@ -315,25 +269,26 @@ def _cached_interactive_model(session: StudioSession, text: EquationText, path: 
         folder.mkdir(exist_ok=True)
         write_atomically(folder / SYSTEM_FILE, write_system(replace(session, entries=()), text, path, use_starts=False))
         values = session.values(list(_require_system(text).parameters))
-        _model_cache[key] = make_interactive_model(folder / SYSTEM_FILE, path, values, **session.fit_options)
+        _model_cache[key] = make_slider_model(folder / SYSTEM_FILE, path, values, **session.fit_options)
     return _model_cache[key]
 
 
 def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> tuple[str, float]:
     """Return the posterior mean at the slider values over the measurements as SVG, and the log evidence."""
-    model = _cached_interactive_model(session, text, path, path.parent / "sliders")
+    setup, hyper, units = _cached_slider_model(session, text, path, path.parent / "sliders")
     values = session.values(list(_require_system(text).parameters))
-    times, mean, log_evidence = model.curve(values, record)
-    setup = model.setup_of_record(record)
-    names, inputs = setup.system.plain_channels, setup.measurements.inputs
+    records = setup.record_setups
+    record_setup = records.get(record, next(iter(records.values())))
+    times, mean, log_evidence = compute_curve(setup, record_setup, hyper, values)
+    names, inputs = setup.system.plain_channels, record_setup.measurements.inputs
     listed = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
     where = f" of record {record}" if record else ""
     svg = curves_svg(
         names,
         times,
         mean,
-        {item.observable: (item.times, item.values) for item in setup.measurements.plotted_series},
-        units=model.units,
+        {item.observable: (item.times, item.values) for item in record_setup.measurements.plotted_series},
+        units=units,
         alt_text=f"Posterior mean of {', '.join(names)} over the measurements{where}, at {listed or 'no parameters'}; "
         f"log evidence {log_evidence:.3f}",
         held_inputs=[name for name, signal in inputs.items() if signal.kind == "hold"],

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import secrets
 import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lodekit.errors import LodekitError
-from lodekit.studio.data_files import ColumnMatch, DataFile, SimulationRequest
-from lodekit.studio.server import ANSWER_TIMEOUT_SECONDS, ProcessPool, ServerSession, read_result
+from lodekit.studio.data_files import ColumnMatch, DataFile
+from lodekit.studio.server import ANSWER_TIMEOUT_SECONDS, BackgroundTask, ComputeProcess, read_result, start_process
 from lodekit.studio.session import (
     NO_EQUATIONS_MESSAGE,
     CatalogEntry,
     EquationText,
     ParameterEntry,
     ParsedEquations,
-    ProofText,
     StudioSession,
-    SystemOutline,
     user_message,
 )
 from lodekit.studio.session_files import (
@@ -28,10 +34,10 @@ from lodekit.studio.session_files import (
     SYSTEM_FILE,
     check_session_can_be_reopened,
     generate_command,
+    list_session_files,
     safe_name,
-    session_size,
 )
-from lodekit.studio.worker import RESULT_FILE
+from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
 from lodekit.support.files import MODEL_FILE, write_atomically
 
 
@@ -48,71 +54,209 @@ def subtract_from_fit_window(
     ((None, 7.0), (2.0, 10.0))
     """
     low, high = window
-    first = -math.inf if low is None else low
-    last = math.inf if high is None else high
-    if held_out[1] <= first or held_out[0] >= last:
+    ends = -math.inf if low is None else low, math.inf if high is None else high
+    first, last = _longer_remainder(ends, held_out) or (-math.inf, held_out[0])
+    return None if math.isinf(first) else first, None if math.isinf(last) else last
+
+
+def _longer_remainder(window: tuple[float, float], removed: tuple[float, float]) -> tuple[float, float] | None:
+    """Return a window without another one, or the longer of two remaining parts; None if nothing remains."""
+    if removed[1] <= window[0] or removed[0] >= window[1]:
         return window
-    if held_out[0] <= first and last <= held_out[1]:
-        return (None, held_out[0])
-    # The longer side remains; of a window without ends it is the one before.
-    if held_out[0] - first >= last - held_out[1] or (low is None and high is None):
-        return (low, held_out[0])
-    return (held_out[1], high)
-
-
-def subtract_from_validation_window(
-    held_out: tuple[float, float] | None, fitted: tuple[float, float]
-) -> tuple[float, float] | None:
-    """Return the validation window without the part that is fitted; None if nothing remains."""
-    if held_out is None or held_out[1] <= fitted[0] or held_out[0] >= fitted[1]:
-        return held_out
-    before, after = (held_out[0], fitted[0]), (fitted[1], held_out[1])
-    left = max(before, after, key=lambda part: part[1] - part[0])
-    return left if left[0] < left[1] else None
+    longer = max((window[0], removed[0]), (removed[1], window[1]), key=lambda part: part[1] - part[0])
+    return longer if longer[0] < longer[1] else None
 
 
 #: Seconds until a file is read.
 READ_TIMEOUT_SECONDS = 120.0
 
 
-class SessionController:
-    """A session at work.
+TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{22}")
 
-    state: The session on the server.
-    pool: The processes that compute.
+
+class StudioServer:
+    """The processes and the most recent sessions of a server.
+
+    Some processes answer requests of all sessions, others run one background task each.
+
+    max_processes: The largest number of processes that answer requests; there is one at first.
+    max_tasks: The largest number of simultaneous tasks; one further process is ready for the next.
+    max_sessions: The number of sessions that are kept.
+    max_age_seconds: The time since the last access after which a session is removed.
+    folder: Contains the files of sessions; a temporary folder by default.
     """
 
-    def __init__(self, state: ServerSession, pool: ProcessPool) -> None:
-        self.state, self.pool = state, pool
+    def __init__(
+        self,
+        max_processes: int = 4,
+        max_tasks: int = 4,
+        max_sessions: int = 50,
+        max_age_seconds: float = 12 * 3600.0,
+        folder: Path | None = None,
+    ) -> None:
+        self.max_processes, self.max_tasks = max_processes, max_tasks
+        self.max_sessions, self.max_age_seconds = max_sessions, max_age_seconds
+        self._folder = Path(tempfile.mkdtemp(prefix="lodekit-studio-")) if folder is None else folder
+        self._lock = threading.RLock()
+        self._processes: list[ComputeProcess] = []
+        self._idle_process: subprocess.Popen[bytes] | None = None
+        self._running: list[BackgroundTask] = []
+        self._sessions: dict[str, SessionController] = {}
 
-    @property
-    def session(self) -> StudioSession:
-        """All that was typed and chosen."""
-        return self.state.session
+    def prepare(self) -> None:
+        """Start a process for requests and one for the next task, unless there are some."""
+        with self._lock:
+            if not self._processes:
+                self._processes.append(ComputeProcess())
+            self._prepare_task()
+
+    def _prepare_task(self) -> subprocess.Popen[bytes]:
+        if self._idle_process is None or self._idle_process.poll() is not None:
+            self._idle_process = start_process("lodekit.studio.worker", subprocess.DEVNULL)
+        return self._idle_process
+
+    def choose(self, previous: ComputeProcess | None = None) -> ComputeProcess:
+        """Return the process for the next request: the previous one if it is free, as it has the model at hand."""
+        with self._lock:
+            if not self._processes:
+                self._processes.append(ComputeProcess())
+            free = [process for process in self._processes if process.is_free]
+            if previous in free:
+                return previous
+            if free:
+                return min(free, key=lambda process: process.last_request)
+            if len(self._processes) < self.max_processes and all(each.pid is not None for each in self._processes):
+                # It serves later requests; to wait for it now would take longer than most answers.
+                self._processes.append(ComputeProcess())
+            return previous if previous in self._processes else self._processes[0]
+
+    def start(self, folder: Path, request: Mapping[str, Any], timeout: float = 600.0) -> BackgroundTask:
+        """Start a task."""
+        (folder / RESULT_FILE).unlink(missing_ok=True)
+        (folder / PROGRESS_FILE).unlink(missing_ok=True)
+        write_atomically(folder / REQUEST_FILE, json.dumps(request))
+        with self._lock:
+            self._running = [task for task in self._running if task.is_running]
+            if len(self._running) >= self.max_tasks:
+                raise LodekitError(f"{self.max_tasks} computations are running here already; try again in a moment")
+            task = BackgroundTask(folder, str(request["task"]), self._prepare_task(), timeout)
+            self._idle_process = None
+            self._running.append(task)
+            self._prepare_task()
+        return task
+
+    def open(self, token: str = "") -> SessionController:
+        """Return the session of a token, or a new one with a new token if there is none."""
+        with self._lock:
+            session = self._sessions.pop(token, None) if TOKEN_PATTERN.fullmatch(token) else None
+            if session is None:
+                session = SessionController(secrets.token_urlsafe(16), self._folder / secrets.token_hex(8), self)
+                session.folder.mkdir(parents=True)
+            # Sessions are ordered by their last access.
+            self._sessions[session.token] = session
+            session.last_access = now = time.monotonic()
+            sessions = list(self._sessions.values())
+            old = [each for each in sessions if now - each.last_access > self.max_age_seconds]
+            for each in dict.fromkeys([*old, *sessions[: max(len(sessions) - self.max_sessions, 0)]]):
+                self._remove(each)
+        return session
+
+    def _remove(self, session: SessionController) -> None:
+        self._sessions.pop(session.token, None)
+        session.clear()
+        shutil.rmtree(session.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """End all processes, and remove all sessions and their files."""
+        with self._lock:
+            for process in self._processes:
+                process.close()
+            for task in self._running:
+                if task.is_running:
+                    task.cancel()
+            if self._idle_process is not None:
+                self._idle_process.kill()
+                self._idle_process.communicate()
+            self._processes, self._running, self._idle_process = [], [], None
+            for session in list(self._sessions.values()):
+                self._remove(session)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class SessionController:
+    """A session on the server: its choices, its folder, its task and cached results.
+
+    token: The name of the session.
+    folder: The files of this session alone.
+    server: The processes that compute.
+    """
+
+    def __init__(self, token: str, folder: Path, server: StudioServer) -> None:
+        self.token, self.folder, self.server = token, folder, server
+        self.session = StudioSession()
+        self.task: BackgroundTask | None = None
+        #: The process that answered last and has the model in memory.
+        self.compute_process: ComputeProcess | None = None
+        #: Latest error messages by step.
+        self.errors: dict[str, str] = {}
+        self.last_access = time.monotonic()
+        #: Whether the page was shown; the file of the command line is loaded before that.
+        self.is_started = False
+        #: Uploads that were processed already.
+        self.uploaded_ids: list[str] = []
+        self._cache: dict[str, tuple[object, Any]] = {}
+
+    def get_or_compute(self, name: str, key: object, compute: Callable[[], Any]) -> Any:
+        """Return the cached value of a name, computed again if the key has changed."""
+        entry = self._cache.get(name)
+        if entry is None or entry[0] != key:
+            try:
+                entry = (key, compute())
+            except LodekitError as problem:
+                # A failed computation is not repeated until something changes.
+                entry = (key, problem)
+            self._cache[name] = entry
+        if isinstance(entry[1], LodekitError):
+            # Drop the frames of earlier raises of the same exception.
+            raise entry[1].with_traceback(None)
+        return entry[1]
+
+    def get_cached(self, name: str) -> Any:
+        """Return the cached value of a name, whatever its key; None without one."""
+        return self._cache.get(name, (None, None))[1]
+
+    def clear(self) -> None:
+        """Clear the cache and the errors, and end the task."""
+        self._cache.clear()
+        self.errors.clear()
+        if self.task is not None and self.task.is_running:
+            self.task.cancel()
+        self.task = None
 
     @property
     def path(self) -> Path:
         """The path of the data file."""
-        return self.state.folder / self.session.file
+        return self.folder / self.session.file
 
     def change(self, **changes: Any) -> None:
         """Change what was typed and chosen."""
-        self.state.session = replace(self.session, **changes)
+        self.session = replace(self.session, **changes)
 
     def error_message(self, error: Exception) -> str:
         """Return a message for users, without any path of this machine."""
-        return user_message(error, self.state.folder)
+        return user_message(error, self.folder)
 
     def call(self, name: str, *arguments: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
         """Return the answer of a process to a request; raise a LodekitError with a message for users."""
-        self.state.compute_process = self.pool.choose(self.state.compute_process)
-        return self.state.compute_process.call(name, *arguments, timeout=timeout)
+        self.compute_process = self.server.choose(self.compute_process)
+        return self.compute_process.call(name, *arguments, timeout=timeout)
 
     def _cached_call(
-        self, cache_name: str, key: object, name: str, *arguments: Any, timeout: float = ANSWER_TIMEOUT_SECONDS
+        self, name: str, *arguments: Any, key: object = None, timeout: float = ANSWER_TIMEOUT_SECONDS
     ) -> Any:
-        """Return the answer to a request, which is repeated only if the key has changed."""
-        return self.state.get_or_compute(cache_name, key, lambda: self.call(name, *arguments, timeout=timeout))
+        """Return the answer to a request, which is repeated only if its arguments, or the key, have changed."""
+        compute = partial(self.call, name, *arguments, timeout=timeout)
+        return self.get_or_compute(name, key or arguments, compute)
 
     # The system.
 
@@ -121,11 +265,11 @@ class SessionController:
         """The equations as they were parsed."""
         text = (self.session.equations, self.session.declared)
         try:
-            parsed: ParsedEquations = self._cached_call("reading", text, "understand", text)
+            parsed: ParsedEquations = self._cached_call("understand", text)
         except LodekitError as problem:
             return ParsedEquations(error=self.error_message(problem))
-        if parsed.outline is not None:
-            self.state.get_or_compute("understood", text, lambda: (text, parsed))
+        if parsed.equations:
+            self.get_or_compute("understood", text, lambda: (text, parsed))
         return parsed
 
     @property
@@ -139,34 +283,34 @@ class SessionController:
     def _last_parsed(self) -> tuple[EquationText, ParsedEquations] | None:
         # Parsing the current text updates the cache if it is valid.
         _ = self.parsed
-        return self.state.get_cached("understood")
+        return self.get_cached("understood")
 
     @property
-    def system(self) -> SystemOutline | None:
+    def system(self) -> ParsedEquations | None:
         """The system, or the last valid one; None if there was none yet."""
-        return None if self._last_parsed is None else self._last_parsed[1].outline
+        return None if self._last_parsed is None else self._last_parsed[1]
 
     @property
     def catalog(self) -> dict[str, CatalogEntry]:
         """The examples of the catalog, by name."""
-        return self._cached_call("samples", None, "list_samples")
+        return self._cached_call("list_samples")
 
     @property
     def example(self) -> CatalogEntry | None:
         """The example that the session began with, as long as its equations are unchanged."""
         example = self.catalog.get(self.session.example)
-        is_same = example is not None and self.system is not None and self.system.equations == example.outline.equations
+        is_same = example is not None and self.system is not None and self.system.equations == example["equations"]
         return example if is_same else None
 
     def set_example(self, name: str) -> None:
         """Begin with an example of the catalog, by its name; data and fits stay."""
         example, session = self.catalog[name], self.session
-        for each, parameter in example.parameters.items():
-            session = session.with_entry(ParameterEntry.from_parameter(each, parameter, example.values.get(each)))
-        self.state.session = replace(
+        for each, parameter in example["parameters"].items():
+            session = session.with_entry(ParameterEntry.from_parameter(each, parameter, example["values"].get(each)))
+        self.session = replace(
             session,
-            equations="\n".join(example.outline.equations),
-            declared=", ".join(example.parameters),
+            equations="\n".join(example["equations"]),
+            declared=", ".join(example["parameters"]),
             example=name,
             edition=session.edition + 1,
             revision=session.revision + 1,
@@ -178,21 +322,19 @@ class SessionController:
 
     def poles_and_modes(self, known: tuple[str, ...]) -> tuple[tuple[complex, ...], tuple[complex, ...]]:
         """Return poles for `known` channels and uncontrollable modes, at the slider values."""
-        text, values = self.text, self.values()
-        key = (text, known, tuple(values.items()))
-        return self._cached_call("exponents", key, "locate_exponents", text, known, values)
+        return self._cached_call("locate_exponents", self.text, known, self.values())
 
-    def proof(self) -> ProofText:
-        """Return the Smith form and the proved identities."""
-        return self._cached_call("proof", self.text, "show_proof", self.text)
+    def proof(self) -> tuple[str, tuple[str, ...], str]:
+        """Return the Smith form, the proved identities, and why there are none if there are none."""
+        return self._cached_call("show_proof", self.text)
 
     # The data.
 
     def set_file(self, name: str, content: bytes, *, is_simulated: bool = False) -> None:
         """Use a data file; windows and columns of an earlier one are dropped."""
         plain = safe_name(name)
-        write_atomically(self.state.folder / plain, content)
-        self.state.errors.pop("data", None)
+        write_atomically(self.folder / plain, content)
+        self.errors.pop("data", None)
         self.change(
             file=plain,
             is_simulated=is_simulated,
@@ -220,15 +362,15 @@ class SessionController:
             for name, definition in definitions.items():
                 session = session.with_entry(ParameterEntry(name, is_positive="positive" in definition))
             declared, edition = ", ".join(definitions), session.edition + 1
-            self.state.session = replace(
+            self.session = replace(
                 session, equations=equations, declared=declared, assignments=columns, edition=edition
             )
 
-    def simulate(self, request: SimulationRequest) -> None:
+    def simulate(self, **options: Any) -> None:
         """Use simulated data, of the example or of the equations at the slider values."""
         text, example = self.text, self.example
-        values = self.values() if example is None else dict(example.values)
-        csv = self.call("simulate_data", request, text, values, "" if example is None else example.name)
+        values = self.values() if example is None else dict(example["values"])
+        csv = self.call("simulate_data", text, values, "" if example is None else self.session.example, options)
         self.set_file("simulated.csv", csv.encode(), is_simulated=True)
         self.change(truth=values, truth_of="\n".join(self.system.equations if self.system else ()))
 
@@ -241,8 +383,8 @@ class SessionController:
         elif for_validation:
             self.change(held_out=(low, high), window=subtract_from_fit_window(self.session.window, (low, high)))
         else:
-            held_out = subtract_from_validation_window(self.session.held_out, (low, high))
-            self.change(window=(low, high), held_out=held_out)
+            held_out = self.session.held_out
+            self.change(window=(low, high), held_out=held_out and _longer_remainder(held_out, (low, high)))
 
     def _file_version(self) -> object:
         """Return a key that changes with the content of the data file."""
@@ -256,7 +398,7 @@ class SessionController:
         if not self.session.file:
             return None
         key = (self._file_version(), dt)
-        return self._cached_call("recording", key, "open_file", self.path, dt, timeout=READ_TIMEOUT_SECONDS)
+        return self._cached_call("open_file", self.path, dt, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches(self) -> list[ColumnMatch]:
@@ -265,7 +407,7 @@ class SessionController:
             return []
         text, dt, assignments = self.text, self.session.dt, self.session.assignments
         key, arguments = (text, self._file_version(), dt, assignments), (self.path, dt, text, assignments)
-        return self._cached_call("matches", key, "match_file", *arguments, timeout=READ_TIMEOUT_SECONDS)
+        return self._cached_call("match_file", *arguments, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches_or_empty(self) -> list[ColumnMatch]:
@@ -281,11 +423,11 @@ class SessionController:
 
         None if inputs are known already, or the data file cannot be read.
         """
-        matches, analysis = self.matches_or_empty, self.parsed.analysis
-        if any(item.assignment.kind for item in matches) or analysis is None:
+        matches = self.matches_or_empty
+        if any(item.assignment.kind for item in matches):
             return []
         measured = {item.assignment.channel for item in matches if item.assignment.column}
-        return [names for names in analysis.inputs if set(names) <= measured and len(names) < len(measured)]
+        return [names for names in self.parsed.inputs if set(names) <= measured and len(names) < len(measured)]
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -303,53 +445,52 @@ class SessionController:
         """Return the text of the system file."""
         own, text = self.session, self.text
         path = self.path if own.file else None
-        key = (text, own.entries, own.assignments, own.example, own.dt, path and self._file_version())
-        arguments = (own, text, path, starts)
-        return self._cached_call(f"system file {starts}", key, "write_system", *arguments, timeout=READ_TIMEOUT_SECONDS)
+        key = (text, own.entries, own.assignments, own.example, own.dt, path and self._file_version(), starts)
+        return self._cached_call("write_system", own, text, path, starts, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     def curve_image(self) -> tuple[str, float]:
         """Return the curve at the slider values over the measurements as SVG, and the log evidence there."""
         own, text = self.session, self.text
         data = (self._file_version(), own.assignments, str(own.fit_options), own.record)
         key = (text, *data, tuple(self.values().items()))
-        return self._cached_call("picture", key, "draw_curve", own, text, self.path, own.record)
+        return self._cached_call("draw_curve", own, text, self.path, own.record, key=key)
 
     @property
     def save_error(self) -> str:
         """Why this session could not be opened again if it were saved now; empty if it could."""
-        size = session_size(self.session, self.state.folder)
+        size = sum(path.stat().st_size for _, path in list_session_files(self.session, self.folder))
         # What was typed adds little to the files, and packing takes seconds: it is tried only if they are large.
         if size >= 0.9 * MAX_UPLOAD_BYTES:
-            check = partial(check_session_can_be_reopened, self.session, self.state.folder)
+            check = partial(check_session_can_be_reopened, self.session, self.folder)
             try:
-                self.state.get_or_compute("packed", (self.session.file, self.session.tray, size), check)
+                self.get_or_compute("packed", (self.session.file, self.session.tray, size), check)
             except LodekitError as problem:
                 return self.error_message(problem)
         return ""
 
     def reopen(self, content: bytes) -> None:
         """Continue with another session, from the content of its file."""
-        session: StudioSession = self.call("open_session", content, self.state.folder, timeout=READ_TIMEOUT_SECONDS)
-        self.state.clear()
+        session: StudioSession = self.call("open_session", content, self.folder, timeout=READ_TIMEOUT_SECONDS)
+        self.clear()
         old = self.session
-        self.state.session = replace(session, edition=old.edition + 1, revision=old.revision + 1)
+        self.session = replace(session, edition=old.edition + 1, revision=old.revision + 1)
 
     def remove_fit(self, name: str) -> None:
         """Remove a fit from the session, and its files."""
         self.change(tray=tuple(each for each in self.session.tray if each != name))
-        shutil.rmtree(self.state.folder / name, ignore_errors=True)
+        shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 def start_fit(controller: SessionController, *, starts: bool = False) -> None:
     """Start a fit."""
-    own, state = controller.resolved_session(), controller.state
+    own = controller.resolved_session()
     text = controller.system_file(starts=starts)
     number = 1 + max((int(name.partition("-")[2]) for name in own.tray), default=0)
-    folder = state.folder / f"fit-{number}"
+    folder = controller.folder / f"fit-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     write_atomically(folder / SYSTEM_FILE, text)
-    shutil.copyfile(state.folder / own.file, folder / own.file)
+    shutil.copyfile(controller.folder / own.file, folder / own.file)
     wanted = {
         "task": "fit",
         "data": own.file,
@@ -358,21 +499,21 @@ def start_fit(controller: SessionController, *, starts: bool = False) -> None:
         "window": own.window,
         "held_out": own.held_out,
         "given": own.given,
-        "seed": own.choices.seed,
+        "seed": own.choices["seed"],
         "options": {name: value for name, value in own.fit_options.items() if name not in ("dt", "window")},
         "session": replace(own, tray=()).to_dict(),
         "command": generate_command(own),
     }
-    state.task = controller.pool.start(folder, wanted)
+    controller.task = controller.server.start(folder, wanted)
 
 
 def start_fit_or_report(controller: SessionController, *, starts: bool = False) -> None:
     """Start a fit, or keep the message why it cannot start."""
-    controller.state.errors.pop("fit", None)
+    controller.errors.pop("fit", None)
     try:
         start_fit(controller, starts=starts)
     except LodekitError as problem:
-        controller.state.errors["fit"] = controller.error_message(problem)
+        controller.errors["fit"] = controller.error_message(problem)
 
 
 def start_export(controller: SessionController, name: str, *, figures: bool) -> None:
@@ -384,39 +525,39 @@ def start_export(controller: SessionController, name: str, *, figures: bool) -> 
 
 def start_subtask(controller: SessionController, name: str, subfolder: str, **request: Any) -> None:
     """Start a task on the saved model of a fit, in a folder of its own."""
-    folder = controller.state.folder / name / subfolder
+    folder = controller.folder / name / subfolder
     folder.mkdir(exist_ok=True)
     shutil.copyfile(folder.parent / MODEL_FILE, folder / MODEL_FILE)
     try:
-        controller.state.task = controller.pool.start(folder, request)
+        controller.task = controller.server.start(folder, request)
     except LodekitError as problem:
-        controller.state.errors[request["task"]] = controller.error_message(problem)
+        controller.errors[request["task"]] = controller.error_message(problem)
 
 
 def collect_task(controller: SessionController) -> bool:
     """Process the result of the task if it has ended; return whether it has."""
-    state, job = controller.state, controller.state.task
+    job = controller.task
     if job is None or job.is_running:
         return False
-    state.task = None
+    controller.task = None
     result = job.result()
-    state.errors.pop(job.task, None)
+    controller.errors.pop(job.task, None)
     if "trouble" in result:
-        state.errors[job.task] = str(result["trouble"])
+        controller.errors[job.task] = str(result["trouble"])
     elif job.task == "fit":
         controller.change(tray=(*controller.session.tray, job.folder.name))
         for parameter, estimate in result["parameters"].items():
             entry = controller.session.entry(parameter)
             if not entry.is_fixed:
-                state.session = controller.session.with_entry(replace(entry, value=float(estimate["value"])))
+                controller.session = controller.session.with_entry(replace(entry, value=float(estimate["value"])))
         controller.change(revision=controller.session.revision + 1)
     return True
 
 
 def read_fit_result(controller: SessionController, name: str, subfolder: str = "") -> dict[str, Any]:
     """Return the result of a fit; empty if there is none."""
-    folder = controller.state.folder / name / subfolder
+    folder = controller.folder / name / subfolder
     if not (folder / RESULT_FILE).exists():
         return {}
     key = (name, subfolder, (folder / RESULT_FILE).stat().st_mtime_ns)
-    return controller.state.get_or_compute(f"result {name} {subfolder}", key, lambda: read_result(folder))
+    return controller.get_or_compute(f"result {name} {subfolder}", key, lambda: read_result(folder))

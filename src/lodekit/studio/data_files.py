@@ -114,21 +114,21 @@ def match_channels(
     except DataError:
         # No column is called like a channel: all are open.
         guesses = {}
-    said = {item.channel: item for item in user_choices}
-    there = {column.name: column for column in preview.columns}
-    found = []
+    choices = {item.channel: item for item in user_choices}
+    columns = {column.name: column for column in preview.columns}
+    matches = []
     for name in system.plain_channels:
-        own, guess = said.get(name), guesses.get(name)
-        if own is not None and (own.column in there or not own.column):
-            reason = "as you say" if own.column else "left out, as you say"
-            found.append(ColumnMatch(own, reason, is_user_choice=True))
+        choice, guess = choices.get(name), guesses.get(name)
+        if choice is not None and (choice.column in columns or not choice.column):
+            reason = "as you say" if choice.column else "left out, as you say"
+            matches.append(ColumnMatch(choice, reason, is_user_choice=True))
         elif guess is not None:
             reason = "known, held between samples" if guess.input_kind else "measured"
-            own = ColumnAssignment(name, guess.column.name, guess.input_kind)
-            found.append(ColumnMatch(own, f"{reason}: it {guess.reason}", evidence=guess.reason))
+            choice = ColumnAssignment(name, guess.column.name, guess.input_kind)
+            matches.append(ColumnMatch(choice, f"{reason}: it {guess.reason}", evidence=guess.reason))
         else:
-            found.append(ColumnMatch(ColumnAssignment(name), "no column is called like it"))
-    return found
+            matches.append(ColumnMatch(ColumnAssignment(name), "no column is called like it"))
+    return matches
 
 
 def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tuple[list[ColumnRole], dict[str, str]]:
@@ -148,56 +148,48 @@ def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tu
 MAX_SIMULATION_TIMES = 20_000
 
 
-@dataclass(frozen=True)
-class SimulationRequest:
-    """Which data are wanted.
-
-    start, stop: The first and the last time.
-    count: How many times there are.
-    noise: Its standard deviation, as a share of how much a channel varies.
-    missing_fraction: The share of values that are missing.
-    hidden: Channels that nobody measures.
-    seed: Of noise and gaps.
-    """
-
-    start: float = 0.0
-    stop: float = 10.0
-    count: int = 60
-    noise: float = 0.02
-    missing_fraction: float = 0.0
-    hidden: tuple[str, ...] = ()
-    seed: int = 0
-
-
 def simulate_csv(
-    request: SimulationRequest, system: System, values: Mapping[str, float], example: Example | None = None
+    system: System,
+    values: Mapping[str, float],
+    example: Example | None = None,
+    *,
+    start: float = 0.0,
+    stop: float = 10.0,
+    count: int = 60,
+    noise: float = 0.02,
+    missing_fraction: float = 0.0,
+    hidden: Sequence[str] = (),
+    seed: int = 0,
 ) -> str:
     """Return simulated measurements as the text of a CSV file.
+
+    noise: The standard deviation, as a fraction of that of each channel.
+    hidden: Unmeasured channels.
 
     Examples
     --------
     >>> from lodekit.system import catalog
     >>> example = catalog.heating()
-    >>> text = simulate_csv(SimulationRequest(count=3, noise=0.0, hidden=("u",)), example.system, {}, example)
+    >>> text = simulate_csv(example.system, {}, example, count=3, noise=0.0, hidden=("u",))
     >>> text.splitlines()[0], len(text.splitlines())
     ('t,f1,f2', 4)
     """
-    if not 2 <= request.count <= MAX_SIMULATION_TIMES:
-        raise LodekitError(f"expected 2 to {MAX_SIMULATION_TIMES} times, got {request.count}")
-    if not request.start < request.stop:
-        raise LodekitError(f"expected a first time before the last, got {request.start:g} and {request.stop:g}")
-    shown = [name for name in system.plain_channels if name not in request.hidden]
+    if not 2 <= count <= MAX_SIMULATION_TIMES:
+        raise LodekitError(f"expected 2 to {MAX_SIMULATION_TIMES} times, got {count}")
+    if not start < stop:
+        raise LodekitError(f"expected a first time before the last, got {start:g} and {stop:g}")
+    shown = [name for name in system.plain_channels if name not in hidden]
     if not shown:
         raise LodekitError("expected at least one channel that is measured, got none")
-    times = np.linspace(request.start, request.stop, request.count)
+    times = np.linspace(start, stop, count)
     if example is None:
-        table = np.asarray(simulate(system, times, values, random_state=request.seed)[0])
+        table = np.asarray(simulate(system, times, values, random_state=seed)[0])
     else:
         order = [list(example.system.channels).index(name) for name in system.plain_channels]
         table = np.asarray(example.solution_at(times)[:, order])
-    generator = np.random.default_rng(request.seed)
-    noise = generator.standard_normal(table.shape) * request.noise * np.std(table, axis=0)
-    missing = generator.random(table.shape) < request.missing_fraction
-    made = np.where(missing, np.nan, table + noise)
+    generator = np.random.default_rng(seed)
+    errors = generator.standard_normal(table.shape) * noise * np.std(table, axis=0)
+    missing = generator.random(table.shape) < missing_fraction
+    made = np.where(missing, np.nan, table + errors)
     columns = {name: made[:, i].tolist() for i, name in enumerate(system.plain_channels) if name in shown}
     return to_csv({"t": times.tolist(), **columns})

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lodekit.errors import AlgebraError, LodekitError, ParameterError
 from lodekit.system.display import equations_to_mathml
@@ -26,25 +26,18 @@ def user_message(error: Exception, folder: Path | None = None) -> str:
     'expected two times, got one'
     >>> user_message(KeyError("x"))
     'Something unexpected went wrong here; nothing that you typed is lost.'
+    >>> user_message(LodekitError("/tmp/a7f3/log.csv: expected columns"), Path("/tmp/a7f3"))
+    'log.csv: expected columns'
     """
     if isinstance(error, LodekitError):
-        return str(error) if folder is None else hide_folder(str(error), folder)
+        text = str(error)
+        # Names of files say enough without the folder in which they are kept.
+        for place in () if folder is None else (folder, folder.resolve(), folder.parent, folder.parent.resolve()):
+            text = text.replace(f"{place}{os.sep}", "").replace(str(place), "")
+        return text
     if isinstance(error, MemoryError):
         return "There is not enough memory for this; take fewer lines, or a shorter window."
     return "Something unexpected went wrong here; nothing that you typed is lost."
-
-
-def hide_folder(text: str, folder: Path) -> str:
-    """Return a message without the folder in which files are kept here: their names say enough.
-
-    Examples
-    --------
-    >>> hide_folder("/tmp/a7f3/log.csv: expected columns", Path("/tmp/a7f3"))
-    'log.csv: expected columns'
-    """
-    for place in dict.fromkeys((folder, folder.resolve(), folder.parent, folder.parent.resolve())):
-        text = text.replace(f"{place}{os.sep}", "").replace(str(place), "")
-    return text
 
 
 PRIOR_PATTERN = re.compile(
@@ -151,18 +144,8 @@ class ColumnAssignment:
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class FitChoices:
-    """How a system is fitted.
-
-    latent: The covariance of free functions.
-    seed: Of the starts.
-    """
-
-    noise: str = "channel"
-    latent: str = "se"
-    prior: str = "latent"
-    seed: int = 0
+#: How a system is fitted: noise model, covariance of free functions, prior, and seed of the starting points.
+DEFAULT_CHOICES: dict[str, Any] = {"noise": "channel", "latent": "se", "prior": "latent", "seed": 0}
 
 
 @dataclass(frozen=True)
@@ -200,7 +183,7 @@ class StudioSession:
     held_out: tuple[float, float] | None = None
     record: str = ""
     given: tuple[str, ...] = ()
-    choices: FitChoices = field(default_factory=FitChoices)
+    choices: Mapping[str, Any] = field(default_factory=DEFAULT_CHOICES.copy)
     truth: Mapping[str, float] = field(default_factory=dict)
     truth_of: str = ""
     tray: tuple[str, ...] = ()
@@ -233,8 +216,8 @@ class StudioSession:
     @property
     def fit_options(self) -> dict[str, Any]:
         """How the data file is read and the system fitted, as `lodekit.workflow.pipeline.prepare_fit` takes it."""
-        own = self.choices
-        return {"dt": self.dt, "window": self.window, "noise": own.noise, "latent": own.latent, "prior": own.prior}
+        options = {name: value for name, value in self.choices.items() if name != "seed"}
+        return {"dt": self.dt, "window": self.window, **options}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; `session_from_dict` makes the session again."""
@@ -254,7 +237,7 @@ def session_from_dict(content: Any) -> StudioSession:
         plain = dict(content)
         plain["entries"] = tuple(_checked_dataclass(ParameterEntry, item) for item in plain["entries"])
         plain["assignments"] = tuple(_checked_dataclass(ColumnAssignment, item) for item in plain["assignments"])
-        plain["choices"] = _checked_dataclass(FitChoices, plain["choices"])
+        plain["choices"] = _checked_choices(plain["choices"])
         plain["truth"] = {str(name): float(value) for name, value in dict(plain["truth"]).items()}
         for name in ("tray", "given"):
             plain[name] = tuple(str(each) for each in plain[name])
@@ -268,14 +251,23 @@ def session_from_dict(content: Any) -> StudioSession:
         raise LodekitError(f"expected a session of the studio, got something else: {problem}") from None
     if any(item.kind not in INPUT_KINDS for item in session.assignments):
         raise LodekitError("expected inputs that are held, linear or auto in a session, got something else")
-    own = session.choices
-    if own.noise not in NOISE_MODELS or own.prior not in PRIOR_TYPES or own.latent not in LATENT_KERNELS:
+    offered = {"noise": NOISE_MODELS, "prior": PRIOR_TYPES, "latent": LATENT_KERNELS}
+    if any(session.choices[name] not in options for name, options in offered.items()):
         raise LodekitError("expected a session with choices that the page offers, got others")
     return session
 
 
 def _optional_float(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def _checked_choices(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices of a fit, completed by defaults; raise for unknown names and for values of other types."""
+    choices = {**DEFAULT_CHOICES, **content}
+    for name, value in choices.items():
+        if type(value) is not type(DEFAULT_CHOICES[name]):
+            raise TypeError(f"{name} is no {type(DEFAULT_CHOICES[name]).__name__}")
+    return choices
 
 
 def _checked_dataclass(cls: type[Any], content: Mapping[str, Any]) -> Any:
@@ -297,42 +289,38 @@ OMITTED_SECTIONS = ("Equations", "What this means", "Notes")
 
 
 @dataclass(frozen=True)
-class EquationAnalysis:
-    """What the equations imply, in plain words.
+class ParsedEquations:
+    """A text as far as it was understood, and what its equations imply.
 
-    equations: As MathML, one each.
+    error: What is wrong, with carets below the line where it is; empty where nothing is.
+    is_empty: Whether there is no text yet.
+    equations, parameters, channels: Of the system; no equations where the text is no system.
+    inferred_parameters: Undeclared names that were taken for parameters.
+    mathml: The equations as MathML.
     sentences: The findings of `System.explain`, most important first.
     inputs: Channels that can be chosen freely, together; empty where that was not determined.
     dimensions: Of each parameter, in terms of time and channels.
     notes: How the text was read, where that is worth knowing.
     """
 
-    equations: tuple[str, ...]
-    sentences: tuple[str, ...]
-    is_controllable: bool
-    free_functions: int
-    inputs: tuple[tuple[str, ...], ...]
-    dimensions: Mapping[str, str]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ProofText:
-    """The algebra in full, for those who want it.
-
-    text: Operator matrix, Smith form, every solution.
-    proved: Exact identities that were checked by multiplication.
-    error: Why nothing was proved, where that is so.
-    """
-
-    text: str
-    proved: tuple[str, ...]
     error: str = ""
+    is_empty: bool = False
+    equations: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    inferred_parameters: tuple[str, ...] = ()
+    mathml: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
+    is_controllable: bool = False
+    free_functions: int = 0
+    inputs: tuple[tuple[str, ...], ...] = ()
+    dimensions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=64)
-def analyze_system(system: System) -> EquationAnalysis:
-    """Return what a system implies, in words.
+def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) -> ParsedEquations:
+    """Return a system and what it implies, in words.
 
     Examples
     --------
@@ -347,14 +335,18 @@ def analyze_system(system: System) -> EquationAnalysis:
         inputs = system.possible_inputs if system.free_functions else ()
     except AlgebraError:
         inputs = ()
-    return EquationAnalysis(
-        tuple(equations_to_mathml(system)),
-        tuple(system.explain().splitlines()),
-        system.is_controllable,
-        system.free_functions,
-        tuple(tuple(names) for names in inputs),
-        shown,
-        tuple(system.notes),
+    return ParsedEquations(
+        equations=tuple(system.equations),
+        parameters=tuple(system.parameters),
+        channels=tuple(system.plain_channels),
+        inferred_parameters=inferred_parameters,
+        mathml=tuple(equations_to_mathml(system)),
+        sentences=tuple(system.explain().splitlines()),
+        is_controllable=system.is_controllable,
+        free_functions=system.free_functions,
+        inputs=tuple(tuple(names) for names in inputs),
+        dimensions=shown,
+        notes=tuple(system.notes),
     )
 
 
@@ -383,44 +375,10 @@ EquationText = tuple[str, str]
 NO_EQUATIONS_MESSAGE = "expected equations first, such as x' = -a*x + u"
 
 
-@dataclass(frozen=True)
-class SystemOutline:
-    """What the page has to know of a system."""
+class CatalogEntry(TypedDict):
+    """An example of the catalog: its story in one line, its equations, and its parameters with their true values."""
 
-    equations: tuple[str, ...]
-    parameters: tuple[str, ...]
-    channels: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ParsedEquations:
-    """A text as far as it was understood.
-
-    outline: None where the text is no system.
-    analysis: What the equations imply.
-    error: What is wrong, with carets below the line where it is; empty where nothing is.
-    inferred_parameters: Names that nobody declared, and that were taken for parameters.
-    is_empty: Whether there is no text yet.
-    """
-
-    outline: SystemOutline | None = None
-    analysis: EquationAnalysis | None = None
-    error: str = ""
-    inferred_parameters: tuple[str, ...] = ()
-    is_empty: bool = False
-
-
-@dataclass(frozen=True)
-class CatalogEntry:
-    """An example of the catalog.
-
-    name, story: What it is called, and what it is in one line.
-    parameters: What is known of them.
-    values: The true ones.
-    """
-
-    name: str
     story: str
-    outline: SystemOutline
-    parameters: Mapping[str, Parameter]
-    values: Mapping[str, float]
+    equations: tuple[str, ...]
+    parameters: dict[str, Parameter]
+    values: dict[str, float]

@@ -16,7 +16,7 @@ import numpy as np
 from lodekit.data.preview import TablePreview
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
-from lodekit.studio.session import FitChoices, StudioSession, session_from_dict
+from lodekit.studio.session import DEFAULT_CHOICES, StudioSession, session_from_dict
 from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
 from lodekit.support.files import MODEL_FILE, StorageError, read_archive, write_archive, write_atomically
 from lodekit.system.files import SystemFileHints, format_system_file
@@ -63,10 +63,9 @@ def _parameter_to_toml(parameter: Parameter) -> str:
     return ", ".join(parts)
 
 
-def _non_default_options(choices: FitChoices) -> dict[str, Any]:
+def _non_default_options(choices: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a fit that are not as they are by default."""
-    values = {name: getattr(choices, name) for name in ("noise", "latent", "prior")}
-    return {name: value for name, value in values.items() if value != getattr(FitChoices(), name)}
+    return {name: choices[name] for name in ("noise", "latent", "prior") if choices[name] != DEFAULT_CHOICES[name]}
 
 
 def generate_command(session: StudioSession) -> str:
@@ -76,7 +75,7 @@ def generate_command(session: StudioSession) -> str:
     words += _window_options(session.window)
     for name, value in _non_default_options(session.choices).items():
         words += [f"--{name}", value]
-    return shlex.join([*words, "--seed", str(session.choices.seed)])
+    return shlex.join([*words, "--seed", str(session.choices["seed"])])
 
 
 def generate_shell(session: StudioSession) -> str:
@@ -105,7 +104,7 @@ def _window_options(window: tuple[float | None, float | None]) -> list[str]:
 def generate_script(session: StudioSession) -> str:
     """Return Python that makes the same fit, its report and its validation."""
     file = json.dumps(session.file, ensure_ascii=False)
-    options = {**_non_default_options(session.choices), "random_state": session.choices.seed}
+    options = {**_non_default_options(session.choices), "random_state": session.choices["seed"]}
     if session.dt is not None:
         options["dt"] = session.dt
     if session.window != (None, None):
@@ -160,7 +159,9 @@ def safe_name(name: str) -> str:
 
 def pack_session(session: StudioSession, folder: Path) -> bytes:
     """Return a session as the content of one file."""
-    arrays = {name: np.frombuffer(file.read_bytes(), dtype=np.uint8) for name, file in _session_files(session, folder)}
+    arrays = {
+        name: np.frombuffer(file.read_bytes(), dtype=np.uint8) for name, file in list_session_files(session, folder)
+    }
     contents = {"kind": ARCHIVE_KIND, "format": ARCHIVE_FORMAT, "session": session.to_dict()}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "session")
@@ -168,17 +169,12 @@ def pack_session(session: StudioSession, folder: Path) -> bytes:
         return path.read_bytes()
 
 
-def _session_files(session: StudioSession, folder: Path) -> Iterator[tuple[str, Path]]:
+def list_session_files(session: StudioSession, folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield all files of a session, with their names in its archive."""
     named = {"data": folder / session.file} if session.file else {}
     for number, name in enumerate(session.tray):
         named |= {f"fit{number}_{part}": folder / name / file for part, file in enumerate(FIT_FILES)}
     return ((name, path) for name, path in named.items() if path.is_file())
-
-
-def session_size(session: StudioSession, folder: Path) -> int:
-    """Return how many bytes the files of a session have before they are packed."""
-    return sum(path.stat().st_size for _, path in _session_files(session, folder))
 
 
 def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:

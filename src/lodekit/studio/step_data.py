@@ -9,7 +9,7 @@ import streamlit as st
 from lodekit.errors import LodekitError
 from lodekit.studio.components import show_figure, show_heading, show_notice
 from lodekit.studio.controller import SessionController
-from lodekit.studio.data_files import MAX_SIMULATION_TIMES, ColumnMatch, DataFile, SimulationRequest
+from lodekit.studio.data_files import MAX_SIMULATION_TIMES, ColumnMatch, DataFile
 from lodekit.studio.figures import record_figure
 from lodekit.studio.session import ColumnAssignment
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
@@ -30,7 +30,7 @@ def render_data(controller: SessionController) -> None:
     key = f"simulate-{controller.session.revision}"
     with simulate, st.expander("Simulate data instead", icon=":material/science:", key=key):
         _simulation_form(controller)
-    if trouble := controller.state.errors.get("data"):
+    if trouble := controller.errors.get("data"):
         show_notice(trouble, "warning")
     try:
         recording = controller.data_file
@@ -47,7 +47,7 @@ def render_data(controller: SessionController) -> None:
 
 
 def _upload_file(controller: SessionController) -> None:
-    uploaded = controller.state.uploaded_ids
+    uploaded = controller.uploaded_ids
     label = f"Drop a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB"
     file = st.file_uploader(label, type=DATA_FILE_EXTENSIONS, key=f"upload-{len(uploaded)}")
     if file is not None and file.file_id not in uploaded:
@@ -75,9 +75,9 @@ def _simulation_form(controller: SessionController) -> None:
         hidden = st.multiselect("Hidden channels", system.channels, key="sim-hidden")
         if not st.form_submit_button("Simulate", type="primary"):
             return
-    request = SimulationRequest(start, stop, int(count), noise / 100, gaps / 100, tuple(hidden), int(seed))
+    options = {"start": start, "stop": stop, "noise": noise / 100, "missing_fraction": gaps / 100}
     try:
-        controller.simulate(request)
+        controller.simulate(**options, count=int(count), hidden=tuple(hidden), seed=int(seed))
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
         return
@@ -213,5 +213,5 @@ def _edit_column(controller: SessionController, data_file: DataFile, item: Colum
     is_measured = column != NOT_MEASURED
     new = ColumnAssignment(own.channel, str(column) if is_measured else "", str(kind) if is_measured else "")
     if new != own:
-        controller.state.session = controller.session.with_assignment(new)
+        controller.session = controller.session.with_assignment(new)
         st.rerun()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,19 +40,19 @@ def render_fit(controller: SessionController) -> None:
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
-    ready = controller.system is not None and own.file != "" and controller.state.task is None
+    ready = controller.system is not None and own.file != "" and controller.task is None
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
         start_fit_or_report(controller)
         st.rerun()
     with how, st.popover("How it is fitted", icon=":material/tune:"):
         _edit_fit_choices(controller)
-    if controller.state.task is not None:
+    if controller.task is not None:
         _show_progress(controller)
     for task in ("fit", "free", "deliver"):
-        if trouble := controller.state.errors.get(task):
+        if trouble := controller.errors.get(task):
             show_notice(trouble, "" if trouble == "Cancelled." else "warning")
     if not own.tray:
-        if controller.state.task is None:
+        if controller.task is None:
             show_notice("Parameters with intervals, bands, residual verdict and certificate appear here after a fit.")
         return
     name = own.tray[-1]
@@ -66,7 +65,7 @@ def _edit_fit_choices(controller: SessionController) -> None:
     own, revision = controller.session.choices, controller.session.revision
 
     def choose(widget: Any, label: str, field: str, options: Any, **more: Any) -> str:
-        index = options.index(getattr(own, field))
+        index = options.index(own[field])
         return str(widget(label, options, index=index, key=f"{field}-{revision}", **more))
 
     labels = {"channel": "a level for each channel", "shared": "one level for all"}
@@ -75,7 +74,7 @@ def _edit_fit_choices(controller: SessionController) -> None:
     noise = choose(st.radio, "Noise", "noise", NOISE_MODELS, **radio)
     prior = choose(st.radio, "Smooth are", "prior", PRIOR_TYPES, **radio)
     latent = choose(st.selectbox, "Covariance", "latent", LATENT_KERNELS)
-    seed = st.number_input("Seed of the starts", 0, 10**6, own.seed, key=f"seed-{revision}")
+    seed = st.number_input("Seed of the starts", 0, 10**6, own["seed"], key=f"seed-{revision}")
     given, possible = controller.given, controller.possible_given
     if given and controller.session.held_out is not None:
         chosen = st.selectbox(
@@ -88,7 +87,7 @@ def _edit_fit_choices(controller: SessionController) -> None:
         )
         if tuple(chosen) != given:
             controller.change(given=tuple(chosen))
-    new = replace(own, noise=noise, prior=prior, latent=latent, seed=int(seed))
+    new = {"noise": noise, "latent": latent, "prior": prior, "seed": int(seed)}
     if new != own:
         controller.change(choices=new)
 
@@ -96,7 +95,7 @@ def _edit_fit_choices(controller: SessionController) -> None:
 @st.fragment(run_every=0.4)
 def _show_progress(controller: SessionController) -> None:
     """Show how far a task has come, with a button that ends it."""
-    job = controller.state.task
+    job = controller.task
     if job is None or collect_task(controller):
         st.rerun()
         return
@@ -206,9 +205,9 @@ def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
     if not found:
         label = "What if the equations were not known?"
         help_text = "Fits an unconstrained Gaussian process to each channel, and puts its curves into the equations."
-        busy = controller.state.task is not None
+        busy = controller.task is not None
         if st.button(label, key=f"free-{name}", icon=":material/help:", help=help_text, disabled=busy):
-            start_subtask(controller, name, "free", task="free", seed=controller.session.choices.seed)
+            start_subtask(controller, name, "free", task="free", seed=controller.session.choices["seed"])
             st.rerun()
         return
     if "trouble" in found:
@@ -325,12 +324,12 @@ def render_downloads(controller: SessionController) -> None:
 def _offer_fit_files(controller: SessionController) -> None:
     tray = controller.session.tray
     name = st.selectbox("Of which fit", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
-    folder = controller.state.folder / name
+    folder = controller.folder / name
     model = (folder / MODEL_FILE).read_bytes
     st.download_button("Model file", model, f"{name}.lodekit", key="get-model", on_click="ignore")
     found = read_fit_result(controller, name, "files")
     if not found:
-        label, busy = "Make report, predictions and figures", controller.state.task is not None
+        label, busy = "Make report, predictions and figures", controller.task is not None
         if st.button(label, key="deliver", icon=":material/description:", disabled=busy):
             start_export(controller, name, figures=find_spec("matplotlib") is not None)
             st.rerun()
@@ -348,23 +347,23 @@ def _offer_fit_files(controller: SessionController) -> None:
 
 def _offer_session(controller: SessionController) -> None:
     st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
-    own, folder = controller.session, controller.state.folder
+    own, folder = controller.session, controller.folder
     if obstacle := controller.save_error:
         show_notice(obstacle, "warning")
     else:
         options: dict[str, Any] = {"key": "get-session", "icon": ":material/save:", "on_click": "ignore"}
         st.download_button("Save session", lambda: pack_session(own, folder), f"session{SESSION_SUFFIX}", **options)
-    label, key = f"Reopen a session, up to {MAX_UPLOAD_BYTES >> 20} MB", f"open-{len(controller.state.uploaded_ids)}"
+    label, key = f"Reopen a session, up to {MAX_UPLOAD_BYTES >> 20} MB", f"open-{len(controller.uploaded_ids)}"
     found = st.file_uploader(label, type=[SESSION_SUFFIX.lstrip(".")], key=key)
-    if found is not None and found.file_id not in controller.state.uploaded_ids:
-        controller.state.uploaded_ids.append(found.file_id)
-        controller.state.errors.pop("session", None)
+    if found is not None and found.file_id not in controller.uploaded_ids:
+        controller.uploaded_ids.append(found.file_id)
+        controller.errors.pop("session", None)
         try:
             controller.reopen(found.getvalue())
         except LodekitError as problem:
-            controller.state.errors["session"] = controller.error_message(problem)
+            controller.errors["session"] = controller.error_message(problem)
         st.rerun()
-    if trouble := controller.state.errors.get("session"):
+    if trouble := controller.errors.get("session"):
         show_notice(trouble, "warning")
 
 

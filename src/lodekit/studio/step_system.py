@@ -20,7 +20,7 @@ from lodekit.studio.components import (
 )
 from lodekit.studio.controller import SessionController, start_fit_or_report
 from lodekit.studio.figures import describe_poles, pole_plot_svg
-from lodekit.studio.session import EquationAnalysis, ParameterEntry, SystemOutline
+from lodekit.studio.session import ParameterEntry, ParsedEquations
 from lodekit.support.text import as_sentence, format_count
 
 OWN_EQUATIONS = "your own"
@@ -35,16 +35,16 @@ def render_system(controller: SessionController) -> None:
         _choose_example(controller)
         rested = _edit_equations(controller)
     with right:
-        reading, analysis = controller.parsed, controller.parsed.analysis
-        if reading.is_empty:
+        parsed = controller.parsed
+        if parsed.is_empty:
             show_notice("Type equations, or take an example: x' = -a*x + u, say, is a room that cools and is heated.")
-        elif analysis is None or reading.outline is None:
-            show_notice(reading.error, "warning")
+        elif not parsed.equations:
+            show_notice(parsed.error, "warning")
         else:
-            _show_analysis(reading.outline, analysis, reading.inferred_parameters)
-    if analysis is not None:
-        _show_algebra(controller, analysis)
-    if rested and controller.state.get_cached("shown") != controller.system:
+            _show_analysis(parsed)
+    if parsed.equations:
+        _show_algebra(controller, parsed)
+    if rested and controller.get_cached("shown") != controller.system:
         # The steps below are about other equations now; they follow when nobody types any more.
         st.rerun()
 
@@ -57,7 +57,7 @@ def _choose_example(controller: SessionController) -> None:
         "Begin with an example",
         names,
         index=names.index(now),
-        format_func=lambda name: name if name == OWN_EQUATIONS else f"{name.replace('_', ' ')}: {ready[name].story}",
+        format_func=lambda name: name if name == OWN_EQUATIONS else f"{name.replace('_', ' ')}: {ready[name]['story']}",
         key=f"example-{controller.session.edition}-{now}",
     )
     if chosen not in (now, OWN_EQUATIONS):
@@ -82,48 +82,48 @@ def _edit_equations(controller: SessionController) -> bool:
     return bool(rest != before or declared != own.declared)
 
 
-def _show_analysis(system: SystemOutline, analysis: EquationAnalysis, inferred_parameters: tuple[str, ...]) -> None:
+def _show_analysis(parsed: ParsedEquations) -> None:
     numbered = "".join(
-        f'<div><span class="number">{number}</span>{text}</div>' for number, text in enumerate(analysis.equations, 1)
+        f'<div><span class="number">{number}</span>{text}</div>' for number, text in enumerate(parsed.mathml, 1)
     )
     typeset = f'<div class="lk-equations" role="group" aria-label="The equations, typeset">{numbered}</div>'
-    word = "controllable" if analysis.is_controllable else "not controllable"
-    kind = "" if analysis.is_controllable else "warning"
-    free = analysis.free_functions
+    word = "controllable" if parsed.is_controllable else "not controllable"
+    kind = "" if parsed.is_controllable else "warning"
+    free = parsed.free_functions
     freedom = format_count(free, "free function") if free else "nothing free"
     badge = f'<span class="lk-badge {kind}">{word}</span>' if free else ""
-    listed = "".join(f"<li>{escape(text)}</li>" for text in (*analysis.sentences, *analysis.notes))
+    listed = "".join(f"<li>{escape(text)}</li>" for text in (*parsed.sentences, *parsed.notes))
     words = f'<div class="lk-note" role="status"><ul>{listed}</ul></div>'
     render_html(f'{typeset}<p>{badge}<span class="lk-badge plain">{freedom}</span></p>{words}', "analysis")
-    if inferred_parameters:
-        st.caption(f"Taken for parameters: {', '.join(inferred_parameters)}. Channels: {', '.join(system.channels)}.")
+    if inferred := ", ".join(parsed.inferred_parameters):
+        st.caption(f"Taken for parameters: {inferred}. Channels: {', '.join(parsed.channels)}.")
 
 
-def _show_algebra(controller: SessionController, analysis: EquationAnalysis) -> None:
+def _show_algebra(controller: SessionController, parsed: ParsedEquations) -> None:
     """Show exponents, dimensions, inputs, and the proof."""
     left, right = st.columns([3, 8], gap="large")
     with left:
-        _show_poles(controller, analysis)
+        _show_poles(controller, parsed)
     with right:
-        if analysis.dimensions:
-            listed = [[name, text] for name, text in analysis.dimensions.items()]
+        if parsed.dimensions:
+            listed = [[name, text] for name, text in parsed.dimensions.items()]
             show_table(["parameter", "its dimension, as the equations imply it"], listed, aria_label="Dimensions")
-        if analysis.inputs:
-            shown = "; ".join(", ".join(names) for names in analysis.inputs[:12])
-            more = f"; and {len(analysis.inputs) - 12} more" if len(analysis.inputs) > 12 else ""
+        if parsed.inputs:
+            shown = "; ".join(", ".join(names) for names in parsed.inputs[:12])
+            more = f"; and {len(parsed.inputs) - 12} more" if len(parsed.inputs) > 12 else ""
             st.markdown(f"**Possible inputs** (what could be chosen freely): {shown}{more}.")
         if st.toggle("Smith form and proof", key="proof"):
-            found = controller.proof()
-            st.code(found.text, language=None, wrap_lines=False)
-            if found.error:
-                show_notice(found.error, "warning")
+            text, proved, error = controller.proof()
+            st.code(text, language=None, wrap_lines=False)
+            if error:
+                show_notice(error, "warning")
             else:
-                show_notice([f"Proved: {line}" for line in found.proved], "good")
+                show_notice([f"Proved: {line}" for line in proved], "good")
 
 
-def _show_poles(controller: SessionController, analysis: EquationAnalysis) -> None:
+def _show_poles(controller: SessionController, parsed: ParsedEquations) -> None:
     known = tuple(item.assignment.channel for item in controller.matches_or_empty if item.assignment.kind)
-    known = known or (analysis.inputs[-1] if analysis.inputs else ())
+    known = known or (parsed.inputs[-1] if parsed.inputs else ())
     values = controller.values()
     try:
         poles, fixed = controller.poles_and_modes(known)
@@ -135,7 +135,7 @@ def _show_poles(controller: SessionController, analysis: EquationAnalysis) -> No
     words = describe_poles(poles, fixed)
     at = ", ".join(f"{name} = {value:.4g}" for name, value in values.items())
     what = [f"× poles, with {', '.join(known)} known"] if poles else []
-    what += ["● modes that nothing can influence"] if fixed and analysis.free_functions else []
+    what += ["● modes that nothing can influence"] if fixed and parsed.free_functions else []
     caption = "; ".join(what or ["● modes"]) + (f"; at {at}" if at else "")
     texts = f"<p>{escape(caption)}</p><p>{escape(words)}.</p>"
     render_html(f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}{texts}</div>', "plane")
@@ -174,9 +174,8 @@ def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...
 def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool:
     """Show the sliders, and return whether one has just come to rest."""
     revision, sliders = controller.session.revision, []
-    analysis = controller.parsed.analysis
-    dimensions = analysis.dimensions if analysis else {}
-    centres: dict[str, float] = controller.state.get_or_compute("centres", (revision, names), controller.values)
+    dimensions = controller.parsed.dimensions
+    centres: dict[str, float] = controller.get_or_compute("centres", (revision, names), controller.values)
     for name in names:
         entry, dimension = controller.session.entry(name), dimensions.get(name, "")
         low, high = slider_range(entry, centres[name])
@@ -191,7 +190,7 @@ def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool
         entry = controller.session.entry(name)
         value = values.get(name, entry.value)
         if value not in (before[0].get(name, value), entry.value):
-            controller.state.session = controller.session.with_entry(replace(entry, value=value))
+            controller.session = controller.session.with_entry(replace(entry, value=value))
     return bool(rest != before[1])
 
 
@@ -227,7 +226,7 @@ def _edit_parameter(controller: SessionController, name: str) -> bool:
         ),
     )
     if new != own:
-        controller.state.session = controller.session.with_entry(new)
+        controller.session = controller.session.with_entry(new)
     try:
         new.parameter()
     except LodekitError as problem:
@@ -256,7 +255,7 @@ def _offer_fit(controller: SessionController) -> None:
         "Fit from here",
         key="fit-from-here",
         icon=":material/play_arrow:",
-        disabled=controller.state.task is not None or controller.session.file == "",
+        disabled=controller.task is not None or controller.session.file == "",
         help="Begin the search for the best values where the sliders stand.",
     )
     if go:

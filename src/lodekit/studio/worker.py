@@ -32,7 +32,14 @@ from lodekit.system.delays import undelayed_name
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
 from lodekit.workflow.new_data import read_record
-from lodekit.workflow.pipeline import FitRun, compute_results, fit_file, fit_to_dict, read_model
+from lodekit.workflow.pipeline import (
+    FitRun,
+    compute_results,
+    explain_missing_results,
+    fit_file,
+    fit_to_dict,
+    read_model,
+)
 
 Array = NDArray[np.float64]
 REQUEST_FILE, RESULT_FILE, PROGRESS_FILE = "request.json", "result.json", "progress.json"
@@ -189,10 +196,11 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
 def _export_results(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Write report, predictions and figures of a fit beside its model."""
     product = FitRun(read_model(folder / MODEL_FILE), request["source"], request["command"], tuple(request["notes"]))
-    found = compute_results(product, figures=request["figures"])
-    for name, content in found.contents.items():
+    contents = compute_results(product, figures=request["figures"])
+    for name, content in contents.items():
         write_atomically(folder / name, content)
-    return {"files": sorted(found.contents), "remarks": list(found.remarks)}
+    remarks = explain_missing_results(product.gp, figures=request["figures"])
+    return {"files": sorted(contents), "remarks": remarks}
 
 
 TASK_FUNCTIONS: dict[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {

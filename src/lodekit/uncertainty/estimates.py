@@ -94,12 +94,12 @@ def estimate_parameters(
     at_bound: NDArray[np.bool_],
     n_points: int | None = None,
     dof: Array | None = None,
-    inflation: Array | None = None,
+    inflation_factors: Array | None = None,
     confidence: float = 0.95,
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
-    Shapes: x (n,), information (n, n), at_bound (n,), dof (p,), inflation (p,).
+    Shapes: x (n,), information (n, n), at_bound (n,), dof (p,), inflation_factors (p,).
     """
     enough = n_points is None or n_points >= layout.size
     covariance = invert_information(information, ~at_bound)
@@ -117,9 +117,9 @@ def estimate_parameters(
         if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND_MESSAGE)
             continue
-        point, wider = float(x[position]), 1.0 if inflation is None else float(inflation[position])
+        point, factor = float(x[position]), 1.0 if inflation_factors is None else float(inflation_factors[position])
         plain = math.sqrt(max(float(covariance[position, position]), 0.0))
-        spread = wider * plain
+        spread = factor * plain
         error = abs(transform.derivative(point)) * spread
         # Not identified: a factor of exp(3), or ten times the magnitude of an unbounded parameter; near zero, the
         # scale of the search is arbitrarily fine.
@@ -128,7 +128,7 @@ def estimate_parameters(
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, NOT_IDENTIFIED_MESSAGE)
             continue
-        reach = plain * inflated_quantile(confidence, math.inf if dof is None else float(dof[position]), wider)
+        reach = plain * inflated_quantile(confidence, math.inf if dof is None else float(dof[position]), factor)
         found[name] = Estimate(value, error, _confidence_interval(transform, point, reach))
     return found
 
@@ -154,7 +154,7 @@ def student_quantile(confidence: float, dof: float = math.inf) -> float:
     return float(stdtrit(dof, 0.5 + 0.5 * confidence)) if dof < 1e6 else float(ndtri(0.5 + 0.5 * confidence))
 
 
-def inflated_quantile(confidence: float, dof: float, inflation: float = 1.0) -> float:
+def inflated_quantile(confidence: float, dof: float, inflation_factor: float = 1.0) -> float:
     """Return how many standard errors an interval reaches to either side where residuals are correlated.
 
     Examples
@@ -162,7 +162,7 @@ def inflated_quantile(confidence: float, dof: float, inflation: float = 1.0) -> 
     >>> round(inflated_quantile(0.95, 40.0), 3), round(inflated_quantile(0.95, 40.0, 2.0), 3)
     (2.021, 4.456)
     """
-    return float(inflation) * student_quantile(confidence, max(float(dof) / inflation**2, _MIN_DOF))
+    return float(inflation_factor) * student_quantile(confidence, max(float(dof) / inflation_factor**2, _MIN_DOF))
 
 
 def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> Array:

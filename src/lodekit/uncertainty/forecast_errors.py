@@ -148,16 +148,17 @@ def calibrate_error_scale(
     """
     if parameter_variance is None:
         parameter_variance = [np.zeros(len(own)) for own in errors]
-    z, level, taken = (np.concatenate([np.zeros(0), *each]) for each in (errors, variance_ratios, parameter_variance))
+    parts = errors, variance_ratios, parameter_variance
+    z, ratios, absorbed = (np.concatenate([np.zeros(0), *each]) for each in parts)
     finite = np.isfinite(z)
     if finite.sum() < _MIN_ERRORS:
         return NOMINAL_SCALE
-    carried = _estimate_persistence(z[finite], level[finite])
-    expected = _expected_variance(carried, level)
+    persistence = _estimate_persistence(z[finite], ratios[finite])
+    expected = _expected_variance(persistence, ratios)
     # A larger reduction is an error of the linearisation.
-    z = z / np.sqrt(np.maximum(expected - taken, (1.0 - 0.75) * expected))
-    told = _effective_sample_size(np.split(z, np.cumsum([len(own) for own in errors])[:-1]), horizon_rows)
-    return ForecastErrorScale(carried, _estimate_scale(z[finite], told))
+    z = z / np.sqrt(np.maximum(expected - absorbed, (1.0 - 0.75) * expected))
+    effective_size = _effective_sample_size(np.split(z, np.cumsum([len(own) for own in errors])[:-1]), horizon_rows)
+    return ForecastErrorScale(persistence, _estimate_scale(z[finite], effective_size))
 
 
 def _estimate_scale(errors: Array, effective_size: float) -> float:
@@ -171,11 +172,11 @@ def _estimate_scale(errors: Array, effective_size: float) -> float:
     sorted_ = np.sort(np.abs(errors))
     place = min(int(np.ceil((len(sorted_) + 1) * _COVERAGE)), len(sorted_)) - 1
     deviation = float(np.sqrt(np.mean(errors**2)))
-    found = np.log(max(float(sorted_[place]) / NORMAL_QUANTILE_95, min(1.0, deviation), 0.01))
+    log_scale = np.log(max(float(sorted_[place]) / NORMAL_QUANTILE_95, min(1.0, deviation), 0.01))
     # The relative variance of the sample 95 % quantile is 0.905/n for normal errors.
-    chance = 0.905 / effective_size
+    chance_variance = 0.905 / effective_size
     student = float(stdtrit(max(effective_size, 4.0), 0.5 + 0.5 * _COVERAGE)) / NORMAL_QUANTILE_95
-    return float(np.exp(found * found**2 / (found**2 + chance))) * student
+    return float(np.exp(log_scale * log_scale**2 / (log_scale**2 + chance_variance))) * student
 
 
 def _estimate_persistence(errors: Array, variance_ratios: Array) -> float:

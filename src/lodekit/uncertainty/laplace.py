@@ -33,14 +33,14 @@ _EIGENVALUE_TOLERANCE = 1e-9
 
 def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
     """Return how far from an estimate anything may be that the data say nothing about, shape (n,)."""
-    found = np.full(layout.size, UNIDENTIFIED_STD)
+    stds = np.full(layout.size, UNIDENTIFIED_STD)
     for position, number in enumerate(layout.free_parameters):
         transform, point = layout.transforms[number], float(x[position])
         if transform.is_unbounded:
             # Near zero the scale of the search is arbitrarily fine.
             size = max(abs(transform.forward(point)), transform.expected_magnitude)
-            found[position] = 10.0 * size / transform.derivative(point)
-    return found
+            stds[position] = 10.0 * size / transform.derivative(point)
+    return stds
 
 
 def regularized_covariance_root(information: Array, free: NDArray[np.bool_], prior_stds: Array) -> Array:
@@ -102,28 +102,20 @@ class LaplaceApproximation:
         """The covariance, shape (n, n); always finite."""
         return np.asarray(self.covariance_root @ self.covariance_root.T)
 
-    def inflated_covariance_root(self, inflation: Mapping[str, float]) -> Array:
-        """Return a root of the covariance, shape (n, k), with parameters as uncertain as their standard errors say."""
-        factors = np.ones(len(self.optimum.x))
-        factors[self.objective.layout.slices.theta] = self._inflation_factors(inflation)
+    def inflated_covariance_root(self, inflation_factors: Mapping[str, float]) -> Array:
+        """Return a root of the covariance, shape (n, k), with the standard errors of parameters inflated."""
+        layout, factors = self.objective.layout, np.ones(len(self.optimum.x))
+        factors[layout.slices.theta] = [inflation_factors.get(layout.names[k], 1.0) for k in layout.free_parameters]
         return np.asarray(self.covariance_root * factors[:, None])
 
-    def _inflation_factors(self, inflation: Mapping[str, float]) -> Array:
-        layout = self.objective.layout
-        return np.array([inflation.get(layout.names[k], 1.0) for k in layout.free_parameters])
-
-    def parameter_covariance(self, inflation: Mapping[str, float]) -> Array:
-        """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed."""
-        layout, free, own = (
-            self.objective.layout,
-            self.objective.layout.free_parameters,
-            self.objective.layout.slices.theta,
-        )
-        found = np.zeros((len(layout.names),) * 2)
-        steps = [layout.transforms[k].derivative(float(self.optimum.x[i])) for i, k in enumerate(free)]
-        scale = np.array(steps) * self._inflation_factors(inflation)
-        found[np.ix_(free, free)] = self.covariance[own, own] * np.outer(scale, scale)
-        return found
+    def parameter_covariance(self, inflation_factors: Mapping[str, float]) -> Array:
+        """Return the covariance of all parameters in the user's units, shape (p, p); zero for fixed ones."""
+        layout, free = self.objective.layout, self.objective.layout.free_parameters
+        root = self.inflated_covariance_root(inflation_factors)[layout.slices.theta]
+        slopes = np.array([layout.transforms[k].derivative(float(self.optimum.x[i])) for i, k in enumerate(free)])
+        covariance = np.zeros((len(layout.names),) * 2)
+        covariance[np.ix_(free, free)] = (slopes[:, None] * root) @ (slopes[:, None] * root).T
+        return covariance
 
     def shifted_point(self, shift: Array) -> Array:
         """Return the point that lies by a move, shape (n,), away from the optimum.
@@ -160,13 +152,13 @@ class LaplaceApproximation:
 
         Shapes: times (n,).
         """
-        found = self.mean_jacobian(observables, times)
+        shifts = self.mean_jacobian(observables, times)
         others = [(drop, self._posterior_or_none(np.array(point))) for point, drop in self.alternatives]
         means = [(drop, posterior.mean(observables, times)) for drop, posterior in others if posterior is not None]
         if not means:
-            return found
+            return shifts
         centre = self._posterior_at_point(self.optimum.x).mean(observables, times)
-        return np.concatenate([found, np.stack(_mixture_shifts(centre, means))])
+        return np.concatenate([shifts, np.stack(_mixture_shifts(centre, means))])
 
     def shifts_of(self, function: Callable[[Hyperparameters], Array | None]) -> Array:
         """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does."""
@@ -180,13 +172,13 @@ class LaplaceApproximation:
                 return None
             return value if value is not None and np.isfinite(value).all() else None
 
-        found = [(above - below) / (2.0 * step) for step, above, below in self._difference_pairs(at)]
+        shifts = [(above - below) / (2.0 * step) for step, above, below in self._difference_pairs(at)]
         centre = at(self.optimum.x)
         if centre is None:
-            return np.stack(found) if found else np.zeros(0)
+            return np.stack(shifts) if shifts else np.zeros(0)
         others = [(drop, at(np.array(point))) for point, drop in self.alternatives]
-        found += _mixture_shifts(centre, [(drop, value) for drop, value in others if value is not None])
-        return np.stack(found) if found else np.zeros((0, *centre.shape))
+        shifts += _mixture_shifts(centre, [(drop, value) for drop, value in others if value is not None])
+        return np.stack(shifts) if shifts else np.zeros((0, *centre.shape))
 
     def sample_posteriors(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.
@@ -227,14 +219,11 @@ class LaplaceApproximation:
         engine = self.objective.engine
         numbers = 2.0 * self.covariance_root.shape[1] * engine.size**2 if engine.benefits_from_threads else 0.0
         # Cache posteriors up to 0.8 GB.
-        return iter(self._cached_pairs) if numbers < 1e8 else self._compute_pairs()
+        return iter(self._cached_pairs) if numbers < 1e8 else self._difference_pairs(self._posterior_or_none)
 
     @cached_property
     def _cached_pairs(self) -> list[tuple[float, Posterior, Posterior]]:
-        return list(self._compute_pairs())
-
-    def _compute_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
-        return self._difference_pairs(self._posterior_or_none)
+        return list(self._difference_pairs(self._posterior_or_none))
 
     def _difference_pairs(self, evaluate: Callable[[Array], T | None]) -> Iterator[tuple[float, T, T]]:
         """Yield a step, and values that many standard deviations above and below the optimum, for each column.

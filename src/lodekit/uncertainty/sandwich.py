@@ -8,15 +8,12 @@ fitted by the Yule-Walker equations, its order selected by AIC.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import matmul_toeplitz, solve_toeplitz
 
 from lodekit.fitting.parameter_vector import ParameterLayout
-from lodekit.prior.observables import Observables
-from lodekit.uncertainty.laplace import LaplaceApproximation
 
 Array = NDArray[np.float64]
 
@@ -87,8 +84,8 @@ def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float
         # One residual resembles nothing.
         return np.eye(1, size)[0], 1.0
     observed = np.array([float(residuals[lag:] @ residuals[: size - lag]) for lag in range(lags + 1)])
-    left, sizes, _ = np.linalg.svd(jacobian, full_matrices=False)
-    basis = left[:, sizes > 1e-6 * sizes.max(initial=0.0)]
+    basis_vectors, sizes, _ = np.linalg.svd(jacobian, full_matrices=False)
+    basis = basis_vectors[:, sizes > 1e-6 * sizes.max(initial=0.0)]
     sums, scale, correlations = observed, 1.0, np.eye(1, size)[0]
     counts = size - np.arange(lags + 1)
     for _ in range(3):
@@ -112,44 +109,24 @@ def _expected_residual_products(basis: Array, correlations: Array, lags: int) ->
     return np.array(found)
 
 
-@dataclass(frozen=True, eq=False)
-class ResidualSensitivity:
-    """Residuals of one observable, and how the curve there moves with what was learned.
-
-    laplace: Of the fit, or of the record that it is from.
-    observables: The observable, compiled.
-    times, residuals, noise_std: In the order of time; residuals in units of the noise; (n,).
-    """
-
-    laplace: LaplaceApproximation
-    observables: Observables
-    times: Array
-    residuals: Array
-    noise_std: Array
-
-
-def sandwich_factors(
-    layout: ParameterLayout, covariance_root: Array, sensitivities: Sequence[ResidualSensitivity]
+def compute_inflation_factors(
+    layout: ParameterLayout, covariance_root: Array, jacobians: Sequence[Array], residuals: Sequence[Array]
 ) -> dict[str, float]:
-    """Return factors of standard errors for learned parameters by name, one at least.
+    """Return factors of standard errors for estimated parameters by name, at least one, under correlated residuals.
 
-    Shapes: covariance_root (n, k).
+    Jacobians are those of the curve along the columns of the covariance root, in units of the noise, as residuals are.
+
+    Shapes: covariance_root (n, k), jacobians (m, k), residuals (m,).
     """
-    slopes = []
-    for part in sensitivities:
-        moved = part.laplace.mean_jacobian(part.observables, part.times)[:, :, 0]
-        if len(moved) != covariance_root.shape[1]:
-            return {}
-        slopes.append(np.asarray((moved / part.noise_std).T))
-    if not slopes or not covariance_root.shape[1]:
+    n_columns = covariance_root.shape[1]
+    if not jacobians or not n_columns or any(each.shape[1] != n_columns for each in jacobians):
         return {}
     correlated, plain = (
-        covariance_root @ each @ covariance_root.T
-        for each in sandwich_covariance(slopes, [part.residuals for part in sensitivities])
+        covariance_root @ each @ covariance_root.T for each in sandwich_covariance(jacobians, residuals)
     )
-    found = {}
+    factors = {}
     for position, number in enumerate(layout.free_parameters):
         before, after = float(plain[position, position]), float(correlated[position, position])
         if before > 0.0 and np.isfinite(after):
-            found[layout.names[number]] = max(1.0, float(np.sqrt(after / before)))
-    return found
+            factors[layout.names[number]] = max(1.0, float(np.sqrt(after / before)))
+    return factors

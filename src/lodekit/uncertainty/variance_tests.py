@@ -178,23 +178,23 @@ def _group_collinear(disturbed: CompiledDisturbances, theta: NDArray[np.float64]
 
     Responses are compared by what stands before w and its derivatives, and by ``X F^j G``, which tell all of them.
     """
-    numbers = disturbed.split(disturbed.table.evaluate(theta)[0])
-    rate = float(np.abs(numbers.F).sum(axis=-1).max(initial=0.0)) or 1.0
-    rows, moved = [part * rate**k for k, part in enumerate(numbers.feedthrough)], numbers.G / rate
-    for _ in range(len(numbers.F)):
-        rows.append(numbers.observation_matrix @ moved)
-        moved = numbers.F @ moved / rate
+    matrices = disturbed.split(disturbed.table.evaluate(theta)[0])
+    rate = float(np.abs(matrices.F).sum(axis=-1).max(initial=0.0)) or 1.0
+    rows, states = [part * rate**k for k, part in enumerate(matrices.feedthrough)], matrices.G / rate
+    for _ in range(len(matrices.F)):
+        rows.append(matrices.observation_matrix @ states)
+        states = matrices.F @ states / rate
     table = np.array(rows).reshape(len(rows), -1, len(disturbed.names))
     # Observables may have any units.
     table = table / np.maximum(np.abs(table).max(axis=(0, 2), initial=0.0), 1e-300)[:, None]
     columns = table.reshape(-1, len(disturbed.names)).T
-    found: list[int | None] = []
+    groups: list[int | None] = []
     for number, (column, kind) in enumerate(zip(columns, disturbed.kinds, strict=True)):
         size = float(np.linalg.norm(column))
-        same = [
+        equal = [
             k for k in range(number)
-            if kind == WHITE_NOISE == disturbed.kinds[k] and found[k] == k
+            if kind == WHITE_NOISE == disturbed.kinds[k] and groups[k] == k
             and 1.0 - abs(column @ columns[k]) / (size * np.linalg.norm(columns[k]) or 1.0) < 1e-9
         ]  # fmt: skip
-        found.append(None if not size else same[0] if same else number)
-    return found
+        groups.append(None if not size else equal[0] if equal else number)
+    return groups

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from lodekit.data.follow import follow_file, follow_pipe, follow_rows
+from lodekit.data.follow import TableRow, follow_file, follow_pipe, follow_rows
 from lodekit.data.sources import LoadedData, ReadOptions, load_data
 from lodekit.data.tables.columns import reuse_columns
 from lodekit.data.tables.reader import TableSchema, open_table
 from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.observables import table_checks
-from lodekit.results.forecast import parse_time_horizon
 from lodekit.results.stream.stream import Stream
 from lodekit.workflow.pipeline import date_column
 
@@ -56,97 +55,84 @@ def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
     return {item.observable: (item.times, item.values) for item in data.series if item.observable in known}
 
 
-class StreamMonitor:
-    """A stream that reads rows from a file or a pipe.
+def monitor_rows(
+    gp: LODEGP,
+    stream: Stream,
+    data: Path | IO[bytes],
+    columns: Mapping[str, str] | None = None,
+    *,
+    horizon: float | None = None,
+    once: bool = False,
+) -> Iterator[dict[str, Any] | str | None]:
+    """Yield one dict for each value of each row as it arrives: time, measurement, prediction, alarm.
 
-    gp: Fitted.
-    stream: Of the model.
-    horizon: The lead time of additional forecasts, such as ``"5 s"``, or ``"5"`` in the unit of time.
+    Strings are messages for users. None follows all rows that have arrived so far: then is the time to print. A
+    horizon, in the unit of time, adds forecasts that far ahead.
     """
+    #: Rows up to this time were used by the fit, or by the resumed stream.
+    last_time, n_skipped = stream.time, 0
+    options = {**table_checks(gp.system), **read_options_of_fit(gp)}
 
-    def __init__(self, gp: LODEGP, stream: Stream, horizon: str | None = None) -> None:
-        self.horizon = None if horizon is None else parse_time_horizon(horizon, gp.fit_.clock.unit)
-        self.gp, self.stream = gp, stream
-        #: Rows up to this time were used by the fit, or by the resumed stream.
-        self.last_time = stream.time
-        #: Messages for users that were not printed yet.
-        self.messages: list[str] = []
-        self.n_skipped = 0
+    def choose_options(names: Sequence[str]) -> ReadOptions:
+        places = {**reuse_columns(gp.fit_.labels.columns, names), **(columns or {})}
+        return ReadOptions(gp.system.plain_channels, columns=places or None, **options)
 
-    def process_rows(
-        self, data: Path | IO[bytes], columns: Mapping[str, str] | None = None, *, once: bool = False
-    ) -> Iterator[dict[str, Any] | None]:
-        """Yield one dict for each value of each row as it arrives: time, measurement, prediction, alarm.
+    is_file = isinstance(data, Path)
+    pieces = follow_file(data, once=once) if isinstance(data, Path) else follow_pipe(data)
+    for item in follow_rows(pieces, str(data) if is_file else "standard input", choose_options):
+        if isinstance(item, TableSchema):
+            yield from _check_schema(gp, stream, item)
+        elif isinstance(item, DataError):
+            yield f"{item}; skipped"
+            yield None
+        elif item is None:
+            yield None
+        elif last_time is not None and item[1] <= last_time:
+            n_skipped += 1
+        else:
+            yield from _push_row(gp, stream, item, horizon)
+    if n_skipped and not stream.rows:
+        yield (
+            f"{n_skipped} rows up to t = {last_time:g} were seen before, and no others came; a record "
+            "that begins anew is watched with --fresh"
+        )
+    yield None
 
-        None follows all rows that have arrived so far: then is the time to print.
-        """
-        system = self.gp.system
-        options = {**table_checks(system), **read_options_of_fit(self.gp)}
 
-        def choose_options(names: Sequence[str]) -> ReadOptions:
-            places = {**reuse_columns(self.gp.fit_.labels.columns, names), **(columns or {})}
-            return ReadOptions(system.plain_channels, columns=places or None, **options)
+def _check_schema(gp: LODEGP, stream: Stream, schema: TableSchema) -> Iterator[str]:
+    """Raise if columns are missing; yield a message about unused ones."""
+    present, inputs, measured = set(schema.columns.values), set(gp.fit_.measurements.inputs), set(stream.observables)
+    if missing := sorted(inputs - present):
+        raise LodekitError(f"{schema.table_name}: expected a column for the known input {missing[0]}; try --map")
+    if not present & measured:
+        expected = ", ".join(stream.observables)
+        raise LodekitError(
+            f"{schema.table_name}: expected columns of what was measured in the fit, {expected}, got none"
+        )
+    if unused := sorted(present - inputs - measured):
+        yield f"not measured in the fit, and not read: {', '.join(unused)}"
 
-        is_file = isinstance(data, Path)
-        pieces = follow_file(data, once=once) if isinstance(data, Path) else follow_pipe(data)
-        for item in follow_rows(pieces, str(data) if is_file else "standard input", choose_options):
-            if isinstance(item, TableSchema):
-                self._check_schema(item)
-            elif isinstance(item, DataError):
-                self.messages.append(f"{item}; skipped")
-                yield None
-            elif item is None:
-                yield None
-            else:
-                yield from self._push(*item)
-        if self.n_skipped and not self.stream.rows:
-            self.messages.append(
-                f"{self.n_skipped} rows up to t = {self.last_time:g} were seen before, and no others came; a record "
-                "that begins anew is watched with --fresh"
-            )
-        yield None
 
-    def _check_schema(self, schema: TableSchema) -> None:
-        """Raise if columns are missing; report unused ones."""
-        found, inputs = set(schema.columns.values), set(self.gp.fit_.measurements.inputs)
-        if missing := sorted(inputs - found):
-            raise LodekitError(f"{schema.table_name}: expected a column for the known input {missing[0]}; try --map")
-        if not found & set(self.stream.observables):
-            expected = ", ".join(self.stream.observables)
-            raise LodekitError(
-                f"{schema.table_name}: expected columns of what was measured in the fit, {expected}, got none"
-            )
-        if others := sorted(found - inputs - set(self.stream.observables)):
-            self.messages.append(f"not measured in the fit, and not read: {', '.join(others)}")
-
-    def _push(
-        self, line_number: int, time: float, values: Mapping[str, float], noise: Mapping[str, float]
-    ) -> Iterator[dict[str, Any]]:
-        if self.last_time is not None and time <= self.last_time:
-            self.n_skipped += 1
-            return
-        stream, known = self.stream, self.gp.fit_.measurements.inputs
-        measured = {name: value for name, value in values.items() if name in stream.observables}
-        noise_std = {name: value for name, value in noise.items() if name in stream.observables}
-        try:
-            results = stream.push(time, measured, {name: values[name] for name in known}, std=noise_std or None)
-        except LodekitError as problem:
-            self.messages.append(f"line {line_number}: {problem}; skipped")
-            return
-        forecasts: dict[str, dict[str, float]] = {}
-        if self.horizon is not None and results:
-            names = list(results)
-            mean, std = stream.predict(time + self.horizon, names, return_std=True)
-            forecasts = {
-                n: {"ahead": float(m), "ahead_std": float(s)} for n, m, s in zip(names, mean[0], std[0], strict=True)
-            }
-        date = {key: dates[0] for key, dates in date_column(self.gp.labels_, [time]).items()}
-        for name, result in results.items():
-            numbers = {key: getattr(result, key) for key in ("measured", "predicted", "std", "score")}
-            alarm = {"alarm": result.alarm or None}
-            yield {"t": time, **date, "observable": name, **numbers, **alarm, **forecasts.get(name, {})}
-
-    def pop_messages(self) -> list[str]:
-        """Return and clear the messages."""
-        messages, self.messages = self.messages, []
-        return messages
+def _push_row(gp: LODEGP, stream: Stream, row: TableRow, horizon: float | None) -> Iterator[dict[str, Any] | str]:
+    """Filter one row; yield its values with their predictions, or a message if the row is refused."""
+    line_number, time, columns, std = row
+    values = {name: value for name, value in columns.items() if name in stream.observables}
+    noise = {name: value for name, value in std.items() if name in stream.observables}
+    inputs = {name: columns[name] for name in gp.fit_.measurements.inputs}
+    try:
+        results = stream.push(time, values, inputs, std=noise or None)
+    except LodekitError as problem:
+        yield f"line {line_number}: {problem}; skipped"
+        return
+    forecasts: dict[str, dict[str, float]] = {}
+    if horizon is not None and results:
+        names = list(results)
+        mean, std_ahead = stream.predict(time + horizon, names, return_std=True)
+        forecasts = {
+            n: {"ahead": float(m), "ahead_std": float(s)} for n, m, s in zip(names, mean[0], std_ahead[0], strict=True)
+        }
+    date = {key: dates[0] for key, dates in date_column(gp.labels_, [time]).items()}
+    for name, result in results.items():
+        numbers = {key: getattr(result, key) for key in ("measured", "predicted", "std", "score")}
+        alarm = {"alarm": result.alarm or None}
+        yield {"t": time, **date, "observable": name, **numbers, **alarm, **forecasts.get(name, {})}

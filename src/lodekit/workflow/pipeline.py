@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,22 +33,27 @@ if TYPE_CHECKING:
 
 
 def prediction_table(
-    gp: LODEGP, times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]], observables: Sequence[str] | None = None
+    gp: LODEGP, times: Mapping[str, NDArray[np.float64]], observables: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return times, dates if there are any, and means with standard deviations, as columns.
+    """Return times by record, dates if there are any, and means with standard deviations, as columns.
 
     With several records, the first column contains their names.
 
     Shapes: times (n,).
     """
-    return _by_record(gp, times, partial(_record_prediction_table, gp, observables))
+    import numpy as np
 
-
-def _by_record(gp: LODEGP, times: Any, make_table: Callable[[Any, str | None], dict[str, Any]]) -> dict[str, Any]:
-    """Return the table of the given times, or of all records by name in one."""
-    if not isinstance(times, Mapping):
-        return make_table(times, None)
-    parts = [(record, make_table(record_times, record)) for record, record_times in times.items()]
+    names, parts = gp.fit_.setup.channels if observables is None else observables, []
+    for record, record_times in times.items():
+        # In blocks of rows, so that memory does not grow with the number of times.
+        blocks = np.split(record_times, range(5000, len(record_times), 5000))
+        with track_progress("predicting", len(blocks)) as advance:
+            moments = []
+            for block in blocks:
+                moments.append(gp.predict(block, names, return_std=True, record=record))
+                advance()
+        mean, std = (np.concatenate(part) for part in zip(*moments, strict=True))
+        parts.append((record, mean_std_table(gp, record_times, names, mean, std)))
     return _concatenate_records(gp, parts)
 
 
@@ -64,7 +68,7 @@ def forecast_table(
         fit = gp.fit_.for_record(own)
         texts = list(observables or fit.measurements.names)
         times, mean, std = forecast_observables(fit, texts, parse_horizon(horizon, fit.clock.unit))
-        parts.append((own, _mean_std_table(gp, times, texts, mean, std)))
+        parts.append((own, mean_std_table(gp, times, texts, mean, std)))
     return _concatenate_records(gp, parts)
 
 
@@ -79,25 +83,7 @@ def _concatenate_records(gp: LODEGP, parts: Sequence[tuple[str, dict[str, Any]]]
     return columns
 
 
-def _record_prediction_table(
-    gp: LODEGP, observables: Sequence[str] | None, times: NDArray[np.float64], record: str | None
-) -> dict[str, Any]:
-    """Return the predictions of one record as columns."""
-    import numpy as np
-
-    observables = gp.fit_.setup.channels if observables is None else observables
-    # In blocks of rows, so that memory does not grow with the number of times.
-    blocks = np.split(times, range(5000, len(times), 5000))
-    with track_progress("predicting", len(blocks)) as advance:
-        parts = []
-        for block in blocks:
-            parts.append(gp.predict(block, observables, return_std=True, record=record))
-            advance()
-    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return _mean_std_table(gp, times, observables, mean, std)
-
-
-def _mean_std_table(
+def mean_std_table(
     gp: LODEGP,
     times: NDArray[np.float64],
     observables: Sequence[str],
@@ -116,7 +102,7 @@ def _mean_std_table(
 
 def sample_table(
     gp: LODEGP,
-    times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]],
+    times: Mapping[str, NDArray[np.float64]],
     observables: Sequence[str] | None = None,
     *,
     size: int = 1,
@@ -130,32 +116,15 @@ def sample_table(
     """
     names = gp.fit_.setup.channels if observables is None else observables
     estimated = [gp.fit_.layout.names[number] for number in gp.fit_.layout.free_parameters]
-
-    def make_table(times: NDArray[np.float64], record: str | None) -> dict[str, Any]:
-        samples, parameters = gp.sample(times, size, seed, names, return_parameters=True, record=record)
-        columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
-        columns |= {name: values * size for name, values in date_column(gp.labels_, times).items()}
+    parts = []
+    for record, own in times.items():
+        samples, parameters = gp.sample(own, size, seed, names, return_parameters=True, record=record)
+        columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in own], "t": own.tolist() * size}
+        columns |= {name: values * size for name, values in date_column(gp.labels_, own).items()}
         merge_columns(columns, ((name, samples[:, :, k].ravel().tolist()) for k, name in enumerate(names)))
-        merge_columns(columns, ((name, parameters[name].repeat(len(times)).tolist()) for name in estimated))
-        return columns
-
-    return _by_record(gp, times, make_table)
-
-
-def simulation_table(
-    gp: LODEGP,
-    times: NDArray[np.float64],
-    inputs: Mapping[str, Any],
-    start: str | Mapping[str, float] = "rest",
-    record: str | None = None,
-) -> dict[str, Any]:
-    """Return how a model responds to new inputs, with standard deviations, as columns.
-
-    Shapes: times (n,).
-    """
-    names = gp.fit_.setup.channels
-    mean, std = gp.simulate(times, inputs, start, names, return_std=True, record=record)
-    return _mean_std_table(gp, times, names, mean, std, known_channels=inputs)
+        merge_columns(columns, ((name, parameters[name].repeat(len(own)).tolist()) for name in estimated))
+        parts.append((record, columns))
+    return _concatenate_records(gp, parts)
 
 
 def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, list[str]]:
@@ -227,18 +196,6 @@ class FitRun:
     source: str
     command: str = ""
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class FitOutputs:
-    """All files that a fit writes except the model.
-
-    contents: By the name of the file.
-    remarks: What is missing, and why.
-    """
-
-    contents: dict[str, str | bytes]
-    remarks: tuple[str, ...] = ()
 
 
 def fit_file(
@@ -357,18 +314,16 @@ def read_model(path: str | Path) -> LODEGP:
 
 def compute_results(
     fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None, n_times: int = 400
-) -> FitOutputs:
-    """Compute the report, predictions at `n_times` times, and figures of a fit; nothing is written yet."""
+) -> dict[str, str | bytes]:
+    """Return the contents of all files that a fit writes except the model, by name; nothing is written yet.
+
+    They are a report, predictions at `n_times` times, and figures where matplotlib is installed.
+    """
     import numpy as np
 
     from lodekit.report import make_report
 
-    gp, remarks = fit_run.gp, list[str]()
-    if gp.fit_.is_on_disk:
-        remarks.append(
-            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there "
-            "on, and goes on as a stream"
-        )
+    gp = fit_run.gp
     contents: dict[str, bytes | str] = {}
     with track_progress("writing") as advance:
         advance(1, "report")
@@ -380,38 +335,56 @@ def compute_results(
         contents["predictions.csv"] = to_csv(prediction_table(gp, times))
         if figures:
             advance(1, "figures")
-            drawn, remark = _draw_figures(gp)
-            contents |= drawn
-            remarks += [remark] if remark else []
+            contents |= _draw_figures(gp)
         if data is not None:
             contents["data.csv"] = to_csv(data)
-    return FitOutputs(contents, tuple(remarks))
+    return contents
 
 
-def write_results(fit_run: FitRun, results: FitOutputs, folder: str | Path) -> dict[str, Path]:
+def explain_missing_results(gp: LODEGP, *, figures: bool = True) -> list[str]:
+    """Return what the files of a fit do not contain, and why."""
+    reasons = []
+    if gp.fit_.is_on_disk:
+        reasons.append(
+            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there "
+            "on, and goes on as a stream"
+        )
+    if figures and not _has_matplotlib():
+        reasons.append("no figures: matplotlib is missing; try: pip install 'lodekit[plot]'")
+    return reasons
+
+
+def write_results(fit_run: FitRun, contents: Mapping[str, str | bytes], folder: str | Path) -> dict[str, Path]:
     """Write a model and its results to a folder, and return the paths by name.
 
-    Everything was computed before, so that an interruption leaves no half of anything; what an earlier fit has left
+    Results were computed before, so that an interruption leaves no incomplete files; what an earlier fit has left
     in the folder, and this one has not, is removed.
     """
     place = make_folder(folder)
     fit_run.gp.save(place / MODEL_FILE)
-    for name, content in results.contents.items():
+    for name, content in contents.items():
         write_atomically(place / name, content)
-    for name in RESULT_FILES - {MODEL_FILE, *results.contents}:
+    for name in RESULT_FILES - {MODEL_FILE, *contents}:
         # It would be taken for a part of this fit.
         (place / name).unlink(missing_ok=True)
-    return {name: place / name for name in (*results.contents, MODEL_FILE)}
+    return {name: place / name for name in (*contents, MODEL_FILE)}
 
 
-def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
-    """Return figures as PNG by name, or why there are none."""
-    from lodekit.plotting import import_matplotlib, to_png
+def _has_matplotlib() -> bool:
+    from lodekit.plotting import import_matplotlib
 
     try:
-        import_matplotlib()
+        return bool(import_matplotlib())
     except LodekitError:
-        return {}, "no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"
+        return False
+
+
+def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
+    """Return figures as PNG by name; none without matplotlib."""
+    from lodekit.plotting import to_png
+
+    if not _has_matplotlib():
+        return {}
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "equations.png": gp.plot_residual}
     if not gp.certificate(samples=0).mean.residuals.shape[1]:
         # White noise drives every equation: values of curves cannot be put into any.
@@ -426,7 +399,7 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
         drawn["bode.png"] = gp.plot_bode
         if not gp.state_space().D1.any():
             drawn["step.png"] = gp.plot_step
-    return {name: to_png(draw()) for name, draw in drawn.items()}, ""
+    return {name: to_png(draw()) for name, draw in drawn.items()}
 
 
 def fit_to_dict(fit_run: FitRun, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from lodekit.results.stream.cusum import (
     averaged_cusum_threshold,
     calibrate_threshold,
     cusum_threshold,
-    excursion_length,
     sample_log_variances,
 )
 from tests.results.stream.test_cusum import find_rate
@@ -33,7 +32,6 @@ def test_thresholds_without_doubt_are_the_plain_ones() -> None:
     scale = 1.1
     found = averaged_cusum_threshold(1e-3, 0.5, np.full(3, 2.0 * np.log(scale)))
     assert 2.0 / average_run_length(found / scale, 0.5 / scale) == pytest.approx(1e-3, rel=1e-3)
-    assert excursion_length(6.0, 0.5) == 9
 
 
 def test_a_level_of_noise_is_known_as_well_as_its_measurements_tell() -> None:

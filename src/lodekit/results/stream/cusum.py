@@ -75,11 +75,6 @@ def cusum_threshold(rate: float, reference: float) -> float:
     return float(brentq(excess, 0.0, high, xtol=1e-10)) if excess(0.0) < 0 else 0.0
 
 
-def excursion_length(threshold: float, reference: float) -> int:
-    """Return about how many scores a sum has gone up for when it crosses a threshold by chance."""
-    return max(1, round(0.75 * threshold / reference))
-
-
 def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array) -> float:
     """Return the threshold that is crossed at a rate on average, where scores have other variances than one.
 
@@ -89,27 +84,27 @@ def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array
     >>> round(sure, 2), round(unsure, 2)
     (5.76, 5.87)
     """
-    plain = cusum_threshold(rate, reference)
+    nominal = cusum_threshold(rate, reference)
     if not log_variances.size:
-        return plain
+        return nominal
     low, high = float(log_variances.min()), max(float(log_variances.max()), float(log_variances.min()) + 1e-6)
     middle, half = 0.5 * (high + low), 0.5 * (high - low)
     # Rates are interpolated by a polynomial in the logarithm of the variance.
-    some = np.polynomial.chebyshev.chebpts1(7)
-    scales = np.exp(0.5 * (middle + half * some))
+    nodes = np.polynomial.chebyshev.chebpts1(7)
+    scales = np.exp(0.5 * (middle + half * nodes))
 
     def excess(threshold: float) -> float:
-        told = [math.log(average_run_length(threshold / scale, reference / scale)) for scale in scales]
-        series = np.polynomial.chebyshev.chebfit(some, told, len(some) - 1)
+        log_run_lengths = [math.log(average_run_length(threshold / scale, reference / scale)) for scale in scales]
+        series = np.polynomial.chebyshev.chebfit(nodes, log_run_lengths, len(nodes) - 1)
         rates = np.exp(-np.polynomial.chebyshev.chebval((log_variances - middle) / half, series))
         return math.log(2.0 * float(rates.mean()) / rate)
 
-    below, above = plain, plain
+    below, above = nominal, nominal
     while excess(above) > 0:
         above += 0.5
     while below > 0 and excess(below) < 0:
         below = max(0.0, below - 0.5)
-    return float(brentq(excess, below, above, xtol=1e-4)) if below < above else plain
+    return float(brentq(excess, below, above, xtol=1e-4)) if below < above else nominal
 
 
 def update_cusum(
@@ -134,7 +129,8 @@ def calibrate_threshold(fit: Fit, series: Sequence[TimeSeries], false_alarms: fl
     """Return the CUSUM threshold with a given false-alarm rate, averaged over the uncertainty of the estimates."""
     # All observables share the rate.
     rate, reference = false_alarms / len(fit.prior.noise.observables), 0.5 * shift
-    length = excursion_length(cusum_threshold(rate, reference), reference)
+    # About how many scores a sum has increased for when it crosses its threshold by chance.
+    length = max(1, round(0.75 * cusum_threshold(rate, reference) / reference))
     known = _VARIANCE_CACHE.setdefault(fit, {})
     if length not in known:
         is_measured = any(len(item.times) for item in series)
@@ -151,21 +147,21 @@ def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) ->
     roots = fit.parameter_uncertainty.covariance_root
     innovations_at = create_filter(fit.prior, _last_rows(series))
 
-    def look(x: Array) -> Array | None:
+    def log_variances_at(x: Array) -> Array | None:
         try:
-            turns = innovations_at(fit.layout.unpack(x))
-            return None if turns is None else _window_log_variances(turns, count, length)
+            innovations = innovations_at(fit.layout.unpack(x))
+            return None if innovations is None else _window_log_variances(innovations, count, length)
         except (LodekitError, np.linalg.LinAlgError):
             # One deviation away nothing may be finite: nothing is told of that direction then.
             return None
 
     with fit.setup.limit_threads(), np.errstate(all="ignore"):
-        centre = look(fit.optimum.x)
+        centre = log_variances_at(fit.optimum.x)
         if centre is None or not roots.shape[1]:
             return np.zeros((0, count))
         tilts, bends = [], []
         for root in roots.T:
-            sides = [look(fit.optimum.x + sign * root) for sign in (1.0, -1.0)]
+            sides = [log_variances_at(fit.optimum.x + sign * root) for sign in (1.0, -1.0)]
             up, down = (np.zeros(count) if side is None else _clip_log_variances(side - centre) for side in sides)
             tilts.append(0.5 * (up - down))
             bends.append(0.5 * (up + down))

@@ -25,7 +25,7 @@ from lodekit.data.records import Measurements, with_empty_series
 from lodekit.errors import DataError, LodekitError
 from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.state_space import StateSpaceModel, build_state_space_model
-from lodekit.inference.kalman.step_filter import FinalState, compute_final_state, predict_and_update, predict_state
+from lodekit.inference.kalman.step_filter import compute_final_state, predict_and_update, predict_state
 from lodekit.inference.selection import state_space_rejection
 from lodekit.prior.compile import Coefficients, CompiledSignal
 from lodekit.prior.observables import Observables
@@ -135,51 +135,42 @@ def load_stream_state(
     if values.get("model") != _model_fingerprint(fit):
         raise StorageError(f"{path} belongs to a stream of another model; expected the one that it was saved with")
     try:
-        return _state_from_arrays(values, arrays, sizes, input_response)
+        size, responses, observables = sizes
+        shapes = {"mean": (size,), "root": (size, size), "response": (responses,), "sums": (observables, 2)}
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape or arrays[name].dtype != float or not np.isfinite(arrays[name]).all():
+                raise ValueError(f"expected {name} as finite numbers of shape {shape}")
+        kinds = {} if input_response is None else input_response.input_kinds
+        if values["inputs"] != kinds:
+            raise ValueError(f"expected the inputs {kinds}, got {values['inputs']}")
+        samples = {}
+        for number, (name, kind) in enumerate(kinds.items()):
+            times, numbers = arrays[f"input_{number}"]
+            if not (np.isfinite(times).all() and np.isfinite(numbers).all() and (np.diff(times) > 0).all()):
+                raise ValueError(f"expected finite samples of {name} in the order of time")
+            samples[name] = InputBuffer(kind, times.tolist(), numbers.tolist())
+        time = None if values["time"] is None else float(values["time"])
+        leads = float(values["leads"][0]), float(values["leads"][1])
+        settings = {name: float(values["settings"][name]) for name in ("false_alarms", "shift")}
+        if not all(map(math.isfinite, (time or 0.0, *leads))):
+            raise ValueError("expected finite times")
+        sums = [(float(high), float(low)) for high, low in arrays["sums"]]
+        own = (arrays["mean"], arrays["root"], arrays["response"], samples, sums, leads)
+        return StreamState(time, *own, int(values["rows"]), int(values["alarms"])), settings
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
         raise StorageError(f"{path} is not a complete state of a stream: {problem}") from None
-
-
-def _state_from_arrays(
-    values: Mapping[str, Any],
-    arrays: Mapping[str, Any],
-    sizes: Sequence[int],
-    input_response: StreamInputResponse | None,
-) -> tuple[StreamState, dict[str, float]]:
-    size, responses, observables = sizes
-    shapes = {"mean": (size,), "root": (size, size), "response": (responses,), "sums": (observables, 2)}
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape or arrays[name].dtype != float or not np.isfinite(arrays[name]).all():
-            raise ValueError(f"expected {name} as finite numbers of shape {shape}")
-    kinds = {} if input_response is None else input_response.input_kinds
-    if values["inputs"] != kinds:
-        raise ValueError(f"expected the inputs {kinds}, got {values['inputs']}")
-    samples = {}
-    for number, (name, kind) in enumerate(kinds.items()):
-        times, numbers = arrays[f"input_{number}"]
-        if not (np.isfinite(times).all() and np.isfinite(numbers).all() and (np.diff(times) > 0).all()):
-            raise ValueError(f"expected finite samples of {name} in the order of time")
-        samples[name] = InputBuffer(kind, times.tolist(), numbers.tolist())
-    time = None if values["time"] is None else float(values["time"])
-    leads = float(values["leads"][0]), float(values["leads"][1])
-    settings = {name: float(values["settings"][name]) for name in ("false_alarms", "shift")}
-    if not all(map(math.isfinite, (time or 0.0, *leads))):
-        raise ValueError("expected finite times")
-    sums = [(float(high), float(low)) for high, low in arrays["sums"]]
-    own = (arrays["mean"], arrays["root"], arrays["response"], samples, sums, leads)
-    return StreamState(time, *own, int(values["rows"]), int(values["alarms"])), settings
 
 
 def _model_fingerprint(fit: Fit) -> str:
     """Return a number that tells models apart: equations, arguments, units and all that was learned."""
     units, arguments = fit.prior.units, ("latent", "prior", "inputs", "disturbances")
-    told = {
+    definition = {
         "system": fit.system.definition(),
         "arguments": {name: own for name, own in fit.settings.to_dict().items() if name in arguments},
         "observables": list(fit.prior.noise.observables),
         "numbers": [number.hex() for number in (*fit.optimum.x.tolist(), units.time_scale, *units.scales.tolist())],
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(definition, sort_keys=True, default=str).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,16 +229,16 @@ class StreamMeasurementModel:
         """
         if self.input_response is None and not self._known_signals:
             return None
-        found = np.zeros(len(self.observation_matrix))
+        values_known = np.zeros(len(self.observation_matrix))
         if self.input_response is not None:
             values, slopes = self.input_response.input_values(input_buffers, time)
-            found = self.response_matrix @ input_state + self.feedthrough @ values
+            values_known = self.response_matrix @ input_state + self.feedthrough @ values
             if self._has_derivative_feedthrough:
-                found += self.derivative_feedthrough @ slopes
+                values_known += self.derivative_feedthrough @ slopes
         table = self.coefficients.table[0], self.coefficients.table[1][:0]
         for number, signal in self._known_signals:
-            found[number] += float(signal.evaluate(np.array([time]), *table)[0][0])
-        return found
+            values_known[number] += float(signal.evaluate(np.array([time]), *table)[0][0])
+        return values_known
 
     @cached_property
     def _has_derivative_feedthrough(self) -> bool:
@@ -389,53 +380,53 @@ class Stream:
         self, before: StreamState, time: float, values: list[tuple[int, float]], noise: Sequence[float]
     ) -> tuple[dict[str, Innovation], StreamState]:
         """Return what a row says, and the moment after it."""
-        leap, response, leads = self._propagate(before, time)
-        view, numbers = self._measurement_model, [number for number, _ in values]
-        is_complete = len(numbers) == len(view.observation_matrix)
-        rows = view.observation_matrix if is_complete else view.observation_matrix[numbers]
-        own = np.array([noise[number] for number in numbers])
-        taken = predict_and_update(leap, before.mean, before.covariance_root, rows, own)
-        known = view.known_part(response, before.input_buffers, time)
-        expected = rows @ taken.predicted_mean
+        step, response, leads = self._propagate(before, time)
+        model, numbers = self._measurement_model, [number for number, _ in values]
+        is_complete = len(numbers) == len(model.observation_matrix)
+        rows = model.observation_matrix if is_complete else model.observation_matrix[numbers]
+        noise_std = np.array([noise[number] for number in numbers])
+        update = predict_and_update(step, before.mean, before.covariance_root, rows, noise_std)
+        known = model.known_part(response, before.input_buffers, time)
+        expected = rows @ update.predicted_mean
         if known is not None:
             expected += known if is_complete else known[numbers]
         measured = np.array([value for _, value in values])
-        spread = np.sqrt(np.square(taken.S_root).sum(axis=0))
+        spread = np.sqrt(np.square(update.S_root).sum(axis=0))
         parts = (numbers, measured.tolist(), expected.tolist(), spread.tolist())
-        found, sums, alarms = self._score_row(before, zip(*parts, strict=True))
-        if not all(math.isfinite(item.score) for item in found.values()):
+        innovations, sums, alarms = self._score_row(before, zip(*parts, strict=True))
+        if not all(math.isfinite(item.score) for item in innovations.values()):
             raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
-        state = time, taken.update_mean(measured - expected), taken.P_root, response, before.input_buffers, sums
-        return found, StreamState(*state, leads, before.n_rows + 1, alarms, found)
+        state = time, update.update_mean(measured - expected), update.P_root, response, before.input_buffers, sums
+        return innovations, StreamState(*state, leads, before.n_rows + 1, alarms, innovations)
 
     def _score_row(
         self, before: StreamState, row: Iterable[tuple[int, float, float, float]]
     ) -> tuple[dict[str, Innovation], list[tuple[float, float]], int]:
         """Return what a row says, the sums after it, and how many alarms there were."""
-        found, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
+        innovations, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
         for number, measured, expected, deviation in row:
             score = (measured - expected) / deviation
             high, low, alarm = update_cusum(sums[number], score, reference, self.threshold)
             sums[number] = high, low
             alarms += bool(alarm)
-            found[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
-        return found, sums, alarms
+            innovations[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
+        return innovations, sums, alarms
 
     def _propagate(self, before: StreamState, time: float) -> tuple[DiscreteStep | None, Array, tuple[float, float]]:
         """Return the step of the states to a time from now on, the response there, and how far both are ahead of it."""
         response, (lead, own_lead) = before.input_state, before.time_offsets
         if before.time is None:
             return None, response, before.time_offsets
-        wanted, resolution = (time - before.time) - lead, clock_resolution(time)
-        if wanted <= resolution:
-            leap, lead = None, -wanted
+        elapsed, resolution = (time - before.time) - lead, clock_resolution(time)
+        if elapsed <= resolution:
+            step, lead = None, -elapsed
         else:
-            length, leap = self._transitions.get(wanted, resolution)
-            lead = length - wanted
+            length, step = self._transitions.get(elapsed, resolution)
+            lead = length - elapsed
         if self.input_response is not None:
             buffers = before.input_buffers
             response, own_lead = self.input_response.advance(response, buffers, before.time, time, own_lead)
-        return leap, response, (lead, own_lead)
+        return step, response, (lead, own_lead)
 
     def _parse_time(self, t: Any) -> float:
         # Most rows come with a plain number, which needs no arrays.
@@ -596,9 +587,6 @@ def _parse_value(name: str, value: Any) -> float | None:
     return number
 
 
-_DEFAULT_ALARM_OPTIONS = {"false_alarms": 1e-4, "shift": 1.0}
-
-
 def start_stream(
     fit: Fit,
     *,
@@ -643,34 +631,27 @@ def start_stream(
     """
     if resume is not None and (fresh or record is not None):
         raise LodekitError("a stream that is resumed goes on from its own state; expected no fresh= and no record=")
-    asked = {name: given for name, given in (("false_alarms", false_alarms), ("shift", shift)) if given is not None}
-    check_alarm_options(**(_DEFAULT_ALARM_OPTIONS | asked))
+    given = {name: value for name, value in (("false_alarms", false_alarms), ("shift", shift)) if value is not None}
+    alarms = {"false_alarms": 1e-4, "shift": 1.0, **given}
+    check_alarm_options(**alarms)
     # All records share what was learned.
     fit = fit.record_fits[0] if record is None and (fresh or resume is not None) else fit.for_record(record)
-    return _start_record(fit, resume, asked, fresh=fresh)
-
-
-def _start_record(fit: Fit, resume: str | Path | None, alarm_options: Mapping[str, float], *, fresh: bool) -> Stream:
-    """Return a stream of one record, with settings of its alarms where they were asked for."""
-    why = state_space_rejection(replace(fit.setup.engine_task, in_memory=True))
-    if why:
-        raise LodekitError(f"a stream needs a model with finitely many states: {why}")
-    prior, hyper, usual = fit.prior, fit.hyperparameters, _DEFAULT_ALARM_OPTIONS
-    space, plant = (
-        build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta)),
-        _make_input_response(fit),
-    )
+    if reason := state_space_rejection(replace(fit.setup.engine_task, in_memory=True)):
+        raise LodekitError(f"a stream needs a model with finitely many states: {reason}")
+    prior, hyper = fit.prior, fit.hyperparameters
+    space = build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta))
+    input_response = _make_input_response(fit)
     if resume is not None:
-        sizes = space.size, 0 if plant is None else plant.size, len(prior.noise.observables)
-        moment, usual = load_stream_state(fit, resume, sizes, plant)
+        sizes = space.size, 0 if input_response is None else input_response.size, len(prior.noise.observables)
+        state, saved_alarms = load_stream_state(fit, resume, sizes, input_response)
+        alarms = {**saved_alarms, **given}
+        check_alarm_options(**alarms)
     else:
-        moment = _initial_state(fit, space, plant) if fresh else _final_state(fit, plant)
-    alarms = {**usual, **alarm_options}
-    check_alarm_options(**alarms)
-    if not all(np.isfinite(part).all() for part in (moment.mean, moment.covariance_root, moment.input_state)):
+        state = _initial_state(fit, space, input_response) if fresh else _final_state(fit, input_response)
+    if not all(np.isfinite(part).all() for part in (state.mean, state.covariance_root, state.input_state)):
         raise LodekitError("the states are not finite where the stream begins; expected modes that grow more slowly")
     threshold = calibrate_threshold(fit, _measured_rows(fit), **alarms)
-    return Stream(fit, space, plant, moment, **alarms, threshold=threshold)
+    return Stream(fit, space, input_response, state, **alarms, threshold=threshold)
 
 
 def _measured_rows(fit: Fit) -> list[TimeSeries]:
@@ -698,30 +679,25 @@ def _make_input_response(fit: Fit) -> StreamInputResponse | None:
 def _initial_state(fit: Fit, space: StateSpaceModel, input_response: StreamInputResponse | None) -> StreamState:
     """Return the beginning of a record: the prior, and rest."""
     kinds, size = ({}, 0) if input_response is None else (input_response.input_kinds, input_response.size)
-    samples, cusum = {name: InputBuffer(kind) for name, kind in kinds.items()}, _zero_cusum(fit)
+    samples, cusum = (
+        {name: InputBuffer(kind) for name, kind in kinds.items()},
+        [(0.0, 0.0)] * len(fit.prior.noise.observables),
+    )
     return StreamState(None, np.zeros(space.size), space.prior_P_root(0.0), np.zeros(size), samples, cusum)
 
 
 def _final_state(fit: Fit, input_response: StreamInputResponse | None) -> StreamState:
-    """Return the end of the record of the fit."""
-    with fit.setup.limit_threads():
-        end = _filter_to_end(fit)
-    samples: dict[str, InputBuffer] = {}
-    response = np.zeros(0)
-    if input_response is not None:
-        response, samples = input_response.start(fit.measurements.inputs, fit.prior.units.start, end.time)
-    return StreamState(end.time, end.mean, end.P_root, response, samples, _zero_cusum(fit))
-
-
-def _filter_to_end(fit: Fit) -> FinalState:
-    """Return the states at the end of the record."""
+    """Return the state at the end of the record of the fit."""
     if fit.measurements.has_only_statistics and fit.measurements.stored_rows is None:
         raise LodekitError(
             "the measurements were summed and not kept, so the end of the record is not known; expected fresh=True"
         )
-    measurements = with_empty_series(fit.measurements, fit.prior.noise.observables)
-    return compute_final_state(fit.prior, measurements, fit.hyperparameters, fit.posterior)
-
-
-def _zero_cusum(fit: Fit) -> list[tuple[float, float]]:
-    return [(0.0, 0.0)] * len(fit.prior.noise.observables)
+    names = fit.prior.noise.observables
+    measurements = with_empty_series(fit.measurements, names)
+    with fit.setup.limit_threads():
+        end = compute_final_state(fit.prior, measurements, fit.hyperparameters, fit.posterior)
+    samples: dict[str, InputBuffer] = {}
+    response = np.zeros(0)
+    if input_response is not None:
+        response, samples = input_response.start(fit.measurements.inputs, fit.prior.units.start, end.time)
+    return StreamState(end.time, end.mean, end.P_root, response, samples, [(0.0, 0.0)] * len(names))
