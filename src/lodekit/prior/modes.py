@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.prior.compile import CompiledObservables, match_array
-from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet, expm_mean, exponential_moments
+from lodekit.prior.expm import expm_action, expm_action_vjp, expm_mean, exponential_moments
 
 Array = NDArray[np.float64]
 #: The balanced companion matrix, shape (m, m), and its derivatives in the parameters, (p, m, m).
@@ -136,22 +136,6 @@ def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) 
     return companion_matrix(np, factor, multiplicity), d_matrix
 
 
-def expm_at_times(xp: Any, matrix: Any, times: Any) -> Any:
-    """Return ``exp(M s)`` for many s, shape (..., n, m, m); infinite if an exponent is not finite.
-
-    Shapes: matrix (..., m, m), times (..., n).
-    """
-    with np.errstate(all="ignore"):
-        scaled = matrix[..., None, :, :] * times[..., :, None, None]
-    if not xp.isfinite(scaled).all():
-        return xp.full_like(scaled, np.inf)
-    if matrix.shape[-1] == 1:
-        return xp.exp(scaled)
-    if xp is np:
-        return expm_frechet(scaled.reshape(-1, *scaled.shape[-2:]))[0].reshape(scaled.shape)
-    return xp.linalg.matrix_exp(scaled)
-
-
 def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:
     """Return ``e_1^T M^k`` for k below a count, each of shape (..., m): the derivatives of the first state."""
     size = matrix.shape[-1]
@@ -175,11 +159,12 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: 
     weights = _output_rows(operators, _krylov_rows(xp, matrix, operators.shape[-1]))
     if window:
         weights = weights @ expm_mean(matrix, np.zeros((0, *matrix.shape)), window)[0]
-    if xp is np and matrix.ndim == 2 and times.ndim == 1 and len(matrix) > 1:
-        fast = expm_action(weights, np.zeros((0, *weights.shape)), matrix, np.zeros((0, *matrix.shape)), times)
-        if fast is not None:
-            return fast[0]
-    return xp.einsum("...or,...nrm->...onm", weights, expm_at_times(xp, matrix, times))
+    if xp is np:
+        return expm_action(weights, np.zeros((0, *weights.shape)), matrix, np.zeros((0, *matrix.shape)), times)[0]
+    scaled = matrix[..., None, :, :] * times[..., :, None, None]
+    is_finite = bool(xp.isfinite(scaled).all())
+    flow = xp.linalg.matrix_exp(scaled) if is_finite else xp.full_like(scaled, np.inf)
+    return xp.einsum("...or,...nrm->...onm", weights, flow)
 
 
 def _output_rows_with_jacobian(
@@ -211,22 +196,11 @@ def fundamental_basis_vjp(
 ) -> Array:
     """Return derivatives in the parameters of a weighted sum of the fundamental system, shape (p,).
 
-    One Frechet derivative of each exponential suffices for all parameters: that in the direction of its cotangent.
-
     Shapes: cotangents (o, n, m).
     """
     matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
-    fast = expm_action_vjp(weights, matrix, times, cotangents) if len(matrix) > 1 else None
-    if fast is not None:
-        in_weights, in_matrix = fast
-    else:
-        scaled = matrix.T * times[:, None, None]
-        if not np.isfinite(scaled).all():
-            return np.full(len(d_matrix), np.nan)
-        # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
-        flow, adjoint = expm_frechet(scaled, np.einsum("or,onm->nrm", weights, cotangents)[None])
-        in_weights, in_matrix = np.einsum("nmr,onm->or", flow, cotangents), np.einsum("n,nij->ij", times, adjoint[0])
+    in_weights, in_matrix = expm_action_vjp(weights, matrix, times, cotangents)
     return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(d_matrix, in_matrix, 2))
 
 
@@ -239,17 +213,4 @@ def fundamental_basis_with_jacobian(
     """
     matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
-    fast = expm_action(weights, d_weights, matrix, d_matrix, times) if len(matrix) > 1 else None
-    if fast is not None:
-        return fast
-    flow = expm_at_times(np, matrix, times)
-    values, jacobian = (np.einsum("...or,nrm->...onm", part, flow) for part in (weights, d_weights))
-    if len(matrix) == 1:
-        return values, jacobian + (times[:, None] * values) * d_matrix[:, None]
-    moving = np.flatnonzero(d_matrix.any(axis=(1, 2)))
-    scaled = matrix * times[:, None, None]
-    if not np.isfinite(scaled).all():
-        return values, np.full(jacobian.shape, np.inf)
-    d_flow = expm_frechet(scaled, d_matrix[moving, None] * times[:, None, None])[1]
-    jacobian[moving] += np.einsum("or,pnrm->ponm", weights, d_flow)
-    return values, jacobian
+    return expm_action(weights, d_weights, matrix, d_matrix, times)
