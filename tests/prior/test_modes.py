@@ -16,7 +16,6 @@ from lodekit.prior.modes import (
     companion_matrix,
     exponential_basis,
     fundamental_basis,
-    list_mode_groups,
     mode_group_index,
 )
 from lodekit.prior.observables import ObservableCompiler, Observables
@@ -58,7 +57,7 @@ def compiled(name: str) -> tuple[Observables, Array]:
 def test_numpy_and_torch_give_the_same_coefficients_modes_and_means(name: str) -> None:
     torch = pytest.importorskip("torch")
     observables, theta = compiled(name)
-    groups = list_mode_groups(observables.compiled)
+    groups = observables.compiled.groups
     values = observables.evaluate(theta)
     table = observables.compiled.table.evaluate_values(torch, torch.asarray(np.stack([theta, 0.7 * theta])))
     arrays = observables.split(torch, table)
@@ -78,7 +77,7 @@ def test_numpy_and_torch_give_the_same_coefficients_modes_and_means(name: str) -
 @pytest.mark.parametrize("name", [name for name in CASES if len(compiled(name)[1])])
 def test_slopes_in_the_parameters_are_those_of_differences(name: str) -> None:
     observables, theta = compiled(name)
-    groups = list_mode_groups(observables.compiled)
+    groups = observables.compiled.groups
     values, step = observables.evaluate(theta), 1e-6
     _, slopes = observables.mode_basis(values, groups, TIMES, with_jacobian=True)
     _, d_means = observables.means(values, TIMES)
@@ -136,10 +135,5 @@ def test_matrices_and_times_without_end_are_no_error() -> None:
 
 
 def test_every_basis_function_knows_its_group() -> None:
-    assert mode_group_index([ModeGroup(0, None, 2), ModeGroup(1, -1.0 + 0.0j, 1), ModeGroup(1, 1.0j, 2)]) == [
-        0,
-        0,
-        1,
-        2,
-        2,
-    ]
+    kinds = ((0, None, 2), (1, -1.0 + 0.0j, 1), (1, 1.0j, 2))
+    assert mode_group_index([ModeGroup(*kind, 0, 1, slice(0)) for kind in kinds]) == [0, 0, 1, 2, 2]

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.compile import match_array
-from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window
+from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window, match_array
 
 Array = NDArray[np.float64]
 

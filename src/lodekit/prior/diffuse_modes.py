@@ -196,7 +196,7 @@ class DiffuseModes:
         measurements do, or none in one of the records.
         """
         compiled, count = self.observables.compiled, sum(group.size for group in self.groups)
-        if any(each.multiplicity > 1 for each in compiled.factors):
+        if any(group.multiplicity > 1 for group in self.groups):
             return False
         if any(np.count_nonzero(weights) < count or not weights.any(axis=1).all() for weights in self.weights):
             return False

@@ -41,6 +41,12 @@ MAX_QUADRATURE_WINDOW = 2.0
 _SHORT_RULE, _LONG_RULE = (np.polynomial.legendre.leggauss(count) for count in (7, 12))
 
 
+def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
+    """Return a constant as an array of another array's library, dtype and device."""
+    # A fit makes thousands of small evaluations, so NumPy arrays are passed through.
+    return value if xp is np else xp.asarray(value, dtype=like.dtype, device=like.device)
+
+
 @dataclass(frozen=True)
 class KernelStateSpace:
     """A process as the first state of ``x' = F x + (0, ..., 0, 1) w`` with white noise w, at unit variance.

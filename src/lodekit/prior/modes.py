@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.compile import CompiledObservables, match_array
 from lodekit.prior.expm import expm_action, expm_action_vjp, expm_mean, exponential_moments
+from lodekit.prior.kernels import match_array
 
 Array = NDArray[np.float64]
 #: The balanced companion matrix, shape (m, m), and its derivatives in the parameters, (p, m, m).
@@ -30,26 +30,20 @@ Companion = tuple[Array, Array]
 class ModeGroup:
     """Basis functions that share a signal variance: a primary factor of the autonomous part.
 
-    factor: Index of the compiled factor.
-    root: In the user's time; None if it depends on parameters.
+    factor: Index of the factor of the annihilators.
+    root: In the user's time, with an imaginary part >= 0; None if it depends on parameters.
     size: Number of basis functions.
+    column: Index of the mode column that the factor belongs to.
+    multiplicity: Of the factor.
+    coefficients: The slice of the table with the coefficients of the factor, lowest power first; monic.
     """
 
     factor: int
     root: complex | None
     size: int
-
-
-def list_mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
-    """Return the groups in order."""
-    groups = []
-    for index, factor in enumerate(compiled.factors):
-        if factor.roots is None:
-            degree = factor.coefficients.stop - factor.coefficients.start - 1
-            groups.append(ModeGroup(index, None, degree * factor.multiplicity))
-        else:
-            groups += [ModeGroup(index, root, factor.multiplicity * (2 if root.imag else 1)) for root in factor.roots]
-    return tuple(groups)
+    column: int
+    multiplicity: int
+    coefficients: slice
 
 
 def mode_group_index(groups: Sequence[ModeGroup]) -> list[int]:

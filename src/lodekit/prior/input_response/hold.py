@@ -522,9 +522,18 @@ def _build_schedule(
         place = np.full(np.count_nonzero(is_event), column if piece.is_held else m + column)
         events.append((row[is_event] - 1, ahead[is_event], place, piece.changes[is_event]))
     steps, lags, places, sizes = (np.concatenate(part) for part in zip(*events, strict=True))
-    lags = UniqueSteps.from_steps(lags, tolerance)
-    at = rows.requested_index
-    return InputSchedule(sign, at, rows.steps, step_inputs, jumps, steps, lags, places, sizes, feedthrough)
+    return InputSchedule(
+        sign,
+        rows.requested_index,
+        rows.steps,
+        step_inputs,
+        jumps,
+        event_steps=steps,
+        event_lags=UniqueSteps.from_steps(lags, tolerance),
+        event_inputs=places,
+        event_sizes=sizes,
+        feedthrough_inputs=feedthrough,
+    )
 
 
 def _rows_at_times(asked: Array, tolerance: float) -> _ScheduleRows:
