@@ -153,7 +153,7 @@ def _equation_moments(
         return signal, noise
     mean, covariance = curves.derivatives(pairs)
     _, slopes = ScalarFunctions(operator.ring, [value for *_, value in terms]).evaluate(curves.theta)
-    sides = SignalFunctions(operator.ring, forcing).evaluate_with_jacobian(curves.theta, curves.times)
+    sides = SignalFunctions(operator.ring, forcing).evaluate(curves.theta, curves.times)
     for i, (_, side_slopes) in enumerate(sides):
         weights = np.zeros((len(parameter_index), len(pairs)))
         for (equation, pair, _), slope in zip(terms, slopes.T, strict=True):

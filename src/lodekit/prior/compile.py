@@ -215,11 +215,7 @@ class SignalFunctions:
         self._signals = [CompiledSignal.append(signal, scalars) for signal in signals]
         self._scalars = ScalarFunctions(ring, scalars)
 
-    def evaluate(self, theta: Array, times: Array) -> list[Array]:
-        """Return each signal at `times` of the user, with parameter values `theta`."""
-        return [values for values, _ in self.evaluate_with_jacobian(theta, times)]
-
-    def evaluate_with_jacobian(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
+    def evaluate(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
         """Return each signal at `times` of the user, (n,), and its derivatives in the parameters `theta`, (p, n)."""
         table = self._scalars.evaluate(theta)
         return [signal.evaluate(times, *table) for signal in self._signals]

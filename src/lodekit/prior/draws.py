@@ -139,7 +139,7 @@ def _sample_fourier(
             "of each other, and of the data where there are some"
         )
     frequencies: Array = step * np.arange(count, dtype=float)
-    density = kernel.density(frequencies, ell) / (2.0 * np.pi) * step
+    density = np.exp(kernel.log_density(frequencies, ell)) / (2.0 * np.pi) * step
     amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
     cosines, sines = (generator.standard_normal((len(frequencies), size)) * amplitude[:, None] for _ in range(2))
     # The average of a wave is the wave in the middle of the interval, and smaller.

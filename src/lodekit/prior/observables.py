@@ -398,6 +398,9 @@ class EquationResiduals:
         self.system, all_terms = system, list(system.operator.terms())
         self.derivatives = sorted({(j, k) for _, j, k, _ in all_terms})
         self.terms = [(i, self.derivatives.index((j, k)), value) for i, j, k, value in all_terms]
+        ring = system.operator.ring
+        self._coefficients = ScalarFunctions(ring, [value for *_, value in all_terms])
+        self._forcing = SignalFunctions(ring, system.forcing)
 
     @property
     def observables(self) -> list[str]:
@@ -418,23 +421,16 @@ class EquationResiduals:
         """Return the sums of the absolute values of the terms, shape (s, n, equations)."""
         return self._sums(theta, times, values)[1]
 
-    @cached_property
-    def _functions(self) -> tuple[ScalarFunctions, SignalFunctions]:
-        """The coefficients and the right-hand sides as functions of the parameters."""
-        ring = self.system.operator.ring
-        return ScalarFunctions(ring, [value for *_, value in self.terms]), SignalFunctions(ring, self.system.forcing)
-
     def _sums(self, theta: Array, times: Array, values: Array) -> tuple[Array, Array]:
         """Return ``A(d) f - b`` and the sum of the sizes of its terms, both of shape (s, n, equations)."""
-        table, sides = self._functions
-        coefficients, _ = table.evaluate(theta)
+        coefficients, _ = self._coefficients.evaluate(theta)
         total = np.zeros((*values.shape[:2], len(self.system.equations)))
         size = np.zeros_like(total)
         for (equation, position, _), coefficient in zip(self.terms, coefficients, strict=True):
             part = coefficient * values[:, :, position]
             total[:, :, equation] += part
             size[:, :, equation] += np.abs(part)
-        for equation, side in enumerate(sides.evaluate(theta, times)):
+        for equation, (side, _) in enumerate(self._forcing.evaluate(theta, times)):
             total[:, :, equation] -= side
             size[:, :, equation] += np.abs(side)
         return total, size

@@ -196,7 +196,7 @@ class _WeakForm:
         with np.errstate(all="ignore"):
             values, gradient = self.equations.coefficients.evaluate(theta)
             gradient = gradient[parameter_indices] * derivatives[:, None]
-            sides = self.equations.forcing.evaluate_with_jacobian(theta, self.forcing_times)
+            sides = self.equations.forcing.evaluate(theta, self.forcing_times)
             residuals, jacobians = [], []
             for (members, F, G), (side, d_side) in zip(self._equation_terms, sides, strict=True):
                 c, dc = values[members], gradient[:, members]

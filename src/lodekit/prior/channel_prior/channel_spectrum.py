@@ -355,7 +355,7 @@ def prior_spectral_density(prior: Prior, hyper: Hyperparameters, observables: Ob
     if channels is None:
         total, powers = np.zeros((size, len(w))), frequency_powers(w, values.free.shape[-1])
         for number, latent in enumerate(prior.kernels):
-            density = hyper.amplitudes[number] ** 2 * latent.density(w, float(hyper.lengthscales[number]))
+            density = hyper.amplitudes[number] ** 2 * np.exp(latent.log_density(w, float(hyper.lengthscales[number])))
             total += np.abs(values.free[:, number] @ powers) ** 2 * density
         total *= np.abs(point.averaging_response(w)) ** 2
     else:

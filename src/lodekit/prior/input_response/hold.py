@@ -338,13 +338,6 @@ class _PiecewiseInput:
             return np.repeat(self.levels, counts), np.zeros(len(times))
         return np.interp(times, self.breaks, self.levels), np.repeat(self.slopes, counts)
 
-    def max_breaks_within(self, length: float) -> int:
-        """Return how many breaks lie in any interval of a length at most, or one more than is too many."""
-        for count in range(MAX_EVENTS_PER_STEP + 1):
-            if len(self.breaks) <= count or (count and (self.breaks[count:] - self.breaks[:-count]).min() > length):
-                return count
-        return MAX_EVENTS_PER_STEP + 1
-
 
 def _read_pieces(signal: InputSignal, start: float, sign: float) -> _PiecewiseInput:
     """Return a signal in the time ``sign * (t - start)``."""
@@ -361,35 +354,8 @@ def _read_pieces(signal: InputSignal, start: float, sign: float) -> _PiecewiseIn
     return _PiecewiseInput(breaks[is_jump], levels, np.zeros(len(levels)), is_held=True)
 
 
-@dataclass(frozen=True, eq=False)
-class _ScheduleRows:
-    """The rows of a side, ascending from the start, which is row zero at time zero.
-
-    `requested_index` tells which of them are asked for.
-    """
-
-    times: Array
-    requested_index: IndexArray | slice
-    steps: UniqueSteps
-
-    @cached_property
-    def uniform_step(self) -> float:
-        """The step, where all are equal or nearly so; zero otherwise."""
-        last = len(self.times) - 1
-        pace = float(self.times[-1]) / last if last else 0.0
-        is_even = pace > 0 and np.abs(self.times - pace * np.arange(last + 1)).max() < 0.25 * pace
-        return pace if is_even else 0.0
-
-    def search(self, points: Array) -> IndexArray:
-        """Return the first row at or after each point, the number of rows where there is none."""
-        if not self.uniform_step or not len(points):
-            return np.searchsorted(self.times, points)
-        count = len(self.times)
-        found = np.clip(np.ceil(points * (1.0 / self.uniform_step)), 0, count).astype(np.intp)
-        # Counting misses by one at most.
-        found -= (found > 0) & (self.times[found - 1] >= points)
-        found += (found < count) & (self.times[np.minimum(found, count - 1)] < points)
-        return found
+#: The times of rows, ascending from the start, which is row zero at time zero; the index of the requested ones; steps.
+_ScheduleRows = tuple[Array, IndexArray | slice, UniqueSteps]
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,11 +441,7 @@ def prepare_schedule(
     tolerance = 4.0 * float(np.finfo(float).eps * largest)
     pieces = [_read_pieces(signal, start, sign) for signal in signals]
     rows = _rows_at_times(requested, tolerance)
-    longest = 1.001 * float(rows.steps.distinct.max(initial=0.0))
-    shortest = min((piece.shortest_segment.min(initial=np.inf) for piece in pieces), default=np.inf)
-    n_events = sum(piece.max_breaks_within(longest) for piece in pieces)
-    has_few_breaks = n_events <= MAX_EVENTS_PER_STEP and MAX_STEP_TO_SEGMENT_RATIO * shortest >= longest
-    return partial(_build_schedule, rows, requested, pieces, tolerance, has_few_breaks, sign, hold_order)
+    return partial(_build_schedule, rows, requested, pieces, tolerance, sign, hold_order)
 
 
 def _build_schedule(
@@ -487,7 +449,6 @@ def _build_schedule(
     requested: Array,
     pieces: Sequence[_PiecewiseInput],
     tolerance: float,
-    has_few_breaks: bool,
     sign: float,
     hold_order: int,
     delays: Array,
@@ -495,20 +456,19 @@ def _build_schedule(
     """Return the schedule of inputs that act with some delays, (m,)."""
     tolerance = max(tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
     delayed = [replace(p, breaks=p.breaks + sign * delay) for p, delay in zip(pieces, delays.tolist(), strict=True)]
-    if not has_few_breaks:
-        rows = _insert_break_rows(rows, requested, delayed, tolerance)
-    count, m = len(rows.times) - 1, len(pieces)
+    row_times, requested_index, row_steps = _insert_break_rows(rows, requested, delayed, tolerance)
+    count, m = len(row_times) - 1, len(pieces)
     step_inputs, feedthrough = np.zeros((count, (hold_order + 1) * m)), np.zeros((2, m, len(requested)))
     jumps: Array | None = None
     none = np.zeros(0, dtype=np.intp)
     events: list[tuple[IndexArray, Array, IndexArray, Array]] = [(none, np.zeros(0), none, np.zeros(0))]
     for column, piece in enumerate(delayed):
         # The first row at or after each break; breaks that miss a row by rounding only lie on it.
-        row = rows.search(piece.breaks - tolerance)
-        ahead = rows.times[np.minimum(row, count)] - piece.breaks
+        row = np.searchsorted(row_times, piece.breaks - tolerance)
+        ahead = row_times[np.minimum(row, count)] - piece.breaks
         on_row = np.abs(ahead) <= tolerance
-        value, slope = piece.evaluate(rows.times, row)
-        before = piece.evaluate(rows.times, np.minimum(row + on_row, count + 1)) if on_row.any() else (value, slope)
+        value, slope = piece.evaluate(row_times, row)
+        before = piece.evaluate(row_times, np.minimum(row + on_row, count + 1)) if on_row.any() else (value, slope)
         step_inputs[:, column] = value[:-1]
         if not piece.is_held:
             step_inputs[:, m + column] = slope[:-1]
@@ -517,61 +477,48 @@ def _build_schedule(
             jumps[:, column] = (value - before[0])[:-1]
         from_right = (value, slope) if sign > 0 else before
         for part, factor, values in zip(feedthrough, (1.0, sign), from_right, strict=True):
-            part[column] = factor * values[rows.requested_index]
+            part[column] = factor * values[requested_index]
         is_event = (piece.changes != 0) & (row > 0) & (row <= count) & ~on_row
         place = np.full(np.count_nonzero(is_event), column if piece.is_held else m + column)
         events.append((row[is_event] - 1, ahead[is_event], place, piece.changes[is_event]))
     steps, lags, places, sizes = (np.concatenate(part) for part in zip(*events, strict=True))
-    return InputSchedule(
-        sign,
-        rows.requested_index,
-        rows.steps,
-        step_inputs,
-        jumps,
-        event_steps=steps,
-        event_lags=UniqueSteps.from_steps(lags, tolerance),
-        event_inputs=places,
-        event_sizes=sizes,
-        feedthrough_inputs=feedthrough,
-    )
+    changes = steps, UniqueSteps.from_steps(lags, tolerance), places, sizes
+    return InputSchedule(sign, requested_index, row_steps, step_inputs, jumps, *changes, feedthrough)
 
 
-def _rows_at_times(asked: Array, tolerance: float) -> _ScheduleRows:
+def _rows_at_times(requested: Array, tolerance: float) -> _ScheduleRows:
     """Return the start and all times as rows."""
-    numbers = np.cumsum(np.concatenate([[0.0], asked[:-1]]) < asked, dtype=np.intp)
-    times = np.zeros(numbers[-1] + 1 if len(asked) else 1)
-    times[numbers] = asked
-    at: IndexArray | slice = numbers
+    numbers = np.cumsum(np.concatenate([[0.0], requested[:-1]]) < requested, dtype=np.intp)
+    times = np.zeros(numbers[-1] + 1 if len(requested) else 1)
+    times[numbers] = requested
+    index: IndexArray | slice = numbers
     if len(numbers) == len(times) and numbers[0] == 0:
-        at = slice(0, None)
+        index = slice(0, None)
     elif len(numbers) == len(times) - 1:
-        at = slice(1, None)
-    return _ScheduleRows(times, at, UniqueSteps.from_steps(np.diff(times), tolerance))
+        index = slice(1, None)
+    return times, index, UniqueSteps.from_steps(np.diff(times), tolerance)
 
 
 def _insert_break_rows(
-    plain: _ScheduleRows, asked: Array, pieces: Sequence[_PiecewiseInput], tolerance: float
+    rows: _ScheduleRows, requested: Array, pieces: Sequence[_PiecewiseInput], tolerance: float
 ) -> _ScheduleRows:
-    """Return the rows with more of them at breaks, where many of these lie together, or two of them very near."""
-    rows = plain.times
+    """Return the rows with more of them at breaks where many lie in one step, or two are very close."""
+    times = rows[0]
     breaks = np.concatenate([np.zeros(0), *(piece.breaks for piece in pieces)])
     shortest = np.concatenate([np.zeros(0), *(piece.shortest_segment for piece in pieces)])
-    inside = (breaks > tolerance) & (breaks < rows[-1] - tolerance)
+    inside = (breaks > tolerance) & (breaks < times[-1] - tolerance)
     breaks, shortest = breaks[inside], shortest[inside]
-    if not len(breaks):
-        return plain
-    step = plain.search(breaks) - 1
-    crowded = np.bincount(step, minlength=len(rows)) > MAX_EVENTS_PER_STEP
-    steep = MAX_STEP_TO_SEGMENT_RATIO * shortest < np.diff(rows)[step]
-    chosen = np.flatnonzero(crowded[step] | steep)
+    step = np.searchsorted(times, breaks) - 1
+    is_crowded = np.bincount(step, minlength=len(times)) > MAX_EVENTS_PER_STEP
+    is_steep = MAX_STEP_TO_SEGMENT_RATIO * shortest < np.diff(times)[step]
+    chosen = np.flatnonzero(is_crowded[step] | is_steep)
     if not len(chosen):
-        return plain
+        return rows
     chosen = chosen[np.argsort(breaks[chosen], kind="stable")]
     # Both ends of a jump that is a piece must stay, however short it is.
-    extra, apart = breaks[chosen], np.where(steep[chosen], 0.0, tolerance)
-    step = plain.search(extra)
-    extra = extra[
-        (np.minimum(rows[step] - extra, extra - rows[step - 1]) > apart) & (np.diff(extra, prepend=-1.0) > apart)
-    ]
-    rows = np.sort(np.concatenate([rows, extra]))
-    return _ScheduleRows(rows, np.searchsorted(rows, asked), UniqueSteps.from_steps(np.diff(rows), tolerance))
+    extra, min_distance = breaks[chosen], np.where(is_steep[chosen], 0.0, tolerance)
+    step = np.searchsorted(times, extra)
+    distance = np.minimum(times[step] - extra, extra - times[step - 1])
+    extra = extra[(distance > min_distance) & (np.diff(extra, prepend=-1.0) > min_distance)]
+    times = np.sort(np.concatenate([times, extra]))
+    return times, np.searchsorted(times, requested), UniqueSteps.from_steps(np.diff(times), tolerance)
