@@ -441,7 +441,12 @@ def prepare_schedule(
     tolerance = 4.0 * float(np.finfo(float).eps * largest)
     pieces = [_read_pieces(signal, start, sign) for signal in signals]
     rows = _rows_at_times(requested, tolerance)
-    return partial(_build_schedule, rows, requested, pieces, tolerance, sign, hold_order)
+    longest = 1.001 * float(rows[2].distinct.max(initial=0.0))
+    # Bounds for any delays, which save the search for crowded steps and short segments at each value of the delays.
+    shortest = min((piece.shortest_segment.min(initial=np.inf) for piece in pieces), default=np.inf)
+    n_events = sum(longest // np.diff(piece.breaks).min(initial=np.inf) + 1 for piece in pieces)
+    has_few_breaks = n_events <= MAX_EVENTS_PER_STEP and MAX_STEP_TO_SEGMENT_RATIO * shortest >= longest
+    return partial(_build_schedule, rows, requested, pieces, tolerance, has_few_breaks, sign, hold_order)
 
 
 def _build_schedule(
@@ -449,6 +454,7 @@ def _build_schedule(
     requested: Array,
     pieces: Sequence[_PiecewiseInput],
     tolerance: float,
+    has_few_breaks: bool,
     sign: float,
     hold_order: int,
     delays: Array,
@@ -456,7 +462,8 @@ def _build_schedule(
     """Return the schedule of inputs that act with some delays, (m,)."""
     tolerance = max(tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
     delayed = [replace(p, breaks=p.breaks + sign * delay) for p, delay in zip(pieces, delays.tolist(), strict=True)]
-    row_times, requested_index, row_steps = _insert_break_rows(rows, requested, delayed, tolerance)
+    rows = rows if has_few_breaks else _insert_break_rows(rows, requested, delayed, tolerance)
+    row_times, requested_index, row_steps = rows
     count, m = len(row_times) - 1, len(pieces)
     step_inputs, feedthrough = np.zeros((count, (hold_order + 1) * m)), np.zeros((2, m, len(requested)))
     jumps: Array | None = None
