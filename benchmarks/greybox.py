@@ -35,7 +35,7 @@ from lodekit.support.threads import single_threaded_blas
 STEP = 0.1
 #: Two of four states are seen: a chain of lags with a little feedback.
 F = np.array([[-1.0, 0.2, 0.0, 0.1], [0.8, -0.5, 0.1, 0.0], [0.0, 1.0, -2.0, 0.3], [0.0, 0.0, 0.5, -0.2]])
-PLANT = StateMatrices.from_arrays(F, np.array([[1.0], [0.0], [0.5], [0.0]]), np.eye(4)[2:], np.zeros((2, 1)))
+PLANT = StateMatrices(F, np.array([[1.0], [0.0], [0.5], [0.0]]), np.eye(4)[2:], *np.zeros((2, 2, 1)))
 PARAMETERS = 8
 
 

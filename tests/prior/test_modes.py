@@ -135,5 +135,6 @@ def test_matrices_and_times_without_end_are_no_error() -> None:
 
 
 def test_every_basis_function_knows_its_group() -> None:
-    kinds = ((0, None, 2), (1, -1.0 + 0.0j, 1), (1, 1.0j, 2))
-    assert mode_group_index([ModeGroup(*kind, 0, 1, slice(0)) for kind in kinds]) == [0, 0, 1, 2, 2]
+    roots = {None: 2, -1.0 + 0.0j: 1, 1.0j: 2}
+    groups = [ModeGroup(0, root, size, 0, 1, slice(0)) for root, size in roots.items()]
+    assert mode_group_index(groups) == [0, 0, 1, 2, 2]

@@ -99,6 +99,11 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
 
     Shapes: factor (..., e + 1).
     """
+    return _companion_terms(xp, factor, multiplicity)[0]
+
+
+def _companion_terms(xp: Any, factor: Any, multiplicity: int) -> tuple[Any, Any, Any, Any]:
+    """Return the companion matrix, the factor to its multiplicity, omega, and the scales of the last row."""
     degree = factor.shape[-1] - 1
     size, full = degree * multiplicity, factor
     for _ in range(multiplicity - 1):
@@ -106,7 +111,7 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
     omega = (1.0 + factor[..., 0] ** 2) ** (0.5 / degree)
     scales = omega[..., None] ** match_array(xp, np.arange(size) - (size - 1.0), factor)
     above = omega[..., None, None] * match_array(xp, np.eye(size - 1, size, 1), factor)
-    return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2)
+    return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2), full, omega, scales
 
 
 def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) -> Companion:
@@ -114,20 +119,19 @@ def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) 
 
     Shapes: factor, factor_jacobian (e + 1,) and (p, e + 1).
     """
-    degree = len(factor) - 1
-    size, full, d_full = degree * multiplicity, factor, factor_jacobian
-    for count in range(1, multiplicity):
-        d_full = (count + 1) * _multiply_polynomials(np, full, factor_jacobian)
-        full = _multiply_polynomials(np, full, factor)
-    omega = (1.0 + factor[0] ** 2) ** (0.5 / degree)
+    matrix, full, omega, scales = _companion_terms(np, factor, multiplicity)
+    degree, size, d_full = len(factor) - 1, len(matrix), factor_jacobian
+    if multiplicity > 1:
+        power = factor
+        for _ in range(multiplicity - 2):
+            power = _multiply_polynomials(np, power, factor)
+        d_full = multiplicity * _multiply_polynomials(np, power, factor_jacobian)
     d_omega = omega / degree * factor[0] / (1.0 + factor[0] ** 2) * factor_jacobian[:, 0]
-    exponents = np.arange(size) - (size - 1.0)
-    scales = omega**exponents
-    d_scales = exponents * scales / omega * d_omega[:, None]
+    d_scales = (np.arange(size) - (size - 1.0)) * scales / omega * d_omega[:, None]
     d_matrix = np.zeros((len(factor_jacobian), size, size))
     d_matrix[:, :-1] = d_omega[:, None, None] * np.eye(size - 1, size, 1)
     d_matrix[:, -1] = -(d_full[:, :size] * scales + full[:size] * d_scales)
-    return companion_matrix(np, factor, multiplicity), d_matrix
+    return matrix, d_matrix
 
 
 def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:

@@ -188,7 +188,8 @@ class Observables:
         operators = both[0].mode_columns[group.column], both[1].mode_columns[group.column]
         if group.root is not None:
             return operators, None
-        return operators, balance_companion(*(part.factors[group.factor] for part in both), group.multiplicity)
+        factor, d_factor = (part.factors[group.factor] for part in both)
+        return operators, balance_companion(factor, d_factor, group.multiplicity)
 
     def mode_basis_vjp(
         self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, weights: Sequence[Array]

@@ -1,4 +1,4 @@
-"""Known inputs at an earlier time: ``delay(u, T)`` is a function of its own to the algebra, named by what it delays."""
+"""Dead time (delay) of known inputs: ``delay(u, T)`` is a function of its own to the algebra, named by its input."""
 
 from __future__ import annotations
 

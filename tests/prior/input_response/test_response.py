@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import mpmath
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import signal as scipy_signal
 from scipy.linalg import expm
 
@@ -70,6 +70,13 @@ class Case:
     @property
     def jacobian(self) -> Array:
         return self.response.jacobian(self.slopes, self.d_delays)
+
+
+def state_matrices(*given: ArrayLike) -> StateMatrices:
+    """Return a state space from F, G, H and perhaps D; the others are zero."""
+    F, G, H, *others = (np.asarray(matrix, dtype=float) for matrix in given)
+    zero = np.zeros((len(H), G.shape[1]))
+    return StateMatrices(F, G, H, *others, *([zero] * (2 - len(others))))
 
 
 def make_signals(inputs: tuple[exact.Input, ...] = INPUTS) -> list[InputSignal]:
@@ -149,7 +156,7 @@ def test_regular_responses_agree_with_scipy(kind: HoldType, rows: int) -> None:
     case = make_case(SYSTEMS["complex roots"])
     times, values = 0.07 * np.arange(rows), np.random.default_rng(0).standard_normal(rows)
     F, G, H, D = (getattr(case.matrices, name) for name in ("F", "G", "H", "D"))
-    single = StateMatrices.from_arrays(F, G[:, :1], H, D[:, :1])
+    single = state_matrices(F, G[:, :1], H, D[:, :1])
     found = StateSpaceResponse(ResponsePlan([InputSignal(times, values, kind)], times, 0.0), single).values
     system = (F, G[:, :1], H, D[:, :1])
     _, expected, _ = scipy_signal.lsim(system, values, times, interp=kind == "linear")
@@ -166,7 +173,7 @@ def test_steps_that_are_all_different_agree_with_an_exponential_for_each(rows: i
     values = generator.standard_normal(rows)
     F, G = np.array([[-30.0, 8.0], [-8.0, -0.3]]), np.array([[1.0], [2.0]])
     plan = ResponsePlan([InputSignal(times, values, "hold")], times, times[0])
-    found = StateSpaceResponse(plan, StateMatrices.from_arrays(F, G, np.eye(2)))
+    found = StateSpaceResponse(plan, state_matrices(F, G, np.eye(2)))
     expected, x = [np.zeros(2)], np.zeros(2)
     steps = expm(np.block([[F, G], [np.zeros((1, 3))]]) * np.diff(times)[:, None, None])
     for step, value in zip(steps, values[:-1], strict=True):
@@ -234,7 +241,7 @@ def test_one_more_time_does_not_matter(delays: list[float]) -> None:
         InputSignal(times[:-9], generator.standard_normal(591), "hold"),
         InputSignal(times, generator.standard_normal(600), "linear"),
     ]
-    matrices = StateMatrices.from_arrays(SYSTEMS["complex roots"], generator.standard_normal((2, 3)), np.eye(1, 2))
+    matrices = state_matrices(SYSTEMS["complex roots"], generator.standard_normal((2, 3)), np.eye(1, 2))
     slopes = StateMatrices(*(generator.standard_normal((4, *part.shape)) for part in vars(matrices).values()))
     d_delays, weights = generator.standard_normal((4, 3)), generator.standard_normal((1, 600))
     more = np.insert(times, 300, 29.95)
@@ -260,7 +267,7 @@ def test_jumps_that_are_logged_as_two_samples_keep_their_digits(length: float, b
     start, delay, end = 1.25, 0.5, 4096.0
     signal = InputSignal([0.0, start, start + length, 5000.0], [0.0, 0.0, 1.0, 1.0], "linear")
     times = np.array([*(start + delay + (share - 1.0) * length for share in between), end])
-    matrices = StateMatrices.from_arrays([[-1.0, 0.0], [1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])
+    matrices = state_matrices([[-1.0, 0.0], [1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])
     found = StateSpaceResponse(ResponsePlan([signal], times, 0.0), matrices, np.array([delay]))
     rise = float(signal.times[2]) - start
     assert found.values[0, -1] == pytest.approx(end - start - delay - 0.5 * rise - 1.0, rel=1e-13)
@@ -271,7 +278,7 @@ def test_times_of_a_clock_far_from_zero_are_one_step() -> None:
     generator = np.random.default_rng(0)
     near = InputSignal(0.1 * np.arange(3000), generator.standard_normal(3000), "hold")
     far = InputSignal(times, near.values, "hold")
-    matrices = StateMatrices.from_arrays([[-0.5]], [[1.0]], [[1.0]], [[1.0]])
+    matrices = state_matrices([[-0.5]], [[1.0]], [[1.0]], [[1.0]])
     plan = ResponsePlan([far], times, times[0])
     assert len(plan.schedules(np.zeros(1))[0][1].steps.distinct) == 1
     # A delay of one step, which meets the times up to rounding of the clock: 2e-7 of the time.

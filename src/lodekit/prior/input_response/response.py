@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,15 +39,6 @@ class StateMatrices:
     H: Array
     D: Array
     D1: Array
-
-    @classmethod
-    def from_arrays(
-        cls, F: ArrayLike, G: ArrayLike, H: ArrayLike, D: ArrayLike | None = None, D1: ArrayLike | None = None
-    ) -> Self:
-        """Return matrices as floats; ``D`` and ``D1`` are zero where not given."""
-        zero = np.zeros((*np.shape(H)[:-1], np.shape(G)[-1]))
-        given = (F, G, H, zero if D is None else D, zero if D1 is None else D1)
-        return cls(*(np.asarray(matrix, dtype=float) for matrix in given))
 
     def contract(self, jacobians: StateMatrices) -> Array:
         """Return the sum over all entries of these times those of ``jacobians``, shape (p,)."""
@@ -90,8 +80,8 @@ def observable_state_space(
 
     Examples
     --------
-    >>> lag = StateMatrices.from_arrays([[-2.0]], [[3.0]], [[1.0]])
-    >>> none = StateMatrices.from_arrays(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> lag = StateMatrices(*np.array([-2.0, 3.0, 1.0, 0.0, 0.0])[:, None, None])
+    >>> none = StateMatrices(*np.zeros((5, 0, 1, 1)))
     >>> velocity = np.array([[[0.0]], [[1.0]]])
     >>> found, _ = observable_state_space(lag, none, (velocity, np.zeros((0, 2, 1, 1))))
     >>> found.H.tolist(), found.D.tolist()
@@ -123,8 +113,8 @@ def append_integrators(
 
     Examples
     --------
-    >>> lag = StateMatrices.from_arrays([[-2.0]], [[3.0]], [[1.0]])
-    >>> none = StateMatrices.from_arrays(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> lag = StateMatrices(*np.array([-2.0, 3.0, 1.0, 0.0, 0.0])[:, None, None])
+    >>> none = StateMatrices(*np.zeros((5, 0, 1, 1)))
     >>> found, _ = append_integrators(lag, none, np.array([0]))
     >>> found.F.tolist(), found.H.tolist()
     ([[-2.0, 0.0], [1.0, 0.0]], [[0.0, 1.0]])
@@ -167,7 +157,7 @@ class ResponsePlan:
     --------
     >>> step = InputSignal([0.0, 1.0], [0.0, 2.0], "hold")
     >>> plan = ResponsePlan([step], np.array([0.5, 1.0, 2.0]), 0.0)
-    >>> lag = StateMatrices.from_arrays([[-1.0]], [[1.0]], [[1.0]])
+    >>> lag = StateMatrices(*np.array([-1.0, 1.0, 1.0, 0.0, 0.0])[:, None, None])
     >>> StateSpaceResponse(plan, lag).values.round(6).tolist()
     [[0.0, 0.0, 1.264241]]
     >>> StateSpaceResponse(plan, lag, np.array([0.25])).values.round(6).tolist()

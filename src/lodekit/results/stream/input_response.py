@@ -1,4 +1,4 @@
-"""Response of a stream to known inputs (zero- and first-order hold), with the buffered samples that delays need."""
+"""Response of a stream to known inputs (zero- and first-order hold), buffered for dead times (delays)."""
 
 from __future__ import annotations
 
