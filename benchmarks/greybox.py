@@ -29,13 +29,13 @@ from greybox_plants import print_delays, print_kinds, print_plants
 from greybox_records import print_records
 from greybox_speed import best, print_evaluations, print_speed
 from lodekit.data.inputs import HoldType, InputSignal
-from lodekit.prior.input_response.response import ResponsePlan, StateMatrices
+from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, StateSpaceResponse
 from lodekit.support.threads import single_threaded_blas
 
 STEP = 0.1
 #: Two of four states are seen: a chain of lags with a little feedback.
 F = np.array([[-1.0, 0.2, 0.0, 0.1], [0.8, -0.5, 0.1, 0.0], [0.0, 1.0, -2.0, 0.3], [0.0, 0.0, 0.5, -0.2]])
-PLANT = StateMatrices.from_arrays(F, np.array([[1.0], [0.0], [0.5], [0.0]]), np.eye(4)[2:], np.zeros((2, 1)))
+PLANT = StateMatrices(F, np.array([[1.0], [0.0], [0.5], [0.0]]), np.eye(4)[2:], *np.zeros((2, 2, 1)))
 PARAMETERS = 8
 
 
@@ -52,7 +52,7 @@ def response_ratio(rows: int, kind: HoldType, grid: str) -> dict[str, Any]:
 
     def evaluate() -> None:
         delay = np.array([next(delays)]) if grid == "delay" else None
-        response = plan.respond(PLANT, delay)
+        response = StateSpaceResponse(plan, PLANT, delay)
         assert response.values.shape == (2, rows)
         response.gradient(weights, slopes, None if delay is None else np.ones((PARAMETERS, 1)))
 

@@ -119,7 +119,7 @@ class Witness:
         self, hyper: Hyperparameters, theta: list[Number], points: list[tuple[int, Number]], places: list[int]
     ) -> list[list[Number]]:
         """Return the basis functions of the modes at every measurement, times their deviations, in the user's units."""
-        compiled, ring = self.prior.observables.compiled, self.system.operator.ring
+        ring = self.system.operator.ring
         start, span = mpmath.mpf(float(self.prior.units.start)), mpmath.mpf(float(self.prior.units.time_scale))
         columns = [
             [[self._number(c, theta) for c in mode.column.coefficients(i, 0)] for i in places]
@@ -127,18 +127,18 @@ class Witness:
         ]
         basis: list[list[Number]] = [[] for _ in points]
         for g, group in enumerate(self.prior.groups):
-            factor, deviation = compiled.factors[group.factor], mpmath.mpf(float(hyper.mode_amplitudes[g]))
+            deviation = mpmath.mpf(float(hyper.mode_amplitudes[g]))
             polynomial = self.system.modes[group.factor].polynomial
             monic = [self._number(Scalar(ring, c, polynomial[-1]), theta) for c in polynomial]
             scaled = [c * span ** (len(monic) - 1 - k) for k, c in enumerate(monic)]
             root = None if group.root is None else _polish(scaled, mpmath.mpc(group.root) * span)
             for row, (o, time) in enumerate(points):
-                operator = [c * span ** (-k) for k, c in enumerate(columns[factor.column][o])]
+                operator = [c * span ** (-k) for k, c in enumerate(columns[group.column][o])]
                 s = (time - start) / span
                 if root is None:
-                    found = companion_modes(scaled, factor.multiplicity, operator, s)
+                    found = companion_modes(scaled, group.multiplicity, operator, s)
                 else:
-                    found = _exponential(root, bool(group.root and group.root.imag), factor.multiplicity, operator, s)
+                    found = _exponential(root, bool(group.root and group.root.imag), group.multiplicity, operator, s)
                 basis[row] += [deviation * value for value in found]
         return basis
 

@@ -57,7 +57,8 @@ def test_covariance_is_the_symbolic_derivative(name: str, latent: str) -> None:
     values = {sympy.Symbol(n): sympy.Rational(str(v)) for n, v in example.values.items()}
     B = system.parametrization.free_columns.subs(values)
     rows = lk.algebra.operators.OperatorMatrix.identity(system.operator.ring, len(system.channels))
-    free = compile_observables(system, rows).evaluate(np.array([float(v) for v in example.values.values()])).free
+    compiled, theta = compile_observables(system, rows), np.array([float(v) for v in example.values.values()])
+    free = compiled.split(np, compiled.table.evaluate(theta)[0]).free
     for q in range(B.cols):
         ours = free_function_covariance(
             np, parse_kernel(latent), np.array([1.7]), np.array([0.9]), free[:, q], free[:, q], 1.5, 1.0

@@ -42,9 +42,6 @@ class Ringing:
         orders = contracted.shape[-1] - 1
         return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
 
-    def density(self, frequencies: Array, lengthscale: float) -> Array:
-        return np.exp(self.log_density(frequencies, lengthscale))
-
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
         x = frequencies * lengthscale
         both = np.logaddexp(-0.5 * (x - 1.0) ** 2, -0.5 * (x + 1.0) ** 2)

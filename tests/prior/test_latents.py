@@ -55,7 +55,7 @@ def test_the_spectral_density_is_the_fourier_transform(latent: Kernel) -> None:
         return float(next(iter(latent.derivatives(np, np.array([lag / ELL]), 0)))[0])
 
     def density(w: float) -> float:
-        return float(latent.density(np.array([w]), ELL)[0])
+        return float(np.exp(latent.log_density(np.array([w]), ELL))[0])
 
     area = 2.0 * sum(quad(density, a, b, epsabs=1e-12, limit=200)[0] for a, b in ((0.0, 20.0), (20.0, np.inf)))
     assert area / (2.0 * math.pi) == pytest.approx(1.0, rel=1e-7)
@@ -66,9 +66,8 @@ def test_the_spectral_density_is_the_fourier_transform(latent: Kernel) -> None:
 
 
 @pytest.mark.parametrize("latent", LATENTS, ids=named)
-def test_the_log_density_is_that_of_the_density_and_its_slope_is_right(latent: Kernel) -> None:
+def test_the_slope_of_the_log_density_is_right(latent: Kernel) -> None:
     w, step = np.linspace(0.0, 8.0, 9), 1e-5
-    np.testing.assert_allclose(latent.log_density(w, ELL), np.log(latent.density(w, ELL)), rtol=0, atol=1e-12)
     above, below = (latent.log_density(w, ELL * math.exp(h)) for h in (step, -step))
     np.testing.assert_allclose(
         latent.log_density_lengthscale_derivative(w, ELL), (above - below) / (2 * step), rtol=0, atol=1e-7
@@ -113,7 +112,7 @@ def test_nothing_is_left_beyond_band_and_reach(order: int) -> None:
     band, reach = latent.bandwidth(order, eps), latent.correlation_range(order, eps)
 
     def power(w: float) -> float:
-        return float(w ** (2 * order) * latent.density(np.array([w]), 1.0)[0])
+        return float(w ** (2 * order) * np.exp(latent.log_density(np.array([w]), 1.0))[0])
 
     outside, inside = quad(power, band, 40.0, epsabs=0.0)[0], quad(power, 0.0, band)[0]
     assert outside / (outside + inside) == pytest.approx(eps, rel=1e-5)

@@ -9,14 +9,13 @@ from scipy.linalg import expm
 
 import lodekit as lk
 from lodekit.data.records import Scaling
+from lodekit.prior.expm import expm_action, expm_frechet
 from lodekit.prior.modes import (
     ModeGroup,
     balance_companion,
     companion_matrix,
-    expm_at_times,
     exponential_basis,
     fundamental_basis,
-    list_mode_groups,
     mode_group_index,
 )
 from lodekit.prior.observables import ObservableCompiler, Observables
@@ -58,7 +57,7 @@ def compiled(name: str) -> tuple[Observables, Array]:
 def test_numpy_and_torch_give_the_same_coefficients_modes_and_means(name: str) -> None:
     torch = pytest.importorskip("torch")
     observables, theta = compiled(name)
-    groups = list_mode_groups(observables.compiled)
+    groups = observables.compiled.groups
     values = observables.evaluate(theta)
     table = observables.compiled.table.evaluate_values(torch, torch.asarray(np.stack([theta, 0.7 * theta])))
     arrays = observables.split(torch, table)
@@ -78,7 +77,7 @@ def test_numpy_and_torch_give_the_same_coefficients_modes_and_means(name: str) -
 @pytest.mark.parametrize("name", [name for name in CASES if len(compiled(name)[1])])
 def test_slopes_in_the_parameters_are_those_of_differences(name: str) -> None:
     observables, theta = compiled(name)
-    groups = list_mode_groups(observables.compiled)
+    groups = observables.compiled.groups
     values, step = observables.evaluate(theta), 1e-6
     _, slopes = observables.mode_basis(values, groups, TIMES, with_jacobian=True)
     _, d_means = observables.means(values, TIMES)
@@ -114,25 +113,28 @@ def test_the_companion_matrix_has_the_roots_of_the_factor_and_its_exponential_is
     matrix = companion_matrix(np, factor, 2)
     # A double root is known to half the digits.
     np.testing.assert_allclose(np.sort(np.linalg.eigvals(matrix).real), [-3, -3, -2, -2], atol=1e-5)
-    flow = expm_at_times(np, matrix, 4.0 * TIMES)
-    for time, found in zip(4.0 * TIMES, flow, strict=True):
+    rows, none = np.eye(4), np.zeros((0, 4, 4))
+    flow, _ = expm_action(rows, none, matrix, none, 4.0 * TIMES)
+    for time, found in zip(4.0 * TIMES, flow.swapaxes(0, 1), strict=True):
         exact = expm(matrix * time)
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-12 * np.abs(exact).max())
     np.testing.assert_array_equal(balance_companion(factor, np.zeros((1, 3)), 2)[0], matrix)
     first = fundamental_basis(np, TIMES, np.array([[1.0]]), matrix)
-    np.testing.assert_allclose(first[0], expm_at_times(np, matrix, TIMES)[:, 0], rtol=1e-14, atol=0)
+    np.testing.assert_allclose(first[0], expm_frechet(matrix * TIMES[:, None, None])[0][:, 0], rtol=1e-13, atol=1e-15)
 
 
 def test_matrices_and_times_without_end_are_no_error() -> None:
-    assert np.isinf(expm_at_times(np, np.array([[np.inf]]), TIMES)).all()
-    assert expm_at_times(np, np.eye(2), np.zeros(0)).shape == (0, 2, 2)
+    for matrix in (np.array([[np.inf]]), np.full((2, 2), np.inf)):
+        rows, none = np.ones((1, len(matrix))), np.zeros((0, *matrix.shape))
+        assert np.isinf(expm_action(rows, none, matrix, none, TIMES)[0]).all()
+    assert expm_action(np.eye(2), np.zeros((0, 2, 2)), np.eye(2), np.zeros((0, 2, 2)), np.zeros(0))[0].shape == (
+        2,
+        0,
+        2,
+    )
 
 
 def test_every_basis_function_knows_its_group() -> None:
-    assert mode_group_index([ModeGroup(0, None, 2), ModeGroup(1, -1.0 + 0.0j, 1), ModeGroup(1, 1.0j, 2)]) == [
-        0,
-        0,
-        1,
-        2,
-        2,
-    ]
+    roots = {None: 2, -1.0 + 0.0j: 1, 1.0j: 2}
+    groups = [ModeGroup(0, root, size, 0, 1, slice(0)) for root, size in roots.items()]
+    assert mode_group_index(groups) == [0, 0, 1, 2, 2]

@@ -16,7 +16,6 @@ from lodekit.data.records import Measurements, Scaling
 from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.covariance import free_function_variance
-from lodekit.prior.modes import list_mode_groups
 from lodekit.prior.observables import EquationResiduals, ObservableCompiler
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import prior_of
@@ -40,7 +39,7 @@ def test_known_functions_have_their_exponents_in_scaled_time() -> None:
     system = lk.System("x' + a*x = exp(-b*t)*sin(w*t)", parameters=["a", "b", "w"])
     observables = ObservableCompiler(system).compile(["x"], Scaling(0.0, 0.5, np.ones(1)))
     values = observables.evaluate(np.array([5.0, 2.0, 3.0]))
-    found = observables.exponents(values, list_mode_groups(observables.compiled))
+    found = observables.exponents(values, observables.compiled.groups)
     # Cosine and sine, whichever signs their frequencies have.
     known = {(round(z.real, 12), round(abs(z.imag), 12)) for z in found}
     assert known == {(-2.5, 0.0), (-1.0, 1.5)}

@@ -6,7 +6,6 @@ The toy is ``exp(-u^2/2) cos u`` (`ringing.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,29 +18,22 @@ from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.draws import sample_free_function
-from lodekit.prior.kernels import Kernel, KernelFamily, parse_kernel, register_kernel
+from lodekit.prior.kernels import KERNEL_FAMILIES, Kernel, parse_kernel
 from tests.inference.fitted import gradient_vector, make_case, series_of, shifted, values_of
 from tests.prior.ringing import Ringing
 
 
 @pytest.fixture(autouse=True)
-def toy() -> Iterator[Kernel]:
+def toy(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     latent = Ringing()
-    with register_kernel(KernelFamily("'toy'", lambda name: latent if name == "toy" else None)):
-        yield latent
+    monkeypatch.setitem(KERNEL_FAMILIES, "'toy'", lambda name: latent if name == "toy" else None)
+    return latent
 
 
 def test_a_registered_covariance_has_a_name_and_stands_in_messages(toy: Kernel) -> None:
     assert parse_kernel("toy") is toy
     with pytest.raises(lk.LodekitError, match="or 'toy', got 'tory'"):
         lk.LODEGP(lk.System("x' = u"), latent="tory").fit(np.arange(3.0), np.zeros((3, 2)))
-
-
-def test_it_is_forgotten_when_its_time_is_over() -> None:
-    with register_kernel(KernelFamily("'other'", lambda name: Ringing() if name == "other" else None)):
-        assert parse_kernel("other").name == "toy"
-    with pytest.raises(lk.LodekitError, match="got 'other'"):
-        parse_kernel("other")
 
 
 def test_the_evidence_of_a_fit_is_the_textbook_formula() -> None:

@@ -122,17 +122,6 @@ def _round_ball(part: Any, *, may_vanish: bool) -> float | None:
     return float(part.mid()) if radius * arb(2) ** 60 < abs(part.mid()) else None
 
 
-def count_states(equations: Sequence[Vector]) -> int:
-    """Return the order of square `equations` in Popov form: the number of initial values that fix a solution."""
-    return sum(len(row[pivot_index(row, [0] * len(row))]) - 1 for row in equations)
-
-
-def find_zero_channels(equations: Sequence[Vector]) -> list[int]:
-    """Return the positions of channels that `equations` in Popov form force to be zero, each by a row of its own."""
-    rows = ([(j, len(entry)) for j, entry in enumerate(row) if entry] for row in equations)
-    return sorted(entries[0][0] for entries in rows if len(entries) == 1 and entries[0][1] == 1)
-
-
 def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[tuple[Polynomial, int]]:
     """Return irreducible polynomials with exponents: what the solutions of square equations are made of."""
     if ring.has_relations:

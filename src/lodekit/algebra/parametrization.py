@@ -165,7 +165,10 @@ class Parametrization:
         complete = all(self._vanishes_on_solutions(row) for row in rest.rows)
         unless(complete, "f = B X f + sum_i C_i g_i f for every solution")
         minimal = self.chosen_observables is None
-        unless(not minimal or _is_column_reduced(self.free), "the free columns are column-reduced")
+        degrees = self.degrees
+        leading = [[row[j][degree : degree + 1] for row in self.free.rows] for j, degree in enumerate(degrees)]
+        is_reduced = len(kernel_and_image(ring, leading)[0]) == len(degrees)
+        unless(not minimal or is_reduced, "the free columns are column-reduced")
         return (
             "A B = 0 and A C_i is divisible by d_i: only solutions",
             "f = B X f + sum_i C_i g_i f whenever A f = 0: all solutions",
@@ -217,13 +220,6 @@ class Parametrization:
 def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:
     """Return whether all entries of a column are multiples of a polynomial."""
     return not any(pseudo_divide(matrix.ring, row[0], annihilator)[2] for row in matrix.rows)
-
-
-def _is_column_reduced(matrix: OperatorMatrix) -> bool:
-    """Return whether the coefficients of each column's highest power are linearly independent; no column is zero."""
-    degrees = [matrix.degree(j) for j in range(matrix.width)]
-    leading = [[row[j][degree : degree + 1] for row in matrix.rows] for j, degree in enumerate(degrees)]
-    return len(kernel_and_image(matrix.ring, leading)[0]) == matrix.width
 
 
 def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> Parametrization:
@@ -311,13 +307,6 @@ def change_basis_by_rows(
         for mode in parametrization.modes
     )
     return replace(parametrization, free=free, modes=modes, chosen_observables=rows)
-
-
-def change_basis_by_columns(
-    parametrization: Parametrization, columns: OperatorMatrix, inverse: OperatorMatrix
-) -> Parametrization:
-    """Return the parametrization with given free columns B W; the modes stay as they are."""
-    return replace(parametrization, free=columns, chosen_observables=inverse @ parametrization.free_observables)
 
 
 def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> list[Polynomial] | None:

@@ -22,6 +22,7 @@ from lodekit.algebra.scalars import (
     ScalarRing,
     check_factorable,
     format_sum,
+    multiply_powers,
 )
 
 Polynomial = list[Element]
@@ -250,9 +251,7 @@ def specialize(
     for element in polynomial:
         value = target.rational(0)
         for exponents, coefficient in ring.terms(element).items():
-            rational = Fraction(coefficient)
-            for point, exponent in zip(points, exponents[count:], strict=True):
-                rational *= point**exponent
+            rational = multiply_powers(Fraction(coefficient), points, exponents[count:])
             symbol = Scalar(target, target.from_terms({exponents[:count]: 1}))
             value = value + symbol * target.rational(rational)
         total.append(value)
@@ -298,11 +297,8 @@ def sample_zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteFiel
         for points in branches:
             coefficients = [0] * (int(factor.degrees()[unknown]) + 1)
             for exponents, value in ring.terms(factor).items():
-                term = field.integer(value)
-                for i, exponent in enumerate(exponents):
-                    if exponent and i != unknown:
-                        term = term * points[i] ** exponent
-                coefficients[exponents[unknown]] += int(term)
+                others = [0 if i == unknown else exponent for i, exponent in enumerate(exponents)]
+                coefficients[exponents[unknown]] += int(multiply_powers(field.integer(value), points, others))
             zeros += [
                 [field.integer(root) if i == unknown else value for i, value in enumerate(points)]
                 for root in roots_modulo_prime(field.prime, coefficients)

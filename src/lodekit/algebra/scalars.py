@@ -346,14 +346,8 @@ class ScalarRing:
     def enclose(self, element: Element) -> Any:
         """Return a ball that holds an element without parameters, at the current precision of FLINT."""
         points = [constant.enclose() for constant in self.constants]
-        total = arb(0)
-        for exponents, coefficient in self.terms(element).items():
-            term = arb(fmpz(coefficient))
-            for point, exponent in zip(points, exponents[: len(points)], strict=True):
-                if exponent:
-                    term *= point**exponent
-            total += term
-        return total
+        terms = self.terms(element).items()
+        return sum((multiply_powers(arb(fmpz(value)), points, exponents) for exponents, value in terms), arb(0))
 
     def format(self, element: Element, denominator: int = 1) -> str:
         """Return `element` over an integer `denominator` as users write it: ``-a^2 + 2*sqrt(2)*b``, ``9.81*a``."""
@@ -370,14 +364,18 @@ class ScalarRing:
 
     def map_to_finite_field(self, element: Element, target: FiniteField, points: Sequence[Element]) -> Element:
         """Return `element` in a finite field `target`, at `points` with one coordinate for each of `names`."""
-        total = target.zero
-        for exponents, coefficient in self.terms(element).items():
-            term = target.integer(coefficient)
-            for point, exponent in zip(points, exponents, strict=True):
-                if exponent:
-                    term = term * point**exponent
-            total = total + term
-        return total
+        terms = self.terms(element).items()
+        return sum(
+            (multiply_powers(target.integer(value), points, exponents) for exponents, value in terms), target.zero
+        )
+
+
+def multiply_powers(factor: Any, points: Iterable[Any], exponents: Iterable[int]) -> Any:
+    """Return a `factor` times all `points` to the power of their `exponents`, as far as there are points."""
+    for point, exponent in zip(points, exponents, strict=False):
+        if exponent:
+            factor = factor * point**exponent
+    return factor
 
 
 def expression_swell_error() -> AlgebraError:

@@ -95,6 +95,17 @@ class PopovDecomposition:
         return [divide_by_content(self.ring, row) for row in self._row_reduction[0]]
 
     @property
+    def n_states(self) -> int:
+        """The order of square equations: the number of initial values that fix a solution."""
+        return sum(len(row[pivot_index(row, [0] * self.width)]) - 1 for row in self.equations)
+
+    @property
+    def zero_channels(self) -> list[int]:
+        """The positions of channels that the equations force to be zero, each by a row of its own."""
+        rows = ([(j, len(entry)) for j, entry in enumerate(row) if entry] for row in self.equations)
+        return sorted(entries[0][0] for entries in rows if len(entries) == 1 and entries[0][1] == 1)
+
+    @property
     def equation_weights(self) -> tuple[list[Vector], list[Element]]:
         """How the rows make the equations: combinations, and for each a denominator."""
         image_rows, weights, _ = self._row_reduction
@@ -288,14 +299,10 @@ def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -
     ]
     # Each pass transposes the matrix, so that row and column steps alternate.
     side = 0
-    while not _is_diagonal(matrix):
+    while any(entry for i, row in enumerate(matrix) for j, entry in enumerate(row) if i != j):
         reduced, steps[side] = _hermite_form(ring, matrix, steps[side])
         matrix, side = [[row[j] for row in reduced] for j in range(size)], 1 - side
     return steps[0], steps[1]
-
-
-def _is_diagonal(matrix: Sequence[Vector]) -> bool:
-    return all(not entry for i, row in enumerate(matrix) for j, entry in enumerate(row) if i != j)
 
 
 def _hermite_form(

@@ -114,7 +114,7 @@ def _equation_moments(
     times = start + (stop - start) * np.sort((0.5 + 0.6180339887498949 * np.arange(24)) % 1.0)
     mean, covariance = _derivatives(record, times, pairs)
     _, slopes = ScalarFunctions(operator.ring, [value for *_, value in terms]).evaluate(theta)
-    sides = SignalFunctions(operator.ring, forcing).evaluate_with_jacobian(theta, times)
+    sides = SignalFunctions(operator.ring, forcing).evaluate(theta, times)
     for i, (_, side_slopes) in enumerate(sides):
         weights = np.zeros((len(parameter_index), len(pairs)))
         for (equation, pair, _), slope in zip(terms, slopes.T, strict=True):

@@ -375,7 +375,7 @@ def _resolve_mode_prior(
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
     sizes = np.where(sizes > 0.0, sizes, 1.0)
-    return None, DiffuseModes.from_measurements(prior.observables, prior.groups, times, counts, sizes)
+    return None, DiffuseModes(prior.observables, prior.groups, tuple(times), tuple(counts), sizes)
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:

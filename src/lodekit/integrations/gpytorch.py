@@ -23,7 +23,7 @@ from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.model import LODEGP
 from lodekit.prior.covariance import ObservationPoints, prior_covariance
-from lodekit.prior.modes import ModeGroup, list_mode_groups, mode_group_index
+from lodekit.prior.modes import ModeGroup, mode_group_index
 from lodekit.prior.observables import ObservableCompiler, Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import fit_at_point
@@ -82,7 +82,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         self._latents = FitSettings(latent=latent).parse_kernels(system)
         units = Scaling(start, stop - start, np.ones(len(self.observables)))
         self.compiled: Observables = ObservableCompiler(system).compile(self.observables, units)
-        self._groups: tuple[ModeGroup, ...] = list_mode_groups(self.compiled.compiled)
+        self._groups: tuple[ModeGroup, ...] = self.compiled.compiled.groups
         self.parameter_names = self.compiled.compiled.parameters
         taken = set(dir(self))
         for name in self.parameter_names:

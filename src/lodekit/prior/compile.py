@@ -8,7 +8,7 @@ functions and modes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -21,20 +21,16 @@ from numpy.typing import NDArray
 
 from lodekit.algebra.modes import factor_annihilators, isolate_roots
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.scalars import Element, Scalar, ScalarRing
+from lodekit.algebra.scalars import Element, Scalar, ScalarRing, multiply_powers
 from lodekit.errors import EquationError
 from lodekit.prior.expm import exponential_moments
+from lodekit.prior.kernels import match_array
+from lodekit.prior.modes import ModeGroup
 from lodekit.system.delays import find_required_inputs
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-
-
-def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
-    """Return a constant as an array of another array's library, dtype and device."""
-    # A fit makes thousands of small evaluations, so NumPy arrays are passed through.
-    return value if xp is np else xp.asarray(value, dtype=like.dtype, device=like.device)
 
 
 def split_table(xp: Any, table: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
@@ -68,81 +64,58 @@ class CompiledSignal:
         powers, sines = tuple(wave.power for wave in waves), tuple(wave.sine for wave in waves)
         return cls(powers, sines, slice(start, len(scalars)))
 
-    def term_factors(self, xp: Any, times: Any, table: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Yield c, w, ``t^k exp(r t)`` and ``cos or sin(w t)`` of each term, shapes (..., 1) and (..., n).
-
-        Shapes: times (..., n), table (..., s).
-        """
-        for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
-            c, r, w = (table[..., self.coefficients.start + 3 * i + k, None] for k in range(3))
-            yield c, w, times**power * xp.exp(r * times), (xp.sin if sine else xp.cos)(w * times)
-
     def values(self, xp: Any, times: Any, table: Any) -> Any:
-        """Return the signal, shape (..., n).
+        """Return the signal in any array library, shape (..., n).
 
         Shapes: times (..., n), table (..., s).
         """
         shape = np.broadcast_shapes(tuple(times.shape), (*table.shape[:-1], 1))
         total = xp.zeros(shape, dtype=table.dtype, device=table.device)
-        for c, _, envelope, wave in self.term_factors(xp, times, table):
-            total = total + c * envelope * wave
+        for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
+            c, r, w = (table[..., self.coefficients.start + 3 * i + k, None] for k in range(3))
+            total = total + c * times**power * xp.exp(r * times) * (xp.sin if sine else xp.cos)(w * times)
         return total
 
-    def evaluate(self, times: Array, values: Array, jacobian: Array) -> tuple[Array, Array]:
+    def evaluate(self, times: Array, values: Array, jacobian: Array, window: float = 0.0) -> tuple[Array, Array]:
         """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n).
+
+        With a window, the mean over intervals that start at the times. With the complex rate ``l = r + i w`` it is a
+        sum over the powers of ``v`` in ``(s + v)^k e^(l v)``, times ``e^(l s)``; one power more is the derivative in l.
 
         Shapes: times (n,), values, jacobian (s,) and (p, s).
         """
-        slopes = jacobian[:, self.coefficients]
-        if self._is_constant(values, slopes):
-            total = np.full(len(times), values[self.coefficients][::3].sum())
-            return total, np.repeat(slopes[:, ::3].sum(axis=1)[:, None], len(times), axis=1)
-        total, gradient = np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
-        for i, (c, w, envelope, wave) in enumerate(self.term_factors(np, times, values)):
-            total += c * envelope * wave
-            if slopes[:, 3 * i : 3 * i + 3].any():
-                dc, dr, dw = slopes[:, 3 * i : 3 * i + 3].T
-                slope = np.cos(w * times) if self.sines[i] else -np.sin(w * times)
-                gradient += np.outer(dc, envelope * wave) + np.outer(dr, c * times * envelope * wave)
-                gradient += np.outer(dw, c * times * envelope * slope)
-        return total, gradient
-
-    def average(self, times: Array, values: Array, jacobian: Array, window: float) -> tuple[Array, Array]:
-        """Return the mean of the signal over intervals, shape (n,), and its derivatives in the parameters, (p, n).
-
-        With the complex rate ``l = r + i w`` it is a sum over the powers of ``v`` in ``(s + v)^k e^(l v)``, times
-        ``e^(l s)``; one power more is the derivative in l.
-
-        Shapes: times (n,).
-        """
         coefficients, slopes = values[self.coefficients], jacobian[:, self.coefficients]
+        if self._is_constant(coefficients, slopes):
+            constant = np.full(len(times), coefficients[::3].sum())
+            return constant, np.repeat(slopes[:, ::3].sum(axis=1)[:, None], len(times), axis=1)
         total, gradient = np.zeros(len(times)), np.zeros((len(jacobian), len(times)))
         for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
             c, rate = coefficients[3 * i], complex(*coefficients[3 * i + 1 : 3 * i + 3])
-            means, wave = exponential_moments(rate, window, power + 1), np.exp(rate * times)
+            means, wave = exponential_moments(rate, window, power + 1) if window else [1.0], np.exp(rate * times)
             value, slope = (
-                wave * sum(comb(k, j) * means[j] * times ** (k - j) for j in range(k + 1)) for k in (power, power + 1)
+                wave * sum(comb(k, j) * mean * times ** (k - j) for j, mean in enumerate(means[: k + 1]))
+                for k in (power, power + 1)
             )
-            part, in_rate, in_turn = (v.imag if sine else v.real for v in (value, slope, 1j * slope))
+            part, in_rate, in_frequency = (v.imag if sine else v.real for v in (value, slope, 1j * slope))
             total += c * part
             dc, dr, dw = slopes[:, 3 * i : 3 * i + 3].T
-            gradient += np.outer(dc, part) + np.outer(c * dr, in_rate) + np.outer(c * dw, in_turn)
+            gradient += np.outer(dc, part) + np.outer(c * dr, in_rate) + np.outer(c * dw, in_frequency)
         return total, gradient
 
-    def _is_constant(self, values: Array, jacobian: Array) -> bool:
+    def _is_constant(self, coefficients: Array, slopes: Array) -> bool:
         """Return whether all terms are constant in time for all values of the parameters."""
-        rates, d_rates = (part.reshape(-1, 3)[:, 1:] for part in (values[self.coefficients], jacobian))
+        rates, d_rates = (part.reshape(-1, 3)[:, 1:] for part in (coefficients, slopes))
         return not (any(self.powers) or any(self.sines) or rates.any() or d_rates.any())
 
-    def vjp(self, times: Array, values: Array, jacobian: Array, weights: Array) -> Array:
+    def vjp(self, times: Array, values: Array, jacobian: Array, weights: Array, window: float = 0.0) -> Array:
         """Return derivatives in the parameters of the sum of weights times the signal, shape (p,).
 
         Shapes: weights (n,).
         """
         slopes = jacobian[:, self.coefficients]
-        if self._is_constant(values, slopes):
+        if self._is_constant(values[self.coefficients], slopes):
             return np.asarray(slopes[:, ::3].sum(axis=1) * weights.sum())
-        return np.asarray(self.evaluate(times, values, jacobian)[1] @ weights)
+        return np.asarray(self.evaluate(times, values, jacobian, window)[1] @ weights)
 
     @property
     def n_terms(self) -> int:
@@ -157,11 +130,17 @@ class ScalarFunctions:
     """
 
     def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
-        count = len(ring.constants)
+        rows = []
         # Far more than the 53 bits of a float: cancellation among constants such as sqrt(2) costs none of these.
         with flint_context.workprec(256):
             constants = [value.enclose() for value in ring.constants]
-            rows = [_float_terms(ring, scalar, count, constants) for scalar in scalars]
+            for scalar in scalars:
+                fraction = [
+                    _collect_monomials(ring, part, constants) for part in (scalar.numerator, scalar.denominator)
+                ]
+                # Both are divided by one number, so that they fit into floats.
+                scale = max((abs(value.mid()) for part in fraction for value in part.values()), default=arb(1))
+                rows.append([{key: float((v / scale).mid()) for key, v in part.items()} for part in fraction])
         monomials = sorted({exponents for parts in rows for part in parts for exponents in part})
         index = {exponents: i for i, exponents in enumerate(monomials)}
         self._exponents = np.array(monomials, dtype=np.float64).reshape(len(monomials), len(ring.parameters))
@@ -217,42 +196,15 @@ class ScalarFunctions:
         return (monomials @ match_array(xp, self._numerator.T, theta)) / bottom, bottom
 
 
-def _float_terms(
-    ring: ScalarRing, scalar: Scalar, count: int, constants: Sequence[object]
-) -> tuple[dict[tuple[int, ...], float], dict[tuple[int, ...], float]]:
-    """Return numerator and denominator as floats by parameter monomial, both divided by one number so that they fit."""
-    balls = [_collect_monomials(ring, part, count, constants) for part in (scalar.numerator, scalar.denominator)]
-    scale = max((abs(value.mid()) for part in balls for value in part.values()), default=arb(1))
-    return tuple({key: float((value / scale).mid()) for key, value in part.items()} for part in balls)  # type: ignore[return-value]
-
-
 def _collect_monomials(
-    ring: ScalarRing, element: Element, count: int, constants: Sequence[object]
+    ring: ScalarRing, element: Element, constants: Sequence[object]
 ) -> dict[tuple[int, ...], Element]:
-    found: dict[tuple[int, ...], Element] = {}
+    """Return the coefficient of each monomial in the parameters, as a ball."""
+    monomials: dict[tuple[int, ...], Element] = {}
     for exponents, coefficient in ring.terms(element).items():
-        term = arb(fmpz(coefficient))
-        for value, exponent in zip(constants, exponents[:count], strict=True):
-            if exponent:
-                term = term * value**exponent  # type: ignore[operator]
-        key = exponents[count:]
-        found[key] = found[key] + term if key in found else term
-    return found
-
-
-@dataclass(frozen=True)
-class CompiledFactor:
-    """A factor of an annihilator d_i, with a signal variance and basis functions of its own.
-
-    column: Index of the mode column that it belongs to.
-    coefficients: The slice of the table with the coefficients of the factor, lowest power first; monic.
-    roots: The exponents with imaginary part >= 0, in the user's time; None if they depend on parameters.
-    """
-
-    column: int
-    multiplicity: int
-    coefficients: slice
-    roots: tuple[complex, ...] | None
+        term, key = multiply_powers(arb(fmpz(coefficient)), constants, exponents), exponents[len(constants) :]
+        monomials[key] = monomials[key] + term if key in monomials else term
+    return monomials
 
 
 class SignalFunctions:
@@ -263,11 +215,7 @@ class SignalFunctions:
         self._signals = [CompiledSignal.append(signal, scalars) for signal in signals]
         self._scalars = ScalarFunctions(ring, scalars)
 
-    def evaluate(self, theta: Array, times: Array) -> list[Array]:
-        """Return each signal at `times` of the user, with parameter values `theta`."""
-        return [values for values, _ in self.evaluate_with_jacobian(theta, times)]
-
-    def evaluate_with_jacobian(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
+    def evaluate(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
         """Return each signal at `times` of the user, (n,), and its derivatives in the parameters `theta`, (p, n)."""
         table = self._scalars.evaluate(theta)
         return [signal.evaluate(times, *table) for signal in self._signals]
@@ -351,8 +299,13 @@ class CompiledObservables:
     table: ScalarFunctions
     free_shape: tuple[int, int, int]
     column_shapes: tuple[tuple[int, int], ...]
-    factors: tuple[CompiledFactor, ...]
+    groups: tuple[ModeGroup, ...]
     signals: tuple[CompiledSignal, ...]
+
+    @cached_property
+    def factors(self) -> tuple[ModeGroup, ...]:
+        """One group of each factor of the annihilators."""
+        return tuple({group.factor: group for group in self.groups}.values())
 
     def split(self, xp: Any, table: Any) -> CoefficientArrays:
         """Return coefficient arrays from the values of the table, or from their derivatives.
@@ -361,11 +314,6 @@ class CompiledObservables:
         """
         free, *columns = split_table(xp, table, (self.free_shape, *self.column_shapes))
         return CoefficientArrays(free, columns, [table[..., factor.coefficients] for factor in self.factors])
-
-    def evaluate(self, theta: Array) -> Coefficients:
-        """Return all coefficient arrays and their derivatives at parameter values."""
-        values, slopes = self.table.evaluate(theta)
-        return Coefficients(self.split(np, values), self.split(np, slopes), (values, slopes))
 
 
 def compile_observables(
@@ -394,14 +342,19 @@ def compile_observables(
     length = append(operators @ parametrization.free)
     free_shape = (count, parametrization.free.width, length)
     column_shapes = tuple((count, append(operators @ mode.column)) for mode in parametrization.modes)
-    factors = []
-    for polynomial, multiplicity, column in factor_annihilators(ring, [m.annihilator for m in parametrization.modes]):
-        start = len(scalars)
+    groups = []
+    annihilators = [mode.annihilator for mode in parametrization.modes]
+    for index, (polynomial, multiplicity, column) in enumerate(factor_annihilators(ring, annihilators)):
+        start, degree = len(scalars), len(polynomial) - 1
         scalars.extend(Scalar(ring, value, polynomial[-1]) for value in polynomial)
-        roots = None
-        if not any(ring.involves_parameters(value) for value in polynomial):
-            roots = tuple(root for root, _ in isolate_roots(ring, polynomial) if root.imag >= 0)
-        factors.append(CompiledFactor(column, multiplicity, slice(start, len(scalars)), roots))
+        place = slice(start, len(scalars))
+        if any(ring.involves_parameters(value) for value in polynomial):
+            groups.append(ModeGroup(index, None, degree * multiplicity, column, multiplicity, place))
+            continue
+        for root, _ in isolate_roots(ring, polynomial):
+            if root.imag >= 0:
+                size = multiplicity * (2 if root.imag else 1)
+                groups.append(ModeGroup(index, root, size, column, multiplicity, place))
     signals = []
     for i in range(count):
         total = known_signals[i] if known_signals else ExponentialPolynomial(ring)
@@ -409,5 +362,5 @@ def compile_observables(
             total = total + signal.apply_operator(operators.coefficients(i, channel))
         signals.append(CompiledSignal.append(total, scalars))
     return CompiledObservables(
-        ring.parameters, ScalarFunctions(ring, scalars), free_shape, column_shapes, tuple(factors), tuple(signals)
+        ring.parameters, ScalarFunctions(ring, scalars), free_shape, column_shapes, tuple(groups), tuple(signals)
     )

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.compile import match_array
-from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window
+from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window, match_array
 
 Array = NDArray[np.float64]
 
@@ -67,39 +66,23 @@ def free_function_covariance(
     """
     order = first.shape[-1] + second.shape[-1] - 2
     kernel.check_order(order)
+    coefficients = pair_coefficients(xp, first, second, lengthscale, amplitude)
     if windows[0] is not None or windows[1] is not None:
-        return _averaged_covariance(
-            kernel, times1, times2, first, second, float(lengthscale), float(amplitude), windows
-        )
+        lag, ell = times1[:, None] - times2[None, :], float(lengthscale)
+        average = np.empty((len(first), len(times1), len(second), len(times2)))
+        spans = [np.zeros(len(part)) if w is None else w for part, w in zip((first, second), windows, strict=True)]
+        for h1, rows in group_by_window(spans[0]):
+            for h2, columns in group_by_window(spans[1]):
+                stack = average_kernel_derivatives(kernel, lag, ell, (h1, h2), order)
+                part = np.tensordot(coefficients[np.ix_(rows, columns)], stack, axes=1)
+                average[rows[:, None], :, columns[None, :]] = part
+        return average
     u = (times1[..., :, None] - times2[..., None, :]) / _append_axes(lengthscale, 2)
     stack = xp.stack(list(kernel.derivatives(xp, u, order)), axis=-3)
-    coefficients = pair_coefficients(xp, first, second, lengthscale, amplitude)
     *leading, i, j, m = coefficients.shape
     n1, n2 = u.shape[-2:]
     block = xp.reshape(coefficients, (*leading, i * j, m)) @ xp.reshape(stack, (*stack.shape[:-3], m, n1 * n2))
     return xp.moveaxis(xp.reshape(block, (*block.shape[:-2], i, j, n1, n2)), -2, -3)
-
-
-def _averaged_covariance(
-    kernel: Kernel,
-    times1: Array,
-    times2: Array,
-    first: Array,
-    second: Array,
-    lengthscale: float,
-    amplitude: float,
-    windows: tuple[Array | None, Array | None],
-) -> Array:
-    """Return what `free_function_covariance` does, where observables are averages."""
-    lag, weight = times1[:, None] - times2[None, :], pair_coefficients(np, first, second, lengthscale, amplitude)
-    block = np.empty((len(first), len(times1), len(second), len(times2)))
-    spans = [np.zeros(len(part)) if w is None else w for part, w in zip((first, second), windows, strict=True)]
-    for h1, rows in group_by_window(spans[0]):
-        for h2, columns in group_by_window(spans[1]):
-            stack = average_kernel_derivatives(kernel, lag, lengthscale, (h1, h2), weight.shape[-1] - 1)
-            part = np.tensordot(weight[np.ix_(rows, columns)], stack, axes=1)
-            block[rows[:, None], :, columns[None, :]] = part
-    return block
 
 
 @dataclass(frozen=True)

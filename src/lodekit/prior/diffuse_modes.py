@@ -19,7 +19,6 @@ logarithm of that error from the optimised evidence, so nothing is learned from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -98,36 +97,24 @@ class DiffuseModes:
 
     observables: The measured observables.
     times: Some times of each record, scaled, from its start on.
-    weights: The share of all measurements of a record that each time represents, over the mean square of the data;
-        (o, n).
+    counts: The number of measurements that each time represents, for each record; (o, n).
     scales: Of the data, scaled; (o,).
     """
 
     observables: Observables
     groups: tuple[ModeGroup, ...]
     times: tuple[Array, ...]
-    weights: tuple[Array, ...]
+    counts: tuple[Array, ...]
     scales: Array
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": {}}
 
-    @classmethod
-    def from_measurements(
-        cls,
-        observables: Observables,
-        groups: tuple[ModeGroup, ...],
-        times: Sequence[Array],
-        counts: Sequence[Array],
-        scales: Array,
-    ) -> DiffuseModes:
-        """Return the deviations for what was measured at some times.
-
-        Shapes: scales (o,).
-        """
-        shares = tuple(each / (each.sum() * len(scales) * scales[:, None] ** 2) for each in counts)
-        return cls(observables, groups, tuple(times), shares, scales)
+    @cached_property
+    def weights(self) -> list[Array]:
+        """The share of all measurements of a record that each time represents, over the mean square of the data."""
+        return [each / (each.sum() * len(self.scales) * self.scales[:, None] ** 2) for each in self.counts]
 
     def proper_prior_offset(self, theta: Array, noise_std: Array) -> float:
         """Return the change of the log evidence of a record under a unit information prior of the modes.
@@ -196,7 +183,7 @@ class DiffuseModes:
         measurements do, or none in one of the records.
         """
         compiled, count = self.observables.compiled, sum(group.size for group in self.groups)
-        if any(each.multiplicity > 1 for each in compiled.factors):
+        if any(group.multiplicity > 1 for group in self.groups):
             return False
         if any(np.count_nonzero(weights) < count or not weights.any(axis=1).all() for weights in self.weights):
             return False

@@ -128,7 +128,7 @@ def compile_disturbances(
     zero, rows, direct = space.ring.rational(0), [], []
     for i, text in enumerate(texts):
         entries = [operators.coefficients(i, j) for j in columns]
-        X, W = _observable_rows(entries, F, G, H, [D, D1], zero)
+        X, W = _observable_rows(entries, [F, G, H, D, D1], zero)
         for w, j in enumerate(own):
             for k, value in enumerate(operators.coefficients(i, j)):
                 W += [[zero] * len(own) for _ in range(k + 1 - len(W))]
@@ -156,17 +156,13 @@ def _multiply_row(row: Row, matrix: Sequence[Row], width: int, zero: Scalar) -> 
 
 
 def _observable_rows(
-    entries: Sequence[Sequence[Scalar]],
-    F: Sequence[Row],
-    G: Sequence[Row],
-    H: Sequence[Row],
-    feedthrough: Sequence[Sequence[Row]],
-    zero: Scalar,
+    entries: Sequence[Sequence[Scalar]], matrices: Sequence[Sequence[Row]], zero: Scalar
 ) -> tuple[Row, list[Row]]:
     """Return an observable as a row on the states, and rows on derivatives of the disturbances.
 
     With ``g = H x + D w + D1 w'``, each further derivative takes H to H F, and adds H G to what stands before w.
     """
+    F, G, H, *feedthrough = matrices
     size, count = len(F), len(feedthrough[0][0]) if feedthrough[0] else 0
     X, W = [zero] * size, list[Row]()
     for c, entry in enumerate(entries):

@@ -9,7 +9,6 @@ from lodekit.errors import LodekitError
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window
-from lodekit.prior.modes import list_mode_groups
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 
@@ -29,7 +28,7 @@ def unit_variance_hyperparameters(
         variance = free_function_variance(latent, values.free[:, number], lengthscale, 1.0, values.windows)
         if (variance > 0).any():
             deviations[number] = float(np.exp(-0.5 * np.log(variance[variance > 0]).mean()))
-    groups = list_mode_groups(observables.compiled)
+    groups = observables.compiled.groups
     basis, _ = observables.mode_basis(values, groups, np.linspace(0.0, 1.0, 50), with_jacobian=False)
     power = np.max([np.mean(part**2, axis=0) for part in basis], axis=0)
     starts = np.cumsum([0, *(group.size for group in groups)])[:-1]
@@ -50,7 +49,7 @@ def sample_prior(
     Shapes: times (n,).
     """
     values, scaled = observables.evaluate(hyper.theta), observables.units.scale_times(times)
-    groups = list_mode_groups(observables.compiled)
+    groups = observables.compiled.groups
     basis, _ = observables.mode_basis(values, groups, scaled, with_jacobian=False)
     means, _ = observables.means(values, times, with_jacobian=False)
     roots = np.repeat(hyper.mode_amplitudes, [group.size for group in groups])
@@ -140,7 +139,7 @@ def _sample_fourier(
             "of each other, and of the data where there are some"
         )
     frequencies: Array = step * np.arange(count, dtype=float)
-    density = kernel.density(frequencies, ell) / (2.0 * np.pi) * step
+    density = np.exp(kernel.log_density(frequencies, ell)) / (2.0 * np.pi) * step
     amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
     cosines, sines = (generator.standard_normal((len(frequencies), size)) * amplitude[:, None] for _ in range(2))
     # The average of a wave is the wave in the middle of the interval, and smaller.

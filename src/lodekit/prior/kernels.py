@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -39,6 +38,12 @@ MAX_MATERN_NUMERATOR = 131
 MAX_QUADRATURE_WINDOW = 2.0
 #: Gauss-Legendre rules for windows up to half a lengthscale, and for longer ones.
 _SHORT_RULE, _LONG_RULE = (np.polynomial.legendre.leggauss(count) for count in (7, 12))
+
+
+def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
+    """Return a constant as an array of another array's library, dtype and device."""
+    # A fit makes thousands of small evaluations, so NumPy arrays are passed through.
+    return value if xp is np else xp.asarray(value, dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,8 @@ class Kernel(Protocol):
         Shapes: contracted (..., orders + extra).
         """
 
-    def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies."""
-
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        """Return the logarithm of the spectral density, which does not underflow."""
+        """Return the logarithm of the spectral density: the Fourier transform over angular frequencies."""
 
     def log_density_lengthscale_derivative(self, frequencies: Array, lengthscale: float | Array) -> Array:
         """Return the derivative of the logarithm of the spectral density in log ell."""
@@ -165,10 +167,6 @@ class SquaredExponential:
     def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
         """Return ``h_(m+2) + h_m``, `contracted`; nothing `lagged` is needed."""
         return np.asarray(contracted[..., 2:] + contracted[..., :-2])
-
-    def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)`` at `frequencies` w with `lengthscale` ell."""
-        return np.asarray(math.sqrt(2.0 * math.pi) * lengthscale * np.exp(-0.5 * (frequencies * lengthscale) ** 2))
 
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
         """Return ``log(2 pi)/2 + log ell - (w ell)^2/2`` at `frequencies` w with `lengthscale` ell."""
@@ -280,10 +278,6 @@ class Matern:
         orders = contracted.shape[-1] - 1
         return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
 
-    def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return the density for a `lengthscale`; it falls as the power 2p + 2 of the `frequencies`."""
-        return np.exp(self.log_density(frequencies, lengthscale))
-
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
         """Return ``log(scale rate^(2p+1) / (rate^2 + w^2)^(p+1))``: `frequencies` w, rate kappa / `lengthscale`."""
         nu, rate = self.p + 0.5, self._kappa / lengthscale
@@ -312,39 +306,17 @@ class Matern:
         return KernelStateSpace(matrix, intensity)
 
 
-@dataclass(frozen=True)
-class KernelFamily:
-    """Covariances that a text may name.
-
-    expected: What to write, for messages.
-    parse: Returns the covariance; None where the text names none of the family.
-    """
-
-    expected: str
-    parse: Callable[[str], Kernel | None]
-
-
 def _parse_matern(name: str) -> Kernel | None:
     match = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
     numerator = int(match[1]) if match else 0
     return Matern((numerator - 1) // 2) if numerator % 2 and numerator <= MAX_MATERN_NUMERATOR else None
 
 
-#: All covariances that ``latent=`` may name.
-KERNEL_FAMILIES: list[KernelFamily] = [
-    KernelFamily("'se'", lambda name: SquaredExponential() if name == "se" else None),
-    KernelFamily(f"'matern-p/2' with odd p up to {MAX_MATERN_NUMERATOR}, such as 'matern-7/2'", _parse_matern),
-]
-
-
-@contextmanager
-def register_kernel(family: KernelFamily) -> Iterator[None]:
-    """Let one more family of covariances take part, for as long as a ``with`` block lasts."""
-    KERNEL_FAMILIES.append(family)
-    try:
-        yield
-    finally:
-        KERNEL_FAMILIES.remove(family)
+#: All covariances that ``latent=`` may name: what to write, for messages, and the parser, None for other names.
+KERNEL_FAMILIES: dict[str, Callable[[str], Kernel | None]] = {
+    "'se'": lambda name: SquaredExponential() if name == "se" else None,
+    f"'matern-p/2' with odd p up to {MAX_MATERN_NUMERATOR}, such as 'matern-7/2'": _parse_matern,
+}
 
 
 #: What other libraries call them.
@@ -366,11 +338,11 @@ def parse_kernel(name: str) -> Kernel:
     lodekit.errors.LodekitError: expected latent='se' or 'matern-p/2' with odd p up to 131, such as 'matern-7/2', got
     'Matern 5/2', which is 'matern-5/2' here
     """
-    for family in KERNEL_FAMILIES:
-        found = family.parse(name) if isinstance(name, str) else None
-        if found is not None:
-            return found
-    expected = " or ".join(family.expected for family in KERNEL_FAMILIES)
+    for parse in KERNEL_FAMILIES.values() if isinstance(name, str) else ():
+        kernel = parse(name)
+        if kernel is not None:
+            return kernel
+    expected = " or ".join(KERNEL_FAMILIES)
     other = _KERNEL_ALIASES.get(str(name).lower().translate(str.maketrans("", "", "-_/ ")))
     raise LodekitError(f"expected latent={expected}, got {name!r}{f', which is {other!r} here' if other else ''}")
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.prior.compile import CompiledObservables, match_array
-from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet, expm_mean, exponential_moments
+from lodekit.prior.expm import expm_action, expm_action_vjp, expm_mean, exponential_moments
+from lodekit.prior.kernels import match_array
 
 Array = NDArray[np.float64]
 #: The balanced companion matrix, shape (m, m), and its derivatives in the parameters, (p, m, m).
@@ -30,26 +30,20 @@ Companion = tuple[Array, Array]
 class ModeGroup:
     """Basis functions that share a signal variance: a primary factor of the autonomous part.
 
-    factor: Index of the compiled factor.
-    root: In the user's time; None if it depends on parameters.
+    factor: Index of the factor of the annihilators.
+    root: In the user's time, with an imaginary part >= 0; None if it depends on parameters.
     size: Number of basis functions.
+    column: Index of the mode column that the factor belongs to.
+    multiplicity: Of the factor.
+    coefficients: The slice of the table with the coefficients of the factor, lowest power first; monic.
     """
 
     factor: int
     root: complex | None
     size: int
-
-
-def list_mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
-    """Return the groups in order."""
-    groups = []
-    for index, factor in enumerate(compiled.factors):
-        if factor.roots is None:
-            degree = factor.coefficients.stop - factor.coefficients.start - 1
-            groups.append(ModeGroup(index, None, degree * factor.multiplicity))
-        else:
-            groups += [ModeGroup(index, root, factor.multiplicity * (2 if root.imag else 1)) for root in factor.roots]
-    return tuple(groups)
+    column: int
+    multiplicity: int
+    coefficients: slice
 
 
 def mode_group_index(groups: Sequence[ModeGroup]) -> list[int]:
@@ -105,6 +99,11 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
 
     Shapes: factor (..., e + 1).
     """
+    return _companion_terms(xp, factor, multiplicity)[0]
+
+
+def _companion_terms(xp: Any, factor: Any, multiplicity: int) -> tuple[Any, Any, Any, Any]:
+    """Return the companion matrix, the factor to its multiplicity, omega, and the scales of the last row."""
     degree = factor.shape[-1] - 1
     size, full = degree * multiplicity, factor
     for _ in range(multiplicity - 1):
@@ -112,7 +111,7 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
     omega = (1.0 + factor[..., 0] ** 2) ** (0.5 / degree)
     scales = omega[..., None] ** match_array(xp, np.arange(size) - (size - 1.0), factor)
     above = omega[..., None, None] * match_array(xp, np.eye(size - 1, size, 1), factor)
-    return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2)
+    return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2), full, omega, scales
 
 
 def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) -> Companion:
@@ -120,36 +119,19 @@ def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) 
 
     Shapes: factor, factor_jacobian (e + 1,) and (p, e + 1).
     """
-    degree = len(factor) - 1
-    size, full, d_full = degree * multiplicity, factor, factor_jacobian
-    for count in range(1, multiplicity):
-        d_full = (count + 1) * _multiply_polynomials(np, full, factor_jacobian)
-        full = _multiply_polynomials(np, full, factor)
-    omega = (1.0 + factor[0] ** 2) ** (0.5 / degree)
+    matrix, full, omega, scales = _companion_terms(np, factor, multiplicity)
+    degree, size, d_full = len(factor) - 1, len(matrix), factor_jacobian
+    if multiplicity > 1:
+        power = factor
+        for _ in range(multiplicity - 2):
+            power = _multiply_polynomials(np, power, factor)
+        d_full = multiplicity * _multiply_polynomials(np, power, factor_jacobian)
     d_omega = omega / degree * factor[0] / (1.0 + factor[0] ** 2) * factor_jacobian[:, 0]
-    exponents = np.arange(size) - (size - 1.0)
-    scales = omega**exponents
-    d_scales = exponents * scales / omega * d_omega[:, None]
+    d_scales = (np.arange(size) - (size - 1.0)) * scales / omega * d_omega[:, None]
     d_matrix = np.zeros((len(factor_jacobian), size, size))
     d_matrix[:, :-1] = d_omega[:, None, None] * np.eye(size - 1, size, 1)
     d_matrix[:, -1] = -(d_full[:, :size] * scales + full[:size] * d_scales)
-    return companion_matrix(np, factor, multiplicity), d_matrix
-
-
-def expm_at_times(xp: Any, matrix: Any, times: Any) -> Any:
-    """Return ``exp(M s)`` for many s, shape (..., n, m, m); infinite if an exponent is not finite.
-
-    Shapes: matrix (..., m, m), times (..., n).
-    """
-    with np.errstate(all="ignore"):
-        scaled = matrix[..., None, :, :] * times[..., :, None, None]
-    if not xp.isfinite(scaled).all():
-        return xp.full_like(scaled, np.inf)
-    if matrix.shape[-1] == 1:
-        return xp.exp(scaled)
-    if xp is np:
-        return expm_frechet(scaled.reshape(-1, *scaled.shape[-2:]))[0].reshape(scaled.shape)
-    return xp.linalg.matrix_exp(scaled)
+    return matrix, d_matrix
 
 
 def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:
@@ -175,11 +157,12 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: 
     weights = _output_rows(operators, _krylov_rows(xp, matrix, operators.shape[-1]))
     if window:
         weights = weights @ expm_mean(matrix, np.zeros((0, *matrix.shape)), window)[0]
-    if xp is np and matrix.ndim == 2 and times.ndim == 1 and len(matrix) > 1:
-        fast = expm_action(weights, np.zeros((0, *weights.shape)), matrix, np.zeros((0, *matrix.shape)), times)
-        if fast is not None:
-            return fast[0]
-    return xp.einsum("...or,...nrm->...onm", weights, expm_at_times(xp, matrix, times))
+    if xp is np:
+        return expm_action(weights, np.zeros((0, *weights.shape)), matrix, np.zeros((0, *matrix.shape)), times)[0]
+    scaled = matrix[..., None, :, :] * times[..., :, None, None]
+    is_finite = bool(xp.isfinite(scaled).all())
+    flow = xp.linalg.matrix_exp(scaled) if is_finite else xp.full_like(scaled, np.inf)
+    return xp.einsum("...or,...nrm->...onm", weights, flow)
 
 
 def _output_rows_with_jacobian(
@@ -211,22 +194,11 @@ def fundamental_basis_vjp(
 ) -> Array:
     """Return derivatives in the parameters of a weighted sum of the fundamental system, shape (p,).
 
-    One Frechet derivative of each exponential suffices for all parameters: that in the direction of its cotangent.
-
     Shapes: cotangents (o, n, m).
     """
     matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
-    fast = expm_action_vjp(weights, matrix, times, cotangents) if len(matrix) > 1 else None
-    if fast is not None:
-        in_weights, in_matrix = fast
-    else:
-        scaled = matrix.T * times[:, None, None]
-        if not np.isfinite(scaled).all():
-            return np.full(len(d_matrix), np.nan)
-        # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
-        flow, adjoint = expm_frechet(scaled, np.einsum("or,onm->nrm", weights, cotangents)[None])
-        in_weights, in_matrix = np.einsum("nmr,onm->or", flow, cotangents), np.einsum("n,nij->ij", times, adjoint[0])
+    in_weights, in_matrix = expm_action_vjp(weights, matrix, times, cotangents)
     return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(d_matrix, in_matrix, 2))
 
 
@@ -239,17 +211,4 @@ def fundamental_basis_with_jacobian(
     """
     matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
-    fast = expm_action(weights, d_weights, matrix, d_matrix, times) if len(matrix) > 1 else None
-    if fast is not None:
-        return fast
-    flow = expm_at_times(np, matrix, times)
-    values, jacobian = (np.einsum("...or,nrm->...onm", part, flow) for part in (weights, d_weights))
-    if len(matrix) == 1:
-        return values, jacobian + (times[:, None] * values) * d_matrix[:, None]
-    moving = np.flatnonzero(d_matrix.any(axis=(1, 2)))
-    scaled = matrix * times[:, None, None]
-    if not np.isfinite(scaled).all():
-        return values, np.full(jacobian.shape, np.inf)
-    d_flow = expm_frechet(scaled, d_matrix[moving, None] * times[:, None, None])[1]
-    jacobian[moving] += np.einsum("or,pnrm->ponm", weights, d_flow)
-    return values, jacobian
+    return expm_action(weights, d_weights, matrix, d_matrix, times)

@@ -25,11 +25,10 @@ from lodekit.prior.compile import (
     ScalarFunctions,
     SignalFunctions,
     compile_observables,
-    match_array,
 )
 from lodekit.prior.disturbances import CompiledDisturbances, compile_disturbances
 from lodekit.prior.input_response.mean import InputResponse, compile_input_response
-from lodekit.prior.kernels import group_by_window
+from lodekit.prior.kernels import group_by_window, match_array
 from lodekit.prior.modes import (
     Companion,
     ModeGroup,
@@ -132,14 +131,13 @@ class Observables:
         """
         parts = []
         for group in groups:
-            factor = self.compiled.factors[group.factor]
-            operators = arrays.mode_columns[factor.column]
+            operators = arrays.mode_columns[group.column]
             if group.root is None:
-                matrix = companion_matrix(xp, arrays.factors[group.factor], factor.multiplicity)
+                matrix = companion_matrix(xp, arrays.factors[group.factor], group.multiplicity)
                 parts.append(fundamental_basis(xp, times, operators, matrix, window))
             else:
                 root = group.root * self.units.time_scale
-                parts.append(exponential_basis(xp, times, operators, root, factor.multiplicity, window))
+                parts.append(exponential_basis(xp, times, operators, root, group.multiplicity, window))
         if parts:
             return xp.concat(parts, -1)
         leading = np.broadcast_shapes(tuple(times.shape[:-1]), tuple(arrays.free.shape[:-3]))
@@ -170,27 +168,29 @@ class Observables:
         """Return the basis functions, shape (o, n, r), and derivatives in the parameters, (o, p, n, r)."""
         parts, d_parts = [], []
         for group in groups:
-            root, multiplicity, operators, companion = self._mode_terms(values, group)
+            operators, companion = self._mode_terms(values, group)
             if companion is not None:
                 part, d_part = fundamental_basis_with_jacobian(times, *operators, companion, window)
             else:
                 # The basis is linear in the operators, so their derivatives replace them.
-                part, d_part = (exponential_basis(np, times, W, root, multiplicity, window) for W in operators)
+                part, d_part = (self._exponential_basis(times, W, group, window) for W in operators)
             parts.append(part)
             d_parts.append(d_part)
         return np.concat(parts, -1), np.concat(d_parts, -1).swapaxes(0, 1)
 
-    def _mode_terms(
-        self, values: Coefficients, group: ModeGroup
-    ) -> tuple[complex, int, tuple[Array, Array], Companion | None]:
-        """Return root, multiplicity, operators with derivatives, and the companion matrix if there is no fixed root."""
-        factor, both = self.compiled.factors[group.factor], (values.values, values.jacobian)
-        operators = both[0].mode_columns[factor.column], both[1].mode_columns[factor.column]
+    def _exponential_basis(self, times: Array, operators: Array, group: ModeGroup, window: float) -> Array:
+        assert group.root is not None  # noqa: S101
+        root = group.root * self.units.time_scale
+        return np.asarray(exponential_basis(np, times, operators, root, group.multiplicity, window))
+
+    def _mode_terms(self, values: Coefficients, group: ModeGroup) -> tuple[tuple[Array, Array], Companion | None]:
+        """Return operators with derivatives, and the companion matrix if there is no fixed root."""
+        both = values.values, values.jacobian
+        operators = both[0].mode_columns[group.column], both[1].mode_columns[group.column]
         if group.root is not None:
-            return group.root * self.units.time_scale, factor.multiplicity, operators, None
-        coefficients, d_coefficients = (part.factors[group.factor] for part in both)
-        companion = balance_companion(coefficients, d_coefficients, factor.multiplicity)
-        return 0j, factor.multiplicity, operators, companion
+            return operators, None
+        factor, d_factor = (part.factors[group.factor] for part in both)
+        return operators, balance_companion(factor, d_factor, group.multiplicity)
 
     def mode_basis_vjp(
         self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, weights: Sequence[Array]
@@ -203,12 +203,12 @@ class Observables:
         for window, rows, selected in _split_by_window(values):
             start = 0
             for group in groups:
-                root, multiplicity, operators, companion = self._mode_terms(selected, group)
+                operators, companion = self._mode_terms(selected, group)
                 cotangents = np.stack([weights[row][:, start : start + group.size] for row in rows])
                 if companion is not None:
                     total += fundamental_basis_vjp(times - window, *operators, companion, cotangents, window)
                 else:
-                    jacobian = exponential_basis(np, times - window, operators[1], root, multiplicity, window)
+                    jacobian = self._exponential_basis(times - window, operators[1], group, window)
                     total += np.tensordot(jacobian, cotangents, 3)
                 start += group.size
         return total
@@ -258,7 +258,10 @@ class Observables:
             zero, flat = np.zeros(len(times)), np.zeros((len(values.free_jacobian), len(times)))
             return [zero] * len(scales), [flat] * len(scales)
         table = values.table if with_jacobian else (values.table[0], values.table[1][:0])
-        parts = [self._particular_solution(number, times, table) for number in range(self.count)]
+        parts = [
+            signal.evaluate(times - window, *table, window)
+            for signal, window in zip(self.compiled.signals, self._intervals, strict=True)
+        ]
         if not with_jacobian:
             parts = [(v, np.zeros((len(values.free_jacobian), 1))) for v, _ in parts]
         if self.input_response is not None and values.input_response_table is not None:
@@ -270,10 +273,10 @@ class Observables:
         scaled = [(v / s, d / s) for (v, d), s in zip(parts, scales, strict=True)]
         return [v for v, _ in scaled], [d for _, d in scaled]
 
-    def _particular_solution(self, number: int, times: Array, table: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Return the particular solution of an observable, or its average, (n,), and derivatives, (p, n)."""
-        signal, window = self.compiled.signals[number], 0.0 if self.intervals is None else float(self.intervals[number])
-        return signal.average(times - window, *table, window) if window else signal.evaluate(times, *table)
+    @cached_property
+    def _intervals(self) -> list[float]:
+        """The interval over which each observable is averaged, in the user's time; zero for instantaneous values."""
+        return [0.0] * self.count if self.intervals is None else self.intervals.tolist()
 
     def mean_vjp(self, values: Coefficients, times: Array, weights: Sequence[Array]) -> Array:
         """Return derivatives in the parameters of a weighted sum of the means, shape (p,).
@@ -284,11 +287,9 @@ class Observables:
         """
         total = np.zeros(len(values.free_jacobian))
         scaled = [weight / scale for weight, scale in zip(weights, self.units.scales, strict=True)]
-        for number, (signal, weight) in enumerate(zip(self.compiled.signals, scaled, strict=True)):
-            if signal.n_terms and (self.intervals is None or not self.intervals[number]):
-                total += signal.vjp(times, *values.table, weight)
-            elif signal.n_terms:
-                total += self._particular_solution(number, times, values.table)[1] @ weight
+        for signal, weight, window in zip(self.compiled.signals, scaled, self._intervals, strict=True):
+            if signal.n_terms:
+                total += signal.vjp(times - window, *values.table, weight, window)
         if self.input_response is not None and values.input_response_table is not None:
             total += self.input_response.vjp(values.input_response_table, times, np.stack(scaled))
         return total
@@ -399,6 +400,9 @@ class EquationResiduals:
         self.system, all_terms = system, list(system.operator.terms())
         self.derivatives = sorted({(j, k) for _, j, k, _ in all_terms})
         self.terms = [(i, self.derivatives.index((j, k)), value) for i, j, k, value in all_terms]
+        ring = system.operator.ring
+        self._coefficients = ScalarFunctions(ring, [value for *_, value in all_terms])
+        self._forcing = SignalFunctions(ring, system.forcing)
 
     @property
     def observables(self) -> list[str]:
@@ -419,23 +423,16 @@ class EquationResiduals:
         """Return the sums of the absolute values of the terms, shape (s, n, equations)."""
         return self._sums(theta, times, values)[1]
 
-    @cached_property
-    def _functions(self) -> tuple[ScalarFunctions, SignalFunctions]:
-        """The coefficients and the right-hand sides as functions of the parameters."""
-        ring = self.system.operator.ring
-        return ScalarFunctions(ring, [value for *_, value in self.terms]), SignalFunctions(ring, self.system.forcing)
-
     def _sums(self, theta: Array, times: Array, values: Array) -> tuple[Array, Array]:
         """Return ``A(d) f - b`` and the sum of the sizes of its terms, both of shape (s, n, equations)."""
-        table, sides = self._functions
-        coefficients, _ = table.evaluate(theta)
+        coefficients, _ = self._coefficients.evaluate(theta)
         total = np.zeros((*values.shape[:2], len(self.system.equations)))
         size = np.zeros_like(total)
         for (equation, position, _), coefficient in zip(self.terms, coefficients, strict=True):
             part = coefficient * values[:, :, position]
             total[:, :, equation] += part
             size[:, :, equation] += np.abs(part)
-        for equation, side in enumerate(sides.evaluate(theta, times)):
+        for equation, (side, _) in enumerate(self._forcing.evaluate(theta, times)):
             total[:, :, equation] -= side
             size[:, :, equation] += np.abs(side)
         return total, size

@@ -16,7 +16,7 @@ from lodekit.data.noise import NoiseModel
 from lodekit.data.records import Measurements, ObservableStatistics, Scaling
 from lodekit.errors import DataError
 from lodekit.prior.kernels import Kernel
-from lodekit.prior.modes import ModeGroup, list_mode_groups
+from lodekit.prior.modes import ModeGroup
 from lodekit.prior.observables import ObservableCompiler, Observables
 
 Array = NDArray[np.float64]
@@ -127,7 +127,7 @@ def build_prior(
     names = compiler.undriven_system.channels
     channels = compiler.compile_unscaled(names, units) if channel_prior and latents else None
     model = NoiseModel.from_statistics(measurements.observable_statistics, units.scales, shared=noise == "shared")
-    prior = Prior(observables, latents, list_mode_groups(observables.compiled), model, channels)
+    prior = Prior(observables, latents, observables.compiled.groups, model, channels)
     _check_determined_observables(prior, measurements.observable_statistics)
     return prior
 

@@ -92,6 +92,12 @@ def frequency_powers(frequencies: Array, count: int) -> ComplexArray:
 MAX_FOURIER_WAVES = 2000
 
 
+#: Frequencies, (m,); rotation from amplitudes at the frequencies of the panels to those of the waves, (q, f, m);
+#: amplitudes of the free functions in each wave, (q, m); the `FineDensity` on the panels, and the noise variances, (o,)
+#: that the rule was built for.
+GaussRule = tuple[Array, ComplexArray, ComplexArray, Any, Array]
+
+
 @dataclass(frozen=True)
 class FourierFrequencies:
     """The frequencies of the waves of all processes, one process after the other.
@@ -101,21 +107,26 @@ class FourierFrequencies:
     correlation_range: The lag beyond which a process is uncorrelated, to the tolerance.
     truncation_error: Error of covariances over the window, in units of the noise; zero if it is below the tolerance
         by construction.
+    gauss_rule: The Gauss rule of the channel prior, with amplitudes of the free functions in place of weights; then
+        there is one process, whose waves have no common distance. None for equidistant frequencies.
     """
 
     steps: tuple[float, ...]
     counts: tuple[int, ...]
     correlation_range: tuple[float, ...]
     truncation_error: float = 0.0
+    gauss_rule: GaussRule | None = field(default=None, compare=False, repr=False)
 
     @property
     def cache_key(self) -> Hashable:
         """A key that is equal for equal frequencies."""
-        return self.steps, self.counts
+        return (self.steps, self.counts) if self.gauss_rule is None else self.gauss_rule[0].tobytes()
 
     @cached_property
     def values(self) -> Array:
         """All frequencies, in scaled time."""
+        if self.gauss_rule is not None:
+            return self.gauss_rule[0]
         parts = [step * np.arange(count) for step, count in zip(self.steps, self.counts, strict=True)]
         return np.concatenate([np.zeros(0), *parts])
 

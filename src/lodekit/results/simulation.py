@@ -17,7 +17,7 @@ from lodekit.fitting.settings import resolve_parameter_value
 from lodekit.inference.kalman.state_space import disturbance_response_variance
 from lodekit.prior.draws import sample_prior, unit_variance_hyperparameters
 from lodekit.prior.kernels import parse_kernel
-from lodekit.prior.modes import ModeGroup, list_mode_groups, mode_group_index
+from lodekit.prior.modes import ModeGroup, mode_group_index
 from lodekit.prior.observables import ObservableCompiler, Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
@@ -162,7 +162,7 @@ class DeterministicResponse:
         if not initial_values:
             return cls(observables, times, initial_values)
         names = [name for name in reader.system.plain_channels if name not in (*reader.inputs, *reader.disturbances)]
-        count = len(mode_group_index(list_mode_groups(observables.compiled)))
+        count = len(mode_group_index(observables.compiled.groups))
         others = [name for name in names if name not in initial_values]
         levels = [others, *([name + "'" * order for name in names] for order in range(1, count))]
         rest = tuple(reader.compile_unscaled(level, units) for level in levels if level)
@@ -171,7 +171,7 @@ class DeterministicResponse:
     @property
     def groups(self) -> tuple[ModeGroup, ...]:
         """The modes of the system."""
-        return list_mode_groups(self.observables.compiled)
+        return self.observables.compiled.groups
 
     def mean(self, hyper: Hyperparameters) -> Array:
         """Return the observables at all times, shape (n, o)."""

@@ -20,7 +20,7 @@ from scipy.linalg import eig
 from lodekit.data.inputs import InputSignal
 from lodekit.errors import LodekitError
 from lodekit.prior.compile import ScalarFunctions
-from lodekit.prior.input_response.response import ResponsePlan, StateMatrices
+from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, StateSpaceResponse
 from lodekit.results.fit import Fit
 from lodekit.support.arguments import as_float_array, as_times
 from lodekit.support.text import format_number
@@ -499,7 +499,7 @@ class FittedStateSpace:
         step = InputSignal(np.array([-1.0, 0.0]), np.array([0.0, 1.0]), "hold")
         order = np.argsort(asked, kind="stable")
         plan = ResponsePlan([step] * len(columns), asked[order], min(-1.0, float(asked.min(initial=0.0))))
-        found = plan.respond(matrices, self.delays[columns])
+        found = StateSpaceResponse(plan, matrices, self.delays[columns])
         values, errors = np.empty(len(asked)), np.empty(len(asked))
         values[order] = found.values[0]
         jacobian = found.jacobian(changes, self.slopes("delays")[:, columns])[:, 0]

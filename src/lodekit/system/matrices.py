@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +19,6 @@ from typing import Any
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.parametrization import (
     Parametrization,
-    change_basis_by_columns,
     change_basis_by_rows,
     change_basis_by_transformation,
     left_inverse,
@@ -356,7 +355,7 @@ class FreeFunctionBasis:
                 "the columns of the basis matrix solve the equations, but do not reach all solutions: they are B W "
                 f"with W not invertible over the operators. The minimal basis is B = {minimal.free.to_lists()}"
             )
-        return change_basis_by_columns(minimal, self.matrix, inverse)
+        return replace(minimal, free=self.matrix, chosen_observables=inverse @ minimal.free_observables)
 
     def _apply_transformation(self, minimal: Parametrization) -> Parametrization:
         inverse = left_inverse(self.matrix)

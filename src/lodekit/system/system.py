@@ -11,7 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
-from lodekit.algebra.modes import count_states, elementary_divisors, find_zero_channels
+from lodekit.algebra.modes import elementary_divisors
 from lodekit.algebra.operators import OperatorMatrix, element_to_sympy, sympy_symbols
 from lodekit.algebra.parametrization import Parametrization, degenerate_factors, exceptional_factors, parametrize
 from lodekit.algebra.polynomials import Polynomial
@@ -545,12 +545,12 @@ class System:
     @property
     def states(self) -> int:
         """How many initial numbers the motion is determined by, where nothing is free."""
-        return count_states(self._decomposition.equations)
+        return self._decomposition.n_states
 
     @cached_property
     def forced(self) -> tuple[str, ...]:
         """The channels that the equations without b(t) force to be zero."""
-        return tuple(self.channels[i] for i in find_zero_channels(self._decomposition.equations))
+        return tuple(self.channels[i] for i in self._decomposition.zero_channels)
 
     @cached_property
     def degeneracies(self) -> tuple[sympy.Expr, ...]:

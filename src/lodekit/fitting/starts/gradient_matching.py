@@ -79,7 +79,7 @@ def _relative_residuals(equations: InputOutputEquations, times: Array, derivativ
     with np.errstate(all="ignore"):
         parts = equations.coefficients.evaluate_values(np, theta)[:, None] * derivatives
         total, size = belongs @ parts, belongs @ parts**2
-        for n, side in enumerate(equations.forcing.evaluate(theta, times)):
+        for n, (side, _) in enumerate(equations.forcing.evaluate(theta, times)):
             total[n] -= side
             size[n] += side**2
         scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)

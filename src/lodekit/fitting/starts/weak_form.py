@@ -168,7 +168,7 @@ def _assemble_weak_form(
         with np.errstate(all="ignore"):
             values, gradient = equations.coefficients.evaluate(theta)
             gradient = gradient[parameter_indices] * derivatives[:, None]
-            sides = equations.forcing.evaluate_with_jacobian(theta, grid)
+            sides = equations.forcing.evaluate(theta, grid)
             residuals, jacobians = [], []
             for (own, F, G), (side, d_side) in zip(blocks, sides, strict=True):
                 c, dc = values[own], gradient[:, own]

@@ -9,7 +9,6 @@ require many of them, the panels are condensed to the few waves of a Gauss rule.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -31,6 +30,7 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import (
     MAX_FOURIER_WAVES,
     FourierFrequencies,
+    GaussRule,
     SpectralPoint,
     SpectrumGradient,
     frequency_powers,
@@ -104,43 +104,11 @@ def _covariance_at_lags(waves: ComplexArray, turned: ComplexArray) -> Array:
     return np.asarray((products @ turned).real)
 
 
-@dataclass(frozen=True)
-class GaussFrequencies(FourierFrequencies):
-    """The frequencies of a Gauss rule, and amplitudes of the free functions in place of weights.
-
-    `steps` and `counts` have one process, whose waves have no common distance.
-
-    rule_frequencies: shape (m,)
-    rotation: From amplitudes at the frequencies of the panels to those of the waves; (q, f, m).
-    amplitudes: Of the free functions in each wave; (q, m).
-    fine: The density on the panels that the rule was built from.
-    noise_variance: The variances that it was built for; (o,).
-    """
-
-    rule_frequencies: Array = field(kw_only=True, repr=False)
-    rotation: ComplexArray = field(kw_only=True, repr=False)
-    amplitudes: ComplexArray = field(kw_only=True, repr=False)
-    fine: FineDensity = field(kw_only=True, repr=False)
-    noise_variance: Array = field(kw_only=True, repr=False)
-
-    @property
-    def cache_key(self) -> Hashable:
-        """A key that is equal for equal frequencies."""
-        return self.rule_frequencies.tobytes()
-
-    @cached_property
-    def values(self) -> Array:
-        """All frequencies, in scaled time."""
-        return self.rule_frequencies
-
-    def was_built_for(self, point: SpectralPoint, noise_variance: Array) -> bool:
-        """Return whether the rule was made for a point and some variances of the noise.
-
-        Shapes: noise_variance (o,).
-        """
-        names = ("free", "channels", "lengthscales", "deviations", "windows")
-        pairs = [(getattr(self.fine.density.point, name), getattr(point, name)) for name in names]
-        return all(np.array_equal(a, b) for a, b in [*pairs, (self.noise_variance, noise_variance)])
+def _is_built_for(rule: GaussRule, point: SpectralPoint, noise_variance: Array) -> bool:
+    """Return whether a rule was made for a point and some variances of the noise, shape (o,)."""
+    names = ("free", "channels", "lengthscales", "deviations", "windows")
+    pairs = [(getattr(rule[3].density.point, name), getattr(point, name)) for name in names]
+    return all(np.array_equal(a, b) for a, b in [*pairs, (rule[4], noise_variance)])
 
 
 @dataclass(frozen=True)
@@ -171,13 +139,14 @@ class ChannelSpectrum:
         fine = self._fine_density(key, point, noise_variance, length)
         if fine is None:
             return replace(_TOO_MANY_WAVES, truncation_error=np.inf)
-        last = self.cache.get(("waves", *key))
-        if isinstance(last, GaussFrequencies) and last.was_built_for(point, noise_variance):
+        last: FourierFrequencies | None = self.cache.get(("waves", *key))
+        rule = None if last is None else last.gauss_rule
+        if last is not None and rule is not None and _is_built_for(rule, point, noise_variance):
             return last
         # After a Gauss rule, equidistant waves are tried at every tenth point, and always if the rule is expensive.
         tries, waves = self.cache.get(("tries", *key), 0), None
         is_expensive = _estimate_gauss_waves(fine, length) > 100.0
-        if not isinstance(last, GaussFrequencies) or not tries % 10 or is_expensive:
+        if rule is None or not tries % 10 or is_expensive:
             waves = self._equidistant_frequencies(fine, last, point, noise_variance, length)
         self.cache["tries", *key] = 0 if waves is not None else tries + 1
         waves = self._gauss_frequencies(fine, point, noise_variance, length) if waves is None else waves
@@ -223,17 +192,8 @@ class ChannelSpectrum:
         amplitudes = solve_amplitudes(point.channels, frequencies, projected, sizes)
         error = float(np.max((errors + fine.panels.unresolved_share) * variances / noise))
         reach = 0.5 * length if fine.decorrelates(max(float(shares.min()), MIN_CORRELATION)) else np.inf
-        return GaussFrequencies(
-            (0.0,),
-            (len(frequencies),),
-            (reach,),
-            error,
-            rule_frequencies=frequencies,
-            rotation=rotation,
-            amplitudes=amplitudes,
-            fine=fine,
-            noise_variance=noise,
-        )
+        gauss_rule = frequencies, rotation, amplitudes, fine, noise
+        return FourierFrequencies((0.0,), (len(frequencies),), (reach,), error, gauss_rule)
 
     def _equidistant_frequencies(
         self, fine: FineDensity, last: FourierFrequencies | None, point: SpectralPoint, noise: Array, length: float
@@ -245,7 +205,7 @@ class ChannelSpectrum:
         if share < COVARIANCE_ROUNDING_TOLERANCE / GRID_ERROR_FACTOR:
             return None
         band = float(fine.panels.highs[-1])
-        is_grid = last is not None and not isinstance(last, GaussFrequencies) and last.truncation_error < np.inf
+        is_grid = last is not None and last.gauss_rule is None and last.truncation_error < np.inf
         is_reusable = is_grid and last is not None and last.steps[0] * last.counts[0] <= 2.5 * band
         for candidate in (last, None) if is_reusable else (None,):
             frequencies = candidate or self._search_equidistant(point, share, length, most)
@@ -294,19 +254,20 @@ class ChannelSpectrum:
 
     def coefficients(self, frequencies: FourierFrequencies, point: SpectralPoint) -> ComplexArray:
         """Return ``W(i w) R`` at `frequencies` w and a `point`."""
-        if isinstance(frequencies, GaussFrequencies):
+        if frequencies.gauss_rule is not None:
             powers = frequency_powers(frequencies.values, point.free.shape[-1])
-            on_waves = np.einsum("oqk,kf,qf->of", point.free, powers, frequencies.amplitudes)
+            on_waves = np.einsum("oqk,kf,qf->of", point.free, powers, frequencies.gauss_rule[2])
             return np.asarray(on_waves * point.averaging_response(frequencies.values))
         found = self._conditioned_density(frequencies, point).coefficients
         return np.asarray(found.reshape(len(found), -1) * np.sqrt(frequencies.weights))
 
     def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
         """Return derivatives at a `point` and `frequencies` by `cotangent`."""
-        if isinstance(frequencies, GaussFrequencies):
-            fine = frequencies.fine
-            on_panels = np.tensordot(cotangent, np.conj(frequencies.rotation), axes=(1, 2))
-            return fine.density.vjp(on_panels * np.sqrt(fine.panels.weights))
+        if frequencies.gauss_rule is not None:
+            _, rotation, _, fine, _ = frequencies.gauss_rule
+            on_panels = np.tensordot(cotangent, np.conj(rotation), axes=(1, 2))
+            gradient: SpectrumGradient = fine.density.vjp(on_panels * np.sqrt(fine.panels.weights))
+            return gradient
         own = self._conditioned_density(frequencies, point)
         return own.vjp((cotangent * np.sqrt(frequencies.weights)).reshape(own.coefficients.shape))
 
@@ -355,7 +316,7 @@ def prior_spectral_density(prior: Prior, hyper: Hyperparameters, observables: Ob
     if channels is None:
         total, powers = np.zeros((size, len(w))), frequency_powers(w, values.free.shape[-1])
         for number, latent in enumerate(prior.kernels):
-            density = hyper.amplitudes[number] ** 2 * latent.density(w, float(hyper.lengthscales[number]))
+            density = hyper.amplitudes[number] ** 2 * np.exp(latent.log_density(w, float(hyper.lengthscales[number])))
             total += np.abs(values.free[:, number] @ powers) ** 2 * density
         total *= np.abs(point.averaging_response(w)) ** 2
     else:

@@ -3,15 +3,15 @@
 `HoldDiscretization` uses Van Loan's method (Van Loan 1978): the exponential of a block matrix holds all terms.
 
 `UniqueSteps` groups equal steps, so each is discretized once; `StepTable` interpolates many different ones by Chebyshev
-series in the length of the step. `TimeDirection` merges rows, samples and start into an `InputSchedule`: the steps from
-row to row, and the inputs during each.
+series in the length of the step. `prepare_schedule` merges rows, samples and start into an `InputSchedule` for any dead
+times (delays) of the inputs: the steps from row to row, and the inputs during each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -28,7 +28,8 @@ class HoldDiscretization:
     """Discretization of a state space for steps of any length, by Van Loan's method.
 
     F, G: Finite; (s, s) and (s, m).
-    hold_order: 1 for zero-order hold of all inputs, 2 if one input is piecewise linear (first-order hold).
+    hold_order: 0 for zero-order hold of all inputs (piecewise constant), 1 if an input is piecewise linear (first-order
+        hold).
     """
 
     def __init__(self, F: Array, G: Array, hold_order: int) -> None:
@@ -41,7 +42,7 @@ class HoldDiscretization:
     @property
     def width(self) -> int:
         """Number of columns of a step matrix: states, inputs, and slopes of inputs for a first-order hold."""
-        return self.n_states + self.hold_order * self.n_inputs
+        return self.n_states + (self.hold_order + 1) * self.n_inputs
 
     def discretize(self, steps: Array, jacobians: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
         """Return ``[P, P0, P1]`` of each step, shape (k, s, width), and derivatives in the parameters, (p, ...).
@@ -77,14 +78,14 @@ class HoldDiscretization:
         matrix = np.zeros((len(steps), self.width, self.width))
         matrix[:, :s, :s] = self.F * steps[:, None, None]
         matrix[:, :s, s : s + m] = self.G / self._input_scales
-        if self.hold_order == 2:
+        if self.hold_order:
             matrix[:, s : s + m, s + m :] = np.eye(m)
         return matrix
 
     def _column_factors(self, steps: Array) -> Array:
         """Return the factors of the columns of the exponential, shape (k, 1, width)."""
         blocks = [np.ones((len(steps), self.n_states))]
-        blocks += [steps[:, None] ** order * self._input_scales for order in range(1, self.hold_order + 1)]
+        blocks += [steps[:, None] ** (order + 1) * self._input_scales for order in range(self.hold_order + 1)]
         return np.concatenate(blocks, axis=1)[:, None, :]
 
 
@@ -296,7 +297,7 @@ class StepTable:
         sizes = np.abs(np.tensordot(_CHEBYSHEV_TRANSFORM, values, axes=1)).max(axis=1)
         largest = np.abs(values).max(axis=(0, 1))
         s, m = self.hold.n_states, self.hold.n_inputs
-        blocks = [slice(0, s), *(slice(s + k * m, s + (k + 1) * m) for k in range(self.hold.hold_order))]
+        blocks = [slice(0, s), *(slice(s + k * m, s + (k + 1) * m) for k in range(self.hold.hold_order + 1))]
         # Relative to the rounding of the largest value; coefficients beyond the last two are smaller still.
         ratios = [
             sizes[:, block].max(axis=1, initial=0.0) / max(2e-15 * largest[block].max(initial=0.0), 1e-300)
@@ -318,19 +319,6 @@ class _PiecewiseInput:
     slopes: Array
     is_held: bool
 
-    @classmethod
-    def from_signal(cls, signal: InputSignal, start: float, sign: float) -> _PiecewiseInput:
-        breaks, values = sign * (signal.times - start), signal.values
-        if sign < 0:
-            breaks, values = breaks[::-1], values[::-1]
-        if signal.kind == "linear":
-            slopes = np.concatenate([[0.0], np.diff(values) / np.diff(breaks), [0.0]])
-            return cls(breaks, values, slopes, False)
-        levels = np.concatenate([values[:1], values]) if sign > 0 else np.concatenate([values, values[-1:]])
-        # Samples that change nothing are no breaks.
-        moved = np.diff(levels) != 0
-        return cls(breaks[moved], np.concatenate([levels[:1], levels[1:][moved]]), np.zeros(moved.sum() + 1), True)
-
     @cached_property
     def changes(self) -> Array:
         """At each break: jumps of held pieces, kinks of linear ones."""
@@ -350,87 +338,42 @@ class _PiecewiseInput:
             return np.repeat(self.levels, counts), np.zeros(len(times))
         return np.interp(times, self.breaks, self.levels), np.repeat(self.slopes, counts)
 
-    def max_breaks_within(self, length: float) -> int:
-        """Return how many breaks lie in any interval of a length at most, or one more than is too many."""
-        for count in range(MAX_EVENTS_PER_STEP + 1):
-            if len(self.breaks) <= count or (count and (self.breaks[count:] - self.breaks[:-count]).min() > length):
-                return count
-        return MAX_EVENTS_PER_STEP + 1
+
+def _read_pieces(signal: InputSignal, start: float, sign: float) -> _PiecewiseInput:
+    """Return a signal in the time ``sign * (t - start)``."""
+    breaks, values = sign * (signal.times - start), signal.values
+    if sign < 0:
+        breaks, values = breaks[::-1], values[::-1]
+    if signal.kind == "linear":
+        slopes = np.concatenate([[0.0], np.diff(values) / np.diff(breaks), [0.0]])
+        return _PiecewiseInput(breaks, values, slopes, is_held=False)
+    levels = np.concatenate([values[:1], values]) if sign > 0 else np.concatenate([values, values[-1:]])
+    # Samples that change nothing are no breaks.
+    is_jump = np.diff(levels) != 0
+    levels = np.concatenate([levels[:1], levels[1:][is_jump]])
+    return _PiecewiseInput(breaks[is_jump], levels, np.zeros(len(levels)), is_held=True)
 
 
-@dataclass(frozen=True, eq=False)
-class InputEvents:
-    """Jumps of held inputs and kinks of linear ones that happen between rows.
-
-    step_index: During which step; (e,).
-    time_to_step_end: Time from the event to the end of the step.
-    input_index: Of which input, or m more where its slope changes; (e,).
-    sizes: By how much; (e,).
-    width: m, or 2 m where slopes count.
-    """
-
-    step_index: IndexArray
-    time_to_step_end: UniqueSteps
-    input_index: IndexArray
-    sizes: Array
-    width: int
-
-    @cached_property
-    def changes(self) -> Array:
-        """Of values and of slopes, shape (e, width); zero but for one entry of each event."""
-        found = np.zeros((len(self.step_index), self.width))
-        found[np.arange(len(found)), self.input_index] = self.sizes
-        return found
-
-    @cached_property
-    def is_strictly_ascending(self) -> bool:
-        """Whether no step has two."""
-        return bool((np.diff(self.step_index) > 0).all())
-
-
-@dataclass(frozen=True, eq=False)
-class _ScheduleRows:
-    """The rows of a side, ascending from the start, which is row zero at time zero.
-
-    `requested_index` tells which of them are asked for.
-    """
-
-    times: Array
-    requested_index: IndexArray | slice
-    steps: UniqueSteps
-
-    @cached_property
-    def uniform_step(self) -> float:
-        """The step, where all are equal or nearly so; zero otherwise."""
-        last = len(self.times) - 1
-        pace = float(self.times[-1]) / last if last else 0.0
-        is_even = pace > 0 and np.abs(self.times - pace * np.arange(last + 1)).max() < 0.25 * pace
-        return pace if is_even else 0.0
-
-    def search(self, points: Array) -> IndexArray:
-        """Return the first row at or after each point, the number of rows where there is none."""
-        if not self.uniform_step or not len(points):
-            return np.searchsorted(self.times, points)
-        count = len(self.times)
-        found = np.clip(np.ceil(points * (1.0 / self.uniform_step)), 0, count).astype(np.intp)
-        # Counting misses by one at most.
-        found -= (found > 0) & (self.times[found - 1] >= points)
-        found += (found < count) & (self.times[np.minimum(found, count - 1)] < points)
-        return found
+#: The times of rows, ascending from the start, which is row zero at time zero; the index of the requested ones; steps.
+_ScheduleRows = tuple[Array, IndexArray | slice, UniqueSteps]
 
 
 @dataclass(frozen=True, eq=False)
 class InputSchedule:
     """Steps forwards from the start, or backwards from it, in the time ``sign * (t - start)``.
 
+    Events are jumps of held inputs and kinks of linear ones that happen between rows.
+
     sign: 1 forwards, -1 backwards.
-    requested_index: The rows, counted from the start as row 0, at which somebody asks; a slice where that is all of
-        them; (k,).
+    requested_index: The requested rows, counted from the start as row 0; a slice if all are requested; (k,).
     steps: From row to row, n steps.
-    step_inputs: Values of the inputs at the start of each step, and their slopes; (n, orders * m).
-    jumps: Jumps of held inputs exactly at the start of each step; None where there are none; (n, m).
-    events: Between the rows.
-    feedthrough_inputs: Values of the inputs where somebody asks, from the right, and their slopes there, in the
+    step_inputs: Values of the inputs at the start of each step, and their slopes for a first-order hold; (n, width).
+    jumps: Jumps of held inputs exactly at the start of each step; None if there are none; (n, m).
+    event_steps: The step of each event; (e,).
+    event_lags: The time from each event to the end of its step.
+    event_inputs: The input of each event, or m more if its slope changes; (e,).
+    event_sizes: The change at each event; (e,).
+    feedthrough_inputs: Values of the inputs at the requested rows, from the right, and their slopes there, in the
         user's time; (2, m, k).
     """
 
@@ -439,132 +382,150 @@ class InputSchedule:
     steps: UniqueSteps
     step_inputs: Array
     jumps: Array | None
-    events: InputEvents
+    event_steps: IndexArray
+    event_lags: UniqueSteps
+    event_inputs: IndexArray
+    event_sizes: Array
     feedthrough_inputs: Array
 
     @cached_property
-    def uniform_inputs(self) -> tuple[Array, IndexArray, IndexArray] | None:
-        """All that acts in each step, shape (n, c), where all are equal and events of few kinds; None elsewhere.
+    def event_changes(self) -> Array:
+        """The changes of values and slopes at each event, one of which is not zero, shape (e, width)."""
+        changes = np.zeros((len(self.event_steps), self.step_inputs.shape[1]))
+        changes[np.arange(len(changes)), self.event_inputs] = self.event_sizes
+        return changes
 
-        The first columns are `drive`; each other one has the events of one length, which come beside, and of one input.
+    @cached_property
+    def has_single_events(self) -> bool:
+        """Whether no step has two events."""
+        return bool((np.diff(self.event_steps) > 0).all())
+
+    @cached_property
+    def uniform_inputs(self) -> tuple[Array, IndexArray, IndexArray] | None:
+        """All inputs of each step, shape (n, c), if steps are equal and events of few kinds; None otherwise.
+
+        The first columns are `step_inputs`; each other one holds the events of one lag and of one input, which are the
+        second and third result.
         """
-        events, (count, width) = self.events, self.step_inputs.shape
+        count, width = self.step_inputs.shape
         # More than four kinds of events would need too many columns beside the inputs.
-        if len(self.steps.distinct) != 1 or len(events.time_to_step_end.distinct) > 4:
+        if len(self.steps.distinct) != 1 or len(self.event_lags.distinct) > 4:
             return None
-        kinds = events.time_to_step_end.index * width + events.input_index
+        kinds = self.event_lags.index * width + self.event_inputs
         lags, places = np.divmod(np.flatnonzero(np.bincount(kinds)), width)
         if not len(lags):
             return self.step_inputs, lags, places
         if len(lags) > 4:
             return None
-        found = np.zeros((count, width + len(lags)))
-        found[:, :width] = self.step_inputs
+        inputs = np.zeros((count, width + len(lags)))
+        inputs[:, :width] = self.step_inputs
         for number, kind in enumerate((lags * width + places).tolist()):
-            own = kinds == kind if len(lags) > 1 else slice(None)
-            step, sizes, column = events.step_index[own], events.sizes[own], found[:, width + number]
-            if events.is_strictly_ascending:
+            members = kinds == kind if len(lags) > 1 else slice(None)
+            step, sizes, column = self.event_steps[members], self.event_sizes[members], inputs[:, width + number]
+            if self.has_single_events:
                 column[step] = sizes
             else:
                 column += np.bincount(step, sizes, minlength=count)
-        return found, lags, places
+        return inputs, lags, places
 
 
-class TimeDirection:
-    """All times on one side of the start, with the inputs there: what does not depend on delays.
+def prepare_schedule(
+    signals: Sequence[InputSignal], start: float, times: Array, sign: float, hold_order: int
+) -> Callable[[Array], InputSchedule]:
+    """Return the function from delays, (m,), to the schedule of all times on one side of the start.
 
-    signals: m inputs.
-    start: Where the states rest.
-    times: Ascending where `sign` is 1, descending where it is -1; none beyond the start; (k,).
-    sign: 1 or -1.
+    Shapes: times (k,), ascending if the sign is 1, descending if it is -1, none beyond the start.
     """
-
-    def __init__(self, signals: Sequence[InputSignal], start: float, times: Array, sign: float) -> None:
-        self.sign, self._requested = sign, sign * (times - start)
-        largest = max([abs(start), *np.abs(times[-1:]), *(abs(signal.times[[0, -1]]).max() for signal in signals)])
-        self._tolerance = 4.0 * float(np.finfo(float).eps * largest)
-        self._pieces = [_PiecewiseInput.from_signal(signal, start, sign) for signal in signals]
-        self._rows = _rows_at_times(self._requested, self._tolerance)
-        longest = 1.001 * float(self._rows.steps.distinct.max(initial=0.0))
-        shortest = min((piece.shortest_segment.min(initial=np.inf) for piece in self._pieces), default=np.inf)
-        n_events = sum(piece.max_breaks_within(longest) for piece in self._pieces)
-        self._has_few_breaks = n_events <= MAX_EVENTS_PER_STEP and MAX_STEP_TO_SEGMENT_RATIO * shortest >= longest
-
-    def build_schedule(self, delays: Array, hold_order: int) -> InputSchedule:
-        """Return the schedule with some delays.
-
-        Shapes: delays (m,).
-        """
-        tolerance = max(self._tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
-        pairs = zip(self._pieces, delays.tolist(), strict=True)
-        pieces = [replace(piece, breaks=piece.breaks + self.sign * delay) for piece, delay in pairs]
-        rows = self._rows
-        if not self._has_few_breaks:
-            rows = _insert_break_rows(rows, self._requested, pieces, tolerance)
-        count, m = len(rows.times) - 1, len(pieces)
-        drive, feed = np.zeros((count, hold_order * m)), np.zeros((2, m, len(self._requested)))
-        jumps: Array | None = None
-        none = np.zeros(0, dtype=np.intp)
-        parts: list[tuple[IndexArray, Array, IndexArray, Array]] = [(none, np.zeros(0), none, np.zeros(0))]
-        for column, piece in enumerate(pieces):
-            # The first row at or after each break; breaks that miss a row by rounding only lie on it.
-            row = rows.search(piece.breaks - tolerance)
-            ahead = rows.times[np.minimum(row, count)] - piece.breaks
-            on = np.abs(ahead) <= tolerance
-            value, slope = piece.evaluate(rows.times, row)
-            earlier = piece.evaluate(rows.times, np.minimum(row + on, count + 1)) if on.any() else (value, slope)
-            drive[:, column] = value[:-1]
-            if not piece.is_held:
-                drive[:, m + column] = slope[:-1]
-            elif on.any():
-                jumps = np.zeros((count, m)) if jumps is None else jumps
-                jumps[:, column] = (value - earlier[0])[:-1]
-            seen = (value, slope) if self.sign > 0 else earlier
-            feed[0, column], feed[1, column] = seen[0][rows.requested_index], self.sign * seen[1][rows.requested_index]
-            inside = (piece.changes != 0) & (row > 0) & (row <= count) & ~on
-            place = np.full(np.count_nonzero(inside), column if piece.is_held else m + column)
-            parts.append((row[inside] - 1, ahead[inside], place, piece.changes[inside]))
-        step, lags, places, sizes = (np.concatenate(part) for part in zip(*parts, strict=True))
-        events = InputEvents(step, UniqueSteps.from_steps(lags, tolerance), places, sizes, hold_order * m)
-        return InputSchedule(self.sign, rows.requested_index, rows.steps, drive, jumps, events, feed)
+    requested = sign * (times - start)
+    largest = max([abs(start), *np.abs(times[-1:]), *(abs(signal.times[[0, -1]]).max() for signal in signals)])
+    tolerance = 4.0 * float(np.finfo(float).eps * largest)
+    pieces = [_read_pieces(signal, start, sign) for signal in signals]
+    rows = _rows_at_times(requested, tolerance)
+    longest = 1.001 * float(rows[2].distinct.max(initial=0.0))
+    # Bounds for any delays, which save the search for crowded steps and short segments at each value of the delays.
+    shortest = min((piece.shortest_segment.min(initial=np.inf) for piece in pieces), default=np.inf)
+    n_events = sum(longest // np.diff(piece.breaks).min(initial=np.inf) + 1 for piece in pieces)
+    has_few_breaks = n_events <= MAX_EVENTS_PER_STEP and MAX_STEP_TO_SEGMENT_RATIO * shortest >= longest
+    return partial(_build_schedule, rows, requested, pieces, tolerance, has_few_breaks, sign, hold_order)
 
 
-def _rows_at_times(asked: Array, tolerance: float) -> _ScheduleRows:
+def _build_schedule(
+    rows: _ScheduleRows,
+    requested: Array,
+    pieces: Sequence[_PiecewiseInput],
+    tolerance: float,
+    has_few_breaks: bool,
+    sign: float,
+    hold_order: int,
+    delays: Array,
+) -> InputSchedule:
+    """Return the schedule of inputs that act with some delays, (m,)."""
+    tolerance = max(tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
+    delayed = [replace(p, breaks=p.breaks + sign * delay) for p, delay in zip(pieces, delays.tolist(), strict=True)]
+    rows = rows if has_few_breaks else _insert_break_rows(rows, requested, delayed, tolerance)
+    row_times, requested_index, row_steps = rows
+    count, m = len(row_times) - 1, len(pieces)
+    step_inputs, feedthrough = np.zeros((count, (hold_order + 1) * m)), np.zeros((2, m, len(requested)))
+    jumps: Array | None = None
+    none = np.zeros(0, dtype=np.intp)
+    events: list[tuple[IndexArray, Array, IndexArray, Array]] = [(none, np.zeros(0), none, np.zeros(0))]
+    for column, piece in enumerate(delayed):
+        # The first row at or after each break; breaks that miss a row by rounding only lie on it.
+        row = np.searchsorted(row_times, piece.breaks - tolerance)
+        ahead = row_times[np.minimum(row, count)] - piece.breaks
+        on_row = np.abs(ahead) <= tolerance
+        value, slope = piece.evaluate(row_times, row)
+        before = piece.evaluate(row_times, np.minimum(row + on_row, count + 1)) if on_row.any() else (value, slope)
+        step_inputs[:, column] = value[:-1]
+        if not piece.is_held:
+            step_inputs[:, m + column] = slope[:-1]
+        elif on_row.any():
+            jumps = np.zeros((count, m)) if jumps is None else jumps
+            jumps[:, column] = (value - before[0])[:-1]
+        from_right = (value, slope) if sign > 0 else before
+        for part, factor, values in zip(feedthrough, (1.0, sign), from_right, strict=True):
+            part[column] = factor * values[requested_index]
+        is_event = (piece.changes != 0) & (row > 0) & (row <= count) & ~on_row
+        place = np.full(np.count_nonzero(is_event), column if piece.is_held else m + column)
+        events.append((row[is_event] - 1, ahead[is_event], place, piece.changes[is_event]))
+    steps, lags, places, sizes = (np.concatenate(part) for part in zip(*events, strict=True))
+    changes = steps, UniqueSteps.from_steps(lags, tolerance), places, sizes
+    return InputSchedule(sign, requested_index, row_steps, step_inputs, jumps, *changes, feedthrough)
+
+
+def _rows_at_times(requested: Array, tolerance: float) -> _ScheduleRows:
     """Return the start and all times as rows."""
-    numbers = np.cumsum(np.concatenate([[0.0], asked[:-1]]) < asked, dtype=np.intp)
-    times = np.zeros(numbers[-1] + 1 if len(asked) else 1)
-    times[numbers] = asked
-    at: IndexArray | slice = numbers
+    numbers = np.cumsum(np.concatenate([[0.0], requested[:-1]]) < requested, dtype=np.intp)
+    times = np.zeros(numbers[-1] + 1 if len(requested) else 1)
+    times[numbers] = requested
+    index: IndexArray | slice = numbers
     if len(numbers) == len(times) and numbers[0] == 0:
-        at = slice(0, None)
+        index = slice(0, None)
     elif len(numbers) == len(times) - 1:
-        at = slice(1, None)
-    return _ScheduleRows(times, at, UniqueSteps.from_steps(np.diff(times), tolerance))
+        index = slice(1, None)
+    return times, index, UniqueSteps.from_steps(np.diff(times), tolerance)
 
 
 def _insert_break_rows(
-    plain: _ScheduleRows, asked: Array, pieces: Sequence[_PiecewiseInput], tolerance: float
+    rows: _ScheduleRows, requested: Array, pieces: Sequence[_PiecewiseInput], tolerance: float
 ) -> _ScheduleRows:
-    """Return the rows with more of them at breaks, where many of these lie together, or two of them very near."""
-    rows = plain.times
+    """Return the rows with more of them at breaks where many lie in one step, or two are very close."""
+    times = rows[0]
     breaks = np.concatenate([np.zeros(0), *(piece.breaks for piece in pieces)])
     shortest = np.concatenate([np.zeros(0), *(piece.shortest_segment for piece in pieces)])
-    inside = (breaks > tolerance) & (breaks < rows[-1] - tolerance)
+    inside = (breaks > tolerance) & (breaks < times[-1] - tolerance)
     breaks, shortest = breaks[inside], shortest[inside]
-    if not len(breaks):
-        return plain
-    step = plain.search(breaks) - 1
-    crowded = np.bincount(step, minlength=len(rows)) > MAX_EVENTS_PER_STEP
-    steep = MAX_STEP_TO_SEGMENT_RATIO * shortest < np.diff(rows)[step]
-    chosen = np.flatnonzero(crowded[step] | steep)
+    step = np.searchsorted(times, breaks) - 1
+    is_crowded = np.bincount(step, minlength=len(times)) > MAX_EVENTS_PER_STEP
+    is_steep = MAX_STEP_TO_SEGMENT_RATIO * shortest < np.diff(times)[step]
+    chosen = np.flatnonzero(is_crowded[step] | is_steep)
     if not len(chosen):
-        return plain
+        return rows
     chosen = chosen[np.argsort(breaks[chosen], kind="stable")]
     # Both ends of a jump that is a piece must stay, however short it is.
-    extra, apart = breaks[chosen], np.where(steep[chosen], 0.0, tolerance)
-    step = plain.search(extra)
-    extra = extra[
-        (np.minimum(rows[step] - extra, extra - rows[step - 1]) > apart) & (np.diff(extra, prepend=-1.0) > apart)
-    ]
-    rows = np.sort(np.concatenate([rows, extra]))
-    return _ScheduleRows(rows, np.searchsorted(rows, asked), UniqueSteps.from_steps(np.diff(rows), tolerance))
+    extra, min_distance = breaks[chosen], np.where(is_steep[chosen], 0.0, tolerance)
+    step = np.searchsorted(times, extra)
+    distance = np.minimum(times[step] - extra, extra - times[step - 1])
+    extra = extra[(distance > min_distance) & (np.diff(extra, prepend=-1.0) > min_distance)]
+    times = np.sort(np.concatenate([times, extra]))
+    return times, np.searchsorted(times, requested), UniqueSteps.from_steps(np.diff(times), tolerance)

@@ -1,7 +1,7 @@
 """The response to known inputs, from rest at the start of the record: a prior mean, with derivatives.
 
-`InputResponse` covers one record. `ChunkedInputResponse` covers one chunk of a long record: states propagate forward
-through `ChunkStates`, adjoint states backward, so the gradient is that of the whole record.
+`InputResponse` covers one record, or one chunk of a long record: `ChunkStates` propagates states forward and adjoint
+states backward from chunk to chunk, so the gradient is that of the whole record.
 """
 
 from __future__ import annotations
@@ -113,19 +113,24 @@ def _append_coefficients(operators: OperatorMatrix, columns: list[int], scalars:
 class InputResponse:
     """Observables of a state space that known inputs drive, from rest at a time.
 
-    signals: What drives it, by channel.
-    start: When it is at rest, in the user's time.
-    intervals: The interval over which each observable is averaged, in the user's time, zero where it is none. An
-        average is the difference of an integral, which is one more state, at the end and at the beginning of the
-        interval; (o,).
+    signals: The inputs, by channel.
+    start: The time at which the states are zero, or at which the chunk starts, in the user's time.
+    intervals: The interval over which each observable is averaged, in the user's time, zero for values. An average is
+        the difference of an integral, which is one more state, at the end and at the beginning of the interval; (o,).
+    chunk_states: The states at the boundaries of chunks if this is one chunk of a record, `chunk_index`; None for a
+        whole record. Chunks have no averages, and their gradients must be computed from the last chunk to the first.
     """
 
     compiled: CompiledInputResponse
     signals: Mapping[str, InputSignal]
     start: float
     intervals: Array | None = None
-    #: What was made last, by the identity of times and numbers: engines pass the same arrays again and again.
-    _plans: list[tuple[Array, ResponsePlan, IndexArray | None]] = field(default_factory=list, compare=False, repr=False)
+    chunk_states: ChunkStates | None = field(default=None, compare=False, repr=False)
+    chunk_index: int = 0
+    #: The last results, by the identity of times and numbers: engines pass the same arrays again and again.
+    _plans: list[tuple[Array, ResponsePlan, IndexArray | slice]] = field(
+        default_factory=list, compare=False, repr=False
+    )
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,27 +147,39 @@ class InputResponse:
     def respond(self, table: tuple[Array, Array], times: Array, *, with_jacobian: bool) -> tuple[Array, Array]:
         """Return the response in the user's units, shape (o, n), and derivatives in the parameters, (o, p, n).
 
+        The derivatives are zero, (o, p, 1), if they are not requested, and in a chunk, which has only gradients.
+
         Shapes: times (n,).
         """
         response, places = self._response(table, self._requested_times(times))
         parts = [response.values]
-        if with_jacobian and len(table[1]):
+        if with_jacobian and len(table[1]) and self.chunk_states is None:
             parts.append(response.jacobian(*self._jacobians(table)).swapaxes(0, 1))
-        values, *jacobian = (self._average(part if places is None else part[..., places], len(times)) for part in parts)
+        values, *jacobian = (self._average(part[..., places], len(times)) for part in parts)
         return values, jacobian[0] if jacobian else np.zeros((len(values), len(table[1]), 1))
 
     def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the response, shape (p,).
 
+        Those of a chunk include the effect on all later chunks.
+
         Shapes: times (n,), cotangents (o, n).
         """
         response, places = self._response(table, self._requested_times(times))
         cotangents = self._average_vjp(cotangents)
-        if places is not None:
-            sums = np.zeros((len(cotangents), len(response.plan.times)))
-            np.add.at(sums.T, places, cotangents.T)
-            cotangents = sums
-        return response.gradient(cotangents, *self._jacobians(table))
+        weights = np.zeros((len(cotangents), len(response.plan.times)))
+        if isinstance(places, slice):
+            weights[:, places] = cotangents
+        else:
+            np.add.at(weights.T, places, cotangents.T)
+        adjoints = {} if self.chunk_states is None else self.chunk_states.adjoints
+        final_adjoint = adjoints[self.chunk_index + 1] if self._has_next_chunk else None
+        gradient, adjoints[self.chunk_index] = response.gradient(weights, *self._jacobians(table), final_adjoint)
+        return gradient
+
+    @property
+    def _has_next_chunk(self) -> bool:
+        return self.chunk_states is not None and self.chunk_index + 1 < len(self.chunk_states.starts)
 
     @cached_property
     def _averaging_groups(self) -> list[tuple[float, NDArray[np.intp]]]:
@@ -231,27 +248,54 @@ class InputResponse:
             last = self._last["matrices"] = (table[0], *both)
         return last[1], last[2]
 
-    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[StateSpaceResponse, IndexArray | None]:
-        """Return the response at some times, and where these stand in it; the last one is kept."""
+    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[StateSpaceResponse, IndexArray | slice]:
+        """Return the response at some times, and the places of these in it; the last one is cached."""
         last = self._last.get("response")
         if last is None or last[0] is not table[0] or last[1] is not times:
-            plan, places = self._plan(times)
-            found = plan.respond(self._matrices(table)[0], self.compiled.delays(table)[0])
-            last = self._last["response"] = (table[0], times, found, places)
+            if self.chunk_states is None:
+                plan, places = self._plan(times)
+                response = StateSpaceResponse(plan, self._matrices(table)[0], self.compiled.delays(table)[0])
+            else:
+                initial_state = self.chunk_states.state_at_start(self.chunk_index, table)
+                response, places = self.respond_from(table, times, initial_state)
+                self.chunk_states.states[self.chunk_index + 1] = response.final_state
+            last = self._last["response"] = (table[0], times, response, places)
         return last[2], last[3]
 
-    def _plan(self, times: Array) -> tuple[ResponsePlan, IndexArray | None]:
-        """Return what does not depend on parameters at some times, and where these stand; the last few are kept."""
+    def _plan(self, times: Array) -> tuple[ResponsePlan, IndexArray | slice]:
+        """Return the part of a response that depends on no parameter, and the places of the times; both are cached."""
         for known, plan, places in self._plans:
             if known is times:
                 return plan, places
-        ordered, places = times, None
-        if not (np.diff(times) > 0).all():
-            ordered, places = np.unique(times, return_inverse=True)
+        ordered, places = _sort_times(times)
         plan = ResponsePlan([self.signals[name] for name in self.compiled.inputs], ordered, self.start)
         self._plans.append((times, plan, places))
         del self._plans[:-2]
         return plan, places
+
+    def respond_from(
+        self, table: tuple[Array, Array], times: Array, initial_state: Array
+    ) -> tuple[StateSpaceResponse, IndexArray | slice]:
+        """Return the response of a chunk from an initial state, at some times and at its end, and the places of these.
+
+        Shapes: initial_state (s,).
+        """
+        delays = self.compiled.delays(table)[0]
+        ends = self.chunk_states.starts[self.chunk_index + 1 : self.chunk_index + 2] if self.chunk_states else []
+        ordered, places = _sort_times(np.append(times, ends))
+        places = slice(0, len(times)) if isinstance(places, slice) else places[: len(times)]
+        last = float(ordered[-1]) if len(ordered) else self.start
+        # With some room for rounding: one sample more at either end changes nothing.
+        first = self.start - float(np.nanmax(delays, initial=0.0))
+        room = 1e-9 * (last - first) + 4.0 * float(np.spacing(max(abs(first), abs(last))))
+        signals = [self.signals[name].restricted_to(first - room, last + room) for name in self.compiled.inputs]
+        plan = ResponsePlan(signals, ordered, self.start)
+        return StateSpaceResponse(plan, self._matrices(table)[0], delays, initial_state), places
+
+
+def _sort_times(times: Array) -> tuple[Array, IndexArray | slice]:
+    """Return times in strictly ascending order, and the places of the given ones there."""
+    return (times, slice(None)) if (np.diff(times) > 0).all() else np.unique(times, return_inverse=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,10 +321,10 @@ class ChunkStates:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "states": {}, "adjoints": {}, "_last": {}}
 
-    def chunk(self, number: int) -> ChunkedInputResponse:
-        """Return the observables in one piece."""
+    def chunk(self, number: int) -> InputResponse:
+        """Return the observables in one chunk."""
         start = float(self.starts[number])
-        return ChunkedInputResponse(self.compiled, self.signals, start, chunk_states=self, chunk_index=number)
+        return InputResponse(self.compiled, self.signals, start, chunk_states=self, chunk_index=number)
 
     def reset_if_changed(self, table: Array) -> None:
         """Forget what was known at other values of the parameters."""
@@ -301,77 +345,3 @@ class ChunkStates:
             response, _ = self.chunk(place).respond_from(table, np.zeros(0), self.states[place])
             self.states[place + 1] = response.final_state
         return self.states[number]
-
-
-@dataclass(frozen=True)
-class ChunkedInputResponse(InputResponse):
-    """Observables in one chunk of a record, which starts at `start` and has no averages.
-
-    Gradients must be computed from the last chunk to the first.
-    """
-
-    chunk_states: ChunkStates | None = field(default=None, compare=False, repr=False)
-    chunk_index: int = 0
-
-    @property
-    def _chunk_states(self) -> ChunkStates:
-        if self.chunk_states is None:
-            raise ValueError("a piece of a record needs what goes from piece to piece")
-        return self.chunk_states
-
-    def respond(self, table: tuple[Array, Array], times: Array, *, with_jacobian: bool) -> tuple[Array, Array]:
-        """Return the response in the user's units, shape (o, n); derivatives, (o, p, 1), are zero: `pull` has them.
-
-        Shapes: times (n,).
-        """
-        found, places = self._response(table, times)
-        values = found.values[:, : len(times)] if places is None else found.values[:, places]
-        return values, np.zeros((len(values), len(table[1]), 1))
-
-    def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
-        """Return derivatives in the parameters of the sum of weights times the response, and of all that follows.
-
-        Shapes: cotangents (o, n).
-        """
-        found, places = self._response(table, times)
-        full = np.zeros((len(cotangents), len(found.plan.times)))
-        if places is None:
-            full[:, : len(times)] = cotangents
-        else:
-            np.add.at(full.T, places, cotangents.T)
-        slopes, d_delays = self._jacobians(table)
-        starts, adjoints, following = self._chunk_states.starts, self._chunk_states.adjoints, self.chunk_index + 1
-        end = adjoints[following] if following < len(starts) else None
-        of_matrices, of_delays, of_start = found.vjp(full, with_delays=d_delays is not None, final_adjoint=end)
-        adjoints[self.chunk_index] = of_start
-        total = of_matrices.contract(slopes)
-        return total if d_delays is None else total + d_delays @ of_delays
-
-    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[StateSpaceResponse, IndexArray | None]:
-        """Return the response at some times and at the end of the piece, and where they stand; the last one is kept."""
-        last = self._last.get("response")
-        if last is None or last[0] is not table[0] or last[1] is not times:
-            found, places = self.respond_from(table, times, self._chunk_states.state_at_start(self.chunk_index, table))
-            self._chunk_states.states[self.chunk_index + 1] = found.final_state
-            last = self._last["response"] = (table[0], times, found, places)
-        return last[2], last[3]
-
-    def respond_from(
-        self, table: tuple[Array, Array], times: Array, initial_state: Array
-    ) -> tuple[StateSpaceResponse, IndexArray | None]:
-        """Return the response from some states on, at some times and at the end of the piece, and where these stand.
-
-        Shapes: initial_state (s,).
-        """
-        places, delays = None, self.compiled.delays(table)[0]
-        asked = np.append(times, self._chunk_states.starts[self.chunk_index + 1 : self.chunk_index + 2])
-        if not (np.diff(asked) > 0).all():
-            asked, places = np.unique(asked, return_inverse=True)
-            places = places[: len(times)]
-        last = float(asked[-1]) if len(asked) else self.start
-        # With some room for rounding: one sample more at either end changes nothing.
-        first = self.start - float(np.nanmax(delays, initial=0.0))
-        room = 1e-9 * (last - first) + 4.0 * float(np.spacing(max(abs(first), abs(last))))
-        cut = {name: signal.restricted_to(first - room, last + room) for name, signal in self.signals.items()}
-        plan = ResponsePlan([cut[name] for name in self.compiled.inputs], asked, self.start)
-        return plan.respond(self._matrices(table)[0], delays, initial_state), places

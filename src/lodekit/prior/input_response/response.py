@@ -1,8 +1,9 @@
 """Response of a state space ``x' = F x + G v``, ``g = H x + D v + D1 v'`` to known inputs, with derivatives.
 
 States are zero at the start. Inputs act from the start on, whatever their value is then: a constant input is a step at
-the start. With a delay T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value before the first
-sample); a delay shifts the jumps of u, not the start. Before the start the same equations are solved backwards.
+the start. With a dead time (delay) T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value
+before the first sample); a dead time shifts the jumps of u, not the start. Before the start the same equations are
+solved backwards.
 
 Between samples, zero-order and first-order holds make the discretization exact. Jacobians are forward sensitivities;
 gradients use the adjoint-state method.
@@ -12,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import matrix_balance
 
 from lodekit.data.inputs import InputSignal
-from lodekit.prior.input_response.hold import HoldDiscretization, InputSchedule, StepTable, TimeDirection
+from lodekit.prior.input_response.hold import HoldDiscretization, InputSchedule, StepTable, prepare_schedule
 from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
 
 Array = NDArray[np.float64]
@@ -39,15 +39,6 @@ class StateMatrices:
     H: Array
     D: Array
     D1: Array
-
-    @classmethod
-    def from_arrays(
-        cls, F: ArrayLike, G: ArrayLike, H: ArrayLike, D: ArrayLike | None = None, D1: ArrayLike | None = None
-    ) -> Self:
-        """Return matrices as floats; ``D`` and ``D1`` are zero where not given."""
-        zero = np.zeros((*np.shape(H)[:-1], np.shape(G)[-1]))
-        given = (F, G, H, zero if D is None else D, zero if D1 is None else D1)
-        return cls(*(np.asarray(matrix, dtype=float) for matrix in given))
 
     def contract(self, jacobians: StateMatrices) -> Array:
         """Return the sum over all entries of these times those of ``jacobians``, shape (p,)."""
@@ -89,8 +80,8 @@ def observable_state_space(
 
     Examples
     --------
-    >>> lag = StateMatrices.from_arrays([[-2.0]], [[3.0]], [[1.0]])
-    >>> none = StateMatrices.from_arrays(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> lag = StateMatrices(*np.array([-2.0, 3.0, 1.0, 0.0, 0.0])[:, None, None])
+    >>> none = StateMatrices(*np.zeros((5, 0, 1, 1)))
     >>> velocity = np.array([[[0.0]], [[1.0]]])
     >>> found, _ = observable_state_space(lag, none, (velocity, np.zeros((0, 2, 1, 1))))
     >>> found.H.tolist(), found.D.tolist()
@@ -122,8 +113,8 @@ def append_integrators(
 
     Examples
     --------
-    >>> lag = StateMatrices.from_arrays([[-2.0]], [[3.0]], [[1.0]])
-    >>> none = StateMatrices.from_arrays(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> lag = StateMatrices(*np.array([-2.0, 3.0, 1.0, 0.0, 0.0])[:, None, None])
+    >>> none = StateMatrices(*np.zeros((5, 0, 1, 1)))
     >>> found, _ = append_integrators(lag, none, np.array([0]))
     >>> found.F.tolist(), found.H.tolist()
     ([[-2.0, 0.0], [1.0, 0.0]], [[0.0, 1.0]])
@@ -166,10 +157,10 @@ class ResponsePlan:
     --------
     >>> step = InputSignal([0.0, 1.0], [0.0, 2.0], "hold")
     >>> plan = ResponsePlan([step], np.array([0.5, 1.0, 2.0]), 0.0)
-    >>> lag = StateMatrices.from_arrays([[-1.0]], [[1.0]], [[1.0]])
-    >>> plan.respond(lag).values.round(6).tolist()
+    >>> lag = StateMatrices(*np.array([-1.0, 1.0, 1.0, 0.0, 0.0])[:, None, None])
+    >>> StateSpaceResponse(plan, lag).values.round(6).tolist()
     [[0.0, 0.0, 1.264241]]
-    >>> plan.respond(lag, np.array([0.25])).values.round(6).tolist()
+    >>> StateSpaceResponse(plan, lag, np.array([0.25])).values.round(6).tolist()
     [[0.0, 0.0, 1.055267]]
     """
 
@@ -178,12 +169,13 @@ class ResponsePlan:
         self.times = np.asarray(times, dtype=float)
         if np.any(np.diff(self.times) < 0) or not np.isfinite(self.times).all():
             raise ValueError("times of a response ascend, and are finite")
-        #: How many derivatives of inputs are not zero between samples, plus one.
-        self.hold_order = 2 if any(signal.kind == "linear" for signal in self.signals) else 1
+        #: 1 (first-order hold) if an input is piecewise linear, otherwise 0 (zero-order hold).
+        self.hold_order = int(any(signal.kind == "linear" for signal in self.signals))
         before = int(np.searchsorted(self.times, self.start))
         sides = [(slice(before, None), 1.0), *([(slice(before - 1, None, -1), -1.0)] if before else [])]
         self._directions = [
-            (part, TimeDirection(self.signals, self.start, self.times[part], sign)) for part, sign in sides
+            (part, prepare_schedule(self.signals, self.start, self.times[part], sign, self.hold_order))
+            for part, sign in sides
         ]
         self._schedules: dict[bytes, list[tuple[slice, InputSchedule]]] = {}
 
@@ -194,19 +186,8 @@ class ResponsePlan:
         """
         key = delays.tobytes()
         if key not in self._schedules:
-            schedules = [(part, side.build_schedule(delays, self.hold_order)) for part, side in self._directions]
-            self._schedules = {key: schedules}
+            self._schedules = {key: [(part, build_schedule(delays)) for part, build_schedule in self._directions]}
         return self._schedules[key]
-
-    def respond(
-        self, matrices: StateMatrices, delays: ArrayLike | None = None, initial_state: Array | None = None
-    ) -> StateSpaceResponse:
-        """Return the response at given numbers.
-
-        Shapes: delays (m,), initial_state (s,).
-        """
-        later = np.zeros(len(self.signals)) if delays is None else np.asarray(delays, dtype=float)
-        return StateSpaceResponse(self, matrices, later, initial_state)
 
 
 class _StateTrajectory:
@@ -215,7 +196,7 @@ class _StateTrajectory:
     def __init__(self, schedule: InputSchedule, hold: HoldDiscretization, initial_state: Array | None = None) -> None:
         self.schedule, self.hold = schedule, hold
         self.step_table = StepTable(hold, schedule.steps)
-        self.event_table = StepTable(hold, schedule.events.time_to_step_end)
+        self.event_table = StepTable(hold, schedule.event_lags)
         self.transitions: Array = self.step_table.matrices[:, :, : hold.n_states]
         states = np.zeros((len(schedule.steps.index) + 1, hold.n_states))
         if initial_state is not None:
@@ -242,14 +223,14 @@ class _StateTrajectory:
         """Return what inputs add in each step, shape (..., n, s), from steps or their derivatives."""
         schedule, s = self.schedule, self.hold.n_states
         forcing = schedule.steps.apply(matrices[..., s:], schedule.step_inputs)
-        if len(schedule.events.step_index):
-            self._add_events(forcing, schedule.events.time_to_step_end.apply(of_lags[..., s:], schedule.events.changes))
+        if len(schedule.event_steps):
+            self._add_events(forcing, schedule.event_lags.apply(of_lags[..., s:], schedule.event_changes))
         return forcing
 
     def _add_events(self, forcing: Array, parts: Array) -> None:
         """Add what events bring, shape (..., e, s), to their steps, (..., n, s)."""
-        step, count = self.schedule.events.step_index, forcing.shape[-2]
-        if self.schedule.events.is_strictly_ascending:
+        step, count = self.schedule.event_steps, forcing.shape[-2]
+        if self.schedule.has_single_events:
             forcing[..., step, :] += parts
             return
         for index in np.ndindex(*forcing.shape[:-2], forcing.shape[-1]):
@@ -276,17 +257,17 @@ class _StateTrajectory:
         The derivative of u(t - T) in T is minus that of u: slopes act as values, and jumps as impulses.
         """
         schedule, s, m = self.schedule, self.hold.n_states, self.hold.n_inputs
-        events, gain = schedule.events, self.hold.G[:, column]
+        gain = self.hold.G[:, column]
         forcing = np.zeros((len(schedule.step_inputs), s))
         if schedule.jumps is not None:
             forcing += schedule.steps.apply(self.transitions, np.outer(schedule.jumps[:, column], gain))
-        jumps = np.outer(events.changes[:, column], gain)
-        kicks = events.time_to_step_end.apply(self.event_table.matrices[:, :, :s], jumps)
-        if self.hold.hold_order == 2:
+        jumps = np.outer(schedule.event_changes[:, column], gain)
+        kicks = schedule.event_lags.apply(self.event_table.matrices[:, :, :s], jumps)
+        if self.hold.hold_order:
             value, slope = slice(s + column, s + column + 1), slice(m + column, m + column + 1)
             forcing += schedule.steps.apply(self.step_table.matrices[:, :, value], schedule.step_inputs[:, slope])
-            kicks += events.time_to_step_end.apply(self.event_table.matrices[:, :, value], events.changes[:, slope])
-        if len(events.step_index):
+            kicks += schedule.event_lags.apply(self.event_table.matrices[:, :, value], schedule.event_changes[:, slope])
+        if len(schedule.event_steps):
             self._add_events(forcing, kicks)
         return -schedule.sign * forcing
 
@@ -298,33 +279,40 @@ class _StateTrajectory:
         Those in the delays are zero without `with_delays`; `final_adjoint` is added to the adjoint of the final state.
         """
         schedule, s, m = self.schedule, self.hold.n_states, self.hold.n_inputs
-        worth = self._adjoint_states(cotangents, H, final_adjoint)
+        adjoint = self._adjoint_states(cotangents, H, final_adjoint)
         of_steps = np.empty((s, self.hold.width, len(schedule.steps.distinct))).transpose(2, 0, 1)
-        of_steps[:, :, :s] = schedule.steps.sum_outer_products(worth, self.states[:-1])
-        events, of_lags, even = schedule.events, np.zeros(self.event_table.matrices.shape), schedule.uniform_inputs
+        of_steps[:, :, :s] = schedule.steps.sum_outer_products(adjoint, self.states[:-1])
+        of_lags, even = np.zeros(self.event_table.matrices.shape), schedule.uniform_inputs
         if even is not None:
             inputs, lags, places = even
-            of_inputs, of_events = np.split(worth.T @ inputs, [self.hold.width - s], axis=1)
+            of_inputs, of_events = np.split(adjoint.T @ inputs, [self.hold.width - s], axis=1)
             of_steps[0, :, s:], of_lags[lags, :, s + places] = of_inputs, of_events.T
         else:
-            of_steps[:, :, s:] = schedule.steps.sum_outer_products(worth, schedule.step_inputs)
-            if len(events.step_index):
-                of_lags[:, :, s:] = events.time_to_step_end.sum_outer_products(worth[events.step_index], events.changes)
+            of_steps[:, :, s:] = schedule.steps.sum_outer_products(adjoint, schedule.step_inputs)
+            if len(schedule.event_steps):
+                of_lags[:, :, s:] = schedule.event_lags.sum_outer_products(
+                    adjoint[schedule.event_steps], schedule.event_changes
+                )
         of_F, of_G = self.step_table.vjp(of_steps)
-        if len(events.step_index):
+        if len(schedule.event_steps):
             more = self.event_table.vjp(of_lags)
             of_F, of_G = of_F + more[0], of_G + more[1]
         of_delays = np.zeros(m)
         if with_delays:
             if schedule.jumps is not None:
-                jumps = schedule.steps.sum_outer_products(worth, schedule.jumps)
+                jumps = schedule.steps.sum_outer_products(adjoint, schedule.jumps)
                 of_delays += np.einsum("ujm,uji,im->m", jumps, self.transitions, self.hold.G)
             kicks = of_lags[:, :, s : s + m]
             of_delays += np.einsum("ujm,uji,im->m", kicks, self.event_table.matrices[:, :, :s], self.hold.G)
-            if self.hold.hold_order == 2:
+            if self.hold.hold_order:
                 for found, table in ((of_steps, self.step_table), (of_lags, self.event_table)):
                     of_delays += np.einsum("ujm,ujm->m", found[:, :, s + m :], table.matrices[:, :, s : s + m])
-        return of_F, of_G, -schedule.sign * of_delays, self._adjoint_initial_state(cotangents, H, worth, final_adjoint)
+        return (
+            of_F,
+            of_G,
+            -schedule.sign * of_delays,
+            self._adjoint_initial_state(cotangents, H, adjoint, final_adjoint),
+        )
 
     def _adjoint_initial_state(self, weights: Array, H: Array, adjoint: Array, final_adjoint: Array | None) -> Array:
         """Return the adjoint of the initial state, shape (s,)."""
@@ -360,46 +348,51 @@ class _StateTrajectory:
 class StateSpaceResponse:
     """The response of one state space to the inputs of a plan.
 
-    delays: shape (m,)
-    begin: The states at the start; zero where not given; (s,).
+    delays: The dead times of the inputs; zero if not given; (m,).
+    initial_state: The states at the start; zero if not given; (s,).
     """
 
     def __init__(
-        self, plan: ResponsePlan, matrices: StateMatrices, delays: Array, initial_state: Array | None = None
+        self,
+        plan: ResponsePlan,
+        matrices: StateMatrices,
+        delays: Array | None = None,
+        initial_state: Array | None = None,
     ) -> None:
         self.plan, self.matrices = plan, matrices
+        delays = np.zeros(len(plan.signals)) if delays is None else delays
         self._is_finite = matrices.is_finite and bool(np.isfinite(delays).all())
         self._trajectories: list[tuple[slice, _StateTrajectory]] = []
         self._state_scales = balance_states(matrices.F) if self._is_finite else np.ones(len(matrices.F))
         if not self._is_finite:
             return
+        F, G = self._balance(matrices.F), matrices.G / self._state_scales[:, None]
+        initial = None if initial_state is None else initial_state / self._state_scales
         with np.errstate(over="ignore", invalid="ignore"):
             for part, schedule in plan.schedules(delays):
-                F, G = self._balance(matrices.F), matrices.G / self._state_scales[:, None]
-                steps = HoldDiscretization(schedule.sign * F, schedule.sign * G, plan.hold_order)
-                own = None if initial_state is None else initial_state / self._state_scales
-                self._trajectories.append((part, _StateTrajectory(schedule, steps, own)))
+                hold = HoldDiscretization(schedule.sign * F, schedule.sign * G, plan.hold_order)
+                self._trajectories.append((part, _StateTrajectory(schedule, hold, initial)))
 
     def _balance(self, F: Array) -> Array:
         return np.asarray(F * self._state_scales / self._state_scales[:, None])
 
     @property
     def values(self) -> Array:
-        """The observables, shape (q, n); NaN where the numbers of the state space are not finite."""
+        """The observables, shape (q, n); NaN if the numbers of the state space are not finite."""
         H, D, D1 = self.matrices.H, self.matrices.D, self.matrices.D1
-        found = np.full((len(H), len(self.plan.times)), np.nan)
+        values = np.full((len(H), len(self.plan.times)), np.nan)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part, motion in self._trajectories:
-                values = (H * self._state_scales) @ motion.states[motion.schedule.requested_index].T
-                for gain, feed in zip((D, D1), motion.schedule.feedthrough_inputs, strict=True):
+            for part, trajectory in self._trajectories:
+                response = (H * self._state_scales) @ trajectory.states[trajectory.schedule.requested_index].T
+                for gain, inputs in zip((D, D1), trajectory.schedule.feedthrough_inputs, strict=True):
                     if gain.any():
-                        values += gain @ feed
-                found[:, part] = values
-        return found
+                        response += gain @ inputs
+                values[:, part] = response
+        return values
 
     @property
     def final_state(self) -> Array:
-        """The states at the last time, shape (s,); NaN where they are not finite, zero where there is none."""
+        """The states at the last time, shape (s,); NaN if they are not finite."""
         if not self._is_finite:
             return np.full(len(self._state_scales), np.nan)
         return np.asarray(self._trajectories[0][1].states[-1] * self._state_scales)
@@ -409,57 +402,53 @@ class StateSpaceResponse:
 
         Shapes: delays_jacobian (p, m).
         """
-        many = len(jacobians.F)
-        moved = np.zeros((many, len(self.plan.signals))) if delays_jacobian is None else delays_jacobian
+        count = len(jacobians.F)
+        d_delays = np.zeros((count, len(self.plan.signals))) if delays_jacobian is None else delays_jacobian
         H, D = self.matrices.H * self._state_scales, self.matrices.D
-        found = np.full((many, len(H), len(self.plan.times)), np.nan)
+        d_F, d_G = self._balance(jacobians.F), jacobians.G / self._state_scales[:, None]
+        jacobian = np.full((count, len(H), len(self.plan.times)), np.nan)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part, motion in self._trajectories:
-                schedule = motion.schedule
-                sign, at, feed = schedule.sign, schedule.requested_index, schedule.feedthrough_inputs
-                d_F, d_G = self._balance(jacobians.F), jacobians.G / self._state_scales[:, None]
-                d_states = motion.jacobian(sign * d_F, sign * d_G, moved)[:, at]
-                change = H @ d_states.swapaxes(1, 2) + (jacobians.H * self._state_scales) @ motion.states[at].T
-                change += jacobians.D @ feed[0] + jacobians.D1 @ feed[1] - (D * moved[:, None]) @ feed[1]
-                found[:, :, part] = change
-        return found
+            for part, trajectory in self._trajectories:
+                schedule = trajectory.schedule
+                sign, rows, (inputs, slopes) = schedule.sign, schedule.requested_index, schedule.feedthrough_inputs
+                d_states = trajectory.jacobian(sign * d_F, sign * d_G, d_delays)[:, rows]
+                change = H @ d_states.swapaxes(1, 2) + (jacobians.H * self._state_scales) @ trajectory.states[rows].T
+                change += jacobians.D @ inputs + jacobians.D1 @ slopes - (D * d_delays[:, None]) @ slopes
+                jacobian[:, :, part] = change
+        return jacobian
 
-    def vjp(
-        self, cotangents: Array, *, with_delays: bool = True, final_adjoint: Array | None = None
-    ) -> tuple[StateMatrices, Array, Array]:
-        """Return the derivatives of ``sum weights * values`` in all matrices, the delays, (m,), and the start, (s,).
+    def gradient(
+        self,
+        cotangents: Array,
+        jacobians: StateMatrices,
+        delays_jacobian: Array | None = None,
+        final_adjoint: Array | None = None,
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of ``sum cotangents * values`` in p parameters, (p,), and in the initial state, (s,).
 
-        Shapes: cotangents (q, n), final_adjoint (s,).
+        Shapes: cotangents (q, n), delays_jacobian (p, m), final_adjoint (s,).
         """
-        matrices = self.matrices
-        of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
-        of_delays, of_start = np.zeros(len(self.plan.signals)), np.zeros(len(self._state_scales))
+        matrices, scales = self.matrices, self._state_scales
         if not self._is_finite:
-            nan = [np.full(a.shape, np.nan) for a in (of_F, of_G, of_H, of_D, of_D1, of_delays, of_start)]
-            return StateMatrices(*nan[:5]), nan[5], nan[6]
-        later = None if final_adjoint is None else final_adjoint * self._state_scales
+            return np.full(len(jacobians.F), np.nan), np.full(len(scales), np.nan)
+        of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
+        of_delays, of_start = np.zeros(len(self.plan.signals)), np.zeros(len(scales))
+        with_delays = delays_jacobian is not None
         with np.errstate(over="ignore", invalid="ignore"):
-            for part, motion in self._trajectories:
-                own, feed, sign = cotangents[:, part], motion.schedule.feedthrough_inputs, motion.schedule.sign
-                H, final = matrices.H * self._state_scales, later if sign > 0 else None
-                d_F, d_G, d_delays, d_start = motion.vjp(own, H, with_delays, final)
-                of_start += d_start / self._state_scales
-                of_F += sign * self._balance(d_F)
-                of_G += sign * d_G / self._state_scales[:, None]
-                of_H += own @ motion.states[motion.schedule.requested_index] * self._state_scales
-                of_D += own @ feed[0].T
+            for part, trajectory in self._trajectories:
+                schedule, weights = trajectory.schedule, cotangents[:, part]
+                inputs, slopes = schedule.feedthrough_inputs
+                final = None if final_adjoint is None or schedule.sign < 0 else final_adjoint * scales
+                d_F, d_G, d_delays, d_start = trajectory.vjp(weights, matrices.H * scales, with_delays, final)
+                of_start += d_start / scales
+                of_F += schedule.sign * self._balance(d_F)
+                of_G += schedule.sign * d_G / scales[:, None]
+                of_H += weights @ trajectory.states[schedule.requested_index] * scales
+                of_D += weights @ inputs.T
                 of_delays += d_delays
-                if self.plan.hold_order == 2:
-                    of_slopes = own @ feed[1].T
+                if self.plan.hold_order:
+                    of_slopes = weights @ slopes.T
                     of_D1 += of_slopes
                     of_delays -= (matrices.D * of_slopes).sum(0) if with_delays else 0.0
-        return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays, of_start
-
-    def gradient(self, cotangents: Array, jacobians: StateMatrices, delays_jacobian: Array | None = None) -> Array:
-        """Return the derivatives of ``sum weights * values`` in p parameters, shape (p,).
-
-        Shapes: cotangents (q, n), delays_jacobian (p, m).
-        """
-        of_matrices, of_delays, _ = self.vjp(cotangents, with_delays=delays_jacobian is not None)
-        found = of_matrices.contract(jacobians)
-        return found if delays_jacobian is None else found + delays_jacobian @ of_delays
+        gradient = StateMatrices(of_F, of_G, of_H, of_D, of_D1).contract(jacobians)
+        return gradient if delays_jacobian is None else gradient + delays_jacobian @ of_delays, of_start

@@ -1,4 +1,4 @@
-"""Response of a stream to known inputs (zero- and first-order hold), with the buffered samples that delays need."""
+"""Response of a stream to known inputs (zero- and first-order hold), buffered for dead times (delays)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.input_response.hold import HoldDiscretization
-from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, balance_states
+from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, StateSpaceResponse, balance_states
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class StreamInputResponse:
         for name, delay in self._columns:
             self._max_delays[name] = max(self._max_delays[name], delay)
         F, G = matrices.F * self.scales / self.scales[:, None], matrices.G / self.scales[:, None]
-        self._hold_order = 2 if "linear" in self.input_kinds.values() else 1
+        self._hold_order = int("linear" in self.input_kinds.values())
         hold = HoldDiscretization(F, G, self._hold_order)
         self._transition_cache = TimeStepCache(lambda length: hold.discretize(np.array([length]))[0][0])
 
@@ -138,7 +138,7 @@ class StreamInputResponse:
         none = np.zeros((self.size, m))
         states = StateMatrices(own.F, own.G, np.eye(self.size), none, none)
         plan = ResponsePlan([signals[name] for name in self.inputs], np.array([time]), start)
-        found = plan.respond(states, self.delays).values[:, 0] / self.scales
+        found = StateSpaceResponse(plan, states, self.delays).values[:, 0] / self.scales
         samples = {
             name: InputBuffer(signal.kind, signal.times.tolist(), signal.values.tolist())
             for name, signal in signals.items()
@@ -163,7 +163,7 @@ class StreamInputResponse:
         slack = clock_resolution(after)
         edges = [before, *self._break_times(samples, before + slack, after - slack), after]
         m = len(self.inputs)
-        both = np.zeros(self.size + self._hold_order * m)
+        both = np.zeros(self.size + (self._hold_order + 1) * m)
         for first, last in pairwise(edges):
             wanted = (last - first) - time_offset
             if wanted <= slack:
@@ -174,7 +174,7 @@ class StreamInputResponse:
             for column, (name, delay) in enumerate(self._columns, self.size):
                 value, slope = samples[name].value_and_slope(middle - delay)
                 both[column] = value - slope * half
-                if self._hold_order == 2:
+                if self._hold_order:
                     both[column + m] = slope
             length, matrix = self._transition_cache.get(wanted, slack)
             state, time_offset = matrix @ both, length - wanted
