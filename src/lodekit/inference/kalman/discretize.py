@@ -3,7 +3,12 @@
 ``Phi(h) = e^(F h)`` and ``Q(h) = int_0^h e^(F s) B e^(F' s) ds``, the quantities of Van Loan's method [1]_, by Taylor
 series with scaling and squaring: the terms are the same for all steps, so that any number of different steps costs one
 product. Long steps are doubled, ``Q(2h) = Q(h) + Phi Q Phi'``, which never subtracts, so that small entries keep their
-digits (Van Loan's block exponential would lose them). Derivatives are the adjoint of the same recursion.
+digits. Derivatives are the adjoint of the same recursion.
+
+The general `prior.expm.expm_frechet` cannot replace the series: transitions of 3,000 steps with their gradient take 17
+times as long for two or four states, since nothing is shared between steps. Noise from Van Loan's block exponential
+takes 2.0 to 2.5 times as long, and its relative error is 7e-8 (three states) to 1e-3 (six states) over 15 time
+constants, instead of 1e-15.
 
 .. [1] C. F. Van Loan, Computing integrals involving the matrix exponential, IEEE Transactions on Automatic Control 23
    (1978), 395-404.

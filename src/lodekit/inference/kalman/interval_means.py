@@ -108,22 +108,18 @@ class AveragedStateSpaceModel(StateSpaceModel):
     """A state-space model with averaging states, which are the last of the stochastic states.
 
     base_model: The model without these states.
+    base_index: The rows and columns of the states of the base model.
     """
 
     base_model: StateSpaceModel
+    base_index: tuple[IndexArray, ...]
     averaging: AveragingStates
 
     def prior_P_root(self, time: float) -> Array:
         """Return a root of the prior covariance of the states at a scaled time; averaging states are zero."""
         P_root = np.zeros((self.size, self.size))
-        P_root[self._base_index] = self.base_model.prior_P_root(time)
+        P_root[self.base_index] = self.base_model.prior_P_root(time)
         return P_root
-
-    @property
-    def _base_index(self) -> tuple[IndexArray, ...]:
-        """The rows and columns of the states of the base model."""
-        kept = _plain_state_index(self.base_model.n_stochastic, self.size, len(self.averaging))
-        return np.ix_(kept, kept)
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return other observables as rows of all states, as if none were averaged but their modes."""
@@ -132,7 +128,7 @@ class AveragedStateSpaceModel(StateSpaceModel):
 
     def vjp(self, gradient: StateSpaceGradient, grad_P_initial: Array, time: float) -> Hyperparameters:
         """Return derivatives as those of the base model."""
-        n, averaging, kept = self.base_model.n_stochastic, self.averaging, self._base_index
+        n, averaging, kept = self.base_model.n_stochastic, self.averaging, self.base_index
         # One row for each observable; stochastic states act on an averaged one through its averaging states.
         grad_H = np.add.reduceat(gradient.H[:, kept[1][0]], averaging.first_rows, axis=0)
         grad_H[averaging.observable_index, :n] = 0.0
@@ -140,11 +136,6 @@ class AveragedStateSpaceModel(StateSpaceModel):
         np.add.at(grad_H[:, :n], averaging.observable_index, in_rows)
         base_gradient = StateSpaceGradient(gradient.F[kept], gradient.noise_intensity[:n, :n], grad_H)
         return self.base_model.vjp(base_gradient, grad_P_initial[kept], time)
-
-
-def _plain_state_index(n_stochastic: int, n_states: int, n_averaging: int) -> IndexArray:
-    """Return the indices of all states but the averaging states."""
-    return np.delete(np.arange(n_states), np.arange(n_stochastic, n_stochastic + n_averaging))
 
 
 def _insert_zero_columns(rows: Array, n_stochastic: int, n_averaging: int) -> Array:
@@ -157,9 +148,11 @@ def add_averaging_states(model: StateSpaceModel, averaging: AveragingStates | No
     if averaging is None:
         return model
     n, size, count = model.n_stochastic, model.size, len(averaging)
-    kept, added = _plain_state_index(n, size + count, count), np.arange(n, n + count)
+    added = np.arange(n, n + count)
+    kept = np.delete(np.arange(size + count), added)
+    base_index = np.ix_(kept, kept)
     F, noise_intensity = np.zeros((size + count, size + count)), np.zeros((n + count, n + count))
-    F[np.ix_(kept, kept)], noise_intensity[:n, :n] = model.F, model.noise_intensity
+    F[base_index], noise_intensity[:n, :n] = model.F, model.noise_intensity
     F[n : n + count, :n] = model.H[averaging.observable_index, :n] / averaging.window_lengths[:, None]
     H, rows = _insert_zero_columns(model.H, n, count), []
     for number in range(len(averaging.first_rows)):
@@ -169,5 +162,5 @@ def add_averaging_states(model: StateSpaceModel, averaging: AveragingStates | No
             rows[-1][:, : n + count] = 0.0
             rows[-1][np.arange(len(states)), states] = 1.0
     parts = model.prior, model.hyper, model.coefficients, model.processes, F, noise_intensity
-    H = np.concatenate(rows) if rows else H
-    return AveragedStateSpaceModel(*parts, H, model.disturbances, base_model=model, averaging=averaging)
+    parts = *parts, np.concatenate(rows) if rows else H, model.disturbances
+    return AveragedStateSpaceModel(*parts, base_model=model, base_index=base_index, averaging=averaging)

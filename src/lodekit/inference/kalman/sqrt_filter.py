@@ -290,7 +290,7 @@ def run_filter(
 
     Shapes: R (m,), values (b, m, k).
     """
-    if not (model.is_finite and np.isfinite(R).all() and (R > 0).all()):
+    if not (all(np.isfinite(part).all() for part in (model.F, model.noise_intensity, model.H, R)) and (R > 0).all()):
         return None
     boundary = boundary or BoundaryConditions()
     start = model.prior_P_root(float(layout.times[0, 0])) if boundary.P_root is None else boundary.P_root

@@ -324,11 +324,6 @@ class StateSpaceModel:
         return len(self.F)
 
     @cached_property
-    def is_finite(self) -> bool:
-        """Whether all matrices are finite."""
-        return all(bool(np.isfinite(part).all()) for part in (self.F, self.noise_intensity, self.H))
-
-    @cached_property
     def state_slices(self) -> list[slice]:
         """The states of each latent function, of all disturbances, and of each group of modes."""
         more = 0 if self.disturbances is None else self.disturbances.size

@@ -21,7 +21,6 @@ from lodekit.inference.engine import Posterior
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.engine import KalmanEngine
-from lodekit.inference.kalman.evidence import FilterSolution
 from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
 from lodekit.prior.prior import Hyperparameters, Prior
 
@@ -89,16 +88,12 @@ def compute_final_state(
     if measurements.has_only_statistics and measurements.stored_rows is not None:
         if not isinstance(posterior, OutOfCorePosterior):
             posterior = OutOfCoreEngine(prior, measurements.stored_rows.store).posterior(hyper)
-        last = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
-        return _filter_last_block(last.data, last.solution)
-    data = KalmanData.from_series(prior, measurements.series)
-    return _filter_last_block(data, KalmanEngine(data).posterior(hyper).solution)
-
-
-def _filter_last_block(data: KalmanData, solution: FilterSolution) -> tuple[float, Array, Array]:
-    """Run through the last block row by row."""
-    kalman_filter, smoothed, last = solution.filter, solution.smoothed, solution.filter.layout.n_blocks - 1
+        in_memory = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
+    else:
+        in_memory = KalmanEngine(KalmanData.from_series(prior, measurements.series)).posterior(hyper)
+    solution, kalman_filter = in_memory.solution, in_memory.solution.filter
     layout, model, covariances = kalman_filter.layout, kalman_filter.model, kalman_filter.covariances
+    smoothed, last = solution.smoothed, layout.n_blocks - 1
     # The predicted state at the start of the block.
     P_root = covariances.P_root_predicted[last]
     mean = smoothed.updated_means[last, :, 0] - covariances.gain[last] @ smoothed.innovations[last, :, 0]
@@ -112,4 +107,4 @@ def _filter_last_block(data: KalmanData, solution: FilterSolution) -> tuple[floa
         step = steps[layout.step_index[last, row]]
         update = predict_and_update(step, mean, P_root, H, noise_std[index[measured]])
         mean, P_root = update.update_mean(y - H @ update.predicted_mean), update.P_root
-    return float(data.times[-1]), mean, P_root
+    return float(in_memory.data.times[-1]), mean, P_root
