@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.inference.kalman.block_model import DiscretizedModel, SegmentPlan
 from lodekit.inference.kalman.interval_means import AveragingStates
-from lodekit.inference.kalman.state_space import StateSpaceModel
+from lodekit.inference.kalman.state_space import StateSpaceModel, consecutive_slices
 from lodekit.inference.stacked_measurements import StackedMeasurements
 from lodekit.prior.input_response.hold import UniqueSteps
 
@@ -74,8 +73,7 @@ class ChunkGroup:
     @property
     def chunk_slices(self) -> list[slice]:
         """The positions of each chunk in `patterns`."""
-        edges = np.cumsum([0, *(len(chunk.patterns) for chunk in self.chunks)]).tolist()
-        return [slice(start, stop) for start, stop in pairwise(edges)]
+        return consecutive_slices([len(chunk.patterns) for chunk in self.chunks])
 
 
 def group_blocks(
@@ -178,8 +176,7 @@ class BlockLayout:
                 np.ascontiguousarray(pad_to_cache_line(part[blocks], -1).transpose(1, 2, 0))
                 for part in (self.observable_index, self.measurement_index)
             )
-            distinct = (np.unique(observed[:, j]) for j in range(observed.shape[1]))
-            columns = tuple(column[column >= 0] for column in distinct)
+            columns = tuple(np.unique(column[column >= 0]) for column in observed.swapaxes(0, 1))
             times = np.cumsum(np.ascontiguousarray(dt.T), axis=0)
             self._irregular_rows[group_index] = times, observed, measured, columns
         return self._irregular_rows[group_index]
@@ -208,12 +205,12 @@ class BlockLayout:
         Shapes: values (b, n w, ...).
         """
         result = np.zeros((n_measurements, *values.shape[2:]))
-        positions, numbers = self._measured_positions
+        positions, numbers = self.measured_positions
         result[numbers] = values.reshape(self.measurement_index.size, *values.shape[2:])[positions]
         return result
 
     @cached_property
-    def _measured_positions(self) -> tuple[IndexArray, IndexArray]:
+    def measured_positions(self) -> tuple[IndexArray, IndexArray]:
         """The positions of measurements among all entries, and their numbers."""
         positions = np.flatnonzero(self.measurement_index >= 0)
         return positions, self.measurement_index.ravel()[positions]

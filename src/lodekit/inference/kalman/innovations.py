@@ -78,21 +78,16 @@ class KalmanInnovations:
     solution: FilterSolution
 
     @cached_property
-    def _measurement_order(self) -> IndexArray:
-        """The indices of the measurements in order of time."""
-        numbers = self.solution.filter.layout.measurement_index.ravel()
-        return numbers[numbers >= 0]
-
-    @cached_property
     def observables(self) -> IndexArray:
         """The observable of each measurement."""
         sizes = np.diff(self.data.offsets)
-        return np.repeat(np.arange(len(sizes)), sizes)[self._measurement_order]
+        return np.repeat(np.arange(len(sizes)), sizes)[self.solution.filter.layout.measured_positions[1]]
 
     @cached_property
     def times(self) -> Array:
         """The time of each measurement, in the user's units."""
-        return np.asarray(self.data.times[np.concatenate(self.data.index)][self._measurement_order])
+        order = self.solution.filter.layout.measured_positions[1]
+        return np.asarray(self.data.times[np.concatenate(self.data.index)][order])
 
     @cached_property
     def scales(self) -> Array:
@@ -106,8 +101,8 @@ class KalmanInnovations:
         for chunk, rows in _iterate_chunks(self.solution):
             for i, (v, std, _) in enumerate(rows):
                 innovations[chunk.blocks, i], innovation_std[chunk.blocks, i] = v, std
-        is_measured = layout.measurement_index >= 0
-        return innovations[is_measured], innovation_std[is_measured]
+        positions, _ = layout.measured_positions
+        return innovations.ravel()[positions], innovation_std.ravel()[positions]
 
     @property
     def standardized(self) -> Array:
@@ -130,7 +125,7 @@ class KalmanInnovations:
                 "or validate with ahead=()"
             )
         kalman_filter, layout = self.solution.filter, self.solution.filter.layout
-        measured = np.flatnonzero(layout.measurement_index.ravel() >= 0) // layout.measurement_index.shape[2]
+        measured = layout.measured_positions[0] // layout.measurement_index.shape[2]
         last = np.where(n_known > 0, measured[np.maximum(n_known - 1, 0)], 0)
         H, process_variance = self._propagate_rows(rows, measured[rows], last)
         mean, variance = np.zeros((2, len(rows)))
@@ -148,7 +143,7 @@ class KalmanInnovations:
                 if len(here := inside[edges[i] : edges[i + 1]]):
                     position = order[np.searchsorted(flat, blocks[here], sorter=order)]
                     mean[here], variance[here] = project(position, H[here])
-        order = self._measurement_order[rows]
+        order = layout.measured_positions[1][rows]
         std = np.sqrt(variance + process_variance + kalman_filter.R[order])
         return (self.solution.residual[order] - mean) * self.scales[rows], std * self.scales[rows]
 

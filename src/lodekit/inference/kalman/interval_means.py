@@ -161,6 +161,6 @@ def add_averaging_states(model: StateSpaceModel, averaging: AveragingStates | No
         if len(states):
             rows[-1][:, : n + count] = 0.0
             rows[-1][np.arange(len(states)), states] = 1.0
-    parts = model.prior, model.hyper, model.coefficients, model.processes, F, noise_intensity
-    parts = *parts, np.concatenate(rows) if rows else H, model.disturbances
-    return AveragedStateSpaceModel(*parts, base_model=model, base_index=base_index, averaging=averaging)
+    first = model.prior, model.hyper, model.coefficients, model.processes, F, noise_intensity
+    last = np.concatenate(rows) if rows else H, model.disturbances
+    return AveragedStateSpaceModel(*first, *last, base_model=model, base_index=base_index, averaging=averaging)

@@ -192,13 +192,11 @@ class FrameSeries:
         Shapes: grad_terms (k, o + 1, r), offsets (p, u), grad_rows (r, p, u), observable_index (p, w, u).
         """
         powers = self.evaluate_powers(offsets).reshape(self.n_terms, -1)
-        for j, (index, in_terms, in_rows) in enumerate(
-            zip(self._column_observables, grad_terms, grad_rows, strict=True)
-        ):
+        for j, (index, in_rows) in enumerate(zip(self._column_observables, grad_rows, strict=True)):
             for number in index:
                 # Derivatives in the rows of missing measurements are zero.
                 part = in_rows if len(index) == 1 else in_rows * (observable_index[:, j] == number)
-                in_terms[:, number] += powers @ part.reshape(len(in_rows), powers.shape[1]).T
+                grad_terms[j][:, number] += powers @ part.reshape(len(in_rows), powers.shape[1]).T
 
     def vjp(self, gradient: StateSpaceGradient, column_gradients: list[Array]) -> None:
         """Add derivatives in F, the noise intensity and H, from those in the terms of each column, (k, o + 1, r)."""
@@ -352,9 +350,8 @@ class IrregularBlocks:
         for i in range(rows + 1):
             if i % ROWS_PER_GROUP == 0 and i < rows:
                 group = slice(i, min(i + ROWS_PER_GROUP, rows))
-                self._observation_rows.append(
-                    self._series.build_rows(self._offsets[group], self._observable_index[group])
-                )
+                observation_rows = self._series.build_rows(self._offsets[group], self._observable_index[group])
+                self._observation_rows.append(observation_rows)
             if len(self._changes[i][0]):
                 self.moments_before_change[i] = self._change_frames(i, Phi)
             self.Phi_deterministic[i] = Phi
@@ -363,7 +360,7 @@ class IrregularBlocks:
             # Errors of covariances are proportional to variances, which grow through a frame: look at the first rows.
             state_std = np.sqrt(np.abs(np.einsum("iib->ib", D[:, n + q + 1 :]))) if i == group.start else None
             for j, (states, _, _) in enumerate(self._series.columns):
-                row = self._observation_rows[-1][j][:, i - group.start]
+                row = observation_rows[j][:, i - group.start]
                 self._condition((i, j), row, Phi, y[i, j], R[i, j])
                 if state_std is not None:
                     observed_std = state_std[states]

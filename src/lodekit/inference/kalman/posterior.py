@@ -80,7 +80,7 @@ class KalmanPosterior:
         mean = np.zeros((len(times), observables.count))
         for part in self._split_overlapping(observables, times):
             smoother, H = self._build_smoother(observables, times[part])
-            states = smoother.smooth_means(smoother.values)
+            states = smoother.compute_row_means(*smoother.smooth_values(smoother.values))
             mean[part] = self.observe_states(observables, times[part], H, states)[:, :, 0]
         return mean
 
@@ -107,7 +107,8 @@ class KalmanPosterior:
         for start in range(0, size, step):
             y, states, _ = smoother.sample_prior(min(step, size - start), generator)
             noise = np.sqrt(R)[:, None] * generator.standard_normal(y.shape)
-            samples.append(states + smoother.smooth_means(smoother.values - y - noise))
+            corrections = smoother.smooth_values(smoother.values - y - noise)
+            samples.append(states + smoother.compute_row_means(*corrections))
         return self.observe_states(observables, times, H, np.concatenate(samples, axis=2)).transpose(2, 0, 1)
 
     def observe_states(self, observables: Observables, times: Array, H: Array, states: Array) -> Array:

@@ -116,13 +116,6 @@ class StateSmoother:
         measurements = self.measurements if values is self.values else self.filter.reduce_measurements(y)
         return y, smooth_means(self.filter, measurements, boundary)
 
-    def smooth_means(self, values: Array) -> Array:
-        """Return the means of the requested states, given values of all measurements, shape (a, s, k).
-
-        Shapes: values (n, k).
-        """
-        return self.compute_row_means(*self.smooth_values(values))
-
     def compute_row_means(self, y: Array, smoothed: SmoothedMeans) -> Array:
         """Return the means of the requested states, from what `smooth_values` returns, shape (a, s, k).
 

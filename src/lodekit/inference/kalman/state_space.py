@@ -113,7 +113,7 @@ class DisturbanceStates:
     def state_slices(self) -> list[slice]:
         """The states of each disturbance and, last, those of the system."""
         sizes = [0 if process is None else len(process.F) for process in self.processes]
-        return _consecutive_slices([*sizes, self.response.shapes[0][0]])
+        return consecutive_slices([*sizes, self.response.shapes[0][0]])
 
     @property
     def size(self) -> int:
@@ -123,8 +123,8 @@ class DisturbanceStates:
     @cached_property
     def _matrices_and_jacobian(self) -> tuple[DisturbanceMatrices, DisturbanceMatrices]:
         """The matrices, and their derivatives in the parameters."""
-        values, slopes = require_disturbances(self.coefficients.disturbance_table)
-        return self.response.split(values), self.response.split(slopes)
+        values, jacobian = require_disturbances(self.coefficients.disturbance_table)
+        return self.response.split(values), self.response.split(jacobian)
 
     @cached_property
     def _integrated_std(self) -> Array:
@@ -211,10 +211,10 @@ class DisturbanceStates:
 
         Shapes: grad_F, grad_noise_intensity, grad_P_initial (n, n), grad_H, H (o, n).
         """
-        _, slopes = self._matrices_and_jacobian
+        _, jacobian = self._matrices_and_jacobian
         x, span, scales = self.state_slices[-1], self.observables.units.time_scale, self.state_scales
-        theta = np.tensordot(slopes.F * (span * scales / scales[:, None]), grad_F[x, x], 2)
-        theta += np.tensordot(self._assemble_observation_matrix(slopes, self.observables.units.scales), grad_H, 2)
+        theta = np.tensordot(jacobian.F * (span * scales / scales[:, None]), grad_F[x, x], 2)
+        theta += np.tensordot(self._assemble_observation_matrix(jacobian, self.observables.units.scales), grad_H, 2)
         grad_input_matrix = np.zeros_like(self._noise_input_matrix)
         lengthscales, amplitudes = {}, np.zeros(len(self.processes))
         for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
@@ -227,7 +227,7 @@ class DisturbanceStates:
             amplitudes[k] = 2.0 * (in_density + float(np.sum(grad_P_initial[place, place] * unit.P)))
             matrices = grad_F[place, place], self.F[place, place], grad_H[:, place], H[:, place]
             lengthscales[k] = _lengthscale_vjp(*matrices, in_density)
-        theta += np.tensordot(slopes.G * (self._integrated_std / scales[:, None]), grad_input_matrix, 2)
+        theta += np.tensordot(jacobian.G * (self._integrated_std / scales[:, None]), grad_input_matrix, 2)
         return theta, np.array([lengthscales[k] for k in self.response.coloured_index]), amplitudes
 
 
@@ -327,7 +327,7 @@ class StateSpaceModel:
     def state_slices(self) -> list[slice]:
         """The states of each latent function, of all disturbances, and of each group of modes."""
         more = 0 if self.disturbances is None else self.disturbances.size
-        return _consecutive_slices(
+        return consecutive_slices(
             [*(len(unit.F) for unit in self.processes), more, *(group.size for group in self.prior.groups)]
         )
 
@@ -425,7 +425,7 @@ def build_state_space_model(prior: Prior, hyper: Hyperparameters, coefficients: 
     return replace(model, H=model.build_observation_matrix(prior.observables, coefficients))
 
 
-def _consecutive_slices(sizes: Sequence[int]) -> list[slice]:
+def consecutive_slices(sizes: Sequence[int]) -> list[slice]:
     """Return slices of these lengths, one after the other."""
     edges = np.cumsum([0, *sizes]).tolist()
     return [slice(start, stop) for start, stop in pairwise(edges)]
