@@ -20,7 +20,7 @@ from lodekit.inference.engine import Engine
 from lodekit.inference.kalman import blocks, interval_means, posterior as looks
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
-from lodekit.inference.kalman.irregular import BlockRows, build_frames
+from lodekit.inference.kalman.irregular import build_frames
 from lodekit.inference.kalman.state_space import build_state_space_model
 from lodekit.prior.observables import EquationResiduals
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -170,11 +170,12 @@ def test_many_rows_within_a_lengthscale(few: int, monkeypatch: pytest.MonkeyPatc
     hyper = hyper_of(prior, (0.7,))
     dense, markov = both(prior, measurements, 45)
     own, space = markov.data.layout(), build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta))
-    places = BlockRows.of(own.step_lengths[own.step_index], own.observable_index, own.measurement_index)
-    frames = build_frames(space, places, np.full(prior.observables.count, 0.01))
+    times = np.cumsum(own.step_lengths[own.step_index], axis=1).T
+    every = (np.arange(prior.observables.count),) * own.observable_index.shape[2]
+    _, _, changes, offsets = build_frames(space, times, every, np.full(prior.observables.count, 0.01))
     # All blocks change to their first frame and from their last one, and few places lie in between.
-    changes = sum(len(cuts[0]) for cuts in frames.changes) - 2 * frames.time_offsets.shape[1]
-    assert 0 < changes < 0.5 * frames.time_offsets.size
+    count = sum(len(changing) for changing, _ in changes) - 2 * offsets.shape[1]
+    assert 0 < count < 0.5 * offsets.size
     compare(dense, markov, hyper)
 
 

@@ -10,10 +10,10 @@ import lodekit as lk
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements
 from lodekit.inference.kalman import blocks
-from lodekit.inference.kalman.block_reduction import ReducedIrregularBlocks, orthonormalize
-from lodekit.inference.kalman.blocks import KalmanData, partition_times, reduce_block_length
+from lodekit.inference.kalman.block_reduction import orthonormalize
+from lodekit.inference.kalman.blocks import KalmanData, pad_to_cache_line, partition_times, reduce_block_length
 from lodekit.inference.kalman.discretize import ProcessDiscretization
-from lodekit.inference.kalman.irregular import aligned_empty, pad_to_cache_line
+from lodekit.inference.kalman.irregular import IrregularBlocks, aligned_empty
 from lodekit.inference.kalman.state_space import build_state_space_model
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import prior_of
@@ -126,10 +126,10 @@ def test_what_rounding_does_to_values_is_known_without_a_basis(exact_at: int | N
     data = KalmanData.from_series(prior, series)
     space, layout = build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta)), data.layout(20)
     y = layout.to_blocks(data.values, 0.0)[:, :, None]
-    alone = ReducedIrregularBlocks.of(space, layout, 0, data.noise.variance(hyper.noise_std), y)
+    alone = IrregularBlocks(space, layout, 0, data.noise.variance(hyper.noise_std), y)
     estimate, rest = alone.residual_error, alone.residual_ss[:, 0]
-    z = alone.irregular_blocks.whitened_H_and_z[:, :, -1].reshape(-1, len(rest)).T
-    left = (alone.Q_factor[:, :, -1] * alone.R_factor[:, -1:, -1])[:, : z.shape[1]]
+    z = alone.whitened_H_and_z[:, :, -1].reshape(-1, len(rest)).T
+    left = (alone.orthogonal_factor[:, :, -1] * alone.triangular_factor[:, -1:, -1])[:, : z.shape[1]]
     np.testing.assert_allclose(np.sum(left**2, axis=1), rest, rtol=1e-12)
     assert 0.3 < estimate / np.sum((left * z) ** 2) < 4.5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.kalman.block_model import SegmentModels, SegmentPlan
+from lodekit.inference.kalman.block_model import SegmentPlan
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -40,40 +40,42 @@ def slowly(steps: Numbers, observed: Numbers, rows: Array, transitions: Array, n
     return reading @ np.concatenate(states), reading @ covariance @ reading.T
 
 
-def joined(values: tuple[Array, Array, Array]) -> tuple[SegmentPlan, SegmentModels]:
+def joined(values: tuple[Array, Array, Array]) -> tuple[SegmentPlan, list[tuple[Array, Array]], Array, Array]:
     plan = SegmentPlan.of(np.arange(4), STEPS, OBSERVED)
     rows, transitions, noises = values
     numbers = plan.step_index[plan.segment_steps]
-    return plan, SegmentModels(plan, rows[plan.observable_index], transitions[numbers], noises[numbers])
+    levels = plan.combine(rows[plan.observable_index], transitions[numbers], noises[numbers])
+    means, covariances = (part[plan.block_segments] for part in levels[-1])
+    return plan, levels, means, covariances
 
 
 def test_joined_as_carried_from_place_to_place() -> None:
     values = parts(np.random.default_rng(0))
-    plan, found = joined(values)
+    plan, _, found_means, found_covariances = joined(values)
     assert plan.block_segments[0] == plan.block_segments[1]
     assert len(set(plan.block_segments.tolist())) == 3
-    there = np.r_[0:10, found.mean_maps.shape[1] - 3 : found.mean_maps.shape[1]]
+    there = np.r_[0:10, found_means.shape[1] - 3 : found_means.shape[1]]
     for number, (steps, observed) in enumerate(zip(STEPS, OBSERVED, strict=True)):
         means, covariance = slowly(steps, observed, *values)
-        np.testing.assert_allclose(found.mean_maps[number][there], means, rtol=1e-13, atol=1e-13)
-        own = found.covariances[number][np.ix_(there, there)]
+        np.testing.assert_allclose(found_means[number][there], means, rtol=1e-13, atol=1e-13)
+        own = found_covariances[number][np.ix_(there, there)]
         np.testing.assert_allclose(np.tril(own), np.tril(covariance), rtol=1e-13, atol=1e-13)
 
 
 def test_slopes_as_differences() -> None:
     generator = np.random.default_rng(1)
     values = parts(generator)
-    plan, found = joined(values)
-    in_means = generator.standard_normal(found.mean_maps.shape)
-    half = generator.standard_normal(found.covariances.shape)
+    plan, levels, means, covariances = joined(values)
+    in_means = generator.standard_normal(means.shape)
+    half = generator.standard_normal(covariances.shape)
     in_covariances = half + half.swapaxes(-1, -2)
 
     def total(*moved: Array) -> float:
-        _, other = joined((moved[0], moved[1], moved[2]))
-        whole = np.tril(other.covariances) + np.tril(other.covariances, -1).swapaxes(-1, -2)
-        return float(np.sum(in_means * other.mean_maps) + np.sum(in_covariances * whole))
+        _, _, others, lower = joined((moved[0], moved[1], moved[2]))
+        whole = np.tril(lower) + np.tril(lower, -1).swapaxes(-1, -2)
+        return float(np.sum(in_means * others) + np.sum(in_covariances * whole))
 
-    slopes = found.vjp(in_means, in_covariances)
+    slopes = plan.combine_vjp(levels, in_means, in_covariances)
     numbers = (plan.observable_index, plan.step_index[plan.segment_steps], plan.step_index[plan.segment_steps])
     for which, (slope, chosen) in enumerate(zip(slopes, numbers, strict=True)):
         change = generator.standard_normal(values[which].shape)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from lodekit.errors import LodekitError
 from lodekit.inference.dense import DenseEngine
 from lodekit.inference.engine import EngineFactory, EngineTask
-from lodekit.inference.kalman import KalmanFactory
+from lodekit.inference.kalman import KalmanEngine
 from lodekit.inference.modal import ModalEngine
 from lodekit.inference.spectral import SpectralEngine
 
 #: All engines, by the names that users write.
 ENGINES: dict[str, EngineFactory] = {
-    factory.name: factory for factory in (DenseEngine, SpectralEngine, ModalEngine, KalmanFactory())
+    factory.name: factory for factory in (DenseEngine, SpectralEngine, ModalEngine, KalmanEngine)
 }
 
 

@@ -1,6 +1,6 @@
 """Dense models of blocks: measurements and final state given the initial state, by doubling of segments.
 
-The measurements of a segment of rows and the state at its end are stacked in a vector ``v = G x + e`` with x the state
+The measurements of a segment of rows and the state at its end are stacked in a vector ``G x + e`` with x the state
 at its start and J the covariance of e. Two consecutive segments form one of twice the length: with ``B = diag(1, G2)``
 its matrices are ``B G1`` and ``B J1 B' + diag(0, J2)``, as in a parallel prefix sum [1]_. So the number of operations
 is logarithmic in the number of rows; with regular steps each level has one or two different segments. Nothing is
@@ -12,8 +12,8 @@ divided or subtracted. Derivatives are the adjoint of the same recursion.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from scipy.linalg import lapack
 from scipy.sparse import csc_array
 
 from lodekit.inference.kalman.discretize import ProcessDiscretization
-from lodekit.inference.kalman.state_space import StateSpaceModel
+from lodekit.inference.kalman.state_space import StateSpaceGradient, StateSpaceModel
 
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -49,7 +49,7 @@ class SegmentPlan:
     observable_index: The observables that are measured there; -1 for none; (d, w).
     pairings: For segments of two rows, of four, and so on: the first and second half of each, (d,), and sums over all
         uses of the segments of half the length.
-    block_segments: The segment that is each of the blocks; (u,).
+    block_segments, sum_blocks: The segment that is each of the blocks, (u,), and sums over those that are the same one.
     """
 
     blocks: IndexArray
@@ -58,11 +58,7 @@ class SegmentPlan:
     observable_index: IndexArray
     pairings: tuple[tuple[IndexArray, IndexArray, GroupSum], ...]
     block_segments: IndexArray
-
-    @cached_property
-    def sum_blocks(self) -> GroupSum:
-        """Sums over all blocks that are the same segment."""
-        return GroupSum(self.block_segments)
+    sum_blocks: GroupSum
 
     @classmethod
     def of(cls, blocks: IndexArray, step_index: IndexArray, observable_index: IndexArray) -> SegmentPlan:
@@ -80,63 +76,57 @@ class SegmentPlan:
             pairings.append((pairs[:, 0], pairs[:, 1], GroupSum(pairs.T.ravel())))
             which = number.reshape(count, -1)
         steps, segment_steps = np.unique(distinct[:, 0], return_inverse=True)
-        return cls(blocks, steps, segment_steps.reshape(-1), distinct[:, 1:], tuple(pairings), which[:, 0])
+        block_segments = which[:, 0], GroupSum(which[:, 0])
+        return cls(blocks, steps, segment_steps.reshape(-1), distinct[:, 1:], tuple(pairings), *block_segments)
 
+    def combine(self, H: Array, Phi: Array, Q: Array) -> list[tuple[Array, Array]]:
+        """Return G and J, of which only the lower triangle is valid, of the distinct segments of one row, of two, etc.
 
-class SegmentModels:
-    """Measurements and final states of blocks given their initial states.
-
-    H, Phi, Q: Observation matrix, and transition and noise of the step that follows, for each distinct segment of one
-        row; (d, w, s) and (d, s, s).
-    mean_maps: G of all blocks; (u, m + s, s).
-    covariances: J of all blocks; only the lower triangle is valid; (u, m + s, m + s).
-    """
-
-    def __init__(self, plan: SegmentPlan, H: Array, Phi: Array, Q: Array) -> None:
+        Shapes: H, Phi, Q, of each distinct segment of one row and of the step that follows: (d, w, s) and (d, s, s).
+        """
         count, width, size = H.shape
-        self._plan, self._n_columns, self._size = plan, width, size
         G, J = np.concatenate([H, Phi], axis=1), np.zeros((count, width + size, width + size))
         J[:, width:, width:] = Q
-        self._levels = [(G, J)]
-        for first, second, _ in plan.pairings:
-            read, total = G.shape[1] - size, 2 * G.shape[1] - size
+        levels = [(G, J)]
+        for first, second, _ in self.pairings:
+            m, total = G.shape[1] - size, 2 * G.shape[1] - size
             G1, G2, J1, J2 = G[first], G[second], J[first], J[second]
             G = np.empty((len(first), total, size))
-            G[:, :read] = G1[:, :read]
-            np.matmul(G2, G1[:, read:], out=G[:, read:])
+            G[:, :m] = G1[:, :m]
+            np.matmul(G2, G1[:, m:], out=G[:, m:])
             J = np.zeros((len(first), total, total))
-            J[:, :read, :read] = J1[:, :read, :read]
+            J[:, :m, :m] = J1[:, :m, :m]
             # The covariances of the state in the middle with earlier measurements, and its own.
-            moved = G2 @ J1[:, read:]
-            J[:, read:, :read] = moved[:, :, :read]
-            np.matmul(moved[:, :, read:], G2.swapaxes(-1, -2), out=J[:, read:, read:])
-            J[:, read:, read:] += J2
-            self._levels.append((G, J))
-        self.mean_maps, self.covariances = G[plan.block_segments], J[plan.block_segments]
+            product = G2 @ J1[:, m:]
+            J[:, m:, :m] = product[:, :, :m]
+            np.matmul(product[:, :, m:], G2.swapaxes(-1, -2), out=J[:, m:, m:])
+            J[:, m:, m:] += J2
+            levels.append((G, J))
+        return levels
 
-    def vjp(self, grad_mean_maps: Array, grad_covariances: Array) -> tuple[Array, Array, Array]:
-        """Return derivatives in H, Phi and Q."""
-        size, width = self._size, self._n_columns
+    def combine_vjp(
+        self, levels: list[tuple[Array, Array]], grad_G: Array, grad_J: Array
+    ) -> tuple[Array, Array, Array]:
+        """Return derivatives in H, Phi and Q, from those in G and J of all blocks, shapes (u, m + s, s or m + s)."""
+        size, width = grad_G.shape[2], self.observable_index.shape[1]
         # Blocks that differ by their noise only are the same segment.
-        in_G, in_J = self._plan.sum_blocks(grad_mean_maps), self._plan.sum_blocks(grad_covariances)
-        for pairing, (G, J) in zip(reversed(self._plan.pairings), reversed(self._levels[:-1]), strict=True):
-            first, second, sum_uses = pairing
-            read = G.shape[1] - size
-            G1, G2, J1 = G[first, read:], G[second], J[first, read:]
-            slopes = np.concatenate([in_J[:, read:], in_G[:, read:]], axis=2)
-            back = G2.swapaxes(-1, -2) @ slopes
-            in_G1, in_J1 = in_G[:, : read + size].copy(), in_J[:, : read + size, : read + size].copy()
-            in_G1[:, read:] = back[:, :, -size:] if size else 0.0
-            in_J1[:, read:, :read] = back[:, :, :read]
-            in_J1[:, :read, read:] = back[:, :, :read].swapaxes(-1, -2)
-            in_J1[:, read:, read:] = back[:, :, read : 2 * read + size] @ G2
+        grad_G, grad_J = self.sum_blocks(grad_G), self.sum_blocks(grad_J)
+        for (first, second, sum_uses), (G, J) in zip(reversed(self.pairings), reversed(levels[:-1]), strict=True):
+            m = G.shape[1] - size
+            G1, G2, J1 = G[first, m:], G[second], J[first, m:]
+            grad_both = np.concatenate([grad_J[:, m:], grad_G[:, m:]], axis=2)
+            product = G2.swapaxes(-1, -2) @ grad_both
+            grad_G1, grad_J1 = grad_G[:, : m + size].copy(), grad_J[:, : m + size, : m + size].copy()
+            grad_G1[:, m:] = product[:, :, -size:] if size else 0.0
+            grad_J1[:, m:, :m] = product[:, :, :m]
+            grad_J1[:, :m, m:] = product[:, :, :m].swapaxes(-1, -2)
+            grad_J1[:, m:, m:] = product[:, :, m : 2 * m + size] @ G2
             # Through earlier measurements, through the covariance of the second half, and through the mean.
-            through = 2.0 * G2 @ J1[:, :, read:]
-            parts = 2.0 * J1[:, :, :read].swapaxes(-1, -2), through, G1.swapaxes(-1, -2)
-            in_G2 = slopes @ np.concatenate(parts, axis=1)
-            in_J = sum_uses(np.concatenate([in_J1, in_J[:, read:, read:]]))
-            in_G = sum_uses(np.concatenate([in_G1, in_G2]))
-        return in_G[:, :width], in_G[:, width:], in_J[:, width:, width:]
+            parts = 2.0 * J1[:, :, :m].swapaxes(-1, -2), 2.0 * G2 @ J1[:, :, m:], G1.swapaxes(-1, -2)
+            grad_G2 = grad_both @ np.concatenate(parts, axis=1)
+            grad_J = sum_uses(np.concatenate([grad_J1, grad_J[:, m:, m:]]))
+            grad_G = sum_uses(np.concatenate([grad_G1, grad_G2]))
+        return grad_G[:, :width], grad_G[:, width:], grad_J[:, width:, width:]
 
 
 class DiscretizedModel:
@@ -147,66 +137,33 @@ class DiscretizedModel:
     """
 
     def __init__(self, model: StateSpaceModel, dt: Array, retained: Array | None = None) -> None:
-        self.model, self.dt, self._retained = model, dt, None
-        noisy, size = model.n_stochastic, model.size
-        self.stochastic = ProcessDiscretization(model.F[:noisy, :noisy], model.noise_intensity, dt)
+        self.model, self._retained = model, None
+        n, size = model.n_stochastic, model.size
+        self.stochastic = ProcessDiscretization(model.F[:n, :n], model.noise_intensity, dt)
         if retained is not None:
-            self._retained = np.concatenate([np.ones((len(dt), noisy - retained.shape[1])), retained], axis=1)[:, None]
+            self._retained = np.concatenate([np.ones((len(dt), n - retained.shape[1])), retained], axis=1)[:, None]
             self.stochastic.Phi = self.stochastic.Phi * self._retained
-        quiet = size - noisy
-        self.deterministic = ProcessDiscretization(model.F[noisy:, noisy:], np.zeros((quiet, quiet)), dt)
+        self.deterministic = ProcessDiscretization(model.F[n:, n:], np.zeros((size - n, size - n)), dt)
         # The last row stands for no measurement.
         self.H_padded = np.concatenate([model.H, np.zeros((1, size))])
 
-    def vjp(self, gradient: BlockGradient) -> tuple[Array, Array]:
-        """Return derivatives in F, shape (s, s), and in the noise intensity, (n, n)."""
-        n, size = self.model.n_stochastic, self.model.size
-        in_matrix = np.zeros((size, size))
-        in_transitions = gradient.Phi if self._retained is None else gradient.Phi * self._retained
-        in_matrix[:n, :n], in_density = self.stochastic.vjp(in_transitions, gradient.Q)
-        if size > n:
-            slopes = gradient.Phi_deterministic
-            in_matrix[n:, n:], _ = self.deterministic.vjp(slopes, np.zeros_like(slopes))
-        return in_matrix, in_density
+    def vjp(
+        self, gradient: StateSpaceGradient, steps: IndexArray, grad_Phi: Array, grad_Q: Array, grad_Phi_modes: Array
+    ) -> None:
+        """Add derivatives in F and in the noise intensity, from those in the matrices of c steps, which may repeat.
 
-
-@dataclass
-class BlockGradient:
-    """Derivatives of the log evidence in the parts of a `DiscretizedModel`.
-
-    Phi, Q, Phi_deterministic: In transitions and noise covariances of stochastic states, and in the transitions of the
-        others; (k, n, n), (k, n, n) and (k, q, q).
-    H: In the rows of `DiscretizedModel.H_padded`; (o + 1, s).
-    """
-
-    Phi: Array
-    Q: Array
-    Phi_deterministic: Array
-    H: Array
-
-    @classmethod
-    def zeros(cls, discretized: DiscretizedModel) -> BlockGradient:
-        """Return zeros."""
-        Phi = discretized.stochastic.Phi
-        return cls(*(np.zeros_like(a) for a in (Phi, Phi, discretized.deterministic.Phi, discretized.H_padded)))
-
-
-class ModelGradient:
-    """Derivatives of the log evidence in a state-space model, summed over chunks."""
-
-    def __init__(self, model: StateSpaceModel) -> None:
-        self.F, self.noise_intensity = np.zeros_like(model.F), np.zeros_like(model.noise_intensity)
-        self.H = np.zeros_like(model.H)
-
-    def add_blocks(self, discretized: DiscretizedModel, gradient: BlockGradient) -> None:
-        """Add the derivatives of a chunk."""
-        self.add_terms(*discretized.vjp(gradient), gradient.H)
-
-    def add_terms(self, grad_F: Array, grad_noise_intensity: Array, grad_H: Array) -> None:
-        """Add derivatives in F, in the noise intensity, and in H with its row of zeros."""
-        self.F += grad_F
-        self.noise_intensity += grad_noise_intensity
-        self.H += grad_H[:-1]
+        Shapes: steps (c,), grad_Phi, grad_Q (c, n, n), grad_Phi_modes, of deterministic states: (c, q, q).
+        """
+        n, Phi = self.model.n_stochastic, self.stochastic.Phi
+        in_Phi = scatter_add(np.zeros_like(Phi), steps, grad_Phi)
+        if self._retained is not None:
+            in_Phi *= self._retained
+        in_F, in_noise = self.stochastic.vjp(in_Phi, scatter_add(np.zeros_like(Phi), steps, grad_Q))
+        gradient.F[:n, :n] += in_F
+        gradient.noise_intensity += in_noise
+        if self.model.size > n:
+            in_Phi = scatter_add(np.zeros_like(self.deterministic.Phi), steps, grad_Phi_modes)
+            gradient.F[n:, n:] += self.deterministic.vjp(in_Phi, np.zeros_like(in_Phi))[0]
 
 
 class BlockModel:
@@ -222,56 +179,50 @@ class BlockModel:
 
     def __init__(self, discretized: DiscretizedModel, plan: SegmentPlan, size: int) -> None:
         n, s, steps = discretized.model.n_stochastic, discretized.model.size, plan.segment_steps
-        self.discretized, self._step_index, self._size = discretized, steps, size
-        seen = plan.observable_index
-        self._observable_index = np.where(seen >= 0, seen, len(discretized.H_padded) - 1)
+        self._discretized, self._plan, self._size = discretized, plan, size
         Phi, Q = np.zeros((2, len(steps), s, s))
         Phi[:, :n, :n], Phi[:, n:, n:] = discretized.stochastic.Phi[steps], discretized.deterministic.Phi[steps]
         Q[:, :n, :n] = discretized.stochastic.Q[steps]
-        self._segments = SegmentModels(plan, discretized.H_padded[self._observable_index], Phi, Q)
-        G, J = self._segments.mean_maps, self._segments.covariances
+        self._levels = plan.combine(discretized.H_padded[plan.observable_index], Phi, Q)
+        G, J = (part[plan.block_segments] for part in self._levels[-1])
         first = G.shape[1] - s
         self._end = end = slice(first, first + n)
         self.H, self.Phi, self.measurement_covariance = G[:, :size], G[:, first:], J[:, :size, :size]
         self.Q, self.cross_covariance = J[:, end, end], J[:, end, :size]
 
-    def vjp(
-        self,
-        gradient: ModelGradient,
-        grad_measurement_covariance: Array,
-        grad_H: Array,
-        grad_Phi: Array,
-        grad_Q: Array,
-        grad_cross_covariance: Array,
-    ) -> None:
-        """Add derivatives in the state-space model, from those in the arrays of the blocks."""
-        model, end, size = self.discretized.model, self._end, self._size
-        n, index = model.n_stochastic, self._observable_index
-        in_G, in_J = np.zeros_like(self._segments.mean_maps), np.zeros_like(self._segments.covariances)
-        in_G[:, :size], in_G[:, end.start :] = grad_H, grad_Phi
-        in_J[:, :size, :size], in_J[:, end, end] = grad_measurement_covariance, grad_Q
-        in_J[:, end, :size] = 0.5 * grad_cross_covariance
-        in_J[:, :size, end] = 0.5 * grad_cross_covariance.swapaxes(-1, -2)
-        in_H, in_Phi, in_Q = self._segments.vjp(in_G, in_J)
-        inner = BlockGradient.zeros(self.discretized)
-        scatter_add(inner.Phi, self._step_index, in_Phi[:, :n, :n])
-        scatter_add(inner.Q, self._step_index, in_Q[:, :n, :n])
-        scatter_add(inner.Phi_deterministic, self._step_index, in_Phi[:, n:, n:])
-        scatter_add(inner.H, index.ravel(), in_H.reshape(index.size, model.size))
-        gradient.add_blocks(self.discretized, inner)
+    def vjp(self, gradient: StateSpaceGradient, grad_blocks: Sequence[Array]) -> None:
+        """Add derivatives in the state-space model, from those in the arrays of the blocks.
+
+        grad_blocks: In `measurement_covariance`, `H`, `Phi`, `Q` and `cross_covariance`.
+        """
+        grad_covariance, grad_H, grad_Phi, grad_Q, grad_cross = grad_blocks
+        end, size, (count, _, s) = self._end, self._size, grad_H.shape
+        n, total = end.stop - end.start, end.start + s
+        grad_G, grad_J = np.zeros((count, total, s)), np.zeros((count, total, total))
+        grad_G[:, :size], grad_G[:, end.start :] = grad_H, grad_Phi
+        grad_J[:, :size, :size], grad_J[:, end, end] = grad_covariance, grad_Q
+        grad_J[:, end, :size] = 0.5 * grad_cross
+        grad_J[:, :size, end] = 0.5 * grad_cross.swapaxes(-1, -2)
+        in_H, in_Phi, in_Q = self._plan.combine_vjp(self._levels, grad_G, grad_J)
+        steps, index = self._plan.segment_steps, self._plan.observable_index
+        self._discretized.vjp(gradient, steps, in_Phi[:, :n, :n], in_Q[:, :n, :n], in_Phi[:, n:, n:])
+        H = np.zeros_like(self._discretized.H_padded)
+        gradient.H += scatter_add(H, index.ravel(), in_H.reshape(index.size, s))[:-1]
 
 
-def scatter_add(target: Array, index: IndexArray, values: Array) -> None:
-    """Add values to rows of the target; indices may repeat.
+def scatter_add(target: Array, index: IndexArray, values: Array) -> Array:
+    """Add values to rows of the target and return it; indices may repeat.
 
     Shapes: target (k, ...), index (n,), values (n, ...).
     """
     if len(index) <= 32:
         np.add.at(target, index, values)
-        return
-    # Faster for many rows: a sparse matrix with one entry in each column.
-    chosen = csc_array((np.ones(len(index)), index, np.arange(len(index) + 1)), shape=(len(target), len(index)))
-    target += (chosen @ values.reshape(len(index), -1)).reshape(target.shape)
+    else:
+        # Faster for many rows: a sparse matrix with one entry in each column.
+        index = index % len(target)
+        chosen = csc_array((np.ones(len(index)), index, np.arange(len(index) + 1)), shape=(len(target), len(index)))
+        target += (chosen @ values.reshape(len(index), -1)).reshape(target.shape)
+    return target
 
 
 def invert_cholesky_factors(K: Array, sizes: IndexArray) -> Array:
@@ -285,9 +236,9 @@ def invert_cholesky_factors(K: Array, sizes: IndexArray) -> Array:
     [[[0.5, 0.0], [-0.125, 0.25]]]
     """
     inverses = np.zeros_like(K)
-    for own, inverse, end in zip(K, inverses, sizes.tolist(), strict=True):
+    for matrix, inverse, end in zip(K, inverses, sizes.tolist(), strict=True):
         # The transpose is in column-major order, as LAPACK expects.
-        root, info = lapack.dpotrf(own[:end, :end].T, lower=0)
+        root, info = lapack.dpotrf(matrix[:end, :end].T, lower=0)
         if info:
             raise np.linalg.LinAlgError("expected positive matrices")
         inverse[:end, :end] = lapack.dtrtri(root, lower=0, overwrite_c=1)[0].T

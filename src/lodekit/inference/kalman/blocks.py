@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,25 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.inference.kalman.block_model import DiscretizedModel, SegmentPlan
 from lodekit.inference.kalman.interval_means import AveragingStates
-from lodekit.inference.kalman.irregular import BlockRows
-from lodekit.inference.kalman.state_space import StateSpaceModel
+from lodekit.inference.kalman.state_space import StateSpaceModel, consecutive_slices
 from lodekit.inference.stacked_measurements import StackedMeasurements
 from lodekit.prior.input_response.hold import UniqueSteps
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 IndexArray = NDArray[np.intp]
+Scalar = TypeVar("Scalar", bound=np.generic)
+#: Irregular blocks side by side: times since the start of each block, the last one that of the next block, (p + 1, u);
+#: observables and measurements in each row, -1 for none, (p, w, u); the observables that occur in each column.
+IrregularRows = tuple[Array, IndexArray, IndexArray, tuple[IndexArray, ...]]
 #: Blocks of a pattern that occurs at most this often are irregular.
 _MAX_IRREGULAR_REPEATS = 3
 #: Up to this many irregular blocks are handled as regular ones: filtering them would cost as much as hundreds.
 _MAX_DENSE_IRREGULAR_BLOCKS = 8
 #: The cost of an irregular block hardly depends on its length: lengthen them up to this factor, but keep this many.
 _MAX_BLOCK_LENGTHENING, _MIN_IRREGULAR_BLOCKS = 6, 380
+#: Numbers of type float64 in a cache line.
+CACHE_LINE_DOUBLES = 8
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,7 @@ class ChunkGroup:
     @property
     def chunk_slices(self) -> list[slice]:
         """The positions of each chunk in `patterns`."""
-        edges = np.cumsum([0, *(len(chunk.patterns) for chunk in self.chunks)]).tolist()
-        return [slice(start, stop) for start, stop in pairwise(edges)]
+        return consecutive_slices([len(chunk.patterns) for chunk in self.chunks])
 
 
 def group_blocks(
@@ -79,18 +83,18 @@ def group_blocks(
 
     Shapes: patterns (b,).
     """
-    most = _max_patterns(rows_per_block, width)
-    most_irregular = 1000 if allow_irregular else most
+    max_patterns = _max_patterns(rows_per_block, width)
+    max_irregular = 1000 if allow_irregular else max_patterns
     counts = np.bincount(patterns)
     members = np.split(np.argsort(patterns, kind="stable"), np.cumsum(counts)[:-1])
     chunks = []
     for often in np.unique(counts):
-        own = np.flatnonzero(counts == often)
-        step = most if often > _MAX_IRREGULAR_REPEATS else max(1, most_irregular // int(often))
+        equal = np.flatnonzero(counts == often)
+        step = max_patterns if often > _MAX_IRREGULAR_REPEATS else max(1, max_irregular // int(often))
         # Chunks of about the same size: a small last one would cost as much as the others.
-        step = -(-len(own) // max(1, round(len(own) / step)))
-        for start in range(0, len(own), step):
-            part = own[start : start + step]
+        step = -(-len(equal) // max(1, round(len(equal) / step)))
+        for start in range(0, len(equal), step):
+            part = equal[start : start + step]
             chunks.append(BlockChunk(part, np.stack([members[number] for number in part]).astype(np.intp)))
     return tuple(chunks)
 
@@ -122,19 +126,20 @@ class BlockLayout:
     chunks: tuple[BlockChunk, ...]
     retained: Array | None = None
     _plans: dict[int, SegmentPlan] = field(default_factory=dict, compare=False, repr=False)
-    _irregular_rows: dict[int, BlockRows] = field(default_factory=dict, compare=False, repr=False)
+    _irregular_rows: dict[int, IrregularRows] = field(default_factory=dict, compare=False, repr=False)
 
     def discretize_model(self, model: StateSpaceModel, step_index: IndexArray | None = None) -> DiscretizedModel:
         """Discretize a model over all steps, or over those with some indices, (k,)."""
-        own = slice(None) if step_index is None else step_index
-        return DiscretizedModel(model, self.step_lengths[own], None if self.retained is None else self.retained[own])
+        index = slice(None) if step_index is None else step_index
+        retained = None if self.retained is None else self.retained[index]
+        return DiscretizedModel(model, self.step_lengths[index], retained)
 
     @cached_property
     def chunk_groups(self) -> tuple[ChunkGroup, ...]:
         """The groups of all chunks: those of irregular blocks first, then others, as large as memory allows."""
         irregular, count = [], 0
         regular: list[list[BlockChunk]] = []
-        most = _max_patterns(self.rows_per_block, self.observable_index.shape[2])
+        max_patterns = _max_patterns(self.rows_per_block, self.observable_index.shape[2])
         for chunk in self.chunks:
             # The filter inside irregular blocks cannot reset averaging states.
             if (
@@ -145,7 +150,7 @@ class BlockLayout:
                 irregular.append(ChunkGroup((chunk,), is_irregular=True))
                 continue
             count += len(chunk.patterns)
-            if not regular or count > most:
+            if not regular or count > max_patterns:
                 regular.append([chunk])
                 count = len(chunk.patterns)
             else:
@@ -162,13 +167,18 @@ class BlockLayout:
             self._plans[group_index] = self.plan_segments(self.chunk_groups[group_index].first_blocks)
         return self._plans[group_index]
 
-    def get_irregular_rows(self, group_index: int) -> BlockRows:
-        """Return the rows of a group of irregular blocks, side by side."""
+    def get_irregular_rows(self, group_index: int) -> IrregularRows:
+        """Return the rows of a group of irregular blocks, with empty blocks as padding."""
         if group_index not in self._irregular_rows:
-            own = self.chunk_groups[group_index].chunks[0].blocks.ravel()
-            self._irregular_rows[group_index] = BlockRows.of(
-                self.step_lengths[self.step_index[own]], self.observable_index[own], self.measurement_index[own]
+            blocks = self.chunk_groups[group_index].chunks[0].blocks.ravel()
+            dt = pad_to_cache_line(self.step_lengths[self.step_index[blocks]])
+            observed, measured = (
+                np.ascontiguousarray(pad_to_cache_line(part[blocks], -1).transpose(1, 2, 0))
+                for part in (self.observable_index, self.measurement_index)
             )
+            columns = tuple(np.unique(column[column >= 0]) for column in observed.swapaxes(0, 1))
+            times = np.cumsum(np.ascontiguousarray(dt.T), axis=0)
+            self._irregular_rows[group_index] = times, observed, measured, columns
         return self._irregular_rows[group_index]
 
     @property
@@ -194,15 +204,28 @@ class BlockLayout:
 
         Shapes: values (b, n w, ...).
         """
-        found, there = np.zeros((n_measurements, *values.shape[2:])), self._measured_index
-        flat = values.reshape(self.measurement_index.size, *values.shape[2:])
-        found[self.measurement_index.ravel()[there]] = flat[there]
-        return found
+        result = np.zeros((n_measurements, *values.shape[2:]))
+        positions, numbers = self.measured_positions
+        result[numbers] = values.reshape(self.measurement_index.size, *values.shape[2:])[positions]
+        return result
 
     @cached_property
-    def _measured_index(self) -> IndexArray:
-        """The positions of measurements among all entries."""
-        return np.flatnonzero(self.measurement_index >= 0)
+    def measured_positions(self) -> tuple[IndexArray, IndexArray]:
+        """The positions of measurements among all entries, and their numbers."""
+        positions = np.flatnonzero(self.measurement_index >= 0)
+        return positions, self.measurement_index.ravel()[positions]
+
+
+def pad_to_cache_line(values: NDArray[Scalar], fill_value: int = 0) -> NDArray[Scalar]:
+    """Pad the first axis, that of blocks, to a multiple of a cache line.
+
+    Examples
+    --------
+    >>> pad_to_cache_line(np.ones(3)).tolist()
+    [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    more = -len(values) % CACHE_LINE_DOUBLES
+    return np.concatenate([values, np.full((more, *values.shape[1:]), fill_value, dtype=values.dtype)])
 
 
 def partition_times(
@@ -310,32 +333,23 @@ class KalmanData(StackedMeasurements):
         # The default layout may have longer blocks than its nominal length.
         length = block_length or self.block_length
         if length not in self._layouts:
-            self._layouts[length] = self._build_layout(length)[0] if length else self._build_default_layout()
+            self._layouts[length] = self.build_layout(length)[0] if length else self._build_default_layout()
         return self._layouts[length]
 
     def _build_default_layout(self) -> BlockLayout:
         """Return blocks of a length that is fast: for few rows, such that work inside and between blocks balances."""
         rows, width = self.row_table[1].shape
         usual = int(min(128, width * max(12, int(0.6 * np.sqrt(rows)))))
-        layout = self._build_layout(usual)[0]
+        layout = self.build_layout(usual)[0]
         irregular = sum(group.chunks[0].blocks.size for group in layout.chunk_groups if group.is_irregular)
         if irregular < 2 * _MIN_IRREGULAR_BLOCKS:
             return layout
-        return self._build_layout(min(_MAX_BLOCK_LENGTHENING, irregular // _MIN_IRREGULAR_BLOCKS) * usual)[0]
+        return self.build_layout(min(_MAX_BLOCK_LENGTHENING, irregular // _MIN_IRREGULAR_BLOCKS) * usual)[0]
 
-    def with_times(
-        self, times: Array, block_length: int | None = None, averaging: AveragingStates | None = None
-    ) -> tuple[BlockLayout, IndexArray]:
-        """Return a layout with rows for more times, and the indices of these rows.
-
-        Shapes: times (k,).
-        """
-        # Shorter blocks than for the evidence: covariances of all states in a block are computed.
-        return self._build_layout(block_length or self.block_length or 48, times, averaging)
-
-    def _build_layout(
+    def build_layout(
         self, block_length: int, extra_times: Array | None = None, averaging: AveragingStates | None = None
     ) -> tuple[BlockLayout, IndexArray]:
+        """Return a layout with rows for more times, (k,), and the indices of these rows."""
         times, observed, rows = self.row_table
         averaging = averaging or self.averaging
         starts = np.zeros(0) if averaging is None else averaging.interval_starts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
 from lodekit.inference.engine import EngineTask, Evidence, SearchLimits
-from lodekit.inference.kalman.blocks import BlockLayout, KalmanData, reduce_block_length
+from lodekit.inference.kalman.blocks import KalmanData, reduce_block_length
 from lodekit.inference.kalman.evidence import (
     NOT_FINITE,
     FilterSolution,
@@ -33,8 +33,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class KalmanEngine:
-    """Log evidence and posterior of measurements in memory."""
+    """Log evidence and posterior of measurements in memory.
 
+    For latent functions with finitely many states, and any number of measurements.
+    """
+
+    name: ClassVar[str] = "markov"
+    uses_device: ClassVar[bool] = False
+    has_states: ClassVar[bool] = True
+    approximates_channel_prior: ClassVar[bool] = False
+    benefits_from_threads: ClassVar[bool] = False
     data: KalmanData
     _block_lengths: list[int | None] = field(default_factory=lambda: [None], compare=False, repr=False)
 
@@ -56,18 +64,10 @@ class KalmanEngine:
         """How far a search may take lengthscales."""
         return lengthscale_limits(float(np.diff(self.data.scaled_times).min(initial=np.inf)))
 
-    @property
-    def benefits_from_threads(self) -> bool:
-        """Whether several threads pay: never, its matrices are small."""
-        return False
-
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity if it is not finite."""
-        while True:
-            layout = self.data.layout(self._block_lengths[-1])
-            evidence = evaluate_evidence(self.data, hyper, layout)
-            if not self._reduce_block_length(layout, evidence.value, evidence.error):
-                return evidence
+        solution = self._solve(hyper, keep_blocks=True)
+        return Evidence.infeasible(hyper) if solution is None else evaluate_evidence(self.data, hyper, solution)
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity if it is not finite."""
@@ -99,35 +99,8 @@ class KalmanEngine:
         """Return an empty text: infinite states have many causes."""
         return ""
 
-    def _solve(self, hyper: Hyperparameters) -> FilterSolution | None:
-        while True:
-            layout = self.data.layout(self._block_lengths[-1])
-            solution = solve_filter(self.data, hyper, layout)
-            if solution is None or not self._reduce_block_length(layout, solution.value, solution.error):
-                return solution
-
-    def _reduce_block_length(self, layout: BlockLayout, value: float, error: float) -> bool:
-        """Shorten blocks if rounding inside them affects the log evidence; return whether this was done."""
-        length = reduce_block_length(layout, self.size, value, error)
-        if length is not None:
-            self._block_lengths[-1] = length
-        return length is not None
-
-
-@dataclass(frozen=True)
-class KalmanFactory:
-    """Creates Kalman engines: for latent functions with finitely many states, and any number of measurements.
-
-    name: As users write it.
-    uses_device: Whether it uses ``device=``.
-    """
-
-    name: str = "markov"
-    uses_device: bool = False
-    has_states: bool = True
-    approximates_channel_prior: bool = False
-
-    def rejection_reason(self, task: EngineTask) -> str:
+    @staticmethod
+    def rejection_reason(task: EngineTask) -> str:
         """Return why it cannot handle a task, and what to do; empty if it can."""
         if task.channel_prior:
             return "a prior on the channels has no finite state; use prior='latent'"
@@ -143,16 +116,31 @@ class KalmanFactory:
             return "means and totals over intervals need all rows in memory; take pieces of the record"
         return ""
 
-    def cost(self, task: EngineTask) -> float:
+    @staticmethod
+    def cost(task: EngineTask) -> float:
         """Return the approximate number of operations of an evaluation; infinite without latent functions."""
         return 1.2e8 + 1.0e4 * task.size if task.latents or task.has_disturbances else np.inf
 
-    def selection_reason(self, task: EngineTask) -> str:
+    @staticmethod
+    def selection_reason(task: EngineTask) -> str:
         """Return the reason for choosing it over other engines."""
         return "linear in time"
 
-    def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> KalmanEngine | OutOfCoreEngine:
+    @classmethod
+    def create(cls, prior: Prior, measurements: Measurements, task: EngineTask) -> KalmanEngine | OutOfCoreEngine:
         """Return an engine on measurements in memory, or on rows that are read from disk in batches."""
         if measurements.has_only_statistics and measurements.stored_rows is not None:
             return OutOfCoreEngine(prior, measurements.stored_rows.store, left_out=measurements.stored_rows.truncated)
-        return KalmanEngine(KalmanData.from_series(prior, measurements.series))
+        return cls(KalmanData.from_series(prior, measurements.series))
+
+    def _solve(self, hyper: Hyperparameters, *, keep_blocks: bool = False) -> FilterSolution | None:
+        """Run filter and smoother; shorten blocks while rounding inside them affects the log evidence."""
+        while True:
+            layout = self.data.layout(self._block_lengths[-1])
+            solution = solve_filter(self.data, hyper, layout, keep_blocks=keep_blocks)
+            length = None
+            if solution is not None:
+                length = reduce_block_length(layout, self.size, solution.value, solution.error)
+            if length is None:
+                return solution
+            self._block_lengths[-1] = length

@@ -9,22 +9,16 @@ the start, and I the information on both.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.engine import Evidence, SearchLimits
-from lodekit.inference.kalman.block_model import ModelGradient
-from lodekit.inference.kalman.block_reduction import (
-    ReducedBlocks,
-    ReducedIrregularBlocks,
-    stack_by_pattern,
-    unstack_by_pattern,
-)
+from lodekit.inference.kalman.block_reduction import ReducedBlocks, stack_by_pattern, unstack_by_pattern
 from lodekit.inference.kalman.blocks import BlockChunk, BlockLayout, KalmanData
 from lodekit.inference.kalman.interval_means import add_averaging_states
-from lodekit.inference.kalman.smoother import SmoothedMeans, propagate_information, smooth_means
+from lodekit.inference.kalman.irregular import IrregularBlocks
+from lodekit.inference.kalman.smoother import SmoothedMeans, smooth_means
 from lodekit.inference.kalman.sqrt_filter import BoundaryConditions, SquareRootFilter, run_filter
 from lodekit.inference.kalman.state_space import StateSpaceGradient, build_state_space_model
 from lodekit.prior.compile import Coefficients
@@ -54,11 +48,6 @@ class FilterSolution:
     value: float
     error: float
 
-    @cached_property
-    def information(self) -> Array:
-        """See `propagate_information`."""
-        return propagate_information(self.filter)
-
 
 def subtract_mean(data: KalmanData, coefficients: Coefficients) -> Array:
     """Return the scaled measurements minus their prior mean, shape (m,)."""
@@ -84,16 +73,17 @@ def solve_filter(
     residual = subtract_mean(data, coefficients)
     if not np.isfinite(residual).all():
         return None
-    y, variance = layout.to_blocks(residual, 0.0)[:, :, None], data.noise.variance(hyper.noise_std)
-    filtered = run_filter(model, layout, variance, y, keep_blocks=keep_blocks, boundary=boundary)
+    y, R = layout.to_blocks(residual, 0.0)[:, :, None], data.noise.variance(hyper.noise_std)
+    filtered = run_filter(model, layout, R, y, keep_blocks=keep_blocks, boundary=boundary)
     if filtered is None:
         return None
     kalman_filter, reduced = filtered
     smoothed = smooth_means(kalman_filter, reduced)
-    whitened = kalman_filter.covariances.S_inverse_root.swapaxes(-1, -2) @ smoothed.innovations
+    whitened_v = kalman_filter.covariances.S_inverse_root.swapaxes(-1, -2) @ smoothed.innovations
+    square = float(reduced.residual_ss.sum()) + float(np.sum(whitened_v**2))
     half_log_dets = kalman_filter.half_log_dets[layout.patterns] + kalman_filter.covariances.half_log_det_S
-    square, half_log_det = float(reduced.residual_ss.sum()) + float(np.sum(whitened**2)), float(half_log_dets.sum())
-    value = -(0.5 * square + half_log_det + 0.5 * data.size * float(np.log(2.0 * np.pi))) + data.log_jacobian
+    half_log_det = float(half_log_dets.sum()) + 0.5 * data.size * float(np.log(2.0 * np.pi))
+    value = -(0.5 * square + half_log_det) + data.log_jacobian
     if not np.isfinite(value):
         return None
     # Errors of whitened values are proportional to them; their effect follows from the scores.
@@ -104,40 +94,36 @@ def solve_filter(
     return FilterSolution(kalman_filter, coefficients, residual, smoothed, value, error)
 
 
-def evaluate_evidence(data: KalmanData, hyper: Hyperparameters, layout: BlockLayout) -> Evidence:
+@np.errstate(all="ignore")
+def evaluate_evidence(data: KalmanData, hyper: Hyperparameters, solution: FilterSolution) -> Evidence:
     """Return the log evidence and its gradient; minus infinity if something is not finite."""
-    with np.errstate(all="ignore"):
-        solution = solve_filter(data, hyper, layout, keep_blocks=True)
-        if solution is None:
-            return Evidence.infeasible(hyper)
-        model_gradient = ModelGradient(solution.filter.model)
-        noise, theta = evidence_vjp(data, hyper, solution, model_gradient)
-        return assemble_gradient(solution, model_gradient, noise, theta, (solution.value, solution.error))
+    gradient = StateSpaceGradient.zeros(solution.filter.model)
+    noise, theta = evidence_vjp(data, hyper, solution, gradient)
+    return assemble_gradient(solution, gradient, noise, theta, solution.value, solution.error)
 
 
 def evidence_vjp(
-    data: KalmanData, hyper: Hyperparameters, solution: FilterSolution, gradient: ModelGradient
+    data: KalmanData, hyper: Hyperparameters, solution: FilterSolution, gradient: StateSpaceGradient
 ) -> tuple[Array, Array]:
     """Add derivatives in the state-space model; return those in noise levels and, by prior means, in parameters."""
-    kalman_filter, layout, information = solution.filter, solution.filter.layout, solution.information
+    kalman_filter, layout = solution.filter, solution.filter.layout
     y = layout.to_blocks(solution.residual, 0.0)[:, :, None]
-    alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
+    alpha, grad_R = np.zeros(y.shape), np.zeros(y.shape[:2])
     for number, group in enumerate(layout.chunk_groups):
         if group.is_irregular:
             blocks = group.single_blocks.blocks.ravel()
-            alpha[blocks], in_noise[blocks] = _irregular_blocks_vjp(solution, number, y, information, gradient)
+            alpha[blocks], grad_R[blocks] = _irregular_blocks_vjp(solution, number, y, gradient)
             continue
-        reduced, slopes = kalman_filter.get_reduced_blocks(number), []
+        reduced, chunk_gradients = kalman_filter.get_reduced_blocks(number), []
         for chunk, where in zip(group.chunks, group.chunk_slices, strict=True):
-            own = reduced.select(where), stack_by_pattern(y, chunk)
-            scores, parts = _regular_blocks_vjp(solution, chunk, *own, information)
+            scores, parts = _regular_blocks_vjp(solution, chunk, reduced.select(where), stack_by_pattern(y, chunk))
             alpha[chunk.blocks] = unstack_by_pattern(scores, chunk)
-            slopes.append(parts)
-        all_slopes = [np.concatenate(parts) for parts in zip(*slopes, strict=True)]
-        reduced.block_model.vjp(gradient, *all_slopes)
+            chunk_gradients.append(parts)
+        block_gradients = [np.concatenate(parts) for parts in zip(*chunk_gradients, strict=True)]
+        reduced.block_model.vjp(gradient, block_gradients)
         # All blocks of a pattern have the same noise: the first one receives the derivatives of all.
-        in_noise[group.first_blocks] = np.einsum("uii->ui", all_slopes[0])
-    noise = data.noise.level_gradient(layout.from_blocks(in_noise[:, :, None], data.size)[:, 0], hyper.noise_std)
+        grad_R[group.first_blocks] = np.einsum("uii->ui", block_gradients[0])
+    noise = data.noise.level_gradient(layout.from_blocks(grad_R[:, :, None], data.size)[:, 0], hyper.noise_std)
     theta = np.zeros(len(hyper.theta))
     if len(theta) and data.prior.observables.has_mean:
         flat = layout.from_blocks(alpha, data.size)[:, 0]
@@ -150,17 +136,16 @@ def evidence_vjp(
 
 
 def assemble_gradient(
-    solution: FilterSolution, gradient: ModelGradient, noise: Array, theta: Array, value_and_error: tuple[float, float]
+    solution: FilterSolution, gradient: StateSpaceGradient, noise: Array, theta: Array, value: float, error: float
 ) -> Evidence:
     """Return the log evidence with its gradient, from derivatives that go back to the start of a record."""
     score, kalman_filter = solution.smoothed.scores[0], solution.filter
-    in_P = 0.5 * (score @ score.T - solution.information[0])
-    slopes = StateSpaceGradient(gradient.F, gradient.noise_intensity, gradient.H, in_P)
-    found = kalman_filter.model.vjp(slopes, float(kalman_filter.layout.times[0, 0]))
-    found = replace(found, theta=found.theta + theta, noise_std=noise)
-    if not all(np.isfinite(part).all() for part in found.arrays):
-        return Evidence.infeasible(solution.filter.model.hyper)
-    return Evidence(value_and_error[0], found, value_and_error[1])
+    grad_P = 0.5 * (score @ score.T - kalman_filter.information[0])
+    hyper_gradient = kalman_filter.model.vjp(gradient, grad_P, float(kalman_filter.layout.times[0, 0]))
+    hyper_gradient = replace(hyper_gradient, theta=hyper_gradient.theta + theta, noise_std=noise)
+    if not all(np.isfinite(part).all() for part in hyper_gradient.arrays):
+        return Evidence.infeasible(kalman_filter.model.hyper)
+    return Evidence(value, hyper_gradient, error)
 
 
 @dataclass(frozen=True)
@@ -184,36 +169,36 @@ class _PatternSums:
     minus_H_P_Ht: Array
 
     @classmethod
-    def of(cls, solution: FilterSolution, chunk: BlockChunk, information: Array) -> _PatternSums:
-        """Return the matrices of a chunk, with `information` of shape (b + 1, s, s)."""
+    def of(cls, solution: FilterSolution, chunk: BlockChunk) -> _PatternSums:
+        """Return the matrices of a chunk."""
         blocks, covariances, smoothed = chunk.blocks, solution.filter.covariances, solution.smoothed
-        after, updated = information[blocks + 1], covariances.P_root_updated[blocks]
+        N, P_root = solution.filter.information[blocks + 1], covariances.P_root_updated[blocks]
         explained = covariances.explained_root[blocks]
-        moved = solution.filter.Phi[chunk.patterns][:, None] @ updated
-        ahead = after @ moved
-        inner = moved.swapaxes(-1, -2) @ ahead - np.eye(updated.shape[-1])
+        Phi_P_root = solution.filter.Phi[chunk.patterns][:, None] @ P_root
+        N_Phi_P_root = N @ Phi_P_root
+        inner = Phi_P_root.swapaxes(-1, -2) @ N_Phi_P_root - np.eye(P_root.shape[-1])
         # H P is computed in the basis of the reduction, where nothing is large.
-        updated_t, explained_t = updated.swapaxes(-1, -2), explained.swapaxes(-1, -2)
+        P_root_t, explained_t = P_root.swapaxes(-1, -2), explained.swapaxes(-1, -2)
         return cls(
             stack_by_pattern(smoothed.means, chunk),
             stack_by_pattern(smoothed.scores, BlockChunk(chunk.patterns, blocks + 1)),
             stack_by_pattern(smoothed.measurement_scores, chunk),
-            after.sum(axis=1),
-            (ahead @ updated_t).sum(axis=1),
-            (ahead @ explained_t).sum(axis=1),
-            (explained @ inner @ updated_t).sum(axis=1),
+            N.sum(axis=1),
+            (N_Phi_P_root @ P_root_t).sum(axis=1),
+            (N_Phi_P_root @ explained_t).sum(axis=1),
+            (explained @ inner @ P_root_t).sum(axis=1),
             (explained @ inner @ explained_t).sum(axis=1),
         )
 
 
 def _regular_blocks_vjp(
-    solution: FilterSolution, chunk: BlockChunk, reduced: ReducedBlocks, y: Array, information: Array
+    solution: FilterSolution, chunk: BlockChunk, reduced: ReducedBlocks, y: Array
 ) -> tuple[Array, tuple[Array, ...]]:
     """Return derivatives in the values, (u, m, k), and in the arrays of the blocks, as `BlockModel.vjp` expects them.
 
     Sums over all blocks of a pattern are those of small matrices.
     """
-    sums, n = _PatternSums.of(solution, chunk, information), reduced.noise_gain.shape[1]
+    sums, n = _PatternSums.of(solution, chunk), reduced.noise_gain.shape[1]
     x, r, N, N_Phi_P_Ht = sums.start_means, sums.end_scores, sums.information, sums.information_Phi_P_Ht[:, :n]
     x_t, whitening_t = x.swapaxes(-1, -2), reduced.whitening_matrix.swapaxes(-1, -2)
     alpha = whitening_t @ reduced.measurement_scores(y, sums.reduced_scores, r)
@@ -224,38 +209,34 @@ def _regular_blocks_vjp(
     directions_t = directions.swapaxes(-1, -2)
     ends = np.concatenate([N_Phi_P_Ht, N[:, :n, :n]], axis=2)
     known = np.concatenate([sums.minus_H_P_Ht, N_Phi_P_Ht.swapaxes(-1, -2)], axis=2)
-    in_covariance = alpha @ alpha_t - directions @ np.concatenate([known, ends], axis=1) @ directions_t
-    in_covariance -= chunk.blocks.shape[1] * (whitening_t @ reduced.whitening_matrix)
-    in_covariance *= 0.5
-    in_cross = r[:, :n] @ alpha_t + ends @ directions_t
-    in_H = alpha @ x_t + directions @ np.concatenate([sums.minus_H_P, sums.information_Phi_P[:, :n]], axis=1)
-    in_Phi = r @ x_t - sums.information_Phi_P
-    in_Q = 0.5 * (r[:, :n] @ r[:, :n].swapaxes(-1, -2) - N[:, :n, :n])
-    return alpha, (in_covariance, in_H, in_Phi, in_Q, in_cross)
+    grad_covariance = alpha @ alpha_t - directions @ np.concatenate([known, ends], axis=1) @ directions_t
+    grad_covariance -= chunk.blocks.shape[1] * (whitening_t @ reduced.whitening_matrix)
+    grad_covariance *= 0.5
+    grad_cross = r[:, :n] @ alpha_t + ends @ directions_t
+    grad_H = alpha @ x_t + directions @ np.concatenate([sums.minus_H_P, sums.information_Phi_P[:, :n]], axis=1)
+    grad_Phi = r @ x_t - sums.information_Phi_P
+    grad_Q = 0.5 * (r[:, :n] @ r[:, :n].swapaxes(-1, -2) - N[:, :n, :n])
+    return alpha, (grad_covariance, grad_H, grad_Phi, grad_Q, grad_cross)
 
 
 def _irregular_blocks_vjp(
-    solution: FilterSolution, group_index: int, y: Array, information: Array, gradient: ModelGradient
+    solution: FilterSolution, group_index: int, y: Array, gradient: StateSpaceGradient
 ) -> tuple[Array, Array]:
-    """Add derivatives of irregular blocks in the model; return those in values, (u, m, 1), and noise, (u, m)."""
-    own = solution.filter
-    chunk = own.layout.chunk_groups[group_index].single_blocks
-    sums, n = _PatternSums.of(solution, chunk, information), own.model.n_stochastic
-    reduced = own.cached_irregular_blocks.pop(group_index, None) or ReducedIrregularBlocks.of(
-        own.model, own.layout, group_index, own.noise_variance, y
+    """Add derivatives of irregular blocks in the model; return those in values, (u, m, 1), and R, (u, m)."""
+    kalman_filter, n = solution.filter, solution.filter.model.n_stochastic
+    chunk = kalman_filter.layout.chunk_groups[group_index].single_blocks
+    sums = _PatternSums.of(solution, chunk)
+    blocks = kalman_filter.cached_irregular_blocks.pop(group_index, None) or IrregularBlocks(
+        kalman_filter.model, kalman_filter.layout, group_index, kalman_filter.R, y
     )
     x, r = sums.start_means, sums.end_scores
-    in_Phi = r @ x.swapaxes(-1, -2) - sums.information_Phi_P
-    in_Q = 0.5 * (r @ r.swapaxes(-1, -2) - sums.information)[:, :n, :n]
-    in_last = np.concatenate([in_Phi[:, :n], -r[:, :n], in_Q], axis=2)
-    blocks, scores = reduced.irregular_blocks, reduced.measurement_gradient(x, sums.reduced_scores, sums.minus_H_P)
-    # Free the basis, and the scores: the adjoint needs memory.
-    del reduced
-    in_whitened = blocks.move_blocks_last_padded(scores)
-    del scores
-    found = blocks.vjp(gradient, in_whitened, in_last, in_Phi[:, n:, n:])
-    scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, len(chunk.patterns), -1)
-    return -scores[:, :, None], in_variance
+    grad_Phi = r @ x.swapaxes(-1, -2) - sums.information_Phi_P
+    grad_Q = 0.5 * (r @ r.swapaxes(-1, -2) - sums.information)[:, :n, :n]
+    grad_moments = np.concatenate([grad_Phi[:, :n], -r[:, :n], grad_Q], axis=2)
+    grad_whitened = blocks.measurement_gradient(x, sums.reduced_scores, sums.minus_H_P)
+    both = blocks.vjp(gradient, grad_whitened, grad_moments, grad_Phi[:, n:, n:])
+    grad_y, grad_R = both.transpose(0, 3, 1, 2).reshape(2, len(chunk.patterns), -1)
+    return -grad_y[:, :, None], grad_R
 
 
 def lengthscale_limits(min_step: float) -> SearchLimits:

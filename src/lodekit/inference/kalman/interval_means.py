@@ -8,7 +8,7 @@ after the end of another takes over its state. Modes need none: their means are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,10 +66,10 @@ class AveragingStates:
             # The number of intervals that are open where one begins, including itself.
             depth = np.arange(1, len(begin) + 1) - np.searchsorted(distinct, begin, side="right")
             count = max(1, int(depth.max(initial=1)))
-            turns = np.arange(len(begin)) % count
+            state = np.arange(len(begin)) % count
             starts.append(begin)
-            states.append(len(owners) + turns)
-            row_index.append(rows + turns[which.reshape(-1)])
+            states.append(len(owners) + state)
+            row_index.append(rows + state[which.reshape(-1)])
             owners += [number] * count
             rows += count
         if len(owners) > _MAX_OPEN_INTERVALS:
@@ -87,10 +87,10 @@ class AveragingStates:
 
     def starts_at(self, row_times: Array) -> Mask:
         """Return which states are reset in each row, shape (n, c), for rows of times (n,)."""
-        found = np.zeros((len(row_times), len(self)), dtype=bool)
+        is_reset = np.zeros((len(row_times), len(self)), dtype=bool)
         # After all measurements at that time.
-        found[np.searchsorted(row_times, self.interval_starts, side="right") - 1, self.state_index] = True
-        return found
+        is_reset[np.searchsorted(row_times, self.interval_starts, side="right") - 1, self.state_index] = True
+        return is_reset
 
 
 def _snap_to_times(values: Array, times: Array, resolution: float) -> Array:
@@ -108,43 +108,34 @@ class AveragedStateSpaceModel(StateSpaceModel):
     """A state-space model with averaging states, which are the last of the stochastic states.
 
     base_model: The model without these states.
+    base_index: The rows and columns of the states of the base model.
     """
 
     base_model: StateSpaceModel
+    base_index: tuple[IndexArray, ...]
     averaging: AveragingStates
 
     def prior_P_root(self, time: float) -> Array:
         """Return a root of the prior covariance of the states at a scaled time; averaging states are zero."""
-        found = np.zeros((self.size, self.size))
-        found[self._base_index] = self.base_model.prior_P_root(time)
-        return found
-
-    @property
-    def _base_index(self) -> tuple[IndexArray, ...]:
-        """The rows and columns of the states of the base model."""
-        kept = _plain_state_index(self.base_model.n_stochastic, self.size, len(self.averaging))
-        return np.ix_(kept, kept)
+        P_root = np.zeros((self.size, self.size))
+        P_root[self.base_index] = self.base_model.prior_P_root(time)
+        return P_root
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return other observables as rows of all states, as if none were averaged but their modes."""
         H = self.base_model.build_observation_matrix(observables, coefficients)
         return _insert_zero_columns(H, self.base_model.n_stochastic, len(self.averaging))
 
-    def vjp(self, gradient: StateSpaceGradient, time: float) -> Hyperparameters:
+    def vjp(self, gradient: StateSpaceGradient, grad_P_initial: Array, time: float) -> Hyperparameters:
         """Return derivatives as those of the base model."""
-        n, count, averaging, own = self.base_model.n_stochastic, len(self.averaging), self.averaging, self._base_index
+        n, averaging, kept = self.base_model.n_stochastic, self.averaging, self.base_index
         # One row for each observable; stochastic states act on an averaged one through its averaging states.
-        in_H = np.add.reduceat(gradient.H[:, own[1][0]], averaging.first_rows, axis=0)
-        in_H[averaging.observable_index, :n] = 0.0
-        of_F = gradient.F[n : n + count, :n] / averaging.window_lengths[:, None]
-        np.add.at(in_H[:, :n], averaging.observable_index, of_F)
-        parts = gradient.F[own], gradient.noise_intensity[:n, :n], in_H, gradient.P_initial[own]
-        return self.base_model.vjp(StateSpaceGradient(*parts), time)
-
-
-def _plain_state_index(n_stochastic: int, n_states: int, n_averaging: int) -> IndexArray:
-    """Return the indices of all states but the averaging states."""
-    return np.delete(np.arange(n_states), np.arange(n_stochastic, n_stochastic + n_averaging))
+        grad_H = np.add.reduceat(gradient.H[:, kept[1][0]], averaging.first_rows, axis=0)
+        grad_H[averaging.observable_index, :n] = 0.0
+        in_rows = gradient.F[n : n + len(averaging), :n] / averaging.window_lengths[:, None]
+        np.add.at(grad_H[:, :n], averaging.observable_index, in_rows)
+        base_gradient = StateSpaceGradient(gradient.F[kept], gradient.noise_intensity[:n, :n], grad_H)
+        return self.base_model.vjp(base_gradient, grad_P_initial[kept], time)
 
 
 def _insert_zero_columns(rows: Array, n_stochastic: int, n_averaging: int) -> Array:
@@ -157,17 +148,19 @@ def add_averaging_states(model: StateSpaceModel, averaging: AveragingStates | No
     if averaging is None:
         return model
     n, size, count = model.n_stochastic, model.size, len(averaging)
-    kept, added = _plain_state_index(n, size + count, count), np.arange(n, n + count)
+    added = np.arange(n, n + count)
+    kept = np.delete(np.arange(size + count), added)
+    base_index = np.ix_(kept, kept)
     F, noise_intensity = np.zeros((size + count, size + count)), np.zeros((n + count, n + count))
-    F[np.ix_(kept, kept)], noise_intensity[:n, :n] = model.F, model.noise_intensity
+    F[base_index], noise_intensity[:n, :n] = model.F, model.noise_intensity
     F[n : n + count, :n] = model.H[averaging.observable_index, :n] / averaging.window_lengths[:, None]
     H, rows = _insert_zero_columns(model.H, n, count), []
     for number in range(len(averaging.first_rows)):
-        own = added[averaging.observable_index == number]
-        rows.append(np.repeat(H[number : number + 1], max(1, len(own)), axis=0))
-        if len(own):
+        states = added[averaging.observable_index == number]
+        rows.append(np.repeat(H[number : number + 1], max(1, len(states)), axis=0))
+        if len(states):
             rows[-1][:, : n + count] = 0.0
-            rows[-1][np.arange(len(own)), own] = 1.0
-    parts = {item.name: getattr(model, item.name) for item in fields(model)}
-    parts |= {"F": F, "noise_intensity": noise_intensity, "H": np.concatenate(rows) if rows else H}
-    return AveragedStateSpaceModel(**parts, base_model=model, averaging=averaging)
+            rows[-1][np.arange(len(states)), states] = 1.0
+    first = model.prior, model.hyper, model.coefficients, model.processes, F, noise_intensity
+    last = np.concatenate(rows) if rows else H, model.disturbances
+    return AveragedStateSpaceModel(*first, *last, base_model=model, base_index=base_index, averaging=averaging)

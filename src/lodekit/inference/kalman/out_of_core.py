@@ -7,10 +7,10 @@ state at its start. Posteriors read the batches again in which something is requ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.row_store import FilterCheckpoint, RowStore, TruncatedHistory
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import Evidence, SearchLimits
-from lodekit.inference.kalman.block_model import ModelGradient
 from lodekit.inference.kalman.blocks import KalmanData, reduce_block_length
 from lodekit.inference.kalman.evidence import (
     NOT_FINITE,
@@ -32,8 +31,8 @@ from lodekit.inference.kalman.evidence import (
 )
 from lodekit.inference.kalman.innovations import KalmanInnovations
 from lodekit.inference.kalman.posterior import KalmanPosterior
-from lodekit.inference.kalman.smoother import compute_backward_information_roots
 from lodekit.inference.kalman.sqrt_filter import BoundaryConditions
+from lodekit.inference.kalman.state_space import StateSpaceGradient
 from lodekit.inference.stacked_measurements import N_SUBSAMPLED_TIMES, mode_mean_squares
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.input_response.mean import ChunkStates
@@ -61,15 +60,11 @@ class OutOfCorePosterior:
     boundaries: tuple[BoundaryConditions, ...]
     value: float
     error: float
+    mean_rounding_error: ClassVar[float] = KalmanPosterior.mean_rounding_error
     _cached_batch: dict[int, KalmanPosterior] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cached_batch": {}}
-
-    @property
-    def mean_rounding_error(self) -> float:
-        """The rounding error of the mean relative to the data: machine precision, as states do not cancel."""
-        return float(np.finfo(float).eps)
 
     def warnings(self) -> list[str]:
         """Return warnings about its accuracy: none."""
@@ -193,8 +188,16 @@ class OutOfCorePosterior:
 
     def summarize_before(self, batch: int) -> tuple[float, float, tuple[Array | None, ...]]:
         """Return log evidence and error of all batches before one, and arrays that a filter continues from."""
-        value, error, border, response = self.engine.summarize_earlier_batches(self, batch)
-        return value, error, (np.concatenate(self.hyper.arrays), border.mean, border.P_root, response)
+        engine, hyper, value, error = self.engine, self.hyper, self.value, self.error
+        for number in range(batch, len(self.boundaries)):
+            solution = engine.solve_batch(engine.read_batch(number), hyper, self.boundaries[number])
+            if solution is not None:
+                value, error = value - solution.value, error - solution.error
+        response, driven = np.zeros(0), engine.prior.observables.input_response
+        if engine.input_states is not None and driven is not None:
+            response = engine.input_states.state_at_start(batch, driven.evaluate(hyper.theta))
+        start = self.boundaries[batch]
+        return value, max(error, 0.0), (np.concatenate(hyper.arrays), start.mean, start.P_root, response)
 
 
 def _raise_unsupported(request: str) -> NoReturn:
@@ -213,6 +216,7 @@ class OutOfCoreEngine:
     left_out: If these are the end of a longer record: what is known of its earlier rows.
     """
 
+    benefits_from_threads: ClassVar[bool] = False
     prior: Prior
     spool: RowStore
     # Looked up when an engine is made, since tests patch it.
@@ -239,7 +243,7 @@ class OutOfCoreEngine:
         return np.array([self.spool.time_of_row(row) for row in range(0, self.spool.n_rows, self.rows_in_memory)])
 
     @cached_property
-    def _relay(self) -> ChunkStates | None:
+    def input_states(self) -> ChunkStates | None:
         """The states of the response to known inputs at the start of each batch; None if there are none."""
         driven = self.prior.observables.input_response
         if driven is None:
@@ -248,18 +252,18 @@ class OutOfCoreEngine:
             return ChunkStates(driven.compiled, driven.signals, [driven.start, *self.batch_starts[1:].tolist()])
         theta = len(self.prior.observables.compiled.parameters)
         known = [(driven.evaluate(head.log_parameters[:theta])[0], head.response) for head in self.left_out.checkpoints]
-        find = partial(_find_input_response, known)
-        return ChunkStates(driven.compiled, driven.signals, self.batch_starts.tolist(), find)
+
+        def find_response(table: Array) -> Array:
+            """Return the saved states of the response for the coefficients of its state space."""
+            state = next((state for saved, state in known if _points_agree(saved, table)), None)
+            return _raise_rows_missing() if state is None else state
+
+        return ChunkStates(driven.compiled, driven.signals, self.batch_starts.tolist(), find_response)
 
     @property
     def search_limits(self) -> SearchLimits:
         """How far a search may take lengthscales."""
         return lengthscale_limits(self.spool.min_step / self.prior.units.time_scale)
-
-    @property
-    def benefits_from_threads(self) -> bool:
-        """Whether several threads pay: never, its matrices are small."""
-        return False
 
     def read_series(self, batch: int) -> list[TimeSeries]:
         """Return the measurements of a batch, one series for each observable of the prior."""
@@ -271,8 +275,9 @@ class OutOfCoreEngine:
     def read_batch(self, batch: int) -> KalmanData:
         """Read a batch from disk."""
         series, prior = self.read_series(batch), self.prior
-        if self._relay is not None:
-            prior = replace(prior, observables=replace(prior.observables, input_response=self._relay.chunk(batch)))
+        if self.input_states is not None:
+            observables = replace(prior.observables, input_response=self.input_states.chunk(batch))
+            prior = replace(prior, observables=observables)
         data = KalmanData.from_series(prior, series)
         after = self.batch_starts[batch + 1 : batch + 2]
         until = float(self.prior.units.scale_times(after)[0]) if len(after) else None
@@ -294,12 +299,12 @@ class OutOfCoreEngine:
         noise, theta, gradient, n_solved = np.zeros(len(hyper.noise_std)), np.zeros(len(hyper.theta)), None, 0
         with np.errstate(all="ignore"):
             for data, solution in self._smooth_backward(hyper, boundaries, keep_blocks=True):
-                gradient = gradient or ModelGradient(solution.filter.model)
+                gradient = gradient or StateSpaceGradient.zeros(solution.filter.model)
                 in_noise, in_theta = evidence_vjp(data, hyper, solution, gradient)
                 noise, theta, n_solved = noise + in_noise, theta + in_theta, n_solved + 1
             if gradient is None or n_solved < len(self.batch_starts):
                 return Evidence.infeasible(hyper)
-            return assemble_gradient(solution, gradient, noise, theta, (value, error))
+            return assemble_gradient(solution, gradient, noise, theta, value, error)
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity if it is not finite."""
@@ -375,20 +380,6 @@ class OutOfCoreEngine:
         heads, point = self.left_out.checkpoints if self.left_out else (), np.concatenate(hyper.arrays)
         return next((head for head in heads if _points_agree(head.log_parameters, point)), None)
 
-    def summarize_earlier_batches(
-        self, posterior: OutOfCorePosterior, first_batch: int
-    ) -> tuple[float, float, BoundaryConditions, Array]:
-        """Return log evidence and error of all batches before one, its boundary conditions, and the input response."""
-        hyper, value, error = posterior.hyper, posterior.value, posterior.error
-        for number in range(first_batch, len(self.batch_starts)):
-            solved = self.solve_batch(self.read_batch(number), hyper, posterior.boundaries[number])
-            if solved is not None:
-                value, error = value - solved.value, error - solved.error
-        response, driven = np.zeros(0), self.prior.observables.input_response
-        if self._relay is not None and driven is not None:
-            response = self._relay.state_at_start(first_batch, driven.evaluate(hyper.theta))
-        return value, max(error, 0.0), posterior.boundaries[first_batch], response
-
     def _smooth_backward(
         self, hyper: Hyperparameters, boundaries: list[BoundaryConditions], *, keep_blocks: bool = False
     ) -> Iterator[tuple[KalmanData, FilterSolution]]:
@@ -401,8 +392,8 @@ class OutOfCoreEngine:
             if solution is None:
                 return
             yield data, solution
-            score, information = solution.smoothed.scores[0], solution.information[0]
-            root = None if keep_blocks else compute_backward_information_roots(solution.filter)[0]
+            score, information = solution.smoothed.scores[0], solution.filter.information[0]
+            root = None if keep_blocks else solution.filter.backward_information_roots[0]
 
 
 def _raise_rows_missing() -> NoReturn:
@@ -410,12 +401,6 @@ def _raise_rows_missing() -> NoReturn:
         "this model was saved without most of its rows, which are too many, and with them other values of what was "
         "learned cannot be tried; fit again with the file"
     )
-
-
-def _find_input_response(known: Sequence[tuple[Array, Array]], table: Array) -> Array:
-    """Return the saved states of the response for the coefficients of its state space."""
-    state = next((state for own, state in known if _points_agree(own, table)), None)
-    return _raise_rows_missing() if state is None else state
 
 
 def _points_agree(first: Array, second: Array) -> bool:

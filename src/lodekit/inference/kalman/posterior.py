@@ -10,7 +10,7 @@ follow Matheron's rule (the simulation smoother of Durbin and Koopman [1]_): a p
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class KalmanPosterior:
     hyper: Hyperparameters
     solution: FilterSolution
     block_length: int | None = None
+    #: The rounding error of the mean relative to the data: machine precision, as states do not cancel.
+    mean_rounding_error: ClassVar[float] = float(np.finfo(float).eps)
     _cached_smoother: dict[bytes, StateSmoother] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -57,11 +59,6 @@ class KalmanPosterior:
     def error(self) -> float:
         """The estimated rounding error of the log evidence."""
         return self.solution.error
-
-    @property
-    def mean_rounding_error(self) -> float:
-        """The rounding error of the mean relative to the data: machine precision, as states do not cancel."""
-        return float(np.finfo(float).eps)
 
     def warnings(self) -> list[str]:
         """Return warnings about its accuracy: none."""
@@ -80,62 +77,39 @@ class KalmanPosterior:
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o)."""
-        found = np.zeros((len(times), observables.count))
+        mean = np.zeros((len(times), observables.count))
         for part in self._split_overlapping(observables, times):
             smoother, H = self._build_smoother(observables, times[part])
-            means = smoother.smooth_means(smoother.values)
-            found[part] = self.observe_states(observables, times[part], H, means)[:, :, 0]
-        return found
+            states = smoother.compute_row_means(*smoother.smooth_values(smoother.values))
+            mean[part] = self.observe_states(observables, times[part], H, states)[:, :, 0]
+        return mean
 
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
-        found = np.zeros((len(times), observables.count))
+        variance = np.zeros((len(times), observables.count))
         for part in self._split_overlapping(observables, times):
             smoother, H = self._build_smoother(observables, times[part])
-            for states in smoother.smooth_covariances():
-                found[part[states.requested]] = states.variance(H[states.requested])
-        return found
+            variance[part] = smoother.variance(H)
+        return variance
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
-        (smoother, rows), count = self.smooth_at(observables, times), observables.count
-        found, every = np.zeros((len(times), count, len(times), count)), np.arange(count)
-        own, information, size = smoother.filter, smoother.information, smoother.filter.model.size
-
-        def store(first: NDArray[np.intp], second: NDArray[np.intp], covariance: Array) -> None:
-            found[first[:, None, None, None], every[:, None, None], second[:, None], every] = covariance
-
-        # Requested values in earlier blocks, and their covariance with the state at the start of the next one.
-        earlier, known, at = np.zeros(0, dtype=np.intp), np.zeros((0, size)), 0
-        for part in smoother.smooth_covariances():
-            here, b = part.requested, part.block
-            H, closed = rows[here], own.covariances.closed_loop_Phi[b]
-            store(here, here, part.covariance(H))
-            known = known @ smoother.propagate_cross_covariance(at, b)
-            update = np.eye(size) - own.covariances.gain[b] @ own.H[own.layout.patterns[b]]
-            end = H @ part.end_cross_covariance
-            # (a, o, s): how they depend on the predicted state at the start of this block, given everything.
-            dependence = H @ part.Phi_from_start @ update - end @ information[b + 1] @ closed
-            cross = (known @ dependence.reshape(-1, size).T).reshape(len(earlier), count, len(here), count)
-            store(earlier, here, cross)
-            store(here, earlier, cross.transpose(2, 3, 0, 1))
-            earlier = np.concatenate([earlier, here])
-            known, at = np.concatenate([known @ closed.T, end.reshape(-1, size)]), b + 1
-        return found
+        smoother, H = self.smooth_at(observables, times)
+        return smoother.covariance(H)
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return samples of observables from the posterior, shape (size, n, o)."""
         smoother, H = self.smooth_at(observables, times)
-        layout, variance = smoother.filter.layout, self.data.noise.variance(self.hyper.noise_std)
+        layout, R = smoother.filter.layout, self.data.noise.variance(self.hyper.noise_std)
         # At most 4,000,000 elements at once.
         n_elements = layout.n_blocks * (layout.rows_per_block + 1) * max(1, smoother.filter.model.size)
-        most, found = max(1, 4_000_000 // n_elements), []
-        for start in range(0, size, most):
-            seen, states, _ = smoother.sample_prior(min(most, size - start), generator)
-            noise = np.sqrt(variance)[:, None] * generator.standard_normal(seen.shape)
-            found.append(states + smoother.smooth_means(smoother.values - seen - noise))
-        every = np.concatenate(found, axis=2) if found else np.zeros((len(times), smoother.filter.model.size, 0))
-        return self.observe_states(observables, times, H, every).transpose(2, 0, 1)
+        step, samples = max(1, 4_000_000 // n_elements), [np.zeros((len(times), smoother.filter.model.size, 0))]
+        for start in range(0, size, step):
+            y, states, _ = smoother.sample_prior(min(step, size - start), generator)
+            noise = np.sqrt(R)[:, None] * generator.standard_normal(y.shape)
+            corrections = smoother.smooth_values(smoother.values - y - noise)
+            samples.append(states + smoother.compute_row_means(*corrections))
+        return self.observe_states(observables, times, H, np.concatenate(samples, axis=2)).transpose(2, 0, 1)
 
     def observe_states(self, observables: Observables, times: Array, H: Array, states: Array) -> Array:
         """Return observables of states in their units, prior means included, shape (n, o, k).
@@ -188,7 +162,7 @@ class KalmanPosterior:
             residual = self.solution.residual[:, None]
             y = layout.to_blocks(residual, 0.0)
             with np.errstate(all="ignore"):
-                filtered = run_filter(model, layout, own.noise_variance, y, keep_basis=True, boundary=own.boundary)
+                filtered = run_filter(model, layout, own.R, y, keep_basis=True, boundary=own.boundary)
             if filtered is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"
@@ -205,11 +179,12 @@ class KalmanPosterior:
         Covariances inside blocks are differences: their errors are those of the signal, and they are as small as noise.
         """
         own, length, n = self.solution.filter, self.block_length, model.n_stochastic
-        parts = np.split(own.noise_variance, self.data.offsets[1:-1])
+        parts = np.split(own.R, self.data.offsets[1:-1])
         quiet = min((float(np.quantile(part, 0.1)) for part in parts if len(part)), default=np.inf)
         H = model.H[:, :n]
         while True:
-            layout, row_index = self.data.with_times(times, length, averaging)
+            # Shorter blocks than for the evidence: covariances of all states in a block are computed.
+            layout, row_index = self.data.build_layout(length or self.data.block_length or 48, times, averaging)
             span = float((layout.times[:, -1] - layout.times[:, 0]).max(initial=0.0))
             with np.errstate(all="ignore"):
                 Q = ProcessDiscretization(model.F[:n, :n], model.noise_intensity, np.array([span])).Q[0]

@@ -11,20 +11,16 @@ into its steady state, and nothing is computed again from there on.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.inference.kalman.block_model import SegmentPlan
-from lodekit.inference.kalman.block_reduction import (
-    ReducedBlocks,
-    ReducedIrregularBlocks,
-    stack_by_pattern,
-    unstack_by_pattern,
-    whiten_blocks,
-)
+from lodekit.inference.kalman.block_reduction import ReducedBlocks, stack_by_pattern, unstack_by_pattern, whiten_blocks
 from lodekit.inference.kalman.blocks import BlockLayout, ChunkGroup
+from lodekit.inference.kalman.irregular import IrregularBlocks
 from lodekit.inference.kalman.state_space import StateSpaceModel
 
 Array = NDArray[np.float64]
@@ -88,20 +84,20 @@ def filter_covariances(
         return FilteredCovariances(none, none, none, none, none, none, np.zeros(blocks), P_root_initial)
     roots, now, last, steady = np.empty((blocks, size, size)), P_root_initial, -1, False
     first: list[int] = []
-    stacked, moved = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
+    update, prediction = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
     unit, upper = np.eye(size), np.asfortranarray(np.triu(np.ones((size, size))))
-    both, Q_root_transposed = np.concatenate([H, Phi], axis=1), Q_root.swapaxes(-1, -2)
+    H_and_Phi, Q_root_t = np.concatenate([H, Phi], axis=1), Q_root.swapaxes(-1, -2)
     for b, u in enumerate(patterns.tolist()):
         steady = steady and u == last
         if not steady:
             roots[len(first)] = now
             first.append(b)
-            product = both[u].dot(now)
-            stacked[:size], stacked[size:] = product[:size], unit
-            factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
-            moved[:size] = lapack.dtrtrs(factor[:size], product[size:].T, trans=1)[0]
-            moved[size:] = Q_root_transposed[u]
-            following = (lapack.dgeqrf(moved, overwrite_a=1)[0][:size] * upper).T
+            product = H_and_Phi[u].dot(now)
+            update[:size], update[size:] = product[:size], unit
+            factor = lapack.dgeqrf(update, overwrite_a=1)[0]
+            prediction[:size] = lapack.dtrtrs(factor[:size], product[size:].T, trans=1)[0]
+            prediction[size:] = Q_root_t[u]
+            following = (lapack.dgeqrf(prediction, overwrite_a=1)[0][:size] * upper).T
             steady = u == last and covariances_agree(following, now)
             now, last = following, u
     return _complete_covariances(roots[: len(first)], np.array(first, dtype=np.intp), patterns, H, Phi, now)
@@ -113,10 +109,10 @@ def _complete_covariances(
     """Compute gains and updated covariances from the predicted roots of the first of some equal blocks each."""
     size, H, Phi = H.shape[-1], H[patterns[first_blocks]], Phi[patterns[first_blocks]]
     unit = np.eye(size)
-    # [H P^(1/2), 1] = Q U: the lower part of Q is the inverse of U, and its orthogonal complement is a root of S^-1.
-    Q, U = np.linalg.qr(np.concatenate([H @ P_roots, np.broadcast_to(unit, H.shape)], axis=1), mode="complete")
-    updated = P_roots @ Q[:, size:, :size]
-    explained, S_inverse_root = Q[:, :size, :size], Q[:, :size, size:]
+    # [H P^(1/2), 1] = V U: the lower part of V is the inverse of U, and its orthogonal complement is a root of S^-1.
+    V, U = np.linalg.qr(np.concatenate([H @ P_roots, np.broadcast_to(unit, H.shape)], axis=1), mode="complete")
+    updated = P_roots @ V[:, size:, :size]
+    explained, S_inverse_root = V[:, :size, :size], V[:, :size, size:]
     gain = updated @ explained.swapaxes(-1, -2)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
     results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log
@@ -128,19 +124,19 @@ def covariances_agree(first_root: Array, second_root: Array) -> bool:
     """Return whether two lower triangular roots are those of the same covariance, up to rounding."""
     tolerance = 4e-16
     # Usually the first entries differ already.
-    one, other = abs(float(first_root[0, 0])), abs(float(second_root[0, 0]))
-    if abs(one - other) > tolerance * other:
+    first_entry, second_entry = abs(float(first_root[0, 0])), abs(float(second_root[0, 0]))
+    if abs(first_entry - second_entry) > tolerance * second_entry:
         return False
-    P, Q = first_root @ first_root.T, second_root @ second_root.T
-    scales = np.sqrt(np.abs(np.diag(Q)))
-    return bool((np.abs(P - Q) <= tolerance * np.outer(scales, scales)).all())
+    first_P, second_P = first_root @ first_root.T, second_root @ second_root.T
+    scales = np.sqrt(np.abs(np.diag(second_P)))
+    return bool((np.abs(first_P - second_P) <= tolerance * np.outer(scales, scales)).all())
 
 
 @dataclass(frozen=True)
 class SquareRootFilter:
     """The Kalman filter through all blocks at given hyperparameters, without the values of measurements.
 
-    noise_variance: Noise variance of each measurement; (m,).
+    R: Noise variance of each measurement; (m,).
     H, Phi, Q_root: As in `ReducedBlocks`, for all patterns; (u, s, s).
     half_log_dets: Half the log determinant of the measurement covariance inside a block; (u,).
     cached_blocks, cached_irregular_blocks: Reduced blocks by the index of their group, if they are small enough.
@@ -151,14 +147,14 @@ class SquareRootFilter:
 
     model: StateSpaceModel
     layout: BlockLayout
-    noise_variance: Array
+    R: Array
     H: Array
     Phi: Array
     Q_root: Array
     half_log_dets: Array
     covariances: FilteredCovariances
     cached_blocks: dict[int, ReducedBlocks]
-    cached_irregular_blocks: dict[int, ReducedIrregularBlocks]
+    cached_irregular_blocks: dict[int, IrregularBlocks]
     basis: Array | None = None
     boundary: BoundaryConditions = field(default_factory=BoundaryConditions)
 
@@ -166,18 +162,67 @@ class SquareRootFilter:
         """Return the reduced blocks of a group."""
         return self.cached_blocks.get(group_index) or self.whiten_blocks(self.layout.get_group_plan(group_index))
 
+    @cached_property
+    def information(self) -> Array:
+        """The covariance N of the score of the state at the start of each block, shape (b + 1, s, s).
+
+        It is what all later data add to the information of earlier data.
+        """
+        closed, initial = self.covariances.closed_loop_Phi, self.boundary.information
+        half = self.covariances.S_inverse_root.swapaxes(-1, -2) @ self.H[self.layout.patterns]
+        blocks, _, size = half.shape
+        N = np.empty((blocks + 1, size, size))
+        N[:-1] = half.swapaxes(-1, -2) @ half
+        N[-1] = 0.0 if initial is None else initial
+        for b in range(blocks - 1, -1, -1):
+            N[b] += closed[b].T.dot(N[b + 1]).dot(closed[b])
+        return N
+
+    @cached_property
+    def backward_information_roots(self) -> Array:
+        """Roots B of the information ``B'B`` of each block and all later ones alone, shape (b + 1, s, s).
+
+        Backward information filter: in contrast to `information`, earlier data play no role.
+        """
+        patterns, (_, size, _) = self.layout.patterns, self.H.shape
+        roots = np.zeros((len(patterns) + 1, size, size))
+        if self.boundary.backward_information_root is not None:
+            roots[-1] = self.boundary.backward_information_root
+        if not size:
+            return roots
+        Q_root_and_Phi = np.concatenate([self.Q_root, self.Phi], axis=2)
+        stacked, through = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, 2 * size), order="F")
+        now, last, steady, upper = roots[-1], -1, False, np.asfortranarray(np.triu(np.ones((size, size))))
+        for b in range(len(patterns) - 1, -1, -1):
+            u = int(patterns[b])
+            steady = steady and u == last
+            if not steady:
+                # Information of the next state, with the process noise before it eliminated.
+                through[:size], through[size:, :size], through[size:, size:] = (
+                    now.dot(Q_root_and_Phi[u]),
+                    np.eye(size),
+                    0.0,
+                )
+                stacked[:size] = self.H[u]
+                stacked[size:] = lapack.dgeqrf(through, overwrite_a=1)[0][size:, size:] * upper
+                before = lapack.dgeqrf(stacked, overwrite_a=1)[0][:size] * upper
+                steady = u == last and covariances_agree(before.T, now.T)
+                now, last = before, u
+            roots[b] = now
+        return roots
+
     def whiten_blocks(self, plan: SegmentPlan) -> ReducedBlocks:
         """Return any blocks, whitened and reduced."""
-        reduced = whiten_blocks(self.model, self.layout, plan, self.noise_variance)
+        reduced = whiten_blocks(self.model, self.layout, plan, self.R)
         patterns = self.layout.patterns[plan.blocks]
         return reduced if self.basis is None else replace(reduced, basis=self.basis[patterns], H=self.H[patterns])
 
     def reduce_measurements(self, values: Array) -> ReducedMeasurements:
         """Reduce other values of all measurements, shape (b, m, k)."""
-        found = ReducedMeasurements.zeros(values, self.model.size)
+        measurements = ReducedMeasurements.zeros(values, self.model.size)
         for number, group in enumerate(self.layout.chunk_groups):
-            found.add_chunk_group(group, self.get_reduced_blocks(number), values)
-        return found
+            measurements.add_chunk_group(group, self.get_reduced_blocks(number), values)
+        return measurements
 
 
 @dataclass
@@ -203,13 +248,12 @@ class ReducedMeasurements:
         z, state_shift = np.zeros((2, blocks, n_states, count))
         return cls(z, state_shift, np.zeros((blocks, count)))
 
-    def add_irregular_blocks(self, blocks: IndexArray, reduced: ReducedIrregularBlocks) -> None:
+    def add_irregular_blocks(self, blocks: IndexArray, reduced: IrregularBlocks) -> None:
         """Add irregular blocks, which are reduced together with their values."""
-        inner = reduced.irregular_blocks
         self.z[blocks], self.residual_ss[blocks] = reduced.z, reduced.residual_ss
-        self.state_shift[blocks, : inner.model.n_stochastic] = inner.state_shift[:, :, None]
+        self.state_shift[blocks, : reduced.model.n_stochastic] = reduced.state_shift[:, :, None]
         self.residual_error += reduced.residual_error
-        self.covariance_error += inner.covariance_error
+        self.covariance_error += reduced.covariance_error
 
     def add_chunk_group(self, group: ChunkGroup, reduced_blocks: ReducedBlocks, values: Array) -> None:
         """Add the blocks of a group.
@@ -220,8 +264,8 @@ class ReducedMeasurements:
             reduced, blocks = reduced_blocks.select(where), chunk.blocks
             whitening, gain = reduced.whitening_matrix, reduced.noise_gain
             z = whitening @ stack_by_pattern(values, chunk)
-            own, residual = reduced.project(z)
-            self.z[blocks] = unstack_by_pattern(own, chunk)
+            coefficients, residual = reduced.project(z)
+            self.z[blocks] = unstack_by_pattern(coefficients, chunk)
             self.state_shift[blocks, : gain.shape[1]] = unstack_by_pattern(gain @ z, chunk)
             self.residual_ss[blocks] = unstack_by_pattern(np.sum(residual**2, axis=1, keepdims=True), chunk)[:, :, 0]
             residual = residual[:, : z.shape[1]]
@@ -235,7 +279,7 @@ class ReducedMeasurements:
 def run_filter(
     model: StateSpaceModel,
     layout: BlockLayout,
-    noise_variance: Array,
+    R: Array,
     values: Array,
     *,
     keep_blocks: bool = False,
@@ -244,9 +288,9 @@ def run_filter(
 ) -> tuple[SquareRootFilter, ReducedMeasurements] | None:
     """Run the filter through all blocks and reduce the values; None if something is not finite or not positive.
 
-    Shapes: noise_variance (m,), values (b, m, k).
+    Shapes: R (m,), values (b, m, k).
     """
-    if not (model.is_finite and np.isfinite(noise_variance).all() and (noise_variance > 0).all()):
+    if not (all(np.isfinite(part).all() for part in (model.F, model.noise_intensity, model.H, R)) and (R > 0).all()):
         return None
     boundary = boundary or BoundaryConditions()
     start = model.prior_P_root(float(layout.times[0, 0])) if boundary.P_root is None else boundary.P_root
@@ -256,20 +300,20 @@ def run_filter(
     (H, Phi, Q_root), half_log_dets = np.zeros((3, count, size, size)), np.zeros(count)
     basis = np.zeros((count, max(rows, size + 1), size)) if keep_basis else None
     measurements = ReducedMeasurements.zeros(values, size)
-    # Limits of what is kept for the gradient, in elements; the rest is computed again.
+    # Limits of what is kept for the gradient, in elements; other blocks are computed again.
     cached, room, cached_irregular, room_irregular = {}, 4_000_000, {}, 50_000_000 if keep_blocks else 0
     for number, group in enumerate(layout.chunk_groups):
-        reduced: ReducedBlocks | ReducedIrregularBlocks
+        reduced: ReducedBlocks | IrregularBlocks
         try:
             if group.is_irregular:
                 patterns, blocks = group.single_blocks.patterns, group.single_blocks.blocks.ravel()
-                reduced = ReducedIrregularBlocks.of(model, layout, number, noise_variance, values)
+                reduced = IrregularBlocks(model, layout, number, R, values)
                 measurements.add_irregular_blocks(blocks, reduced)
                 if (room_irregular := room_irregular - reduced.n_elements) >= 0:
                     cached_irregular[number] = reduced
             else:
                 patterns = group.patterns
-                reduced = whiten_blocks(model, layout, layout.get_group_plan(number), noise_variance)
+                reduced = whiten_blocks(model, layout, layout.get_group_plan(number), R)
                 measurements.add_chunk_group(group, reduced, values)
                 if (room := room - 3 * reduced.whitening_matrix.size) >= 0:
                     cached[number] = reduced
@@ -282,5 +326,5 @@ def run_filter(
     if not all(bool(np.isfinite(part).all()) for part in (H, Phi, Q_root, half_log_dets)):
         return None
     matrices = H, Phi, Q_root, half_log_dets, filter_covariances(start, layout.patterns, H, Phi, Q_root)
-    filtered = SquareRootFilter(model, layout, noise_variance, *matrices, cached, cached_irregular, basis, boundary)
+    filtered = SquareRootFilter(model, layout, R, *matrices, cached, cached_irregular, basis, boundary)
     return filtered, measurements

@@ -59,19 +59,19 @@ class UnitProcess:
         """Return the states of a process, which are cached; raise if there are infinitely many."""
         if latent in _UNIT_PROCESSES:
             return _UNIT_PROCESSES[latent]
-        own = latent.state_space(1.0)
-        if own is None:
+        state_space = latent.state_space(1.0)
+        if state_space is None:
             raise LodekitError(f"expected a covariance with finitely many states, got {latent.name}")
-        size = len(own.F)
-        rate = float(-own.F[-1, 0]) ** (1.0 / size)
+        size = len(state_space.F)
+        rate = float(-state_space.F[-1, 0]) ** (1.0 / size)
         powers = rate ** np.arange(size)
         h = [float(part[0]) for part in latent.derivatives(np, np.zeros(1), 2 * size - 2)]
         orders = np.add.outer(np.arange(size), np.arange(size))
         # Odd derivatives of an even function vanish at zero.
         at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * (-1.0) ** np.arange(size), 0.0)
-        F = own.F * powers / powers[:, None]
-        found = cls(rate, F, own.spectral_density / powers[-1] ** 2, at_zero / np.outer(powers, powers))
-        return _UNIT_PROCESSES.setdefault(latent, found)
+        F = state_space.F * powers / powers[:, None]
+        process = cls(rate, F, state_space.spectral_density / powers[-1] ** 2, at_zero / np.outer(powers, powers))
+        return _UNIT_PROCESSES.setdefault(latent, process)
 
 
 _UNIT_PROCESSES: dict[Kernel, UnitProcess] = {}
@@ -111,23 +111,20 @@ class DisturbanceStates:
 
     @cached_property
     def state_slices(self) -> list[slice]:
-        """The states of each disturbance; the others are those of the system."""
-        return _consecutive_slices([0 if process is None else len(process.F) for process in self.processes])
+        """The states of each disturbance and, last, those of the system."""
+        sizes = [0 if process is None else len(process.F) for process in self.processes]
+        return consecutive_slices([*sizes, self.response.shapes[0][0]])
 
     @property
-    def _system_slice(self) -> slice:
-        return slice(self.state_slices[-1].stop if self.state_slices else 0, self.size)
-
-    @cached_property
     def size(self) -> int:
         """The number of states."""
-        return (self.state_slices[-1].stop if self.state_slices else 0) + self.response.shapes[0][0]
+        return int(self.state_slices[-1].stop)
 
     @cached_property
     def _matrices_and_jacobian(self) -> tuple[DisturbanceMatrices, DisturbanceMatrices]:
         """The matrices, and their derivatives in the parameters."""
-        values, slopes = require_disturbances(self.coefficients.disturbance_table)
-        return self.response.split(values), self.response.split(slopes)
+        values, jacobian = require_disturbances(self.coefficients.disturbance_table)
+        return self.response.split(values), self.response.split(jacobian)
 
     @cached_property
     def _integrated_std(self) -> Array:
@@ -139,27 +136,27 @@ class DisturbanceStates:
     @cached_property
     def state_scales(self) -> Array:
         """The scales of the states of the system, shape (s,)."""
-        own = self._matrices_and_jacobian[0]
-        A = np.abs(own.F) * self.observables.units.time_scale
-        push = np.abs(own.G) @ self._integrated_std
-        if not len(A) or not (np.isfinite(A).all() and np.isfinite(push).all()):
-            return np.ones(len(A))
-        # The spectral radius of the magnitudes does not depend on units; rows of A, scaled, add up to twice it at most.
-        rate = 2.0 * max(1.0, float(np.abs(np.linalg.eigvals(A)).max()))
-        found = np.linalg.solve(np.eye(len(A)) - A / rate, push)
-        return np.where(found > 0.0, found, 1.0)
+        matrices = self._matrices_and_jacobian[0]
+        F = np.abs(matrices.F) * self.observables.units.time_scale
+        drive = np.abs(matrices.G) @ self._integrated_std
+        if not len(F) or not (np.isfinite(F).all() and np.isfinite(drive).all()):
+            return np.ones(len(F))
+        # The spectral radius of the magnitudes does not depend on units; rows of F, scaled, add up to twice it at most.
+        rate = 2.0 * max(1.0, float(np.abs(np.linalg.eigvals(F)).max()))
+        scales = np.linalg.solve(np.eye(len(F)) - F / rate, drive)
+        return np.where(scales > 0.0, scales, 1.0)
 
     @cached_property
     def F(self) -> Array:
         """F of all states, shape (n, n); those of a disturbance are in units of its amplitude."""
-        own, x, span = self._matrices_and_jacobian[0], self._system_slice, self.observables.units.time_scale
-        found = np.zeros((self.size, self.size))
-        found[x, x] = span * own.F * self.state_scales / self.state_scales[:, None]
-        for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=True)):
+        system, x, span = self._matrices_and_jacobian[0], self.state_slices[-1], self.observables.units.time_scale
+        F = np.zeros((self.size, self.size))
+        F[x, x] = span * system.F * self.state_scales / self.state_scales[:, None]
+        for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
             if unit is not None:
-                found[place, place] = unit.F / self.lengthscales[k]
-                found[x, place.start] = self._noise_input_matrix[:, k]
-        return found
+                F[place, place] = unit.F / self.lengthscales[k]
+                F[x, place.start] = self._noise_input_matrix[:, k]
+        return F
 
     @cached_property
     def _noise_input_matrix(self) -> Array:
@@ -169,16 +166,13 @@ class DisturbanceStates:
     @cached_property
     def _noise_intensities(self) -> list[Array]:
         """The contribution of each disturbance to the noise intensity."""
-        found = []
-        for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=True)):
-            own = np.zeros((self.size, self.size))
+        x, parts = self.state_slices[-1], [np.zeros((self.size, self.size)) for _ in self.processes]
+        for k, (unit, place, part) in enumerate(zip(self.processes, self.state_slices, parts, strict=False)):
             if unit is None:
-                G, x = self._noise_input_matrix[:, k], self._system_slice
-                own[x, x] = np.outer(G, G)
+                part[x, x] = np.outer(self._noise_input_matrix[:, k], self._noise_input_matrix[:, k])
             else:
-                own[place.stop - 1, place.stop - 1] = unit.noise_intensity / self.lengthscales[k]
-            found.append(own)
-        return found
+                part[place.stop - 1, place.stop - 1] = unit.noise_intensity / self.lengthscales[k]
+        return parts
 
     @property
     def noise_intensity(self) -> Array:
@@ -199,16 +193,16 @@ class DisturbanceStates:
 
     def _assemble_observation_matrix(self, matrices: DisturbanceMatrices, observable_scales: Array) -> Array:
         """Return the observation matrix from its parts, or its derivatives from theirs, shape (..., o, n)."""
-        found = np.zeros((*matrices.observation_matrix.shape[:-1], self.size))
-        found[..., self._system_slice] = matrices.observation_matrix * self.state_scales / observable_scales[:, None]
-        for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=True)):
+        H = np.zeros((*matrices.observation_matrix.shape[:-1], self.size))
+        H[..., self.state_slices[-1]] = matrices.observation_matrix * self.state_scales / observable_scales[:, None]
+        for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
             if unit is not None:
                 length = min(place.stop - place.start, matrices.feedthrough.shape[-3])
                 parts = np.moveaxis(matrices.feedthrough[..., :length, :, k], -2, -1)
                 rate = unit.rate / (self.lengthscales[k] * self.observables.units.time_scale)
                 scales = self.hyper.disturbance_amplitudes[k] * rate ** np.arange(length)
-                found[..., place.start : place.start + length] = parts * scales / observable_scales[:, None]
-        return found
+                H[..., place.start : place.start + length] = parts * scales / observable_scales[:, None]
+        return H
 
     def vjp(
         self, grad_F: Array, grad_noise_intensity: Array, grad_P_initial: Array, grad_H: Array, H: Array
@@ -217,24 +211,24 @@ class DisturbanceStates:
 
         Shapes: grad_F, grad_noise_intensity, grad_P_initial (n, n), grad_H, H (o, n).
         """
-        _, slopes = self._matrices_and_jacobian
-        x, span, scales = self._system_slice, self.observables.units.time_scale, self.state_scales
-        theta = np.tensordot(slopes.F * (span * scales / scales[:, None]), grad_F[x, x], 2)
-        theta += np.tensordot(self._assemble_observation_matrix(slopes, self.observables.units.scales), grad_H, 2)
-        in_pushes = np.zeros_like(self._noise_input_matrix)
-        lengthscales, deviations = {}, np.zeros(len(self.processes))
-        for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=True)):
-            of_density = float(np.sum(grad_noise_intensity * self._noise_intensities[k]))
+        _, jacobian = self._matrices_and_jacobian
+        x, span, scales = self.state_slices[-1], self.observables.units.time_scale, self.state_scales
+        theta = np.tensordot(jacobian.F * (span * scales / scales[:, None]), grad_F[x, x], 2)
+        theta += np.tensordot(self._assemble_observation_matrix(jacobian, self.observables.units.scales), grad_H, 2)
+        grad_input_matrix = np.zeros_like(self._noise_input_matrix)
+        lengthscales, amplitudes = {}, np.zeros(len(self.processes))
+        for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
+            in_density = float(np.sum(grad_noise_intensity * self._noise_intensities[k]))
             if unit is None:
-                in_pushes[:, k] = 2.0 * grad_noise_intensity[x, x] @ self._noise_input_matrix[:, k]
-                deviations[k] = 2.0 * of_density
+                grad_input_matrix[:, k] = 2.0 * grad_noise_intensity[x, x] @ self._noise_input_matrix[:, k]
+                amplitudes[k] = 2.0 * in_density
                 continue
-            in_pushes[:, k] = grad_F[x, place.start]
-            deviations[k] = 2.0 * (of_density + float(np.sum(grad_P_initial[place, place] * unit.P)))
+            grad_input_matrix[:, k] = grad_F[x, place.start]
+            amplitudes[k] = 2.0 * (in_density + float(np.sum(grad_P_initial[place, place] * unit.P)))
             matrices = grad_F[place, place], self.F[place, place], grad_H[:, place], H[:, place]
-            lengthscales[k] = _lengthscale_vjp(*matrices, of_density)
-        theta += np.tensordot(slopes.G * (self._integrated_std / scales[:, None]), in_pushes, 2)
-        return theta, np.array([lengthscales[k] for k in self.response.coloured_index]), deviations
+            lengthscales[k] = _lengthscale_vjp(*matrices, in_density)
+        theta += np.tensordot(jacobian.G * (self._integrated_std / scales[:, None]), grad_input_matrix, 2)
+        return theta, np.array([lengthscales[k] for k in self.response.coloured_index]), amplitudes
 
 
 def _lengthscale_vjp(grad_F: Array, F: Array, grad_H: Array, H: Array, of_noise_intensity: float) -> float:
@@ -252,25 +246,23 @@ def unit_disturbance_variance(
     """
     disturbances, none = require_disturbances(observables.disturbances), np.zeros(0)
     count, lengths = len(disturbances.names), np.full(len(disturbances.coloured_index), lengthscale)
-    found, n_steps = np.zeros((count, observables.count)), 32
+    mean_squares, n_steps = np.zeros((count, observables.count)), 32
     for k in range(count):
         hyper = Hyperparameters(theta, none, none, none, none, lengths, np.eye(count)[k])
         states = DisturbanceStates(observables, coefficients, hyper)
         if np.isfinite(states.F).all() and np.isfinite(states.noise_intensity).all():
             dt, index = np.array([1.0 / n_steps]), np.zeros(n_steps, dtype=np.intp)
-            found[k] = sum(part / n_steps for part in _propagate_variance(states, dt, index))
-    return found
+            mean_squares[k] = sum(part / n_steps for part in _propagate_variance(states, dt, index))
+    return mean_squares
 
 
 def disturbance_response_variance(observables: Observables, hyper: Hyperparameters, times: Array) -> Array:
     """Return the variance of observables due to disturbances, from rest at time zero, shape (n, o), at times (n,)."""
     states = DisturbanceStates(observables, observables.evaluate(hyper.theta), hyper)
-    ordered, places = np.unique(times, return_inverse=True)
-    dt, index = np.unique(np.diff(ordered, prepend=0.0), return_inverse=True)
-    found = np.zeros((len(ordered), observables.count))
-    for number, variance in enumerate(_propagate_variance(states, dt, index)):
-        found[number] = variance
-    return np.maximum(found, 0.0)[places]
+    ordered, time_index = np.unique(times, return_inverse=True)
+    dt, step_index = np.unique(np.diff(ordered, prepend=0.0), return_inverse=True)
+    variances = [np.zeros((0, observables.count)), *(v[None] for v in _propagate_variance(states, dt, step_index))]
+    return np.maximum(np.concatenate(variances), 0.0)[time_index]
 
 
 def _propagate_variance(states: DisturbanceStates, dt: Array, step_index: NDArray[np.intp]) -> Iterator[Array]:
@@ -282,18 +274,22 @@ def _propagate_variance(states: DisturbanceStates, dt: Array, step_index: NDArra
         yield np.einsum("oi,ij,oj->o", H, P, H)
 
 
-@dataclass(frozen=True)
+@dataclass
 class StateSpaceGradient:
-    """Derivatives of the log evidence in the matrices of a state-space model.
+    """Derivatives of the log evidence in the matrices of a state-space model, summed over blocks.
 
-    F, P_initial: In F and in the covariance at the start, symmetric; (s, s).
-    noise_intensity, H: In the spectral density of the noise, (n, n), and in the observation matrix, (o, s).
+    F, noise_intensity, H: In the state matrix, (s, s), in the spectral density of the noise, (n, n), and in the
+        observation matrix, (o, s).
     """
 
     F: Array
     noise_intensity: Array
     H: Array
-    P_initial: Array
+
+    @classmethod
+    def zeros(cls, model: StateSpaceModel) -> StateSpaceGradient:
+        """Return zeros for a model."""
+        return cls(*(np.zeros_like(part) for part in (model.F, model.noise_intensity, model.H)))
 
 
 @dataclass(frozen=True)
@@ -328,15 +324,10 @@ class StateSpaceModel:
         return len(self.F)
 
     @cached_property
-    def is_finite(self) -> bool:
-        """Whether all matrices are finite."""
-        return all(bool(np.isfinite(part).all()) for part in (self.F, self.noise_intensity, self.H))
-
-    @cached_property
     def state_slices(self) -> list[slice]:
         """The states of each latent function, of all disturbances, and of each group of modes."""
         more = 0 if self.disturbances is None else self.disturbances.size
-        return _consecutive_slices(
+        return consecutive_slices(
             [*(len(unit.F) for unit in self.processes), more, *(group.size for group in self.prior.groups)]
         )
 
@@ -350,54 +341,68 @@ class StateSpaceModel:
         parts = [a * process.P_root for process, a in zip(self.processes, self.hyper.amplitudes, strict=True)]
         parts += [] if self.disturbances is None else [self.disturbances.P_root]
         roots = self.prior.mode_std(self.hyper.mode_amplitudes)
-        offset = self.n_stochastic
         for group, place in self.mode_slices:
-            own = roots[place.start - offset : place.stop - offset]
-            parts.append(_matrix_exponential(self.F[place, place], time - _mode_origin(group)) * own)
+            std = roots[place.start - self.n_stochastic : place.stop - self.n_stochastic]
+            parts.append(expm_frechet(self.F[None, place, place] * (time - _mode_origin(group)))[0][0] * std)
         return build_block_diagonal(parts)
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
-        """Return the observation matrix of other observables, shape (o, s)."""
-        own = self.prior, self.hyper, self.processes
-        return build_observation_matrix(*own, observables, coefficients, self.disturbances)
+        """Return the observation matrix of some observables, shape (o, s)."""
+        parts = [np.zeros((observables.count, 0))]
+        for k, (latent, unit) in enumerate(zip(self.prior.kernels, self.processes, strict=True)):
+            free = coefficients.free[:, k]
+            latent.check_order(2 * (free.shape[-1] - 1))
+            parts.append(np.zeros((len(free), len(unit.F))))
+            powers = (unit.rate / self.hyper.lengthscales[k]) ** np.arange(free.shape[-1])
+            parts[-1][:, : free.shape[-1]] = free * powers
+        if self.disturbances is not None:
+            parts.append(self.disturbances.build_observation_matrix(observables, coefficients))
+        for group in self.prior.groups:
+            origin = np.array([_mode_origin(group)])
+            parts.append(np.concatenate(observables.mode_basis(coefficients, (group,), origin, with_jacobian=False)[0]))
+        return np.concatenate(parts, axis=1)
 
-    def vjp(self, gradient: StateSpaceGradient, time: float) -> Hyperparameters:
-        """Return derivatives in the parameters and in the logarithms of all hyperparameters but the noise."""
-        own, values = self.prior.observables, self.coefficients
+    def vjp(self, gradient: StateSpaceGradient, grad_P_initial: Array, time: float) -> Hyperparameters:
+        """Return derivatives in the parameters and in the logarithms of all hyperparameters but the noise.
+
+        Shapes: grad_P_initial, in the covariance of the state at the scaled time of the start, symmetric: (s, s).
+        """
+        observables, values = self.prior.observables, self.coefficients
         theta = np.zeros(len(self.hyper.theta))
-        lengthscales, deviations = np.zeros(len(self.processes)), np.zeros(len(self.processes))
+        lengthscales, amplitudes = np.zeros((2, len(self.processes)))
         for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
             in_density = float(np.sum(gradient.noise_intensity[place, place] * self.noise_intensity[place, place]))
-            in_start = float(np.sum(gradient.P_initial[place, place] * unit.P)) * self.hyper.amplitudes[k] ** 2
-            deviations[k] = 2.0 * (in_density + in_start)
+            in_P = float(np.sum(grad_P_initial[place, place] * unit.P)) * self.hyper.amplitudes[k] ** 2
+            amplitudes[k] = 2.0 * (in_density + in_P)
             matrices = gradient.F[place, place], self.F[place, place], gradient.H[:, place], self.H[:, place]
             lengthscales[k] = _lengthscale_vjp(*matrices, in_density)
             length = min(values.free.shape[-1], len(unit.F))
             scale = (unit.rate / self.hyper.lengthscales[k]) ** np.arange(length)
             weights = gradient.H[:, place][:, :length] * scale
             theta += np.tensordot(values.free_jacobian[:, :, k, :length], weights, 2)
-        mode_deviations = np.zeros(len(self.prior.groups))
+        mode_amplitudes = np.zeros(len(self.prior.groups))
         for number, (group, place) in enumerate(self.mode_slices):
-            span, deviation = time - _mode_origin(group), self.hyper.mode_amplitudes[number]
-            flow = _matrix_exponential(self.F[place, place], span)
-            in_root = 2.0 * gradient.P_initial[place, place] @ flow * deviation**2
-            mode_deviations[number] = float(np.sum(in_root * flow))
+            origin, F = _mode_origin(group), self.F[place, place]
+            Phi = expm_frechet(F[None] * (time - origin))[0][0]
+            in_root = 2.0 * grad_P_initial[place, place] @ Phi * self.hyper.mode_amplitudes[number] ** 2
+            mode_amplitudes[number] = float(np.sum(in_root * Phi))
             if not len(theta):
                 continue
             weights = [row[None, place] for row in gradient.H]
-            theta += own.mode_basis_vjp(values, (group,), np.array([_mode_origin(group)]), weights)
+            theta += observables.mode_basis_vjp(values, (group,), np.array([origin]), weights)
             if group.root is None:
-                _, back = expm_frechet(span * self.F[place, place].T[None], in_root[None, None])
-                in_matrix_of = gradient.F[place, place] + span * back[0, 0]
-                theta += np.tensordot(_companion_jacobian(own, values, group), in_matrix_of, 2)
-        found = Hyperparameters(theta, lengthscales, deviations, mode_deviations, np.zeros(0))
+                _, in_F = expm_frechet((time - origin) * F.T[None], in_root[None, None])
+                factor = values.factors[group.factor], values.jacobian.factors[group.factor]
+                _, jacobian = balance_companion(*factor, observables.compiled.factors[group.factor].multiplicity)
+                theta += np.tensordot(jacobian, gradient.F[place, place] + (time - origin) * in_F[0, 0], 2)
+        result = Hyperparameters(theta, lengthscales, amplitudes, mode_amplitudes, np.zeros(0))
         if self.disturbances is None:
-            return found
+            return result
         place = self.state_slices[len(self.processes)]
-        inner = gradient.F[place, place], gradient.noise_intensity[place, place], gradient.P_initial[place, place]
-        theta, lengthscales, amplitudes = self.disturbances.vjp(*inner, gradient.H[:, place], self.H[:, place])
-        theta = found.theta + theta
-        return replace(found, theta=theta, disturbance_lengthscales=lengthscales, disturbance_amplitudes=amplitudes)
+        parts = gradient.F[place, place], gradient.noise_intensity[place, place], grad_P_initial[place, place]
+        theta, lengthscales, amplitudes = self.disturbances.vjp(*parts, gradient.H[:, place], self.H[:, place])
+        theta = result.theta + theta
+        return replace(result, theta=theta, disturbance_lengthscales=lengthscales, disturbance_amplitudes=amplitudes)
 
 
 def build_state_space_model(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients) -> StateSpaceModel:
@@ -414,36 +419,13 @@ def build_state_space_model(prior: Prior, hyper: Hyperparameters, coefficients: 
         matrices.append(disturbances.F)
         intensities.append(disturbances.noise_intensity)
     matrices += [_build_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
-    H = build_observation_matrix(prior, hyper, processes, prior.observables, coefficients, disturbances)
     F, noise_intensity = build_block_diagonal(matrices), build_block_diagonal(intensities)
-    return StateSpaceModel(prior, hyper, coefficients, processes, F, noise_intensity, H, disturbances)
+    none = np.zeros((0, len(F)))
+    model = StateSpaceModel(prior, hyper, coefficients, processes, F, noise_intensity, none, disturbances)
+    return replace(model, H=model.build_observation_matrix(prior.observables, coefficients))
 
 
-def build_observation_matrix(
-    prior: Prior,
-    hyper: Hyperparameters,
-    processes: Sequence[UnitProcess],
-    observables: Observables,
-    coefficients: Coefficients,
-    disturbances: DisturbanceStates | None = None,
-) -> Array:
-    """Return the observation matrix of some observables, shape (o, s)."""
-    parts = []
-    for k, (latent, unit) in enumerate(zip(prior.kernels, processes, strict=True)):
-        own = coefficients.free[:, k]
-        latent.check_order(2 * (own.shape[-1] - 1))
-        block = np.zeros((len(own), len(unit.F)))
-        block[:, : own.shape[-1]] = own * (unit.rate / hyper.lengthscales[k]) ** np.arange(own.shape[-1])
-        parts.append(block)
-    if disturbances is not None:
-        parts.append(disturbances.build_observation_matrix(observables, coefficients))
-    for group in prior.groups:
-        found, _ = observables.mode_basis(coefficients, (group,), np.array([_mode_origin(group)]), with_jacobian=False)
-        parts.append(np.concatenate(found))
-    return np.concatenate(parts, axis=1) if parts else np.zeros((observables.count, 0))
-
-
-def _consecutive_slices(sizes: Sequence[int]) -> list[slice]:
+def consecutive_slices(sizes: Sequence[int]) -> list[slice]:
     """Return slices of these lengths, one after the other."""
     edges = np.cumsum([0, *sizes]).tolist()
     return [slice(start, stop) for start, stop in pairwise(edges)]
@@ -454,15 +436,6 @@ def _mode_origin(group: ModeGroup) -> float:
     return 1.0 if group.root is not None and group.root.real > 0 else 0.0
 
 
-def _matrix_exponential(F: Array, dt: float) -> Array:
-    """Return ``e^(F dt)``."""
-    if dt == 0.0:
-        return np.eye(len(F))
-    if not np.isfinite(F * dt).all():
-        return np.full(F.shape, np.inf)
-    return np.asarray(expm_frechet((F * dt)[None])[0][0])
-
-
 def _build_mode_matrix(observables: Observables, coefficients: Coefficients, group: ModeGroup) -> Array:
     """Return the state matrix of a group of modes, shape (r, r)."""
     factor = observables.compiled.factors[group.factor]
@@ -470,13 +443,6 @@ def _build_mode_matrix(observables: Observables, coefficients: Coefficients, gro
         none = coefficients.jacobian.factors[group.factor][:0]
         return balance_companion(coefficients.factors[group.factor], none, factor.multiplicity)[0]
     root = group.root * observables.units.time_scale
-    own = np.array([[root.real, root.imag], [-root.imag, root.real]]) if root.imag else np.array([[root.real]])
+    block = np.array([[root.real, root.imag], [-root.imag, root.real]]) if root.imag else np.array([[root.real]])
     shift = np.diag(np.arange(1.0, factor.multiplicity), 1)
-    return np.asarray(np.kron(np.eye(factor.multiplicity), own) + np.kron(shift, np.eye(len(own))))
-
-
-def _companion_jacobian(observables: Observables, coefficients: Coefficients, group: ModeGroup) -> Array:
-    """Return derivatives of the companion matrix of a group in the parameters, shape (p, r, r)."""
-    factor = observables.compiled.factors[group.factor]
-    own = coefficients.factors[group.factor], coefficients.jacobian.factors[group.factor]
-    return balance_companion(*own, factor.multiplicity)[1]
+    return np.asarray(np.kron(np.eye(factor.multiplicity), block) + np.kron(shift, np.eye(len(block))))

@@ -21,7 +21,6 @@ from lodekit.inference.engine import Posterior
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.engine import KalmanEngine
-from lodekit.inference.kalman.evidence import FilterSolution
 from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
 from lodekit.prior.prior import Hyperparameters, Prior
 
@@ -50,21 +49,12 @@ class StepUpdate(NamedTuple):
         return np.asarray(self.predicted_mean + whitened @ self.normalized_gain)
 
 
-def predict_state(step: DiscreteStep | None, mean: Array, P_root: Array) -> tuple[Array, Array]:
-    """Predict mean and covariance root over a step.
-
-    Shapes: mean (s,), P_root (s, s).
-    """
-    found = predict_and_update(step, mean, P_root, np.zeros((0, len(mean))), np.zeros(0))
-    return found.predicted_mean, found.P_root
-
-
 def predict_and_update(step: DiscreteStep | None, mean: Array, P_root: Array, H: Array, noise_std: Array) -> StepUpdate:
     """Predict over a step and update with the measurements after it.
 
     Shapes: mean (s,), P_root (s, s), H (o, s), noise_std (o,).
     """
-    size, count, n = len(mean), len(H), 0 if step is None else len(step.Q_root_transposed)
+    size, count, n = len(mean), len(H), 0 if step is None else len(step[1])
     if not size:
         return StepUpdate(mean, P_root, np.diag(noise_std), np.zeros((count, 0)))
     # Measurement noise last: Householder reflections keep the digits of small rows below large ones.
@@ -72,12 +62,11 @@ def predict_and_update(step: DiscreteStep | None, mean: Array, P_root: Array, H:
     if step is None:
         stacked[:size, count:] = P_root.T
     else:
-        mean = step.Phi @ mean
-        stacked[:size, count:] = (step.Phi @ P_root).T
-        stacked[size : size + n, count:] = step.Q_root_transposed
+        Phi, stacked[size : size + n, count:] = step
+        mean, stacked[:size, count:] = Phi @ mean, (Phi @ P_root).T
     if count:
-        known = stacked[: size + n]
-        known[:, :count] = known[:, count:] @ H.T
+        P_root_t = stacked[: size + n]
+        P_root_t[:, :count] = P_root_t[:, count:] @ H.T
         np.einsum("ii->i", stacked[size + n :, :count])[:] = noise_std
     factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
     upper = factor[: count + size] * _upper_triangle_mask(count + size)
@@ -89,40 +78,33 @@ def _upper_triangle_mask(size: int) -> Array:
     return np.asfortranarray(np.triu(np.ones((size, size))))
 
 
-class FinalState(NamedTuple):
-    """The states at the last time of a record, in the user's time unit: mean, (s,), and covariance root, (s, s)."""
-
-    time: float
-    mean: Array
-    P_root: Array
-
-
 def compute_final_state(
     prior: Prior, measurements: Measurements, hyper: Hyperparameters, posterior: Posterior
-) -> FinalState:
-    """Filter a record to its last time: by blocks, and through the last block row by row."""
+) -> tuple[float, Array, Array]:
+    """Return the last time of a record, and mean, (s,), and covariance root, (s, s), of the states there.
+
+    The filter runs by blocks, and row by row through the last one.
+    """
     if measurements.has_only_statistics and measurements.stored_rows is not None:
         if not isinstance(posterior, OutOfCorePosterior):
             posterior = OutOfCoreEngine(prior, measurements.stored_rows.store).posterior(hyper)
-        last = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
-        return _filter_last_block(last.data, last.solution)
-    data = KalmanData.from_series(prior, measurements.series)
-    return _filter_last_block(data, KalmanEngine(data).posterior(hyper).solution)
-
-
-def _filter_last_block(data: KalmanData, solution: FilterSolution) -> FinalState:
-    """Run through the last block row by row."""
-    kalman_filter, smoothed, last = solution.filter, solution.smoothed, solution.filter.layout.n_blocks - 1
+        in_memory = posterior.get_batch_posterior(len(posterior.boundaries) - 1)
+    else:
+        in_memory = KalmanEngine(KalmanData.from_series(prior, measurements.series)).posterior(hyper)
+    solution, kalman_filter = in_memory.solution, in_memory.solution.filter
     layout, model, covariances = kalman_filter.layout, kalman_filter.model, kalman_filter.covariances
-    root = covariances.P_root_predicted[last]
-    # The predicted mean at the start of the block.
+    smoothed, last = solution.smoothed, layout.n_blocks - 1
+    # The predicted state at the start of the block.
+    P_root = covariances.P_root_predicted[last]
     mean = smoothed.updated_means[last, :, 0] - covariances.gain[last] @ smoothed.innovations[last, :, 0]
     discretizer = StepDiscretizer(model.F, model.noise_intensity)
     steps = [discretizer.discretize(length) if length else None for length in layout.step_lengths.tolist()]
-    noise_std = np.sqrt(kalman_filter.noise_variance)
+    noise_std = np.sqrt(kalman_filter.R)
     for row in range(layout.rows_per_block):
-        measured = layout.measurement_index[last, row]
-        numbers, H = measured[measured >= 0], model.H[layout.observable_index[last, row][measured >= 0]]
-        update = predict_and_update(steps[layout.step_index[last, row]], mean, root, H, noise_std[numbers])
-        mean, root = update.update_mean(solution.residual[numbers] - H @ update.predicted_mean), update.P_root
-    return FinalState(float(data.times[-1]), mean, root)
+        index = layout.measurement_index[last, row]
+        measured = index >= 0
+        y, H = solution.residual[index[measured]], model.H[layout.observable_index[last, row][measured]]
+        step = steps[layout.step_index[last, row]]
+        update = predict_and_update(step, mean, P_root, H, noise_std[index[measured]])
+        mean, P_root = update.update_mean(y - H @ update.predicted_mean), update.P_root
+    return float(in_memory.data.times[-1]), mean, P_root

@@ -25,7 +25,7 @@ from lodekit.data.records import Measurements, with_empty_series
 from lodekit.errors import DataError, LodekitError
 from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.state_space import StateSpaceModel, build_state_space_model
-from lodekit.inference.kalman.step_filter import compute_final_state, predict_and_update, predict_state
+from lodekit.inference.kalman.step_filter import compute_final_state, predict_and_update
 from lodekit.inference.selection import state_space_rejection
 from lodekit.prior.compile import Coefficients, CompiledSignal
 from lodekit.prior.observables import Observables
@@ -543,10 +543,11 @@ class Stream:
         with np.errstate(all="ignore"):
             for place, time in enumerate(times.tolist()):
                 leap, response, _ = self._propagate(now, time)
-                own, root = predict_state(leap, now.mean, now.covariance_root)
+                nothing = np.zeros((0, len(now.mean))), np.zeros(0)
+                ahead = predict_and_update(leap, now.mean, now.covariance_root, *nothing)
                 known = view.known_part(response, now.input_buffers, time)
-                mean[place] = view.observation_matrix @ own + (0.0 if known is None else known)
-                std[place] = np.sqrt(np.sum((view.observation_matrix @ root) ** 2, axis=1))
+                mean[place] = view.observation_matrix @ ahead.predicted_mean + (0.0 if known is None else known)
+                std[place] = np.sqrt(np.sum((view.observation_matrix @ ahead.P_root) ** 2, axis=1))
         return format_prediction([mean, std] if return_std else [mean], times, single=single)
 
     def _compile(self, texts: tuple[str, ...]) -> StreamMeasurementModel:
@@ -695,9 +696,9 @@ def _final_state(fit: Fit, input_response: StreamInputResponse | None) -> Stream
     names = fit.prior.noise.observables
     measurements = with_empty_series(fit.measurements, names)
     with fit.setup.limit_threads():
-        end = compute_final_state(fit.prior, measurements, fit.hyperparameters, fit.posterior)
+        time, mean, P_root = compute_final_state(fit.prior, measurements, fit.hyperparameters, fit.posterior)
     samples: dict[str, InputBuffer] = {}
     response = np.zeros(0)
     if input_response is not None:
-        response, samples = input_response.start(fit.measurements.inputs, fit.prior.units.start, end.time)
-    return StreamState(end.time, end.mean, end.P_root, response, samples, [(0.0, 0.0)] * len(names))
+        response, samples = input_response.start(fit.measurements.inputs, fit.prior.units.start, time)
+    return StreamState(time, mean, P_root, response, samples, [(0.0, 0.0)] * len(names))
