@@ -37,7 +37,7 @@ import learning
 import lodekit as lk
 import plants
 import torture_cases
-from lodekit.fitting import search, search_options
+from lodekit.fitting import multistart, search_options
 from lodekit.fitting.objective import Objective
 
 #: Difference of the objective, in nats, that counts.
@@ -128,9 +128,9 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
         {},
     ),
     "second start with disturbances": (DISTURBED, {"n_disturbance_starts": 1}, {}),
-    "origins beside the fit without disturbances": (DISTURBED, {}, {"lodekit.fitting.search.rank_starts": _nothing}),
+    "origins beside the fit without disturbances": (DISTURBED, {}, {MULTISTART + "rank_starts": _nothing}),
     "larger initial modes": (DISTURBED, {"min_mode_share": 0.0}, {}),
-    "reset of entries on plateaus": (DISTURBED, {}, {MULTISTART + "_reset_from_plateau": _nothing}),
+    "reset of entries on plateaus": (DISTURBED, {}, {MULTISTART + "reset_from_plateau": _nothing}),
 }
 
 
@@ -160,7 +160,7 @@ def measure(run: Callable[[], Any], heuristic: str | None, limit: float = math.i
     A search that needs more evaluations than a limit is abandoned; its objective is NaN.
     """
     result = {"value": -math.inf, "evaluations": 0.0}
-    maximize, value, evaluate = search.maximize_objective, Objective.value, Objective.evaluate
+    maximize, value, evaluate = multistart.maximize_objective, Objective.value, Objective.evaluate
 
     def count(cost: float) -> None:
         result["evaluations"] += cost
@@ -221,6 +221,26 @@ def fit_disturbed_lamp(folder: Path, n_lags: int) -> None:
     gp.fit(t, {"u": u, "y": y})
 
 
+def collect_records(folder: Path) -> dict[tuple[str, str], Callable[[], Any]]:
+    """Return fits of the real records that a folder has."""
+    found: dict[tuple[str, str], Callable[[], Any]] = {}
+    records: Mapping[str, Callable[[Path], Any]] = {
+        greybox_records.LAMP: greybox_records.lamp,
+        greybox_records.TCLAB: greybox_records.tclab,
+        greybox_records.SCHOOL: greybox_records.school,
+    }
+    for file, record in records.items():
+        if (folder / file).exists():
+            found["records", record.__name__] = partial(record, folder)
+    if (folder / greybox_records.LAMP).exists():
+        for n_lags in (1, 2):
+            found["disturbed records", f"lamp {n_lags}"] = partial(fit_disturbed_lamp, folder, n_lags)
+    if (folder / greybox_records.SCHOOL).exists():
+        for kind in ("white", "matern-1/2"):
+            found["disturbed records", f"school {kind}"] = partial(disturbances.school, folder, (kind,))
+    return found
+
+
 def collect_cases(sets: tuple[str, ...], seeds: int, folder: Path) -> dict[tuple[str, str], Callable[[], Any]]:
     """Return what is fitted, by set and name."""
     found: dict[tuple[str, str], Callable[[], Any]] = {}
@@ -248,20 +268,7 @@ def collect_cases(sets: tuple[str, ...], seeds: int, folder: Path) -> dict[tuple
         found["driven", f"dead time {seed}"] = partial(greybox_plants.run_delay, seed)
     for seed in range(2):
         found["long records", f"plant {seed}"] = partial(fit_long_record, seed)
-    records: Mapping[str, Callable[[Path], Any]] = {
-        greybox_records.LAMP: greybox_records.lamp,
-        greybox_records.TCLAB: greybox_records.tclab,
-        greybox_records.SCHOOL: greybox_records.school,
-    }
-    for file, record in records.items():
-        if (folder / file).exists():
-            found["records", record.__name__] = partial(record, folder)
-    if (folder / greybox_records.LAMP).exists():
-        for n_lags in (1, 2):
-            found["disturbed records", f"lamp {n_lags}"] = partial(fit_disturbed_lamp, folder, n_lags)
-    if (folder / greybox_records.SCHOOL).exists():
-        for kind in ("white", "matern-1/2"):
-            found["disturbed records", f"school {kind}"] = partial(disturbances.school, folder, (kind,))
+    found |= collect_records(folder)
     return {key: run for key, run in found.items() if key[0] in sets}
 
 

@@ -29,7 +29,6 @@ from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.inference.dense import DenseEngine
 from lodekit.inference.dense.covariance import DenseData
-from lodekit.inference.dense.evidence import evaluate_dense
 from lodekit.inference.dense.torch_evidence import evaluate_on_device
 from lodekit.prior.prior import Hyperparameters
 
@@ -115,7 +114,7 @@ def on_cpu(rows: int) -> dict[str, float]:
     matrix = np.asfortranarray(half @ half.T + data.size * np.eye(data.size))
     with threadpool_limits(2, user_api="blas"):
         bare = best(lambda: lapack.dpotrf(matrix, lower=1, overwrite_a=0, clean=0), lambda: None, 2)
-        whole = best(lambda: evaluate_dense(data, HYPER), lambda: None, 2)
+        whole = best(lambda: DenseEngine(data).evaluate(HYPER), lambda: None, 2)
     return {"rows": data.size, "cholesky_seconds": bare, "evaluation_seconds": whole, "ratio": whole / bare}
 
 

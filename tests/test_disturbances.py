@@ -17,7 +17,7 @@ from lodekit.data.sources import load_data
 from lodekit.diagnostics.identifiability import assess_structure
 from lodekit.errors import EquationError
 from lodekit.fitting.lbfgs import Optimum
-from lodekit.fitting.search import drop_disturbances
+from lodekit.fitting.multistart import drop_disturbances
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.prior.prior import Hyperparameters

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from lodekit.inference.dense.evidence import evaluate_dense, factorize_covariance
+from lodekit.inference.dense.engine import DenseEngine, factorize_covariance
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, shifted, witness_of
 
 CASES = [*EXAMPLES, *EXTRA]
@@ -27,11 +27,11 @@ def test_gradient_agrees_with_finite_differences_where_values_are_missing(name: 
     """Tolerance: central differences of fourth order with step 1e-3 err by about 1e-10 in rounding and truncation,
     relative to the largest entry; systems with eighth derivatives lose three digits more."""
     _, data, _, hyper = make_case(name, missing=True)
-    found = gradient_vector(evaluate_dense(data, hyper))
+    found = gradient_vector(DenseEngine(data).evaluate(hyper))
     expected = np.zeros_like(found)
     for k in range(len(found)):
         size = 1e-3 * (abs(hyper.theta[k]) if k < len(hyper.theta) else 1.0)
-        values = [evaluate_dense(data, shifted(hyper, k, f * size)).value for f in (-2, -1, 1, 2)]
+        values = [DenseEngine(data).evaluate(shifted(hyper, k, f * size)).value for f in (-2, -1, 1, 2)]
         expected[k] = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * size)
     weights = np.concatenate([np.maximum(np.abs(hyper.theta), 1e-9), np.ones(len(found) - len(hyper.theta))])
     np.testing.assert_allclose(
@@ -43,9 +43,9 @@ def test_gradient_agrees_with_finite_differences_where_values_are_missing(name: 
 @pytest.mark.parametrize("name", ["heating", "rlc_circuit", "three_tank"])
 def test_matern_gradients_agree_with_finite_differences(name: str, latent: str) -> None:
     _, data, _, hyper = make_case(name, latent=latent, noise="channel")
-    found = gradient_vector(evaluate_dense(data, hyper))
+    found = gradient_vector(DenseEngine(data).evaluate(hyper))
     for k in range(len(found)):
-        values = [evaluate_dense(data, shifted(hyper, k, f * 1e-3)).value for f in (-2, -1, 1, 2)]
+        values = [DenseEngine(data).evaluate(shifted(hyper, k, f * 1e-3)).value for f in (-2, -1, 1, 2)]
         expected = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12e-3
         assert found[k] == pytest.approx(expected, rel=1e-6, abs=1e-6 * np.abs(found).max())
 
@@ -57,7 +57,7 @@ def test_gradient_agrees_with_fifty_digits(name: str) -> None:
     The particular solution enters in floats, which adds rounding over the step, about 1e-9.
     """
     _, data, _, hyper = make_case(name, count=2)
-    found, witness = gradient_vector(evaluate_dense(data, hyper)), witness_of(name, data)
+    found, witness = gradient_vector(DenseEngine(data).evaluate(hyper)), witness_of(name, data)
     expected, weights = np.zeros_like(found), np.ones_like(found)
     for k in range(len(found)):
         is_parameter = k < len(hyper.theta)

@@ -11,7 +11,7 @@ import lodekit as lk
 from greybox_plants import SAME, steps
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements, RecordSet
-from lodekit.fitting.search import build_noise_continuation
+from lodekit.fitting.multistart import build_noise_continuation
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.fitting.escape import canonicalize_signs
 from lodekit.fitting.hessian import observed_information
-from lodekit.fitting.multistart import canonicalize_signs
 
 
 def test_the_negative_branch_is_turned_into_the_positive_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.inference.dense import torch_evidence
-from lodekit.inference.dense.evidence import evaluate_dense
+from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import find_torch_device
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, solution_table
 
@@ -22,7 +22,7 @@ def test_the_dense_evidence_through_pytorch_agrees(name: str, monkeypatch: pytes
     monkeypatch.setattr(torch_evidence, "_BLOCK_MULTIPLE", 4)
     for latent, missing in (("se", True), ("matern-41/2", False)):
         _, data, _, hyper = make_case(name, count=14, latent=latent, missing=missing)
-        a, b = evaluate_dense(data, hyper), torch_evidence.evaluate_on_device(data, hyper, torch.device("cpu"))
+        a, b = DenseEngine(data).evaluate(hyper), torch_evidence.evaluate_on_device(data, hyper, torch.device("cpu"))
         assert b.value == pytest.approx(a.value, rel=1e-9)
         scale = np.abs(gradient_vector(a)).max()
         np.testing.assert_allclose(gradient_vector(b), gradient_vector(a), rtol=0, atol=1e-8 * scale)

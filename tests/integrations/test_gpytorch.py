@@ -9,7 +9,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.inference.dense.covariance import assemble_covariance
-from lodekit.inference.dense.evidence import evaluate_dense, factorize_covariance
+from lodekit.inference.dense.engine import DenseEngine, factorize_covariance
 from tests.inference.fitted import EXAMPLES, EXTRA, solution_table, values_of
 
 torch = pytest.importorskip("torch")
@@ -70,7 +70,7 @@ def test_evidence_and_gradient_are_those_of_the_native_engine(name: str) -> None
     with gpytorch.settings.max_cholesky_size(10_000):
         loss = -gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)(model(times), table) * table.numel()
         loss.backward()
-    native = evaluate_dense(data, hyper)
+    native = DenseEngine(data).evaluate(hyper)
     assert -loss.item() == pytest.approx(native.value, rel=1e-9)
     own = model.covar_module
     for number, parameter in enumerate(own.parameter_names):

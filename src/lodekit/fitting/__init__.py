@@ -6,8 +6,8 @@
 - `scaling`: expected magnitudes of parameters and channels.
 - `objective`: the log evidence plus the log prior (MAP estimation).
 - `search_options`: tuning constants of the search.
-- `search`: the best optimum of a setup: continuation, subsampling, disturbances.
-- `multistart`: searches from many starting points.
+- `multistart`: the search: which starting points are followed, continuation, subsampling, disturbances.
+- `escape`: moves out of local optima.
 - `output_error`: the output-error method for systems with known inputs only.
 - `lbfgs`: one search with L-BFGS-B.
 - `newton`: refinement by Newton's method.

@@ -126,15 +126,11 @@ def maximize_lbfgs(
     """
     axes = np.diag(_step_scales(objective.layout, trusted=trusted))
     agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement
-
-    def run(start: Array) -> tuple[Optimum, bool]:
-        bounds = search_bounds(objective, start, x0)
-        return _run_lbfgs(objective, start, axes, max_iterations, tolerance, bounds, known_optimum, agreement)
-
-    found, is_steep = run(x0)
+    limits = max_iterations, tolerance, known_optimum, agreement
+    found, is_steep = _run_lbfgs(objective, x0, axes, *limits, search_bounds(objective, x0, x0))
     evaluations = found.n_evaluations
     while is_steep or _stopped_at_stride(objective, found, x0).any():
-        following, is_steep = run(found.x)
+        following, is_steep = _run_lbfgs(objective, found.x, axes, *limits, search_bounds(objective, found.x, x0))
         evaluations += following.n_evaluations
         gain, before, found = following.value - found.value, found, following
         if gain < options.SEARCH.restart_gain:
@@ -166,9 +162,9 @@ def _run_lbfgs(
     axes: Array,
     max_iterations: int,
     tolerance: float,
-    bounds: tuple[Array, Array] | None = None,
     known_optimum: Optimum | None = None,
     agreement: float = 0.0,
+    bounds: tuple[Array, Array] | None = None,
 ) -> tuple[Optimum, bool]:
     """Return where one run of L-BFGS-B ends, and whether it has stopped although the objective is steep there.
 

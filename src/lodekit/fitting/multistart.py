@@ -1,48 +1,350 @@
-"""Multistart: searches from given, estimated and random starting points, sequential or parallel; the best one wins.
+"""Multistart: how many starting points are followed, and which optimum is the best; everything a search consists of.
 
-Where searches are known to end too early, other lengthscales are scanned and runaway parameters are reset.
+A search ranks starting points, follows the best ones with L-BFGS-B until two agree, and refines the result by Newton's
+method. Known noise that is very small is approached by continuation; long records are searched on subsamples first.
 
 A fit without disturbances is the limit of vanishing standard deviations: the search with disturbances begins there,
-with disturbances of several sizes. On the logarithmic scale of the search, zero is infinitely far away: an inactive
-standard deviation is set to next to nothing and is not searched.
-
-Of several optima that differ in signs only, the one with the most positive parameters is returned.
+with disturbances of several sizes, and compares the objective with and without each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
+from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.observations import TimeSeries
-from lodekit.data.records import with_empty_series
-from lodekit.errors import FitError
+from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
+from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
-from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
+from lodekit.fitting.escape import escape_local_optimum, reset_from_plateau, zero_inactive_disturbances
+from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
+from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
+from lodekit.fitting.newton import refine_newton
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.output_error import multistart_output_error
-from lodekit.fitting.setup import FitSetup
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import (
     StartPoint,
-    VarianceTargets,
     build_start_points,
     collect_guesses,
+    estimate_correlation_time,
     explain_infeasible_start,
-    initialize_disturbances,
-    match_variances,
-    raise_mode_std,
+    rank_disturbance_starts,
 )
 from lodekit.fitting.starts.variable_projection import union_times
-from lodekit.prior.prior import Hyperparameters
-from lodekit.support.progress import track_progress
+from lodekit.fitting.starts.weak_form import find_delay_parameters
+from lodekit.inference.engine import Engine
+from lodekit.inference.fallback import FallbackEngine
+from lodekit.inference.records import combine_engines
+from lodekit.prior.disturbances import require_disturbances
+from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.progress import report_best_value, track_progress
 
 Array = NDArray[np.float64]
+#: The optimum of a subsample, (n,), the information expected of the full record, (n, n), and gains by disturbance.
+SubsampleOptimum = tuple[Array, Array, dict[str, float]]
+
+
+def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
+    """Return the best optimum, the observed information there, and the gain of each disturbance in nats."""
+    if not setup.layout.n_disturbances:
+        optimum, curvature = _refine(setup.objective, _search_without_disturbances(setup, initial_point))
+        return optimum, refine_information(setup, optimum, curvature), {}
+    piece = _fit_disk_subsample(setup) if initial_point is None and _reads_from_disk(setup) else None
+    found, without = maximize_with_disturbances(setup, initial_point, piece)
+    optimum, curvature = _refine(setup.objective, found)
+    needs = {name: optimum.value - value for name, value in without.items()}
+    return optimum, refine_information(setup, optimum, curvature), needs
+
+
+def refine_information(setup: FitSetup, optimum: Optimum, information: Array) -> Array:
+    """Return the curvature at an optimum as errors need it, where delays make kinks.
+
+    Shapes: information (n, n).
+    """
+    learned = setup.layout.free_parameters
+    places = [learned.index(number) for number in find_delay_parameters(setup.system, setup.layout)]
+    return observed_information_across_kinks(setup.objective, optimum.x, information, ~optimum.at_bound, places)
+
+
+def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:
+    """Return the optimum at another place that has turned out to be more likely, and the curvature there."""
+    others = ((optimum.value, optimum.x), *optimum.other_optima)
+    free = np.zeros_like(optimum.at_bound)
+    start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=free, other_optima=others)
+    found, curvature = _refine(setup.objective, start)
+    return found, refine_information(setup, found, curvature)
+
+
+def _reads_from_disk(setup: FitSetup) -> bool:
+    """Return whether each look at the data reads them from a disk."""
+    return setup.engine_task.on_disk and setup.engine_choice.factory.has_states
+
+
+def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = None) -> Optimum:
+    """Return the best optimum of all searches without disturbances, before last steps."""
+    opt = options.SEARCH
+    is_read = initial_point is None and _reads_from_disk(setup)
+    # Of several records, each may be short.
+    is_driven = setup.engine_task.has_inputs and len(setup.record_setups) == 1
+    is_long = is_driven and setup.measurements.size > opt.long_record_rows
+    for objective in build_noise_continuation(setup) if initial_point is None and not is_read else ():
+        initial_point = _refine(objective, multistart(setup, objective, initial_point))[0].x
+    if is_read:
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.disk_subsample_rows)
+    if initial_point is None and is_long:
+        return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.subsample_rows)
+    if initial_point is None and (rows := _informative_rows(setup)):
+        return _search_from_subsamples(setup, (most_active_segment,), rows)
+    return multistart(setup, setup.objective, initial_point)
+
+
+def build_noise_continuation(setup: FitSetup) -> list[Objective]:
+    """Return objectives with more noise than is known, most first, that lead a search to the one with so little of it.
+
+    Where known noise is next to nothing, the evidence falls by millions beside the answer, and all that a search sees
+    from afar are the walls of narrow valleys. With more noise they are wide, and lead to the same place.
+    """
+    scales, names = setup.prior.noise.scales, setup.prior.noise.observables
+    if setup.measurements.has_only_statistics or not setup.layout.free_parameters:
+        return []
+    parts = setup.record_setups
+    kept = [with_empty_series(part.measurements, names) for part in parts.values()]
+    pairs = [pair for own in kept for pair in zip(own.series, scales, strict=True)]
+    shares = np.concatenate([item.std / scale for item, scale in pairs])
+    shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT_NOISE_RATIO))
+    least = float(np.median(shares))
+    found = []
+    is_small = least < options.SEARCH.small_noise_fraction
+    for share in [s for s in options.SEARCH.continuation_noise if is_small and s > 3.0 * least]:
+        pairs_by_name = zip(parts.items(), kept, strict=True)
+        engines = {name: _noisier_engine(part, own, share) for (name, part), own in pairs_by_name}
+        engine = combine_engines(engines, setup.measurements)
+        found.append(Objective(engine, setup.layout, dict(setup.system.parameters)))
+    return found
+
+
+def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction: float) -> Engine:
+    """Return the engine of a record whose known noise is at least a share of the scale of what was measured."""
+    series = [
+        replace(item, std=np.where(item.has_unknown_noise, np.nan, np.maximum(item.std, noise_fraction * scale)))
+        for item, scale in zip(measurements.series, setup.prior.noise.scales, strict=True)
+    ]
+    softer, case = replace(measurements, series=series), replace(setup.engine_task, has_exact_values=False)
+    choice = setup.engine_choice
+    return FallbackEngine(choice.factory.create(setup.prior, softer, case), choice, softer, case)
+
+
+def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
+    """Return an optimum after last steps towards it, and the curvature there.
+
+    Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher: so
+    others are followed, too, that had come about as far.
+    """
+    opt = options.SEARCH
+    with track_progress("fitting, last steps"):
+        report_best_value(objective, objective.name, optimum.value)
+        found, curvature = refine_newton(objective, optimum, observed_information(objective, optimum.x))
+        for value, x in (
+            optimum.other_optima
+            if objective.layout.free_parameters and objective.engine.size < opt.max_cheap_rows
+            else ()
+        ):
+            if value < optimum.value - opt.refined_optimum_gap or _converges_to(objective, x, found, curvature):
+                continue
+            rest = [each for each in optimum.other_optima if each[1] is not x]
+            others = ((optimum.value, optimum.x), *rest)
+            start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), other_optima=others)
+            second, own = refine_newton(objective, start, observed_information(objective, x))
+            # The same place to rounding is no other one.
+            if second.value > found.value + opt.full_record_tolerance:
+                found, curvature = second, own
+    return found, curvature
+
+
+def _converges_to(objective: Objective, x: Array, optimum: Optimum, information: Array) -> bool:
+    """Return whether one step of Newton's method leads from a point to an optimum: then it is no other place."""
+    evidence, slope = objective.evaluate(x)
+    try:
+        step = np.linalg.solve(information, slope)
+    except np.linalg.LinAlgError:
+        return False
+    miss, gain = x + step - optimum.x, 0.5 * float(slope @ step)
+    is_there = (
+        0.0 <= float(miss @ information @ miss) < options.SEARCH.same_optimum_tolerance
+        and abs(evidence + gain - optimum.value) < options.SEARCH.same_optimum_tolerance
+    )
+    return is_there and not optimum.at_bound.any()
+
+
+def _informative_rows(setup: FitSetup) -> int:
+    """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
+    opt = options.SEARCH
+    kept = setup.measurements
+    if (
+        len(setup.record_setups) > 1
+        or setup.engine_task.has_inputs
+        or kept.has_only_statistics
+        or not setup.layout.free_parameters
+        or not setup.layout.n_processes
+    ):
+        return 0
+    rows = max(len(item.times) for item in kept.series)
+    share = estimate_correlation_time(kept.series) / setup.prior.units.time_scale if rows > opt.min_dense_rows else 1.0
+    return (
+        max(opt.min_piece_rows, int(opt.piece_correlation_times * share * rows)) if share < opt.fast_lengthscale else 0
+    )
+
+
+def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
+    """Return the fit to a subsample of rows on disk; None if it does not need all disturbances."""
+    short = most_active_segment(setup.measurements, options.SEARCH.disk_subsample_rows)
+    own = _build_subsample_setup(setup, setup.settings, short)
+    try:
+        found = None if own is None else maximize_objective(own)
+    except (AccuracyError, FitError):
+        return None
+    if own is None or found is None or found[0].at_bound[own.layout.slices.disturbance_deviations].any():
+        return None
+    optimum, curvature, gains = found
+    x = setup.layout.pack(own.layout.unpack(optimum.x))
+    return x, setup.measurements.size / short.size * curvature, gains
+
+
+def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Measurements) -> FitSetup | None:
+    """Return what is settled for a piece of a record, in the same units; None where something was not measured in it.
+
+    Modes, and the response, begin where a piece does; and it shows a pace of its own.
+    """
+    if subsample.names != setup.measurements.names:
+        return None
+    units = replace(setup.prior.units, start=subsample.window[0])
+    return build_setup(setup.system, settings, subsample, time_units=units, scales=setup.scaling["scales"])
+
+
+def _search_from_subsamples(
+    setup: FitSetup, subsamplers: Sequence[Callable[[Measurements, int], Measurements]], max_rows: int
+) -> Optimum:
+    """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
+    objective = setup.objective
+    arguments, found = setup.settings, list[tuple[float, Array, Array]]()
+    choice = setup.engine_choice
+    if choice.is_automatic and not setup.engine_task.has_inputs and not choice.factory.has_states:
+        # Waves fill the whole window, however short a piece of it is; states are chosen where they are cheaper.
+        arguments = replace(arguments, engine="dense")
+    for shorten in subsamplers:
+        short = shorten(setup.measurements, max_rows)
+        try:
+            own = _build_subsample_setup(setup, arguments, short)
+            if own is None:
+                continue
+            end = multistart(own, own.objective)
+        except FitError:
+            continue
+        x = setup.layout.pack(own.layout.unpack(end.x))
+        curvature = setup.measurements.size / short.size * observed_information(own.objective, end.x)
+        found.append((objective.value(x), x, curvature))
+        if found[-1][0] / setup.measurements.size > end.value / short.size - options.SEARCH.subsample_loss_per_row:
+            # What describes a piece describes all of it as well: nothing slower is missed.
+            break
+    value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
+    if not np.isfinite(value):
+        return multistart(setup, objective)
+    # A record that is many times as long has an optimum beside theirs, and about as many times the curvature.
+    near = (
+        maximize_lbfgs_preconditioned(objective, x, curvature, options.SEARCH.full_record_tolerance)
+        if np.isfinite(curvature).all()
+        else None
+    )
+    if near is not None and near.value >= value:
+        x = near.x
+    return maximize_lbfgs(objective, x, trusted=True) if near is None or not near.converged else near
+
+
+def drop_disturbances(setup: FitSetup, names: Iterable[str]) -> FitSetup:
+    """Return the setup of the same fit without some disturbances, in the same units."""
+    disturbances, dropped = setup.observable_compiler.disturbances, set(names)
+    left = {name: kind for name, kind in disturbances.items() if name not in dropped}
+    system = setup.system.given([name for name in disturbances if name in dropped], are_all=False)
+    settings = replace(setup.settings, disturbances=left or None, engine=setup.settings.engine if left else "auto")
+    return build_setup(system, settings, setup.measurements, **setup.scaling)
+
+
+def maximize_with_disturbances(
+    setup: FitSetup, initial_point: Array | None, subsample: SubsampleOptimum | None = None
+) -> tuple[Optimum, dict[str, float]]:
+    """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name."""
+    opt = options.SEARCH
+    objective, layout = setup.objective, setup.layout
+    bare = drop_disturbances(setup, list(setup.observable_compiler.disturbances))
+    first = None
+    found: Optimum | None
+    if subsample is not None:
+        found = _continue_from_subsample(objective, *subsample[:2])
+    elif initial_point is None:
+        try:
+            first = _search_without_disturbances(bare)
+        except (AccuracyError, FitError):
+            # Data with next to no noise may not be possible at all without disturbances.
+            first = None
+        origins = [] if first is None else [bare.layout.unpack(first.x)]
+        if first is None or not setup.engine_task.on_disk:
+            # Rows on disk take long to look at: what is best without disturbances has to do.
+            origins += [bare.layout.unpack(x) for x in rank_starts(bare)]
+        found = multistart_disturbances(objective, origins, setup.noise_estimate)
+        if found is None:
+            raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
+    else:
+        found = maximize_lbfgs(objective, initial_point)
+    found = zero_inactive_disturbances(objective, found)
+    if first is not None and len(setup.observable_compiler.disturbances) == 1:
+        return found, dict.fromkeys(setup.observable_compiler.disturbances, first.value)
+    without, best = {}, layout.unpack(found.x)
+    for name in setup.observable_compiler.disturbances:
+        gain = subsample[2].get(name, 0.0) if subsample is not None else 0.0
+        if gain > opt.certain_gain:
+            # What a subsample needs, the full record does: it is not searched again without.
+            without[name] = found.value - gain
+            continue
+        others = drop_disturbances(setup, [name])
+        start = others.layout.pack(_drop_disturbance(setup.prior, best, name))
+        # Rows on disk take long to look at, and are so many that a nat is next to nothing.
+        least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.full_record_tolerance
+        without[name] = maximize_lbfgs(others.objective, start, tolerance=least, trusted=True).value
+    return found, without
+
+
+def _continue_from_subsample(objective: Objective, x: Array, information: Array) -> Optimum:
+    """Return the optimum of a full record from that of a subsample.
+
+    The optimum of the full record is near, and its information larger in proportion to the number of rows.
+
+    Shapes: x (n,), information (n, n).
+    """
+    if np.isfinite(information).all():
+        least = options.SEARCH.full_record_tolerance
+        optimum = maximize_lbfgs_preconditioned(objective, x, information, least)
+        if optimum.converged:
+            return optimum
+    return maximize_lbfgs(objective, x)
+
+
+def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:
+    """Return hyperparameters without those of a disturbance."""
+    own = require_disturbances(prior.observables.disturbances)
+    number = own.names.index(name)
+    lengths = hyper.disturbance_lengthscales
+    if number in own.coloured_index:
+        lengths = np.delete(lengths, own.coloured_index.index(number))
+    deviations = np.delete(hyper.disturbance_amplitudes, number)
+    return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
 
 
 def multistart(setup: FitSetup, objective: Objective, initial_point: Array | None = None) -> Optimum:
@@ -163,92 +465,6 @@ def _evaluate_fixed(objective: Objective) -> Optimum:
     return Optimum(empty, value, True, "nothing to learn", 1, empty.astype(bool))
 
 
-def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: float, fine_tolerance: float) -> Optimum:
-    """Return an optimum, or a better one that a search has missed.
-
-    Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
-    a parameter at a millionth of its size does nothing any more, so nothing leads it back: it is set back.
-    """
-    best = optimum
-    for _ in range(options.SEARCH.max_escape_rounds):
-        before = best
-        for x in [*_scan_lengthscales(objective, best), *_reset_runaways(objective, best)]:
-            found = maximize_lbfgs(
-                objective,
-                x,
-                tolerance=tolerance,
-                max_iterations=options.SEARCH.exploring_max_iterations,
-                known_optimum=best,
-            )
-            if found.value > best.value + tolerance:
-                best = maximize_lbfgs(objective, found.x, tolerance=fine_tolerance)
-        if best is before:
-            break
-    return best
-
-
-def _scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
-    """Yield the tops of the log evidence along each lengthscale, other than the optimum itself."""
-    opt = options.SEARCH
-    block = objective.layout.slices.lengthscales
-    reach = objective.engine.search_limits
-    low, high = float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale))
-    for place in range(block.start, min(block.stop, block.start + opt.max_scanned_lengthscales)):
-        length = float(np.exp(optimum.x[place]))
-        if length > opt.long_lengthscale or objective.engine.prior.channels is not None:
-            continue
-        moves = np.log(opt.lengthscale_factor ** np.arange(*opt.lengthscale_exponents))
-        near = np.log(opt.lengthscale_factor) * np.array(
-            opt.neighbour_exponents if length < opt.short_lengthscale else ()
-        )
-        moves = moves[(optimum.x[place] + moves > low) & (optimum.x[place] + moves < high)]
-        points = [optimum.x.copy() for _ in moves]
-        for point, move in zip(points, moves, strict=True):
-            point[place] += move
-            point[objective.layout.slices.noise] += opt.noise_exponent * move
-        with np.errstate(all="ignore"):
-            heights = [optimum.value if not move else objective.value(x) for move, x in zip(moves, points, strict=True)]
-        rises = [after > before for before, after in pairwise(heights)]
-        for k in range(len(points)):
-            is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
-            if moves[k] and (
-                np.isclose(moves[k], near).any() or (is_top and heights[k] > optimum.value - opt.scan_gap)
-            ):
-                yield points[k]
-
-
-def _reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
-    """Yield the optimum with runaway parameters reset to their expected magnitudes, one by one and together."""
-    opt = options.SEARCH
-    layout = objective.layout
-    usual, away = np.zeros(len(layout.free_parameters)), np.zeros(len(layout.free_parameters))
-    for place, number in enumerate(layout.free_parameters):
-        transform, x = layout.transforms[number], float(optimum.x[place])
-        away[place], usual[place] = transform.distance_from_expected(x), transform.centre
-        if transform.is_unbounded:
-            usual[place] = float(np.copysign(transform.inverse(transform.expected_magnitude), x))
-    lost = np.flatnonzero(away > opt.runaway_log_distance)
-    # Those that run away take others with them, not as far.
-    groups = [np.array([place]) for place in lost]
-    for least in opt.reset_thresholds if len(lost) else ():
-        together = np.flatnonzero(away > least)
-        groups += [together] if len(together) > len(groups[-1]) else []
-    for group in groups:
-        point = optimum.x.copy()
-        point[group] = usual[group]
-        yield point
-        # What suits the data of deviations depends on the parameters.
-        hyper = layout.unpack(point)
-        length = float(np.exp(np.mean(np.log(hyper.lengthscales)))) if layout.n_processes else 1.0
-        with np.errstate(all="ignore"):
-            sizes = VarianceTargets.evaluate_at(objective.engine, hyper.theta)
-            units = objective.engine.prior.noise.level_scales[: layout.n_noise_levels]
-            noise = np.maximum(hyper.noise_std, opt.reset_noise_fraction * units)
-            matched = match_variances(objective.engine, layout, sizes, length, noise)
-        if matched is not None and np.isfinite(layout.pack(matched)).all():
-            yield layout.pack(matched)
-
-
 def multistart_disturbances(
     objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None = None
 ) -> Optimum | None:
@@ -257,7 +473,7 @@ def multistart_disturbances(
     search = partial(maximize_lbfgs, objective, tolerance=opt.disturbance_tolerance, trusted=True)
     most = opt.disturbance_max_iterations
     with track_progress("fitting, sizes of disturbances"):
-        starts = _rank_disturbance_starts(objective, origins, noise_estimate)
+        starts = rank_disturbance_starts(objective, origins, noise_estimate)
     with track_progress("fitting with disturbances", len(starts)) as advance:
         for number, x in enumerate(starts):
             advance(min(number, 1), f"start {number + 1} of {len(starts)}")
@@ -265,147 +481,7 @@ def multistart_disturbances(
             best = end if best is None or end.value > best.value else best
     if best is None:
         return None
-    for x in _reset_from_plateau(objective, best):
+    for x in reset_from_plateau(objective, best):
         end = search(x, max_iterations=most)
         best = end if end.value > best.value else best
     return best if best.converged else search(best.x)
-
-
-def _rank_disturbance_starts(
-    objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None
-) -> list[Array]:
-    """Return the most promising starts that differ, best first.
-
-    What suits the first origin best is tried at the others.
-    """
-    opt = options.SEARCH
-    engine, layout = objective.engine, objective.layout
-    units = engine.prior.noise.level_scales[: layout.n_noise_levels]
-    # Noise as it was found without disturbances, or as neighbours suggest.
-    levels: list[Array | None] = [None]
-    if noise_estimate is not None and layout.n_noise_levels:
-        levels.append(np.clip(noise_estimate, opt.min_start_noise_fraction * units, None))
-    lengths = opt.disturbance_lengthscales[: None if layout.n_coloured_disturbances else 1]
-    ways = list(product(opt.disturbance_shares, lengths, levels))
-    found: list[tuple[float, Array]] = []
-    for hyper in origins:
-        seen = list[tuple[float, int]]()
-        with np.errstate(all="ignore"):
-            raised = raise_mode_std(engine, layout, hyper)
-        for number, (share, length, level) in enumerate(ways):
-            with np.errstate(all="ignore"):
-                whole = initialize_disturbances(engine, layout, raised, share, length)
-                noise = hyper.noise_std if level is None else level
-                x = layout.pack(replace(whole, noise_std=noise[: layout.n_noise_levels]))
-                value = objective.value(x) if np.isfinite(x).all() else -np.inf
-            if np.isfinite(value):
-                found.append((value, x))
-                seen.append((-value, number))
-        if len(seen) > opt.n_disturbance_combinations:
-            ways = [ways[number] for _, number in sorted(seen)[: opt.n_disturbance_combinations]]
-    chosen: list[Array] = []
-    for _, x in sorted(found, key=lambda pair: -pair[0]):
-        if all(np.abs(x - other).max() > opt.start_distance for other in chosen):
-            chosen.append(x)
-    return chosen[: opt.n_disturbance_starts]
-
-
-def _reset_from_plateau(objective: Objective, best: Optimum) -> list[Array]:
-    """Return starts with one entry reset that has run away along a plateau, where the gradient vanishes.
-
-    So one of two lags vanishes, and what is left is the best with one lag; or an initial state, while the search is far
-    from the end, and does not come back.
-    """
-    opt = options.SEARCH
-    layout, found = objective.layout, list[Array]()
-    bounded = [k for k, number in enumerate(layout.free_parameters) if not layout.transforms[number].is_unbounded]
-    modes = layout.slices.mode_deviations
-
-    def at(place: int, move: float) -> tuple[float, Array]:
-        x = best.x.copy()
-        x[place] += move
-        with np.errstate(all="ignore"):
-            return objective.value(x), x
-
-    for place in [*bounded, *range(modes.start, modes.stop)]:
-        for sign in (-1.0, 1.0)[: 1 if place >= modes.start else 2]:
-            if not abs(at(place, sign * opt.plateau_probe)[0] - best.value) < opt.plateau_tolerance:
-                continue
-            distances = np.arange(opt.reset_log_range[0], opt.reset_log_range[1], opt.reset_log_range[0])
-            moves = -sign * distances
-            if place in bounded:
-                own = layout.transforms[layout.free_parameters[place]]
-                around = own.inverse(own.expected_magnitude) - float(best.x[place]) + (distances - distances.mean())
-                # It may be anywhere by now; what data and equations suggest is where it was expected.
-                moves = around if abs(np.median(around)) > distances[-1] else moves
-            value, x = max((at(place, move) for move in moves.tolist()), key=lambda pair: pair[0])
-            found += [x] if value > best.value + opt.plateau_tolerance else []
-            break
-    return found
-
-
-def zero_inactive_disturbances(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which inactive standard deviations are next to zero and at their bound."""
-    opt, layout, best = options.SEARCH, objective.layout, optimum
-    if not layout.n_disturbances:
-        return best
-    modes, blocks = layout.slices.mode_deviations, layout.slices
-    for place in range(modes.start, modes.stop):
-        best = _move_if_inactive(objective, best, place, float(best.x[place]) - opt.mode_std_probe)
-    disturbed = objective.engine.prior.observables.disturbances
-    coloured = disturbed.coloured_index if disturbed is not None else ()
-    hyper = initialize_disturbances(objective.engine, layout, layout.unpack(best.x), opt.zero_disturbance_share)
-    for k, least in enumerate(layout.pack(hyper)[blocks.disturbance_deviations].tolist()):
-        before, place = best, blocks.disturbance_deviations.start + k
-        best = _move_if_inactive(objective, best, place, min(float(best.x[place]), least))
-        if best is not before and k in coloured:
-            # Nothing has this lengthscale.
-            best.at_bound[blocks.disturbance_lengthscales.start + coloured.index(k)] = True
-    return best
-
-
-def _move_if_inactive(objective: Objective, optimum: Optimum, place: int, bound: float) -> Optimum:
-    """Return an optimum with one entry moved to its bound, if that changes the objective by next to nothing."""
-    x, at_bound = optimum.x.copy(), optimum.at_bound.copy()
-    x[place], at_bound[place] = bound, True
-    value = objective.value(x)
-    is_inactive = value >= optimum.value - options.SEARCH.min_variance_gain
-    return replace(optimum, x=x, value=value, at_bound=at_bound) if is_inactive else optimum
-
-
-def canonicalize_signs(
-    objective: Objective, optimum: Optimum, information: Array, symmetries: Sequence[frozenset[str]]
-) -> tuple[Optimum, Array]:
-    """Return the optimum with the most positive parameters among those that differ in signs, and its curvature.
-
-    A start value that the user has given counts: its sign is preferred, whatever it is.
-
-    Shapes: information (n, n).
-    """
-    opt = options.SEARCH
-    layout = objective.layout
-    learned = [layout.names[number] for number in layout.free_parameters]
-    wanted = np.array([-1.0 if (objective.parameters[name].start or 0.0) < 0 else 1.0 for name in learned])
-    signs = np.sign(optimum.x[: len(learned)])
-    best = np.ones(len(learned))
-    for size in range(1, min(len(symmetries), opt.max_symmetries) + 1):
-        for chosen in combinations(symmetries[: opt.max_symmetries], size):
-            flip = np.ones(len(learned))
-            for names in chosen:
-                flip *= np.array([-1.0 if name in names else 1.0 for name in learned])
-            if _sign_key(signs * flip * wanted) > _sign_key(signs * best * wanted):
-                best = flip
-    if (best > 0).all():
-        return optimum, information
-    whole = np.ones(layout.size)
-    whole[: len(learned)] = best
-    x = whole * optimum.x
-    value = objective.value(x)
-    if not abs(value - optimum.value) < opt.symmetry_tolerance * (1.0 + abs(optimum.value)):
-        return optimum, information
-    return replace(optimum, x=x), information * np.outer(whole, whole)
-
-
-def _sign_key(signs: Array) -> tuple[int, ...]:
-    """Return how many are positive, and then which: what makes one choice of signs better than another."""
-    return (int(np.sum(signs > 0)), *(int(sign > 0) for sign in signs))

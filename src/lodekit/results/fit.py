@@ -18,11 +18,11 @@ from lodekit.diagnostics.messages import collect_warnings, describe_hyperparamet
 from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
 from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import search_options as options
+from lodekit.fitting.escape import canonicalize_signs
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
-from lodekit.fitting.multistart import canonicalize_signs
+from lodekit.fitting.multistart import maximize_objective, refine_information, switch_optimum
 from lodekit.fitting.parameter_vector import ParameterLayout
-from lodekit.fitting.search import maximize_objective, refine_information, switch_optimum
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.engine import Posterior

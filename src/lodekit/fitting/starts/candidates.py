@@ -133,10 +133,12 @@ def build_start_points(
     else:
         lengthscales, some = (*short, *opt.start_lengthscales), (*short, *opt.screening_lengthscales)
     with np.errstate(all="ignore"):
-        filled = list(_complete_guesses(layout, guesses, generator))
         coarse = list(product(some, levels[:1], (False,)))
-        rough = [_evaluate_grid(engine, layout, theta, guess, coarse) for theta, guess in filled]
-        best = sorted((starts for starts in rough if starts), key=lambda starts: -starts[0].value)
+        best = []
+        for theta, guess in _complete_guesses(layout, guesses, generator):
+            if starts := _evaluate_grid(engine, layout, theta, guess, coarse):
+                best.append(starts)
+        best.sort(key=lambda starts: -starts[0].value)
         closely = best[: opt.n_refined_starts]
         closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
         found = [start for starts in best for start in starts]
@@ -343,3 +345,42 @@ def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparamete
     matched = [np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
     mode_std = np.maximum(hyper.mode_amplitudes, [options.SEARCH.min_mode_share * each for each in matched])
     return replace(hyper, mode_amplitudes=layout.resolve_mode_std(mode_std, hyper.theta))
+
+
+def rank_disturbance_starts(
+    objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None
+) -> list[Array]:
+    """Return the most promising starts that differ, best first.
+
+    What suits the first origin best is tried at the others.
+    """
+    opt = options.SEARCH
+    engine, layout = objective.engine, objective.layout
+    units = engine.prior.noise.level_scales[: layout.n_noise_levels]
+    # Noise as it was found without disturbances, or as neighbours suggest.
+    levels: list[Array | None] = [None]
+    if noise_estimate is not None and layout.n_noise_levels:
+        levels.append(np.clip(noise_estimate, opt.min_start_noise_fraction * units, None))
+    lengths = opt.disturbance_lengthscales[: None if layout.n_coloured_disturbances else 1]
+    ways = list(product(opt.disturbance_shares, lengths, levels))
+    found: list[tuple[float, Array]] = []
+    for hyper in origins:
+        seen = list[tuple[float, int]]()
+        with np.errstate(all="ignore"):
+            raised = raise_mode_std(engine, layout, hyper)
+        for number, (share, length, level) in enumerate(ways):
+            with np.errstate(all="ignore"):
+                whole = initialize_disturbances(engine, layout, raised, share, length)
+                noise = hyper.noise_std if level is None else level
+                x = layout.pack(replace(whole, noise_std=noise[: layout.n_noise_levels]))
+                value = objective.value(x) if np.isfinite(x).all() else -np.inf
+            if np.isfinite(value):
+                found.append((value, x))
+                seen.append((-value, number))
+        if len(seen) > opt.n_disturbance_combinations:
+            ways = [ways[number] for _, number in sorted(seen)[: opt.n_disturbance_combinations]]
+    chosen: list[Array] = []
+    for _, x in sorted(found, key=lambda pair: -pair[0]):
+        if all(np.abs(x - other).max() > opt.start_distance for other in chosen):
+            chosen.append(x)
+    return chosen[: opt.n_disturbance_starts]

@@ -1,4 +1,4 @@
-"""The dense engine: log evidence and posterior by Cholesky, for data in memory."""
+"""The dense engine: log evidence, posterior and innovations by Cholesky factorization, for data in memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas, lapack, solve_triangular
 
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.covariance import (
+    DenseData,
+    KernelDerivatives,
+    assemble_covariance,
+    contract_kernel_gradient,
+    evaluate_kernel_derivatives,
+    split_observable_pairs,
+    symmetrize,
+)
 from lodekit.inference.dense.evidence import (
     CovarianceFactor,
+    assemble_gradient,
     build_covariance_terms,
-    evaluate_dense,
-    factorize_covariance,
+    gaussian_log_density,
+    measurement_prior_variance,
+    rounding_error,
 )
 from lodekit.inference.dense.posterior import ChannelPosterior, DensePosterior
 from lodekit.inference.dense.torch_evidence import evaluate_on_device, factorize_on_device
@@ -40,6 +51,58 @@ _TOO_MANY_FREQUENCIES_MESSAGE = (
     "the channel prior takes more waves here than fit into memory, or its density is not finite: the window is very "
     "long against the lengthscales, or there are very many free functions; take a shorter window, or prior='latent'"
 )
+
+
+# A search may try absurd values; overflow is detected below.
+@np.errstate(all="ignore")
+def factorize_covariance(
+    data: DenseData, hyper: Hyperparameters, *, with_gradient: bool = False
+) -> CovarianceFactor | None:
+    """Return the Cholesky factor of the data covariance, with jitter under the channel prior; None if not finite."""
+    prepared = build_covariance_terms(data, hyper, with_gradient=with_gradient)
+    if prepared is None:
+        return None
+    stacks: list[KernelDerivatives] = []
+    lagged, blocks = None, None
+    if data.prior.channels is None:
+        order, windows = prepared.kernel_order, prepared.coefficients.windows
+        for latent, ell in zip(data.prior.kernels, hyper.lengthscales.tolist(), strict=True):
+            stacks.append(evaluate_kernel_derivatives(data, latent, ell, order, windows, with_gradient=with_gradient))
+    else:
+        lagged = data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance)
+        if lagged is None:
+            return None
+        blocks = lagged.blocks()
+    residual = prepared.residual
+    for jitter in (0.0,) if lagged is None else (0.0, *(10.0**k for k in range(-14, -5))):
+        K = assemble_covariance(data, stacks, prepared, blocks)
+        diagonal = np.einsum("ii->i", K)
+        if not np.isfinite(diagonal).all():
+            return None
+        sizes = diagonal.copy()
+        added = jitter * float(sizes.mean()) if jitter else 0.0
+        diagonal += prepared.noise_variance + added
+        factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
+        if info == 0:
+            break
+    else:
+        return None
+    alpha, _ = lapack.dpotrs(factor, residual, lower=1)
+    half_log_det = float(np.log(np.einsum("ii->i", factor)).sum())
+    value = gaussian_log_density(float(residual @ alpha), half_log_det, len(residual))
+    missed = lagged.unresolved_share if lagged else None
+    error = rounding_error(sizes, alpha, 1.0 / prepared.noise_variance, missed)
+    if added or error > 1e-9 * max(len(residual), abs(value)):
+        # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
+        if blocks is None:
+            sizes = measurement_prior_variance(data, hyper, prepared, absolute=True)
+        root, _ = lapack.dtrtri(factor, lower=1)
+        inverse = np.sum(np.tril(root) ** 2, axis=0)
+        error = rounding_error(sizes, alpha, inverse, missed)
+        # No eigenvalue of the covariance without jitter is below the noise, which bounds the terms beyond first order.
+        bound = 1.0 + added / float(prepared.noise_variance.min())
+        error += 0.5 * added * float(alpha @ alpha + inverse.sum()) * bound
+    return CovarianceFactor(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 
 @dataclass(frozen=True)
@@ -86,11 +149,37 @@ class DenseEngine:
         """Whether its matrices are so large that several threads pay."""
         return self.size >= 1000
 
+    @np.errstate(all="ignore")
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
-        if self.device is None:
-            return evaluate_dense(self.data, hyper)
-        return evaluate_on_device(self.data, hyper, find_torch_device(self.device))
+        if self.device is not None:
+            return evaluate_on_device(self.data, hyper, find_torch_device(self.device))
+        state = factorize_covariance(self.data, hyper, with_gradient=True)
+        if state is None:
+            return Evidence.infeasible(hyper)
+        # A factor that was found has a positive diagonal, so it can be inverted.
+        inverse, _ = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
+        # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
+        G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
+        G *= -0.5
+        symmetrize(G)
+        data = self.data
+        blocks = split_observable_pairs(data, G) if data.prior.kernels else G
+        contracted = [
+            contract_kernel_gradient(data, stack, blocks, k, float(hyper.lengthscales[k]))
+            for k, stack in enumerate(state.kernel_derivatives)
+        ]
+        on_modes = G @ data.gather_rows(state.terms.basis) if data.prior.groups else np.zeros((len(G), 0))
+        found = assemble_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
+        channels = data.channel_coefficients(hyper.theta)
+        if state.channel_covariance is None or channels is None:
+            return found
+        # Derivatives through the spectral density of the channel prior.
+        pulled = state.channel_covariance.vjp(blocks)
+        theta = found.gradient.theta + np.tensordot(state.terms.coefficients.free_jacobian, pulled.free, axes=3)
+        theta += np.tensordot(channels.free_jacobian, pulled.channels, axes=3)
+        scales = {"lengthscales": pulled.log_lengthscales, "amplitudes": pulled.log_amplitudes}
+        return replace(found, gradient=replace(found.gradient, theta=theta, **scales))
 
     def _factorize(self, hyper: Hyperparameters) -> CovarianceFactor | None:
         """Return the factorized covariance of the data; None where it is not finite."""
@@ -174,3 +263,70 @@ class DenseEngine:
     def create(cls, prior: Prior, measurements: Measurements, task: EngineTask) -> DenseEngine:
         """Return an engine on measurements in memory."""
         return cls(DenseData.from_series(prior, measurements.series), task.device)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseInnovations:
+    """Measurements one after the other: each is its mean, plus what those before and itself bring.
+
+    times: Of the measurements, in their turn; (n,).
+    observables: The number of the observable of each; (n,).
+    covariance_root: Lower triangular; a row times the innovations is a measurement without its mean, in the user's
+        units; (n, n).
+    standardized: Independent and standard normal where the model holds; (n,).
+    """
+
+    times: Array
+    observables: NDArray[np.intp]
+    covariance_root: Array
+    standardized: Array
+
+    @property
+    def std(self) -> Array:
+        """The deviation of each from its prediction from those before, in the user's units, shape (n,)."""
+        return np.diag(self.covariance_root)
+
+    def prediction_errors(self, rows: NDArray[np.intp], n_known: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+
+        Both in the user's units, shape (k,).
+
+        Shapes: rows, n_known (k,).
+        """
+        spans = [slice(first, row + 1) for row, first in zip(rows.tolist(), n_known.tolist(), strict=True)]
+        later = [self.covariance_root[span.stop - 1, span] for span in spans]
+        errors = [float(part @ self.standardized[span]) for part, span in zip(later, spans, strict=True)]
+        return np.array(errors), np.sqrt([float(part @ part) for part in later])
+
+
+def compute_dense_innovations(
+    data: DenseData, hyper: Hyperparameters, given_observables: frozenset[int] = frozenset()
+) -> DenseInnovations | None:
+    """Return measurements in the order of time; None where rounding hides what each one adds."""
+    numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
+    times = np.concatenate([data.times[index] for index in data.index])
+    order = np.lexsort((numbers, times, ~np.isin(numbers, list(given_observables))))
+    if data.prior.kernels or data.prior.channels is not None:
+        state = factorize_covariance(data, hyper)
+        # Above this error per measurement, rounding hides the noise.
+        if state is None or not state.error < 1e-4 * data.size:
+            return None
+        terms, root = state.terms, np.tril(state.cholesky)
+    else:
+        # Modes may be far larger than the noise, so that their squares would hide it.
+        with np.errstate(all="ignore"):
+            prepared = build_covariance_terms(data, hyper, with_gradient=False)
+        if prepared is None:
+            return None
+        terms, modes = prepared, data.gather_rows(prepared.basis) * data.prior.mode_std(hyper.mode_amplitudes)
+        root = np.hstack([modes, np.diag(np.sqrt(terms.noise_variance))])
+        if not np.isfinite(root).all():
+            return None
+    # A QR factorization turns any root of the covariance into a triangular one, in the order of time.
+    upper = np.asarray(np.linalg.qr(root[order].T, mode="r"))
+    root = upper.T * np.sign(np.diag(upper))
+    found = solve_triangular(root, terms.residual[order], lower=True, check_finite=False)
+    if not np.isfinite(found).all():
+        return None
+    scales = np.asarray(data.observables.units.scales)[numbers[order]]
+    return DenseInnovations(times[order], numbers[order], scales[:, None] * root, found)
