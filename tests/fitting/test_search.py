@@ -12,8 +12,8 @@ import pytest
 import lodekit as lk
 import lodekit.fitting.multistart as learning
 import plants
-from lodekit.fitting.escape import escape_local_optimum
 from lodekit.fitting.lbfgs import maximize_lbfgs
+from lodekit.fitting.multistart import escape_local_optimum
 from lodekit.fitting.starts.candidates import StartPoint
 
 #: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.

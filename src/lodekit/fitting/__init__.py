@@ -7,7 +7,7 @@
 - `objective`: the log evidence plus the log prior (MAP estimation).
 - `search_options`: tuning constants of the search.
 - `multistart`: the search: which starting points are followed, continuation, subsampling, disturbances.
-- `escape`: moves out of local optima.
+- `escape`: starting points beyond local optima, and the choice between equivalent optima.
 - `output_error`: the output-error method for systems with known inputs only.
 - `lbfgs`: one search with L-BFGS-B.
 - `newton`: refinement by Newton's method.

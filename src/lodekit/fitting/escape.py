@@ -1,4 +1,4 @@
-"""Moves out of local optima that a search is known to end in, and the choice between optima that are equivalent.
+"""Starting points beyond local optima that a search is known to end in, and the choice between equivalent optima.
 
 Other lengthscales are scanned, runaway parameters and entries on plateaus are reset. On the logarithmic scale of the
 search, zero is infinitely far away: an inactive standard deviation is set to next to nothing and is not searched. Of
@@ -15,38 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.fitting import search_options as options
-from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
+from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import VarianceTargets, initialize_disturbances, match_variances
 
 Array = NDArray[np.float64]
 
 
-def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: float, fine_tolerance: float) -> Optimum:
-    """Return an optimum, or a better one that a search has missed.
-
-    Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
-    a parameter at a millionth of its size does nothing any more, so nothing leads it back: it is set back.
-    """
-    best = optimum
-    for _ in range(options.SEARCH.max_escape_rounds):
-        before = best
-        for x in [*_scan_lengthscales(objective, best), *_reset_runaways(objective, best)]:
-            found = maximize_lbfgs(
-                objective,
-                x,
-                tolerance=tolerance,
-                max_iterations=options.SEARCH.exploring_max_iterations,
-                known_optimum=best,
-            )
-            if found.value > best.value + tolerance:
-                best = maximize_lbfgs(objective, found.x, tolerance=fine_tolerance)
-        if best is before:
-            break
-    return best
-
-
-def _scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
+def scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
     """Yield the tops of the log evidence along each lengthscale, other than the optimum itself."""
     opt = options.SEARCH
     block = objective.layout.slices.lengthscales
@@ -76,7 +52,7 @@ def _scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array
                 yield points[k]
 
 
-def _reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
+def reset_runaways(objective: Objective, optimum: Optimum) -> Iterator[Array]:
     """Yield the optimum with runaway parameters reset to their expected magnitudes, one by one and together."""
     opt = options.SEARCH
     layout = objective.layout

@@ -22,7 +22,7 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
-from lodekit.fitting.escape import escape_local_optimum, reset_from_plateau, zero_inactive_disturbances
+from lodekit.fitting.escape import reset_from_plateau, reset_runaways, scan_lengthscales, zero_inactive_disturbances
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
 from lodekit.fitting.newton import refine_newton
@@ -445,6 +445,30 @@ def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Opti
             if met >= 2 and len(set(families[: number + 1])) >= min(2, len(set(families))):
                 break
     return _best_optimum(optima)
+
+
+def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: float, fine_tolerance: float) -> Optimum:
+    """Return an optimum, or a better one that a search has missed.
+
+    Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
+    a parameter at a millionth of its size does nothing any more, so nothing leads it back: it is set back.
+    """
+    best = optimum
+    for _ in range(options.SEARCH.max_escape_rounds):
+        before = best
+        for x in [*scan_lengthscales(objective, best), *reset_runaways(objective, best)]:
+            found = maximize_lbfgs(
+                objective,
+                x,
+                tolerance=tolerance,
+                max_iterations=options.SEARCH.exploring_max_iterations,
+                known_optimum=best,
+            )
+            if found.value > best.value + tolerance:
+                best = maximize_lbfgs(objective, found.x, tolerance=fine_tolerance)
+        if best is before:
+            break
+    return best
 
 
 def _best_optimum(optima: list[Optimum]) -> Optimum:
