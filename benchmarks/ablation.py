@@ -88,7 +88,7 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     "several initial lengthscales": (FREE, {"start_lengthscales": (0.2,), "screening_lengthscales": (0.2,)}, {}),
     "second initial noise level": (FREE, {"start_noise_fractions": (0.03,)}, {}),
     "start at the largest variance": (FREE, {"variance_ratio": math.inf}, {}),
-    "full grid at the second-best guess": (FREE, {"n_refined_starts": 1}, {}),
+    "full grid at the second-best guess": (FREE, {"n_gridded_guesses": 1}, {}),
     "searches from several starts": (FREE, {}, {MULTISTART + "build_start_points": _only_first}),
     "small first steps of trusted starts": (
         (*FREE, *DISTURBED),

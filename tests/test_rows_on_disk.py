@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data import sources
-from lodekit.diagnostics.residual_tests import assess_whiteness
+from lodekit.diagnostics.residual_tests import ljung_box_test
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.inference.kalman import out_of_core
@@ -125,7 +125,7 @@ def test_residuals_of_the_last_rows_are_looked_at(on_disk: lk.LODEGP, in_memory:
     whole = in_memory.fit_.fitted_record.innovations
     assert whole is not None
     last = [part[-check.looked :] for part in whole["x"][:2]]
-    expected = assess_whiteness(*last, innovations=True)
+    expected = ljung_box_test(*last, innovations=True)
     assert expected is not None
     assert check.whiteness.lags == pytest.approx(expected.lags, abs=1e-8)
     assert "independent noise" in on_disk.diagnose().sentences[0]

@@ -14,7 +14,7 @@ from scipy import signal
 
 import lodekit as lk
 from lodekit.data.inputs import InputSignal
-from lodekit.diagnostics.residual_tests import WhitenessTest, assess_whiteness
+from lodekit.diagnostics.residual_tests import WhitenessTest, ljung_box_test
 from lodekit.diagnostics.validation_tests import ValidationErrors, find_validation_failures
 from lodekit.inference.innovations import Horizon
 from lodekit.results.forecast import calibrate_bands
@@ -206,7 +206,7 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
 
 def wide_whiteness() -> WhitenessTest | None:
     times = np.arange(200.0)
-    return assess_whiteness(times, np.sin(times / 9))
+    return ljung_box_test(times, np.sin(times / 9))
 
 
 @pytest.mark.parametrize(("held", "shares"), [(1799, ("89.95 %", "90.00 %")), (1700, ("85.0 %", "90.0 %"))])

@@ -10,7 +10,7 @@ import lodekit as lk
 from disturbances import lamp_system, ljung_box, witness
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
-from lodekit.diagnostics.residual_tests import assess_whiteness
+from lodekit.diagnostics.residual_tests import ljung_box_test
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.inference.innovations import compute_innovations
@@ -78,7 +78,7 @@ def test_a_white_disturbance_is_what_the_witness_says(record: tuple[Array, Array
     np.testing.assert_allclose(turns.standardized[2:], expected[2:], rtol=0, atol=1e-3)
     if len(best) == 2:
         assert setup.engine.value(hyper) + np.log(turns.std[0]) == pytest.approx(value, abs=0.02)
-        told = assess_whiteness(t, turns.standardized, innovations=True)
+        told = ljung_box_test(t, turns.standardized, innovations=True)
         assert told is not None
         assert told.is_correlated
         assert told.lags[0] == pytest.approx(0.64, abs=0.01)

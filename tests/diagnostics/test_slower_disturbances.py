@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.inputs import InputSignal
 from lodekit.diagnostics.messages import describe_check
-from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness
+from lodekit.diagnostics.residual_tests import ResidualCheck, ljung_box_test
 from lodekit.diagnostics.validation_tests import ValidationErrors, find_validation_failures
 from tests.cli.command import run
 
@@ -59,7 +59,7 @@ def autoregression(carried: float, seed: int = 0, count: int = 300) -> Array:
 
 
 def check(values: Array, inputs: dict[str, InputSignal] | None = None) -> ResidualCheck:
-    found = assess_whiteness(np.arange(float(len(values))), values, innovations=True, inputs=inputs or {})
+    found = ljung_box_test(np.arange(float(len(values))), values, innovations=True, inputs=inputs or {})
     assert found is not None
     return ResidualCheck("y", len(values), len(values), 1.0, found.lags[0], 0.8, whiteness=found, white=("w",))
 

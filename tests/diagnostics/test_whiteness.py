@@ -15,17 +15,17 @@ from lodekit.diagnostics.messages import describe_check
 from lodekit.diagnostics.residual_tests import (
     ResidualCheck,
     WhitenessTest,
-    assess_whiteness,
     autocorrelation_at_lags,
     cumulative_periodogram,
     cumulative_periodogram_band,
+    ljung_box_test,
 )
 
 Array = NDArray[np.float64]
 
 
 def judged(times: Array, values: Array, **options: object) -> WhitenessTest:
-    found = assess_whiteness(times, values, **options)  # type: ignore[arg-type]
+    found = ljung_box_test(times, values, **options)  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -112,8 +112,8 @@ def test_what_to_try_with_an_input_is_told(kind: HoldType, each: int, is_told: b
 
 
 def test_few_residuals_say_nothing() -> None:
-    assert assess_whiteness(np.arange(9.0), np.ones(9)) is None
-    assert assess_whiteness(np.arange(30.0), np.zeros(30)) is None
+    assert ljung_box_test(np.arange(9.0), np.ones(9)) is None
+    assert ljung_box_test(np.arange(30.0), np.zeros(30)) is None
 
 
 def test_residuals_that_nobody_saw_are_not_called_few() -> None:

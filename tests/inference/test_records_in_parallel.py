@@ -12,7 +12,7 @@ import pytest
 from lodekit.inference.engine import Evidence
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
-from lodekit.inference.records import MultiRecordEngine
+from lodekit.inference.multi_record import MultiRecordEngine
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import gradient_vector, make_case, series_of
 

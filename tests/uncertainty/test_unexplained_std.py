@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.diagnostics.residual_tests import ResidualCheck, assess_whiteness, estimate_unexplained_std, inflate_all
+from lodekit.diagnostics.residual_tests import ResidualCheck, estimate_unexplained_std, inflate_all, ljung_box_test
 from lodekit.results.fit import Fit
 
 T = np.arange(30.0)
@@ -16,7 +16,7 @@ T = np.arange(30.0)
 
 def check(values: np.ndarray) -> ResidualCheck:
     """Return what would be said of some innovations of y."""
-    whiteness = assess_whiteness(T, values, innovations=True)
+    whiteness = ljung_box_test(T, values, innovations=True)
     assert whiteness is not None
     return ResidualCheck("y", 30, 30, 1.0, whiteness.lags[0], 0.8, whiteness=whiteness)
 

@@ -164,7 +164,7 @@ def _stephens_factor(count: int) -> float:
     return root + 0.12 + 0.11 / root
 
 
-def assess_whiteness(
+def ljung_box_test(
     times: Array,
     values: Array,
     *,
@@ -475,7 +475,7 @@ class FittedRecord:
             # NaN is always the same object, so that equal checks compare equal.
             return 1.0 - mean_square / residuals.variance if is_varying and is_known else math.nan
 
-        whiteness = assess_whiteness(
+        whiteness = ljung_box_test(
             residuals.times,
             residuals.values,
             innovations=residuals.are_innovations,
@@ -576,7 +576,7 @@ class FittedRecord:
         return replace(self, measurements=rows, last_innovations=self.posterior.last_innovations())
 
     @property
-    def diffuse_evidence_correction(self) -> float:
+    def restricted_likelihood_correction(self) -> float:
         """The difference in log evidence between a proper prior of diffuse modes and the width used in the search."""
         modes = self.setup.layout.diffuse_modes
         if modes is None:

@@ -24,10 +24,10 @@ from lodekit.diagnostics.residual_tests import (
     MIN_CORRELATION,
     SIGNIFICANCE_LEVEL,
     ResidualCheck,
-    assess_whiteness,
     autocorrelation_at_lags,
     chance_correlation,
     correlate,
+    ljung_box_test,
 )
 from lodekit.support.text import format_below, format_quantity, join_list
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
@@ -108,7 +108,7 @@ def find_validation_failures(
     found = {}
     for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
         kind = own.are_innovations
-        whiteness = assess_whiteness(own.times, left, innovations=kind, inputs=inputs, significance=level)
+        whiteness = ljung_box_test(own.times, left, innovations=kind, inputs=inputs, significance=level)
         memory, white = 0.0 if whiteness is None else whiteness.lags[0], tuple(white_disturbances)
         check = ResidualCheck(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness, white=white)
         linked = _find_correlated_inputs(check, inputs, own.times, left, time_unit)

@@ -42,7 +42,7 @@ from lodekit.fitting.starts.variable_projection import union_times
 from lodekit.fitting.starts.weak_form import find_delay_parameters
 from lodekit.inference.engine import Engine
 from lodekit.inference.fallback import FallbackEngine
-from lodekit.inference.records import combine_engines
+from lodekit.inference.multi_record import combine_engines
 from lodekit.prior.disturbances import require_disturbances
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import report_best_value, track_progress

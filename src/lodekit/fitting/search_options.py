@@ -50,7 +50,7 @@ class SearchOptions:
     # ratio of variances above which the largest is matched, too
     variance_ratio: float = 1e3
     # guesses compared on the full grid of hyperparameters
-    n_refined_starts: int = 2
+    n_gridded_guesses: int = 2
     # largest autocorrelation of white noise, times sqrt(n)
     white_correlation: float = 3.0
     # random completions of an incomplete guess

@@ -28,7 +28,7 @@ from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.starts.candidates import estimate_correlation_time
 from lodekit.inference.engine import Engine, EngineTask
 from lodekit.inference.fallback import FallbackEngine
-from lodekit.inference.records import combine_engines
+from lodekit.inference.multi_record import combine_engines
 from lodekit.inference.selection import EngineChoice, choose_engine
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.diffuse_modes import DiffuseModes, subsample_rows

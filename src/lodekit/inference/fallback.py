@@ -150,10 +150,10 @@ class FallbackEngine:
         candidates: list[Evidence] = []
         for engine in self._engines_in_order(hyper):
             candidates.append(engine.evaluate(hyper))
-            if self._is_precise(candidates[-1].value, candidates[-1].error):
+            if self._needs_no_fallback(candidates[-1].value, candidates[-1].error):
                 break
         best = self._most_accurate(hyper, candidates)
-        return best if self._is_acceptable(best.value, best.error) else Evidence.infeasible(hyper)
+        return best if self._is_usable(best.value, best.error) else Evidence.infeasible(hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity if no engine is accurate."""
@@ -165,10 +165,10 @@ class FallbackEngine:
         for engine in self._engines_in_order(hyper):
             value, error = engine.value_with_error(hyper)
             candidates.append(Evidence(value, hyper, error))
-            if self._is_precise(value, error):
+            if self._needs_no_fallback(value, error):
                 break
         best = self._most_accurate(hyper, candidates)
-        return (best.value, best.error) if self._is_acceptable(best.value, best.error) else (-np.inf, 0.0)
+        return (best.value, best.error) if self._is_usable(best.value, best.error) else (-np.inf, 0.0)
 
     def _engines_in_order(self, hyper: Hyperparameters) -> Iterator[Engine]:
         """Yield the primary engine, then the fallback; in reverse order near a point where only the fallback worked."""
@@ -191,14 +191,14 @@ class FallbackEngine:
         if len(candidates) == 2:
             if self._is_near_imprecise_point(hyper):
                 self._imprecise_points.clear()
-            elif self._is_precise(last.value, last.error) and not self._is_acceptable(first.value, first.error):
+            elif self._needs_no_fallback(last.value, last.error) and not self._is_usable(first.value, first.error):
                 self._imprecise_points[:] = [hyper.arrays]
         return min(candidates, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at given hyperparameters, by another engine if the first one loses too many digits."""
         found = self._most_accurate_posterior(hyper)
-        if np.isfinite(found.value) and not self._is_acceptable(found.value, found.error):
+        if np.isfinite(found.value) and not self._is_usable(found.value, found.error):
             raise AccuracyError(
                 f"{_PRECISION_LOSS_MESSAGE}; the log evidence at these values, {found.value:.6g}, has an error of "
                 f"about {found.error:.1g}"
@@ -219,7 +219,7 @@ class FallbackEngine:
             return first
         if doubt := self._cross_check(hyper, first.value):
             return FallbackPosterior(first, first, doubt)
-        is_fine = self._is_precise(first.value, first.error)
+        is_fine = self._needs_no_fallback(first.value, first.error)
         if self.fallback is None or (is_fine and not first.mean_rounding_error > NEGLIGIBLE_MEAN_ERROR):
             return first
         try:
@@ -260,13 +260,13 @@ class FallbackEngine:
             return found
         several = [engine.value_with_error(hyper) for engine in (self.primary, self.fallback) if engine is not None]
         known = [each for each in several if np.isfinite(each[0])]
-        return _PRECISION_LOSS_MESSAGE if known and not any(self._is_acceptable(*each) for each in known) else ""
+        return _PRECISION_LOSS_MESSAGE if known and not any(self._is_usable(*each) for each in known) else ""
 
-    def _is_precise(self, value: float, error: float) -> bool:
+    def _needs_no_fallback(self, value: float, error: float) -> bool:
         """Return whether a log evidence is finite and so precise that no other engine is needed."""
         return bool(np.isfinite(value) and error <= 1e-8 * max(self.size, abs(value)))
 
-    def _is_acceptable(self, value: float, error: float) -> bool:
+    def _is_usable(self, value: float, error: float) -> bool:
         """Return whether a log evidence is finite and its error acceptable.
 
         An error of 0.001 nats always is. Otherwise values far below the best, whose errors are larger, would be

@@ -207,12 +207,12 @@ class Fit:
         Modes that are left open count with a prior that knows as much as one measurement does, and not with the width
         that stands for infinity in the search (`lodekit.prior.diffuse_modes`).
         """
-        return sum(posterior.value for posterior in self.posteriors.values()) + self.diffuse_evidence_correction
+        return sum(posterior.value for posterior in self.posteriors.values()) + self.restricted_likelihood_correction
 
     @cached_property
-    def diffuse_evidence_correction(self) -> float:
+    def restricted_likelihood_correction(self) -> float:
         """What a proper prior of diffuse modes adds to the log evidence of the search."""
-        return sum(part.fitted_record.diffuse_evidence_correction for part in self.record_fits)
+        return sum(part.fitted_record.restricted_likelihood_correction for part in self.record_fits)
 
     @cached_property
     def residual_dof_fraction(self) -> float:

@@ -237,7 +237,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
     fit.require_full_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
     # What open modes cost less than in the search is the same at all values.
-    value = found.value + fit.diffuse_evidence_correction
+    value = found.value + fit.restricted_likelihood_correction
     if return_gradient:
         return value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
     return value

@@ -110,7 +110,7 @@ def build_start_points(
     objective: Objective,
     guesses: Sequence[StartPoint],
     series: Sequence[TimeSeries],
-    max_starts: int,
+    restarts: int,
     generator: np.random.Generator,
     noise_estimate: Array | None = None,
 ) -> list[StartPoint]:
@@ -139,7 +139,7 @@ def build_start_points(
             if starts := _evaluate_grid(engine, layout, theta, guess, coarse):
                 best.append(starts)
         best.sort(key=lambda starts: -starts[0].value)
-        closely = best[: opt.n_refined_starts]
+        closely = best[: opt.n_gridded_guesses]
         closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
         found = [start for starts in best for start in starts]
         grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
@@ -151,7 +151,7 @@ def build_start_points(
                 hyper = replace(layout.unpack(promising.x), noise_std=noise)
                 if np.isfinite(value := engine.value(hyper)):
                     found.append(replace(promising, value=value, x=layout.pack(hyper)))
-    return _select_distinct_starts(found, max_starts)
+    return _select_distinct_starts(found, restarts)
 
 
 def _evaluate_grid(
@@ -177,16 +177,16 @@ def _evaluate_grid(
     return sorted(starts, key=lambda start: -start.value)
 
 
-def _select_distinct_starts(starts: Sequence[StartPoint], max_starts: int) -> list[StartPoint]:
+def _select_distinct_starts(starts: Sequence[StartPoint], restarts: int) -> list[StartPoint]:
     """Return the best starts that differ from each other, best first; the second is of another family."""
     ranked = sorted(starts, key=lambda start: -start.value)
     chosen = ranked[:1]
     chosen += [start for start in ranked[1:] if start.family != chosen[0].family and _is_distinct(start, chosen)][:1]
     for start in ranked:
         # Starts that differ in nothing but the noise lead to the same place.
-        if len(chosen) < max_starts and _is_distinct(start, chosen):
+        if len(chosen) < restarts and _is_distinct(start, chosen):
             chosen.append(start)
-    return chosen[:max_starts]
+    return chosen[:restarts]
 
 
 def _is_distinct(start: StartPoint, others: Sequence[StartPoint]) -> bool:
