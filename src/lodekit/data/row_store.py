@@ -26,6 +26,10 @@ from lodekit.errors import DataError
 Array = NDArray[np.float64]
 #: Rows read at once.
 _CHUNK_ROWS = 200_000
+#: A filter after rows that are left out: the log evidence of these rows, its rounding error, and arrays: the
+#: hyperparameters, mean and covariance root of the states, (s, 1) and (s, s), and the states of the response to known
+#: inputs, (q,).
+FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -75,29 +79,12 @@ class InputSampleStatistics(NamedTuple):
     gap: InputGap | None = None
 
 
-class FilterCheckpoint(NamedTuple):
-    """What rows that were left out say at some values of all that is learned.
-
-    log_parameters: These values.
-    log_evidence, error: The log evidence of the rows, and about how large an error rounding makes in it.
-    mean, covariance_root: Of the states after them, and of their covariance; (s, 1) and (s, s).
-    response: The states of the response to known inputs there; (q,).
-    """
-
-    log_parameters: Array
-    log_evidence: float
-    error: float
-    mean: Array
-    covariance_root: Array
-    response: Array
-
-
 class TruncatedHistory(NamedTuple):
     """What is known of rows before others.
 
     n_measurements: How many measurements there were.
     times, counts: Some times of all rows, and for how many each stands; (k,).
-    checkpoints: What they say, at what was learned and beside that.
+    checkpoints: The filter after these rows, at the fitted hyperparameters and at neighbouring ones.
     """
 
     n_measurements: int

@@ -93,10 +93,10 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
     block = TableData(rows[:, 0], {name: values[name] for name in names}, noise, NumberFormat())
     kept = tuple(name for name in noisy if name in names)
     spool = RowStore.write(names, [block], tail["noise"], kept)
-    heads = []
+    heads: list[FilterCheckpoint] = []
     for number, (value, error) in enumerate(tail["heads"]):
-        point, *state_arrays = (arrays[f"head_{number}_{name}"] for name in _CHECKPOINT_FIELDS)
-        heads.append(FilterCheckpoint(point, float(value), float(error), *state_arrays))
+        point, mean, root, response = (arrays[f"head_{number}_{name}"] for name in _CHECKPOINT_FIELDS)
+        heads.append((float(value), float(error), (point, mean, root, response)))
     left_out = TruncatedHistory(int(tail["size"]), arrays["tail_times"], arrays["tail_counts"], tuple(heads))
     first, last = map(float, tail["window"])
     gaps = tail.get("moved", {})

@@ -251,7 +251,8 @@ class OutOfCoreEngine:
         if self.left_out is None:
             return ChunkStates(driven.compiled, driven.signals, [driven.start, *self.batch_starts[1:].tolist()])
         theta = len(self.prior.observables.compiled.parameters)
-        known = [(driven.evaluate(head.log_parameters[:theta])[0], head.response) for head in self.left_out.checkpoints]
+        heads = [arrays for _, _, arrays in self.left_out.checkpoints]
+        known = [(driven.evaluate(point[:theta])[0], response) for point, _, _, response in heads]
 
         def find_response(table: Array) -> Array:
             """Return the saved states of the response for the coefficients of its state space."""
@@ -359,9 +360,8 @@ class OutOfCoreEngine:
         while True:
             value, error, boundaries = 0.0, 0.0, [BoundaryConditions()]
             if self.left_out is not None:
-                head = self._find_head(hyper) or _raise_rows_missing()
-                value, error = head.log_evidence, head.error
-                boundaries = [BoundaryConditions(head.covariance_root, head.mean)]
+                value, error, (_, mean, root, _) = self._find_head(hyper) or _raise_rows_missing()
+                boundaries = [BoundaryConditions(root, mean)]
             length = None
             for number in range(len(self.batch_starts)):
                 solution = self.solve_batch(self.read_batch(number), hyper, boundaries[-1])
@@ -378,7 +378,7 @@ class OutOfCoreEngine:
     def _find_head(self, hyper: Hyperparameters) -> FilterCheckpoint | None:
         """Return the checkpoint after the omitted rows; None if it was not saved for these hyperparameters."""
         heads, point = self.left_out.checkpoints if self.left_out else (), np.concatenate(hyper.arrays)
-        return next((head for head in heads if _points_agree(head.log_parameters, point)), None)
+        return next((head for head in heads if _points_agree(head[2][0], point)), None)
 
     def _smooth_backward(
         self, hyper: Hyperparameters, boundaries: list[BoundaryConditions], *, keep_blocks: bool = False
