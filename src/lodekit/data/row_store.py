@@ -43,7 +43,10 @@ class OutOfCoreRows:
     existing_store: The rows, where they are on disk already.
     window: The first and the last time at which one of these was measured; that of all columns otherwise.
     input_statistics: What is known of the samples of inputs, which were columns of these rows.
-    truncated: Where these are the end of longer rows: what is known of those before them.
+    checkpoints: The filter after omitted earlier rows, at the fitted hyperparameters and at neighbouring ones; None if
+        no rows are omitted.
+    n_omitted: The number of measurements in the omitted rows.
+    sampled_times: If rows are omitted: some times of all rows, and how many rows each represents; (k,).
     """
 
     names: tuple[str, ...]
@@ -53,7 +56,9 @@ class OutOfCoreRows:
     existing_store: RowStore | None = None
     window: tuple[float, float] | None = None
     input_statistics: Mapping[str, InputSampleStatistics] = field(default_factory=dict)
-    truncated: TruncatedHistory | None = None
+    checkpoints: tuple[FilterCheckpoint, ...] | None = None
+    n_omitted: int = 0
+    sampled_times: tuple[Array, Array] | None = None
 
     @cached_property
     def store(self) -> RowStore:
@@ -77,20 +82,6 @@ class InputSampleStatistics(NamedTuple):
     std: float
     max_abs: float
     gap: InputGap | None = None
-
-
-class TruncatedHistory(NamedTuple):
-    """What is known of rows before others.
-
-    n_measurements: How many measurements there were.
-    times, counts: Some times of all rows, and for how many each stands; (k,).
-    checkpoints: The filter after these rows, at the fitted hyperparameters and at neighbouring ones.
-    """
-
-    n_measurements: int
-    times: Array
-    counts: Array
-    checkpoints: tuple[FilterCheckpoint, ...]
 
 
 @dataclass(frozen=True)
