@@ -22,9 +22,9 @@ SYSTEM = lk.System("T' = -k*(T - 20)", parameters=["k"])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("mean(T, 300)", IntervalObservable("T", Fraction(300), False)),
-        (" total ( D(Q, 2) - R' ,1.5e3)", IntervalObservable("D(Q, 2) - R'", Fraction(1500), True)),
-        ("mean(T, .5)", IntervalObservable("T", Fraction(1, 2), False)),
+        ("mean(T, 300)", ("T", Fraction(300), False)),
+        (" total ( D(Q, 2) - R' ,1.5e3)", ("D(Q, 2) - R'", Fraction(1500), True)),
+        ("mean(T, .5)", ("T", Fraction(1, 2), False)),
         ("T", None),
         ("mean", None),
         ("mean(t)", None),
@@ -35,7 +35,7 @@ SYSTEM = lk.System("T' = -k*(T - 20)", parameters=["k"])
 )
 def test_a_text_is_an_average_or_not(text: str, expected: IntervalObservable | None) -> None:
     assert parse_interval(text) == expected
-    assert averaging_time(text) == (0.0 if expected is None else float(expected.window))
+    assert averaging_time(text) == (0.0 if expected is None else float(expected[1]))
 
 
 @pytest.mark.parametrize("window", ["0", "-300", "inf", "nan", "k", "3*2", "1e400", "1e-200", ""])

@@ -106,18 +106,20 @@ def rule(setup: FitSetup, hyper: Hyperparameters, name: str, times: Array) -> tu
     found = parse_interval(name)
     if found is None:
         return name, times, np.eye(len(times))
+    expression, window, is_total = found
+    length = float(window)
     driven, nodes, weights = setup.prior.observables.input_response, [], []
     breaks = np.zeros(0) if driven is None else driven.breakpoints(hyper.theta)
     x, w = np.polynomial.legendre.leggauss(24 if driven is None else 12)
     for number, t in enumerate(times):
-        inside = breaks[(breaks > t - found.length) & (breaks < t)]
-        edges = np.sort([t - found.length, *inside, t])
+        inside = breaks[(breaks > t - length) & (breaks < t)]
+        edges = np.sort([t - length, *inside, t])
         low, width = edges[:-1, None], np.diff(edges)[:, None]
         nodes.append((low + width * 0.5 * (1.0 + x)).ravel())
         own = np.zeros((len(times), nodes[-1].size))
-        own[number] = (0.5 * width * w).ravel() / (1.0 if found.is_total else found.length)
+        own[number] = (0.5 * width * w).ravel() / (1.0 if is_total else length)
         weights.append(own)
-    return found.expression, np.concatenate(nodes), np.concatenate(weights, axis=1)
+    return expression, np.concatenate(nodes), np.concatenate(weights, axis=1)
 
 
 def joint(setup: FitSetup, hyper: Hyperparameters, asked: list[tuple[str, Array]]) -> tuple[Array, Array]:

@@ -36,12 +36,12 @@ def test_a_matern_is_its_state_space(p: int) -> None:
     space = latent.state_space(ELL)
     assert space is not None
     noise = np.zeros((p + 1, p + 1))
-    noise[-1, -1] = space.spectral_density
-    stationary = solve_continuous_lyapunov(space.F, -noise)
+    F, noise[-1, -1] = space
+    stationary = solve_continuous_lyapunov(F, -noise)
     scale = np.sqrt(np.outer(np.diag(stationary), np.diag(stationary)))
     np.testing.assert_allclose(stationary / scale, derivatives(latent, 0.0, p + 1) / scale, rtol=0, atol=1e-9)
     for lag in (0.1, 0.9):
-        moved = expm(space.F * lag) @ stationary
+        moved = expm(F * lag) @ stationary
         np.testing.assert_allclose(moved / scale, derivatives(latent, lag, p + 1) / scale, rtol=0, atol=1e-9)
 
 

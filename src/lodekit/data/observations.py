@@ -111,8 +111,8 @@ def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) 
         if item.observable == name:
             return name, item
     for item in series:
-        average = parse_interval(item.observable)
-        if average is None or average.expression != name:
+        expression, window, is_total = parse_interval(item.observable) or ("", 0, False)
+        if expression != name:
             continue
         if hold_type != "hold":
             raise DataError(
@@ -120,12 +120,12 @@ def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) 
                 f'inputs={{"{name}": "hold"}}, or samples of {name}'
             )
         closest = float(np.min(np.diff(np.unique(item.times)), initial=np.inf))
-        if closest < 0.9 * average.length:  # clocks are not exact
+        if closest < 0.9 * window:  # clocks are not exact
             raise DataError(
                 f"{item.observable} was logged every {closest:g}, so its intervals overlap, and what the input {name} "
                 f"was held at cannot be told; expected intervals that follow each other, or samples of {name}"
             )
-        times, values = item.times - average.length, item.values / float(average.factor)
+        times, values = item.times - float(window), item.values / (float(window) if is_total else 1.0)
         return item.observable, replace(item, observable=name, times=times, values=values)
     return None
 

@@ -216,7 +216,7 @@ class Measurements:
     def available_window(self) -> tuple[float, float]:
         """The window, without what was left out of it when the model was saved."""
         first, last = self.window
-        if self.stored_rows is not None and self.stored_rows.truncated is not None:
+        if self.stored_rows is not None and self.is_truncated:
             first = self.stored_rows.store.time_of_row(0)
         return first, last
 
@@ -228,7 +228,7 @@ class Measurements:
     @property
     def is_truncated(self) -> bool:
         """Whether the saved model lacks most of its rows."""
-        return self.stored_rows is not None and self.stored_rows.truncated is not None
+        return self.stored_rows is not None and self.stored_rows.checkpoints is not None
 
     def _has_few_rows(self) -> bool:
         return self.sufficient_statistics is None and self.size <= 4096

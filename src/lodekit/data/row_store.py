@@ -26,6 +26,10 @@ from lodekit.errors import DataError
 Array = NDArray[np.float64]
 #: Rows read at once.
 _CHUNK_ROWS = 200_000
+#: A filter after rows that are left out: the log evidence of these rows, its rounding error, and arrays: the
+#: hyperparameters, mean and covariance root of the states, (s, 1) and (s, s), and the states of the response to known
+#: inputs, (q,).
+FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,10 @@ class OutOfCoreRows:
     existing_store: The rows, where they are on disk already.
     window: The first and the last time at which one of these was measured; that of all columns otherwise.
     input_statistics: What is known of the samples of inputs, which were columns of these rows.
-    truncated: Where these are the end of longer rows: what is known of those before them.
+    checkpoints: The filter after omitted earlier rows, at the fitted hyperparameters and at neighbouring ones; None if
+        no rows are omitted.
+    n_omitted: The number of measurements in the omitted rows.
+    sampled_times: If rows are omitted: some times of all rows, and how many rows each represents; (k,).
     """
 
     names: tuple[str, ...]
@@ -49,7 +56,9 @@ class OutOfCoreRows:
     existing_store: RowStore | None = None
     window: tuple[float, float] | None = None
     input_statistics: Mapping[str, InputSampleStatistics] = field(default_factory=dict)
-    truncated: TruncatedHistory | None = None
+    checkpoints: tuple[FilterCheckpoint, ...] | None = None
+    n_omitted: int = 0
+    sampled_times: tuple[Array, Array] | None = None
 
     @cached_property
     def store(self) -> RowStore:
@@ -73,37 +82,6 @@ class InputSampleStatistics(NamedTuple):
     std: float
     max_abs: float
     gap: InputGap | None = None
-
-
-class FilterCheckpoint(NamedTuple):
-    """What rows that were left out say at some values of all that is learned.
-
-    log_parameters: These values.
-    log_evidence, error: The log evidence of the rows, and about how large an error rounding makes in it.
-    mean, covariance_root: Of the states after them, and of their covariance; (s, 1) and (s, s).
-    response: The states of the response to known inputs there; (q,).
-    """
-
-    log_parameters: Array
-    log_evidence: float
-    error: float
-    mean: Array
-    covariance_root: Array
-    response: Array
-
-
-class TruncatedHistory(NamedTuple):
-    """What is known of rows before others.
-
-    n_measurements: How many measurements there were.
-    times, counts: Some times of all rows, and for how many each stands; (k,).
-    checkpoints: What they say, at what was learned and beside that.
-    """
-
-    n_measurements: int
-    times: Array
-    counts: Array
-    checkpoints: tuple[FilterCheckpoint, ...]
 
 
 @dataclass(frozen=True)

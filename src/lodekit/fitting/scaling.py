@@ -74,12 +74,10 @@ def solve_balance_equations(
 
 def _instantaneous_summary(item: ObservableStatistics) -> ObservableStatistics:
     """Return what is known of the expression of which something is the mean or the total over an interval."""
-    found = parse_interval(item.observable)
-    if found is None:
-        return item
-    over = float(found.factor)
-    scale, mean, std = item.scale / over, item.mean / over, item.std / over
-    return replace(item, observable=found.expression, scale=scale, mean=mean, std=std)
+    expression, window, is_total = parse_interval(item.observable) or (item.observable, 1, False)
+    factor = float(window) if is_total else 1.0
+    scale, mean, std = item.scale / factor, item.mean / factor, item.std / factor
+    return replace(item, observable=expression, scale=scale, mean=mean, std=std)
 
 
 def _given_magnitude(parameter: Parameter) -> float | None:

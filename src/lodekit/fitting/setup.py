@@ -381,9 +381,9 @@ def _resolve_mode_prior(
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
     """Return some times of a record, and for how many of all each stands."""
     if measurements.stored_rows is not None:
-        spool, known = measurements.stored_rows.store, measurements.stored_rows.truncated
-        if known is not None:
-            return known.times, known.counts
+        spool, sampled = measurements.stored_rows.store, measurements.stored_rows.sampled_times
+        if sampled is not None:
+            return sampled
         places, stands = subsample_rows(spool.n_rows)
         return np.array([spool.time_of_row(place) for place in places.tolist()]), stands
     each = [np.unique(item.times, return_counts=True) for item in measurements.series]

@@ -23,6 +23,10 @@ from lodekit.system.system import System
 
 Array = NDArray[np.float64]
 Row = list[Scalar]
+#: Matrices of a state space driven by disturbances, or their derivatives in the parameters, in the user's units: F,
+#: (..., s, s), G, (..., s, d), H, from states to observables, (..., o, s), and D, from disturbances and their
+#: derivatives, lowest order first, to observables, (..., k, o, d).
+DisturbanceMatrices = tuple[Array, Array, Array, Array]
 _Value = TypeVar("_Value")
 #: The kind of a disturbance that has no values.
 WHITE_NOISE = "white"
@@ -66,29 +70,13 @@ def parse_disturbance(name: str, kind: object) -> Kernel | None:
 
 
 @dataclass(frozen=True)
-class DisturbanceMatrices:
-    """Matrices of a state space driven by disturbances, or their derivatives in the parameters, in the user's units.
-
-    F: State matrix; (..., s, s).
-    G: Input matrix of the disturbances; (..., s, d).
-    observation_matrix: From states to observables; (..., o, s).
-    feedthrough: From disturbances and their derivatives, lowest order first, to observables; (..., k, o, d).
-    """
-
-    F: Array
-    G: Array
-    observation_matrix: Array
-    feedthrough: Array
-
-
-@dataclass(frozen=True)
 class CompiledDisturbances:
     """Observables of a system that disturbances drive, ready for floats.
 
     names: The disturbances.
     kernels: Their covariances; None for white noise.
     table: All numbers.
-    shapes: Of F, G, readings and direct.
+    shapes: Of F, G, H and D.
     """
 
     names: tuple[str, ...]
@@ -107,11 +95,12 @@ class CompiledDisturbances:
         return tuple(number for number, latent in enumerate(self.kernels) if latent is not None)
 
     def split(self, table: Array) -> DisturbanceMatrices:
-        """Return the arrays from the values of the table, or from their derivatives.
+        """Return F, G, H and D from the values of the table, or from their derivatives.
 
         Shapes: table (..., t).
         """
-        return DisturbanceMatrices(*split_table(np, table, self.shapes))
+        F, G, H, D = split_table(np, table, self.shapes)
+        return F, G, H, D
 
 
 def compile_disturbances(
@@ -234,7 +223,7 @@ def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str
     """
     names = [f"equation {i}" for i, _ in enumerate(system.equations)]
     compiled = compile_disturbances(system, system.operator, names, kinds)
-    residual = compiled.split(compiled.table.nonzero_mask)
-    if residual.observation_matrix.any() or residual.feedthrough.any():
+    _, _, H, D = compiled.split(compiled.table.nonzero_mask)
+    if H.any() or D.any():
         raise LodekitError("the response to disturbances does not solve the equations; this should not happen")
     return "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"

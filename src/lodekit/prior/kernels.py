@@ -46,16 +46,9 @@ def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
     return value if xp is np else xp.asarray(value, dtype=like.dtype, device=like.device)
 
 
-@dataclass(frozen=True)
-class KernelStateSpace:
-    """A process as the first state of ``x' = F x + (0, ..., 0, 1) w`` with white noise w, at unit variance.
-
-    F: F, of companion form: the states are the process and its derivatives; (s, s).
-    spectral_density: The spectral density of w.
-    """
-
-    F: Array
-    spectral_density: float
+#: A process of unit variance as the first state of ``x' = F x + (0, ..., 0, 1) w`` with white noise w: F in companion
+#: form, (s, s), whose states are the process and its derivatives, and the spectral density of w.
+KernelStateSpace = tuple[Array, float]
 
 
 class Kernel(Protocol):
@@ -303,7 +296,7 @@ class Matern:
         matrix = np.diag(np.ones(self.p), 1)
         matrix[-1] = [-math.comb(size, k) * rate ** (size - k) for k in range(size)]
         intensity = (2.0 * rate) ** (2 * self.p + 1) * math.factorial(self.p) ** 2 / math.factorial(2 * self.p)
-        return KernelStateSpace(matrix, intensity)
+        return matrix, intensity
 
 
 def _parse_matern(name: str) -> Kernel | None:

@@ -369,10 +369,11 @@ class ObservableCompiler:
 def _parse_observable(text: str) -> Expression:
     """Return an observable, or the expression that is averaged, times the length of the interval for a total."""
     interval = parse_interval(text)
-    inner = parse_expression(text if interval is None else interval.expression)
-    if interval is None or not interval.is_total:
-        return inner
-    return Product(inner.place, (("*", Number(inner.place, interval.factor)), ("*", inner)))
+    if interval is None:
+        return parse_expression(text)
+    expression, window, is_total = interval
+    inner = parse_expression(expression)
+    return Product(inner.place, (("*", Number(inner.place, window)), ("*", inner))) if is_total else inner
 
 
 def _read_operators(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputGap, inputs_from_arrays, inputs_to_arrays
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements, RecordSet, Scaling
-from lodekit.data.row_store import FilterCheckpoint, InputSampleStatistics, OutOfCoreRows, RowStore, TruncatedHistory
+from lodekit.data.row_store import FilterCheckpoint, InputSampleStatistics, OutOfCoreRows, RowStore
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.reader import TableData
@@ -48,12 +48,12 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     first_row = posterior.first_row(first)
     arrays: dict[str, Any] = {**sums.arrays(), "tail_rows": spool.read_array(first_row, spool.n_rows)}
     arrays["tail_times"], arrays["tail_counts"] = subsample_times(fit.measurements)
-    heads, whole = [], first == 0 and spooled.truncated is None
+    heads, whole = [], first == 0 and spooled.checkpoints is None
     for number, own in enumerate(() if whole else _posterior_and_neighbours(fit, posterior)):
         value, error, parts = own.summarize_before(first)
         heads.append([value, error])
         arrays |= {f"head_{number}_{name}": part for name, part in zip(_CHECKPOINT_FIELDS, parts, strict=True)}
-    before = spooled.truncated.n_measurements if spooled.truncated else 0
+    before = spooled.n_omitted
     for row in range(0, first_row, 100_000):
         before += sum(len(item.values) for item in spool.read_series(row, min(row + 100_000, first_row)))
     tail = {
@@ -93,11 +93,10 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
     block = TableData(rows[:, 0], {name: values[name] for name in names}, noise, NumberFormat())
     kept = tuple(name for name in noisy if name in names)
     spool = RowStore.write(names, [block], tail["noise"], kept)
-    heads = []
+    heads: list[FilterCheckpoint] = []
     for number, (value, error) in enumerate(tail["heads"]):
-        point, *state_arrays = (arrays[f"head_{number}_{name}"] for name in _CHECKPOINT_FIELDS)
-        heads.append(FilterCheckpoint(point, float(value), float(error), *state_arrays))
-    left_out = TruncatedHistory(int(tail["size"]), arrays["tail_times"], arrays["tail_counts"], tuple(heads))
+        point, mean, root, response = (arrays[f"head_{number}_{name}"] for name in _CHECKPOINT_FIELDS)
+        heads.append((float(value), float(error), (point, mean, root, response)))
     first, last = map(float, tail["window"])
     gaps = tail.get("moved", {})
     spooled = OutOfCoreRows(
@@ -109,7 +108,9 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
         existing_store=spool,
         window=(first, last),
         input_statistics={n: _unpack_input_summary(own, gaps.get(n)) for n, own in tail["samples"].items()},
-        truncated=None if tail["whole"] else left_out,
+        checkpoints=None if tail["whole"] else tuple(heads),
+        n_omitted=int(tail["size"]),
+        sampled_times=None if tail["whole"] else (arrays["tail_times"], arrays["tail_counts"]),
     )
     inputs = inputs_from_arrays(state["inputs"], arrays)
     sums = Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)

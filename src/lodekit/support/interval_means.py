@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from lodekit.errors import EquationError
@@ -12,30 +11,9 @@ from lodekit.errors import EquationError
 _UNIT_PATTERN = re.compile(r"\s*\[[^\[\]]*\]$")
 _FUNCTION_PATTERN = re.compile(r"\s*(mean|total)\s*\(")
 _NUMBER_PATTERN = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|\.[0-9]+([eE][+-]?[0-9]{1,3})?")
-
-
-@dataclass(frozen=True)
-class IntervalObservable:
-    """An expression averaged or integrated over an interval that ends at the time stamp.
-
-    expression: A channel, or any linear differential expression of channels.
-    window: The length of the interval, in the unit of time.
-    is_total: Whether it is the integral, and not the mean.
-    """
-
-    expression: str
-    window: Fraction
-    is_total: bool
-
-    @property
-    def factor(self) -> Fraction:
-        """The ratio of this observable to the interval mean."""
-        return self.window if self.is_total else Fraction(1)
-
-    @property
-    def length(self) -> float:
-        """The window as a float."""
-        return float(self.window)
+#: A linear differential expression of channels, the length of the interval that ends at the time stamp, in the unit of
+#: time, and whether the expression is integrated over that interval (a total) instead of averaged (a mean).
+IntervalObservable = tuple[str, Fraction, bool]
 
 
 def parse_interval(text: str) -> IntervalObservable | None:
@@ -44,7 +22,7 @@ def parse_interval(text: str) -> IntervalObservable | None:
     Examples
     --------
     >>> parse_interval("mean(T1 - T2, 300)")
-    IntervalObservable(expression='T1 - T2', window=Fraction(300, 1), is_total=False)
+    ('T1 - T2', Fraction(300, 1), False)
     >>> parse_interval("x'") is None
     True
     """
@@ -67,7 +45,7 @@ def parse_interval(text: str) -> IntervalObservable | None:
         )
     if re.search(r"\b(mean|total)\s*\(", expression):
         raise EquationError(f"{text.strip()!r} averages twice; expected one interval, such as {function}(T, {written})")
-    return IntervalObservable(expression, Fraction(written), function == "total")
+    return expression, Fraction(written), function == "total"
 
 
 def averaging_time(text: str) -> float:
@@ -79,7 +57,7 @@ def averaging_time(text: str) -> float:
     (3600.0, 0.0)
     """
     interval = parse_interval(text)
-    return 0.0 if interval is None else interval.length
+    return 0.0 if interval is None else float(interval[1])
 
 
 def interval_from_column(column: str, channels: Collection[str]) -> str:
@@ -110,8 +88,9 @@ def observable_unit(units: Mapping[str, str], name: str) -> str:
     interval = None if name in units else parse_interval(name)
     if interval is None:
         return units.get(name, "")
-    unit, time = (units.get(key, "").strip() for key in (interval.expression, "t"))
-    if not interval.is_total:
+    expression, _, is_total = interval
+    unit, time = (units.get(key, "").strip() for key in (expression, "t"))
+    if not is_total:
         return unit
     return f"{f'({unit})' if '/' in unit else unit}*{time}" if unit and time else ""
 

@@ -178,12 +178,12 @@ def _group_collinear(disturbed: CompiledDisturbances, theta: NDArray[np.float64]
 
     Responses are compared by what stands before w and its derivatives, and by ``X F^j G``, which tell all of them.
     """
-    matrices = disturbed.split(disturbed.table.evaluate(theta)[0])
-    rate = float(np.abs(matrices.F).sum(axis=-1).max(initial=0.0)) or 1.0
-    rows, states = [part * rate**k for k, part in enumerate(matrices.feedthrough)], matrices.G / rate
-    for _ in range(len(matrices.F)):
-        rows.append(matrices.observation_matrix @ states)
-        states = matrices.F @ states / rate
+    F, G, H, D = disturbed.split(disturbed.table.evaluate(theta)[0])
+    rate = float(np.abs(F).sum(axis=-1).max(initial=0.0)) or 1.0
+    rows, states = [part * rate**k for k, part in enumerate(D)], G / rate
+    for _ in range(len(F)):
+        rows.append(H @ states)
+        states = F @ states / rate
     table = np.array(rows).reshape(len(rows), -1, len(disturbed.names))
     # Observables may have any units.
     table = table / np.maximum(np.abs(table).max(axis=(0, 2), initial=0.0), 1e-300)[:, None]

@@ -61,7 +61,7 @@ def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[s
     for index, (letter, column) in enumerate(zip(letters, columns, strict=True)):
         plain = re.sub(r"\s*(\[[^\[\]]*\]|\([^()]*\))\s*$", "", column.name) if has_header else ""
         average = _interval_of_column(column)
-        name = re.sub(r"\W+", "_", plain if average is None else average.expression).strip("_")
+        name = re.sub(r"\W+", "_", plain if average is None else average[0]).strip("_")
         try:
             (name,) = parse_names([name], "channel")
         except EquationError:
@@ -75,10 +75,10 @@ def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[s
 def _interval_of_column(column: ColumnPreview) -> IntervalObservable | None:
     """Return which average of a channel a column holds as its name says, ``mean(T, 300) [degC]``; None for values."""
     try:
-        found = parse_interval(re.sub(r"\s*\[[^\[\]]*\]\s*$", "", column.name))
+        interval = parse_interval(re.sub(r"\s*\[[^\[\]]*\]\s*$", "", column.name))
     except EquationError:
         return None
-    return found if found is not None and found.expression.isidentifier() else None
+    return interval if interval is not None and interval[0].isidentifier() else None
 
 
 def propose_first_order_equations(roles: Sequence[ColumnRole]) -> tuple[str, dict[str, str]]:
@@ -151,7 +151,7 @@ def _consistent_units(
     preview: TablePreview, roles: Sequence[ColumnRole], equations: str, parameters: Sequence[str]
 ) -> dict[str, str]:
     """Return the units that names of columns tell; none where equations contradict them."""
-    own = [guess for guess in roles if (average := _interval_of_column(guess.column)) is None or not average.is_total]
+    own = [guess for guess in roles if (average := _interval_of_column(guess.column)) is None or not average[2]]
     units = {guess.channel: guess.column.unit for guess in own if guess.column.unit}
     if preview.time is not None and preview.time.unit:
         units["t"] = preview.time.unit

@@ -427,9 +427,10 @@ def _target_unit(name: str, declared: Mapping[str, str], from_headers: Mapping[s
     if unit := declared.get(name) or from_headers.get(name):
         return unit
     time = declared.get("t", "")
-    if average := parse_interval(name):
-        unit = _target_unit(average.expression, declared, from_headers)
-        return (f"({unit})*({time})" if unit and time else "") if average.is_total else unit
+    if interval := parse_interval(name):
+        expression, _, is_total = interval
+        unit = _target_unit(expression, declared, from_headers)
+        return (f"({unit})*({time})" if unit and time else "") if is_total else unit
     match = _DERIVATIVE_PATTERN.fullmatch(name)
     channel = declared.get(match["channel"], "") if match else ""
     return f"({channel})/({time})^{len(match['primes'])}" if match and channel and time else ""
@@ -456,9 +457,9 @@ def find_column_conversions(
                 "units of the model, in a column without a unit in its name"
             )
         if not target:
-            average = parse_interval(name)
-            if average is None or not average.is_total:
-                from_headers[name if average is None else average.expression] = own
+            expression, _, is_total = parse_interval(name) or (name, 0, False)
+            if not is_total:
+                from_headers[expression] = own
             continue
         found[name] = _require_conversion(name, column, own, target)
         if not found[name].is_identity:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, partial
 from importlib import import_module
 from io import BytesIO
@@ -116,79 +116,62 @@ _DATE_TYPES = dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS")
 #: Nothing is fetched, whatever a file asks for.
 _DUCKDB_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
 _ROW_NUMBER_COLUMN = "file_row_number"
+#: The kind of integers that Arrow has marked as durations.
+_DURATION = "DURATION"
+#: The name in queries, which differs if two names differ in their case alone; the kind, as DuckDB calls it, or
+#: `_DURATION`; and the time zone of dates or the unit of durations, if Arrow has noted one.
+ParquetColumn = tuple[str, str, str]
 
 
-@dataclass(frozen=True)
-class ParquetColumn:
-    """A column of a Parquet file.
+def _is_number(kind: str) -> bool:
+    return kind.partition("(")[0] in _NUMERIC_TYPES
 
-    stored_name: Its name in queries, which differs where two names differ in their case alone.
-    kind: As DuckDB calls it.
-    arrow_metadata: What Arrow has noted about it.
+
+def _is_text(kind: str) -> bool:
+    return kind == "VARCHAR" or kind.startswith("ENUM(")
+
+
+def _column_expression(column: ParquetColumn) -> str | None:
+    """Return the query of a column: numbers, texts, or ticks of dates and durations; None if it cannot hold data."""
+    name, kind, _ = column
+    quoted = '"' + name.replace('"', '""') + '"'
+    if _is_number(kind) or kind in ("BOOLEAN", '"NULL"'):
+        return f"coalesce(CAST({quoted} AS DOUBLE), 'nan'::DOUBLE)"
+    if kind in _DATE_TYPES:
+        date = f"CAST({quoted} AS TIMESTAMP)" if kind == "DATE" else quoted
+        return f"epoch_{_DATE_TYPES[kind][0]}({date})"
+    if _is_text(kind):
+        return f"CAST({quoted} AS VARCHAR)"
+    return quoted if kind == _DURATION else None
+
+
+def _read_column(column: ParquetColumn, cells: Any, reader: ColumnReader) -> ColumnValues:
+    """Return the content of a column from the result of its query.
+
+    Shapes: cells (n,).
     """
+    _, kind, detail = column
+    if _is_text(kind):
+        return StringColumn.from_strings(np.ma.filled(cells, None).tolist())
+    if kind != _DURATION and kind not in _DATE_TYPES:
+        return np.array(cells, dtype=float)
+    reader.check_complete_times("lengths of time" if kind == _DURATION else "dates", np.ma.getmaskarray(cells))
+    ticks = np.asarray(cells, dtype=np.int64)
+    if kind == _DURATION:
+        return Durations(ticks / TICKS_PER_SECOND.get(detail, 1))
+    if not len(ticks):
+        return np.empty(0)
+    unit, is_zoned = _DATE_TYPES[kind]
+    microseconds = int(ticks[0]) * 10**6 // TICKS_PER_SECOND[unit]
+    first = datetime(1970, 1, 1, tzinfo=UTC if is_zoned else None) + timedelta(microseconds=microseconds)
+    return timestamps_from_ticks(ticks, unit, first.astimezone(_find_zone(detail)) if is_zoned else first)
 
-    stored_name: str
-    kind: str
-    arrow_metadata: tuple[str, str] = ("", "")
 
-    @property
-    def is_number(self) -> bool:
-        """Whether it holds numbers."""
-        return self.kind.partition("(")[0] in _NUMERIC_TYPES and not self.is_duration
-
-    @property
-    def is_duration(self) -> bool:
-        """Whether it holds lengths of time."""
-        return self.arrow_metadata[0] == "length" and self.kind == "BIGINT"
-
-    @property
-    def expression(self) -> str:
-        """What is asked for: numbers, texts, or dates and lengths as numbers of ticks."""
-        quoted = '"' + self.stored_name.replace('"', '""') + '"'
-        if self.is_number or self.kind in ("BOOLEAN", '"NULL"'):
-            return f"coalesce(CAST({quoted} AS DOUBLE), 'nan'::DOUBLE)"
-        if self.kind in _DATE_TYPES:
-            date = f"CAST({quoted} AS TIMESTAMP)" if self.kind == "DATE" else quoted
-            return f"epoch_{_DATE_TYPES[self.kind][0]}({date})"
-        return f"CAST({quoted} AS VARCHAR)" if self.is_text else quoted
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it holds texts."""
-        return self.kind == "VARCHAR" or self.kind.startswith("ENUM(")
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it can hold times or measurements."""
-        plain = self.is_number or self.is_text or self.is_duration
-        return plain or self.kind in ("BOOLEAN", '"NULL"') or self.kind in _DATE_TYPES
-
-    def read(self, cells: Any, reader: ColumnReader) -> ColumnValues:
-        """Return the content from what the expression gave.
-
-        Shapes: cells (n,).
-        """
-        if self.is_text:
-            return StringColumn.from_strings(np.ma.filled(cells, None).tolist())
-        if not (self.is_duration or self.kind in _DATE_TYPES):
-            return np.array(cells, dtype=float)
-        reader.check_complete_times("lengths of time" if self.is_duration else "dates", np.ma.getmaskarray(cells))
-        ticks = np.asarray(cells, dtype=np.int64)
-        if self.is_duration:
-            return Durations(ticks / TICKS_PER_SECOND.get(self.arrow_metadata[1], 1))
-        if not len(ticks):
-            return np.empty(0)
-        unit, is_zoned = _DATE_TYPES[self.kind]
-        microseconds = int(ticks[0]) * 10**6 // TICKS_PER_SECOND[unit]
-        first = datetime(1970, 1, 1, tzinfo=UTC if is_zoned else None) + timedelta(microseconds=microseconds)
-        return timestamps_from_ticks(ticks, unit, first.astimezone(self._zone) if is_zoned else first)
-
-    @property
-    def _zone(self) -> Any:
-        try:
-            return ZoneInfo(self.arrow_metadata[1]) if self.arrow_metadata[1] else UTC
-        except (KeyError, ValueError, OSError):  # a zone that this machine does not know
-            return UTC
+def _find_zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (KeyError, ValueError, OSError):  # a zone that this machine does not know
+        return UTC
 
 
 def _read_cells(
@@ -201,10 +184,10 @@ def _read_cells(
     """Return the content of cells by column, as a `TableBlock` does; cells that cannot be used are None."""
     content: dict[str, ColumnValues] = {}
     for name, values in cells.items():
-        reader, kind = ColumnReader(name, locations, is_time=name == time), columns[name].kind
+        reader, kind = ColumnReader(name, locations, is_time=name == time), columns[name][1]
         if values is None:
             raise reader.type_error("List" if kind.endswith("]") else kind.partition("(")[0].capitalize())
-        content[name] = columns[name].read(values, reader)
+        content[name] = _read_column(columns[name], values, reader)
     return content, locations
 
 
@@ -233,10 +216,11 @@ class ParquetFile:
         if len(names) != len(own) or len(set(names)) < len(names):
             twice = next((name for name in names if names.count(name) > 1), "none")
             raise DataError(f"cannot be read as Parquet, expected different names of columns, got {twice} twice")
-        found = {
-            name: ParquetColumn(row[0], row[1], hints.get(name, ("", ""))) for name, row in zip(names, own, strict=True)
-        }
-        return cls(source, found)
+        columns = {}
+        for name, (stored_name, kind, *_) in zip(names, own, strict=True):
+            what, detail = hints.get(name, ("", ""))
+            columns[name] = stored_name, _DURATION if (what, kind) == ("length", "BIGINT") else kind, detail
+        return cls(source, columns)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -245,7 +229,7 @@ class ParquetFile:
 
     def is_numeric(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
-        return self.columns[name].is_number
+        return _is_number(self.columns[name][1])
 
     def count_rows(self, limit: int) -> int:
         """Return the number of records, which the file tells at its end."""
@@ -255,7 +239,7 @@ class ParquetFile:
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
         """Yield the table in blocks, or as one."""
         chosen = {name: self.columns[name] for name in names}
-        wanted = {name: column.expression for name, column in chosen.items() if column.is_usable}
+        wanted = {name: query for name, column in chosen.items() if (query := _column_expression(column)) is not None}
         # Something is asked for in any case, so that it is known that the rows are there.
         listed = ", ".join(f'{text} AS "{number}"' for number, text in enumerate(wanted.values())) or "1"
         with _open_duckdb(self.source) as (ask, path):
@@ -272,7 +256,7 @@ class ParquetFile:
     def _query(self, listed: str, first: int, size: int, whole: bool) -> str:
         if whole:
             return f"SELECT {listed} FROM read_parquet(?, hive_partitioning=false)"  # noqa: S608 - names are quoted
-        if any(column.stored_name.lower() == _ROW_NUMBER_COLUMN for column in self.columns.values()):
+        if any(name.lower() == _ROW_NUMBER_COLUMN for name, _, _ in self.columns.values()):
             return f"SELECT {listed} FROM read_parquet(?, hive_partitioning=false) LIMIT {size} OFFSET {first}"  # noqa: S608
         table = f"read_parquet(?, hive_partitioning=false, {_ROW_NUMBER_COLUMN}=true)"
         bounds = f"{_ROW_NUMBER_COLUMN} >= {first} AND {_ROW_NUMBER_COLUMN} < {first + size}"

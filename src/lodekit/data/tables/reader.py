@@ -529,7 +529,7 @@ def describe_columns(
     notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
     unused = [name for name in names if name not in columns.used]
     rest = f"columns not used: {format_column_list(unused)}" if unused else ""
-    known = {*columns.values, *(average.expression for name in columns.values if (average := parse_interval(name)))}
+    known = {*columns.values, *(interval[0] for name in columns.values if (interval := parse_interval(name)))}
     if absent := [name for name in channels if name not in known]:
         notes.append(f"no column for {', '.join(absent)}: not measured{f' ({rest})' if rest else ''}")
     elif rest:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,79 +47,6 @@ class ProjectedFit:
     jacobian: Array
 
 
-@dataclass(frozen=True)
-class RecordProjection:
-    """Measurements of one record.
-
-    prior: Of the measured observables, with the inputs and the start of this record; it has no free functions.
-    times: All different times, ascending; (n,).
-    time_index: For each observable, which times it was measured at.
-    values: Measurements, scaled, observable after observable; (m,).
-    known_std: Standard deviations that are known, scaled; NaN elsewhere; (m,).
-    """
-
-    prior: Prior
-    times: Array
-    time_index: list[NDArray[np.intp]]
-    values: Array
-    known_std: Array
-
-    @classmethod
-    def from_series(cls, prior: Prior, series: Sequence[TimeSeries], stride: int) -> RecordProjection:
-        """Return measurements of which every so many-th row is kept."""
-        kept = union_times(series)[::stride]
-        some = [item.select(np.flatnonzero(np.isin(item.times, kept))) for item in series]
-        scales = prior.units.scales
-        return cls(
-            prior,
-            kept,
-            [np.searchsorted(kept, item.times) for item in some],
-            np.concatenate([item.values / scale for item, scale in zip(some, scales, strict=True)]),
-            np.concatenate(
-                [np.where(item.has_known_noise, item.std / s, np.nan) for item, s in zip(some, scales, strict=True)]
-            ),
-        )
-
-    @cached_property
-    def scaled_times(self) -> Array:
-        """The times, scaled."""
-        return self.prior.units.scale_times(self.times)
-
-    @cached_property
-    def observable_index(self) -> NDArray[np.intp]:
-        """The observable of each measurement."""
-        return np.repeat(np.arange(len(self.time_index)), [len(index) for index in self.time_index])
-
-    def project(
-        self, values: Coefficients, weights: Array, free_parameters: Sequence[int], *, with_jacobian: bool
-    ) -> tuple[Array, Array, Array] | None:
-        """Return what the best modes leave of the data, (m,), their amplitudes, (r,), and derivatives, (m, parameters).
-
-        Shapes: weights (m,).
-        """
-        observables = self.prior.observables
-        means, d_means = observables.means(values, self.times, with_jacobian=with_jacobian)
-        basis, d_basis = observables.mode_basis(
-            values, self.prior.groups, self.scaled_times, with_jacobian=with_jacobian
-        )
-        B = self._at_measurements(basis) * weights[:, None]
-        target = (self.values - self._at_measurements(means)) * weights
-        if not (np.isfinite(B).all() and np.isfinite(target).all()):
-            return None
-        Q, amplitudes = _project_modes(B, target)
-        rest = (target - B @ amplitudes) / weights
-        if not with_jacobian:
-            return rest, amplitudes, np.zeros((len(rest), 0))
-        pairs = zip(d_means, d_basis, self.time_index, strict=True)
-        parts = [(d[free_parameters] + e[free_parameters] @ amplitudes)[:, i] for d, e, i in pairs]
-        J = -np.concatenate(parts, axis=1).T * weights[:, None]
-        return rest, amplitudes, J - Q @ (Q.T @ J)
-
-    def _at_measurements(self, functions: Sequence[Array]) -> Array:
-        """Return functions at the measurements, observable after observable, from those at all times."""
-        return np.concatenate([part[index] for part, index in zip(functions, self.time_index, strict=True)])
-
-
 def union_times(series: Sequence[TimeSeries]) -> Array:
     """Return all different times of some series, ascending."""
     return np.unique(np.concatenate([item.times for item in series]))
@@ -126,22 +54,39 @@ def union_times(series: Sequence[TimeSeries]) -> Array:
 
 @dataclass(frozen=True)
 class VariableProjection:
-    """Measurements of one record, or of several, and what is simulated beside them.
+    """Measurements of one record, or of several, and their simulation.
 
-    records: One for each record.
+    priors: Of each record: the measured observables, with its inputs and start; there are no free functions.
+    record_times: The distinct times of each record, ascending; (n,).
+    time_index: For each record and observable, the indices of the times at which it was measured.
+    values: All measurements, scaled: record after record, and there observable after observable; (m,).
+    known_std: Known standard deviations, scaled; NaN elsewhere; (m,).
     """
 
     layout: ParameterLayout
-    records: tuple[RecordProjection, ...]
+    priors: Sequence[Prior]
+    record_times: Sequence[Array]
+    time_index: Sequence[Sequence[NDArray[np.intp]]]
+    values: Array
+    known_std: Array
 
     @classmethod
     def from_records(
         cls, priors: Sequence[Prior], layout: ParameterLayout, records: Sequence[Sequence[TimeSeries]], max_rows: int
     ) -> VariableProjection:
         """Return measurements with their simulation, thinned to so many rows at most."""
-        stride = -(-sum(len(union_times(series)) for series in records) // max_rows)
-        pairs = zip(priors, records, strict=True)
-        return cls(layout, tuple(RecordProjection.from_series(prior, series, stride) for prior, series in pairs))
+        every = [union_times(series) for series in records]
+        stride = -(-sum(map(len, every)) // max_rows)
+        record_times = [times[::stride] for times in every]
+        time_index: list[list[NDArray[np.intp]]] = []
+        values, known_std = [], []
+        for prior, series, times in zip(priors, records, record_times, strict=True):
+            kept = [item.select(np.flatnonzero(np.isin(item.times, times))) for item in series]
+            time_index.append([np.searchsorted(times, item.times) for item in kept])
+            for item, scale in zip(kept, prior.units.scales, strict=True):
+                values.append(item.values / scale)
+                known_std.append(np.where(item.has_known_noise, item.std / scale, np.nan))
+        return cls(layout, priors, record_times, time_index, np.concatenate(values), np.concatenate(known_std))
 
     def from_parameters(self, theta: Array) -> Array:
         """Return the coordinates z: logarithms, or unbounded parameters in units of their expected magnitude."""
@@ -175,27 +120,28 @@ class VariableProjection:
     @property
     def observables(self) -> Observables:
         """What was measured, compiled."""
-        return self.records[0].prior.observables
+        return self.priors[0].observables
 
     @property
     def times(self) -> Array:
         """Those of the longest record."""
-        return max((run.times for run in self.records), key=lambda times: float(np.ptp(times)))
+        return max(self.record_times, key=lambda times: float(np.ptp(times)))
 
     @cached_property
-    def values(self) -> Array:
-        """All measurements, scaled, shape (m,): record after record, and there observable after observable."""
-        return np.concatenate([run.values for run in self.records])
+    def scaled_times(self) -> list[Array]:
+        """The times of each record, scaled."""
+        return [prior.units.scale_times(times) for prior, times in zip(self.priors, self.record_times, strict=True)]
 
     @cached_property
-    def known_std(self) -> Array:
-        """Standard deviations that are known, scaled; NaN elsewhere."""
-        return np.concatenate([run.known_std for run in self.records])
+    def record_rows(self) -> list[slice]:
+        """The measurements of each record."""
+        ends = accumulate((sum(map(len, index)) for index in self.time_index), initial=0)
+        return [slice(start, stop) for start, stop in pairwise(ends)]
 
     @cached_property
     def observable_index(self) -> NDArray[np.intp]:
         """The observable of each measurement."""
-        return np.concatenate([run.observable_index for run in self.records])
+        return np.concatenate([np.full(len(k), i) for index in self.time_index for i, k in enumerate(index)])
 
     @cached_property
     def counts(self) -> NDArray[np.intp]:
@@ -207,30 +153,56 @@ class VariableProjection:
 
         Shapes: noise_std (o,).
         """
-        theta, learned = self.to_parameters(z), self.layout.free_parameters
         noise_std = (
             np.full(self.observables.count, options.SEARCH.initial_noise_fraction) if noise_std is None else noise_std
         )
         with np.errstate(all="ignore"):
-            values = self.observables.evaluate(theta)
+            values = self.observables.evaluate(self.to_parameters(z))
             if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns, values.table[0])):
                 return None
             weights = self._weights(noise_std)
-            found = []
-            splits = np.split(weights, np.cumsum([len(run.values) for run in self.records])[:-1])
-            for run, own in zip(self.records, splits, strict=True):
-                part = run.project(values, own, learned, with_jacobian=with_jacobian)
+            projected = []
+            for record, rows in enumerate(self.record_rows):
+                part = self._project_record(record, values, weights[rows], with_jacobian=with_jacobian)
                 if part is None:
                     return None
-                found.append(part)
-            rest, J = (np.concatenate([part[k] for part in found]) for k in (0, 2))
-            merit, noise_std = self._profile_deviance(rest)
+                projected.append(part)
+            residuals, J = (np.concatenate([part[k] for part in projected]) for k in (0, 2))
+            deviance, noise_std = self._profile_deviance(residuals)
             if with_jacobian:
                 # With other weights the same modes span another plane, which hardly matters.
                 J = J * self.derivatives(z) * (self._weights(noise_std) / weights)[:, None]
-        if not np.isfinite(merit) or not np.isfinite(J).all():
+        if not np.isfinite(deviance) or not np.isfinite(J).all():
             return None
-        return ProjectedFit(z, merit, rest, noise_std, np.stack([part[1] for part in found]), J)
+        return ProjectedFit(z, deviance, residuals, noise_std, np.stack([part[1] for part in projected]), J)
+
+    def _project_record(
+        self, record: int, coefficients: Coefficients, weights: Array, *, with_jacobian: bool
+    ) -> tuple[Array, Array, Array] | None:
+        """Return the residuals of a record, (m,), amplitudes of its modes, (r,), and derivatives, (m, parameters).
+
+        Shapes: weights (m,).
+        """
+        prior, time_index, learned = self.priors[record], self.time_index[record], self.layout.free_parameters
+        observables, times = prior.observables, self.scaled_times[record]
+        means, d_means = observables.means(coefficients, self.record_times[record], with_jacobian=with_jacobian)
+        basis, d_basis = observables.mode_basis(coefficients, prior.groups, times, with_jacobian=with_jacobian)
+        B, known = (
+            np.concatenate([part[index] for part, index in zip(functions, time_index, strict=True)])
+            for functions in (basis, means)
+        )
+        B = B * weights[:, None]
+        target = (self.values[self.record_rows[record]] - known) * weights
+        if not (np.isfinite(B).all() and np.isfinite(target).all()):
+            return None
+        Q, amplitudes = _project_modes(B, target)
+        residuals = (target - B @ amplitudes) / weights
+        if not with_jacobian:
+            return residuals, amplitudes, np.zeros((len(residuals), 0))
+        pairs = zip(d_means, d_basis, time_index, strict=True)
+        parts = [(d[learned] + e[learned] @ amplitudes)[:, index] for d, e, index in pairs]
+        J = -np.concatenate(parts, axis=1).T * weights[:, None]
+        return residuals, amplitudes, J - Q @ (Q.T @ J)
 
     def _weights(self, noise_std: Array) -> Array:
         """Return one over the noise of each measurement."""

@@ -129,8 +129,9 @@ class KalmanEngine:
     @classmethod
     def create(cls, prior: Prior, measurements: Measurements, task: EngineTask) -> KalmanEngine | OutOfCoreEngine:
         """Return an engine on measurements in memory, or on rows that are read from disk in batches."""
-        if measurements.has_only_statistics and measurements.stored_rows is not None:
-            return OutOfCoreEngine(prior, measurements.stored_rows.store, left_out=measurements.stored_rows.truncated)
+        rows = measurements.stored_rows
+        if measurements.has_only_statistics and rows is not None:
+            return OutOfCoreEngine(prior, rows.store, checkpoints=rows.checkpoints, n_omitted=rows.n_omitted)
         return cls(KalmanData.from_series(prior, measurements.series))
 
     def _solve(self, hyper: Hyperparameters, *, keep_blocks: bool = False) -> FilterSolution | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
-from lodekit.data.row_store import FilterCheckpoint, RowStore, TruncatedHistory
+from lodekit.data.row_store import FilterCheckpoint, RowStore
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import Evidence, SearchLimits
 from lodekit.inference.kalman.blocks import KalmanData, reduce_block_length
@@ -142,7 +142,7 @@ class OutOfCorePosterior:
         starts = self.engine.batch_starts
         if observables.windows is not None:
             _raise_unsupported("means and totals over intervals")
-        if self.engine.left_out is not None and len(times) and times.min() < starts[0]:
+        if self.engine.checkpoints is not None and len(times) and times.min() < starts[0]:
             raise LodekitError(
                 f"this model was saved without its rows before t = {starts[0]:.6g}, which are too many: "
                 "ask for times from there on, or fit again with the file"
@@ -213,7 +213,7 @@ class OutOfCoreEngine:
 
     spool: The rows.
     rows_in_memory: The number of rows of a batch.
-    left_out: If these are the end of a longer record: what is known of its earlier rows.
+    checkpoints, n_omitted: As in `OutOfCoreRows`.
     """
 
     benefits_from_threads: ClassVar[bool] = False
@@ -221,7 +221,8 @@ class OutOfCoreEngine:
     spool: RowStore
     # Looked up when an engine is made, since tests patch it.
     rows_in_memory: int = field(default_factory=lambda: ROWS_IN_MEMORY)
-    left_out: TruncatedHistory | None = None
+    checkpoints: tuple[FilterCheckpoint, ...] | None = None
+    n_omitted: int = 0
     _block_lengths: list[int | None] = field(default_factory=lambda: [None], compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -235,7 +236,7 @@ class OutOfCoreEngine:
     @cached_property
     def size(self) -> int:
         """The number of measurements."""
-        return int(self._sums_of_squares[0].sum()) + (self.left_out.n_measurements if self.left_out else 0)
+        return int(self._sums_of_squares[0].sum()) + self.n_omitted
 
     @cached_property
     def batch_starts(self) -> Array:
@@ -248,16 +249,13 @@ class OutOfCoreEngine:
         driven = self.prior.observables.input_response
         if driven is None:
             return None
-        if self.left_out is None:
+        if self.checkpoints is None:
             return ChunkStates(driven.compiled, driven.signals, [driven.start, *self.batch_starts[1:].tolist()])
         theta = len(self.prior.observables.compiled.parameters)
-        known = [(driven.evaluate(head.log_parameters[:theta])[0], head.response) for head in self.left_out.checkpoints]
-
-        def find_response(table: Array) -> Array:
-            """Return the saved states of the response for the coefficients of its state space."""
-            state = next((state for saved, state in known if _points_agree(saved, table)), None)
-            return _raise_rows_missing() if state is None else state
-
+        heads = [arrays for _, _, arrays in self.checkpoints]
+        known = [(driven.evaluate(point[:theta])[0], response) for point, _, _, response in heads]
+        # No local function: models are pickled.
+        find_response = partial(_find_saved_response, known)
         return ChunkStates(driven.compiled, driven.signals, self.batch_starts.tolist(), find_response)
 
     @property
@@ -281,7 +279,7 @@ class OutOfCoreEngine:
         data = KalmanData.from_series(prior, series)
         after = self.batch_starts[batch + 1 : batch + 2]
         until = float(self.prior.units.scale_times(after)[0]) if len(after) else None
-        return replace(data, next_time=until, is_continuation=batch > 0 or self.left_out is not None)
+        return replace(data, next_time=until, is_continuation=batch > 0 or self.checkpoints is not None)
 
     def solve_batch(
         self, data: KalmanData, hyper: Hyperparameters, boundary: BoundaryConditions, *, keep_blocks: bool = False
@@ -292,7 +290,7 @@ class OutOfCoreEngine:
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity if it is not finite."""
         # A gradient needs all rows.
-        forward = None if self.left_out is not None else self._filter_forward(hyper)
+        forward = None if self.checkpoints is not None else self._filter_forward(hyper)
         if forward is None:
             return Evidence.infeasible(hyper)
         value, error, boundaries = forward
@@ -312,7 +310,7 @@ class OutOfCoreEngine:
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence, and its estimated rounding error."""
-        if self.left_out is not None and self._find_head(hyper) is None:
+        if self.checkpoints is not None and self._find_head(hyper) is None:
             return -np.inf, 0.0
         forward = self._filter_forward(hyper)
         return (-np.inf, 0.0) if forward is None else forward[:2]
@@ -358,10 +356,9 @@ class OutOfCoreEngine:
         """Return log evidence, error and states at the starts of batches and the end; None if not finite."""
         while True:
             value, error, boundaries = 0.0, 0.0, [BoundaryConditions()]
-            if self.left_out is not None:
-                head = self._find_head(hyper) or _raise_rows_missing()
-                value, error = head.log_evidence, head.error
-                boundaries = [BoundaryConditions(head.covariance_root, head.mean)]
+            if self.checkpoints is not None:
+                value, error, (_, mean, root, _) = self._find_head(hyper) or _raise_rows_missing()
+                boundaries = [BoundaryConditions(root, mean)]
             length = None
             for number in range(len(self.batch_starts)):
                 solution = self.solve_batch(self.read_batch(number), hyper, boundaries[-1])
@@ -377,8 +374,8 @@ class OutOfCoreEngine:
 
     def _find_head(self, hyper: Hyperparameters) -> FilterCheckpoint | None:
         """Return the checkpoint after the omitted rows; None if it was not saved for these hyperparameters."""
-        heads, point = self.left_out.checkpoints if self.left_out else (), np.concatenate(hyper.arrays)
-        return next((head for head in heads if _points_agree(head.log_parameters, point)), None)
+        point = np.concatenate(hyper.arrays)
+        return next((head for head in self.checkpoints or () if _points_agree(head[2][0], point)), None)
 
     def _smooth_backward(
         self, hyper: Hyperparameters, boundaries: list[BoundaryConditions], *, keep_blocks: bool = False
@@ -394,6 +391,12 @@ class OutOfCoreEngine:
             yield data, solution
             score, information = solution.smoothed.scores[0], solution.filter.information[0]
             root = None if keep_blocks else solution.filter.backward_information_roots[0]
+
+
+def _find_saved_response(known: list[tuple[Array, Array]], table: Array) -> Array:
+    """Return the saved states of the response for the coefficients of its state space."""
+    state = next((state for saved, state in known if _points_agree(saved, table)), None)
+    return _raise_rows_missing() if state is None else state
 
 
 def _raise_rows_missing() -> NoReturn:

@@ -62,15 +62,16 @@ class UnitProcess:
         state_space = latent.state_space(1.0)
         if state_space is None:
             raise LodekitError(f"expected a covariance with finitely many states, got {latent.name}")
-        size = len(state_space.F)
-        rate = float(-state_space.F[-1, 0]) ** (1.0 / size)
+        companion, spectral_density = state_space
+        size = len(companion)
+        rate = float(-companion[-1, 0]) ** (1.0 / size)
         powers = rate ** np.arange(size)
         h = [float(part[0]) for part in latent.derivatives(np, np.zeros(1), 2 * size - 2)]
         orders = np.add.outer(np.arange(size), np.arange(size))
         # Odd derivatives of an even function vanish at zero.
         at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * (-1.0) ** np.arange(size), 0.0)
-        F = state_space.F * powers / powers[:, None]
-        process = cls(rate, F, state_space.spectral_density / powers[-1] ** 2, at_zero / np.outer(powers, powers))
+        F = companion * powers / powers[:, None]
+        process = cls(rate, F, spectral_density / powers[-1] ** 2, at_zero / np.outer(powers, powers))
         return _UNIT_PROCESSES.setdefault(latent, process)
 
 
@@ -136,9 +137,9 @@ class DisturbanceStates:
     @cached_property
     def state_scales(self) -> Array:
         """The scales of the states of the system, shape (s,)."""
-        matrices = self._matrices_and_jacobian[0]
-        F = np.abs(matrices.F) * self.observables.units.time_scale
-        drive = np.abs(matrices.G) @ self._integrated_std
+        F, G, _, _ = self._matrices_and_jacobian[0]
+        F = np.abs(F) * self.observables.units.time_scale
+        drive = np.abs(G) @ self._integrated_std
         if not len(F) or not (np.isfinite(F).all() and np.isfinite(drive).all()):
             return np.ones(len(F))
         # The spectral radius of the magnitudes does not depend on units; rows of F, scaled, add up to twice it at most.
@@ -149,9 +150,9 @@ class DisturbanceStates:
     @cached_property
     def F(self) -> Array:
         """F of all states, shape (n, n); those of a disturbance are in units of its amplitude."""
-        system, x, span = self._matrices_and_jacobian[0], self.state_slices[-1], self.observables.units.time_scale
+        system_F, x, span = self._matrices_and_jacobian[0][0], self.state_slices[-1], self.observables.units.time_scale
         F = np.zeros((self.size, self.size))
-        F[x, x] = span * system.F * self.state_scales / self.state_scales[:, None]
+        F[x, x] = span * system_F * self.state_scales / self.state_scales[:, None]
         for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
             if unit is not None:
                 F[place, place] = unit.F / self.lengthscales[k]
@@ -161,7 +162,8 @@ class DisturbanceStates:
     @cached_property
     def _noise_input_matrix(self) -> Array:
         """The input matrix from disturbances to the states of the system, shape (s, d)."""
-        return np.asarray(self._matrices_and_jacobian[0].G * self._integrated_std / self.state_scales[:, None])
+        _, G, _, _ = self._matrices_and_jacobian[0]
+        return np.asarray(G * self._integrated_std / self.state_scales[:, None])
 
     @cached_property
     def _noise_intensities(self) -> list[Array]:
@@ -188,17 +190,17 @@ class DisturbanceStates:
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return the observation matrix of some observables, shape (o, n)."""
         values, _ = require_disturbances(coefficients.disturbance_table)
-        matrices = require_disturbances(observables.disturbances).split(values)
-        return self._assemble_observation_matrix(matrices, observables.units.scales)
+        _, _, H, D = require_disturbances(observables.disturbances).split(values)
+        return self._assemble_observation_matrix(H, D, observables.units.scales)
 
-    def _assemble_observation_matrix(self, matrices: DisturbanceMatrices, observable_scales: Array) -> Array:
+    def _assemble_observation_matrix(self, system_H: Array, D: Array, observable_scales: Array) -> Array:
         """Return the observation matrix from its parts, or its derivatives from theirs, shape (..., o, n)."""
-        H = np.zeros((*matrices.observation_matrix.shape[:-1], self.size))
-        H[..., self.state_slices[-1]] = matrices.observation_matrix * self.state_scales / observable_scales[:, None]
+        H = np.zeros((*system_H.shape[:-1], self.size))
+        H[..., self.state_slices[-1]] = system_H * self.state_scales / observable_scales[:, None]
         for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
             if unit is not None:
-                length = min(place.stop - place.start, matrices.feedthrough.shape[-3])
-                parts = np.moveaxis(matrices.feedthrough[..., :length, :, k], -2, -1)
+                length = min(place.stop - place.start, D.shape[-3])
+                parts = np.moveaxis(D[..., :length, :, k], -2, -1)
                 rate = unit.rate / (self.lengthscales[k] * self.observables.units.time_scale)
                 scales = self.hyper.disturbance_amplitudes[k] * rate ** np.arange(length)
                 H[..., place.start : place.start + length] = parts * scales / observable_scales[:, None]
@@ -211,10 +213,10 @@ class DisturbanceStates:
 
         Shapes: grad_F, grad_noise_intensity, grad_P_initial (n, n), grad_H, H (o, n).
         """
-        _, jacobian = self._matrices_and_jacobian
+        dF, dG, dH, dD = self._matrices_and_jacobian[1]
         x, span, scales = self.state_slices[-1], self.observables.units.time_scale, self.state_scales
-        theta = np.tensordot(jacobian.F * (span * scales / scales[:, None]), grad_F[x, x], 2)
-        theta += np.tensordot(self._assemble_observation_matrix(jacobian, self.observables.units.scales), grad_H, 2)
+        theta = np.tensordot(dF * (span * scales / scales[:, None]), grad_F[x, x], 2)
+        theta += np.tensordot(self._assemble_observation_matrix(dH, dD, self.observables.units.scales), grad_H, 2)
         grad_input_matrix = np.zeros_like(self._noise_input_matrix)
         lengthscales, amplitudes = {}, np.zeros(len(self.processes))
         for k, (unit, place) in enumerate(zip(self.processes, self.state_slices, strict=False)):
@@ -227,7 +229,7 @@ class DisturbanceStates:
             amplitudes[k] = 2.0 * (in_density + float(np.sum(grad_P_initial[place, place] * unit.P)))
             matrices = grad_F[place, place], self.F[place, place], grad_H[:, place], H[:, place]
             lengthscales[k] = _lengthscale_vjp(*matrices, in_density)
-        theta += np.tensordot(jacobian.G * (self._integrated_std / scales[:, None]), grad_input_matrix, 2)
+        theta += np.tensordot(dG * (self._integrated_std / scales[:, None]), grad_input_matrix, 2)
         return theta, np.array([lengthscales[k] for k in self.response.coloured_index]), amplitudes
 
 
