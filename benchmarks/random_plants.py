@@ -84,7 +84,7 @@ class _StateSpace:
 
     def forcing(self, t: float) -> Array:
         """Return the right-hand sides of all equations at a time."""
-        return np.array([side[0] for side in self.signals.evaluate(self.theta, np.array([t]))])
+        return np.array([side[0] for side, _ in self.signals.evaluate(self.theta, np.array([t]))])
 
     def feedback(self) -> Array:
         """Return a feedback that keeps an unstable plant in place; zero for others."""

@@ -120,8 +120,8 @@ def _predict_record(
             check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
             covariance = fit.posterior.covariance(observables, times) / dof_fraction
             covariance += np.tensordot(shifts, shifts, (0, 0))
-            places = np.arange(mean.size)
-            covariance.reshape(mean.size, mean.size)[places, places] += np.tile(unexplained**2, len(times))
+            # A writable view of the diagonal, whatever the memory order of the covariance is.
+            np.einsum("ijij->ij", covariance)[...] += unexplained**2
             parts.append(covariance)
     return format_prediction(parts, times, single=single)
 
