@@ -78,7 +78,6 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     "periodogram": (FREE, {}, {STARTS + "fit_oscillations": _nothing}),
     "clipped copies of guesses": (EVERY, {}, {STARTS + "_clip_to_expected": _none}),
     "several random starts": (FREE, {"n_blind_starts": 1}, {}),
-    "several fills of incomplete guesses": (FREE, {"n_fills": 1}, {}),
     "correlation time of the data": (
         (*FREE, "fast plants"),
         {},
@@ -88,7 +87,6 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     "several initial lengthscales": (FREE, {"start_lengthscales": (0.2,), "screening_lengthscales": (0.2,)}, {}),
     "second initial noise level": (FREE, {"start_noise_fractions": (0.03,)}, {}),
     "start at the largest variance": (FREE, {"variance_ratio": math.inf}, {}),
-    "full grid at the second-best guess": (FREE, {"n_gridded_guesses": 1}, {}),
     "searches from several starts": (FREE, {}, {MULTISTART + "build_start_points": _only_first}),
     "small first steps of trusted starts": (
         (*FREE, *DISTURBED),
@@ -119,7 +117,6 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
         {},
         {OUTPUT_ERROR + "_find_linear_parameters": _not_linear},
     ),
-    "search from the second simulation": ((*DRIVEN, *DISTURBED), {"simulation_rival_gap": 0.0}, {}),
     "rounds of random simulations": ((*DRIVEN, *DISTURBED), {"max_screening_rounds": 1}, {}),
     "simulations of thinned records": ((*DRIVEN, *DISTURBED), {"screening_rows": 10**9}, {}),
     "several sizes of disturbances": (

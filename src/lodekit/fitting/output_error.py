@@ -53,13 +53,7 @@ def multistart_output_error(
         ends = _screen_and_descend(system, thin, whole, guesses, generator)
     if not ends:
         return None
-    best = _maximize_from_projection(objective, whole, ends[0], tolerance)
-    for rival in ends[1:2]:
-        # Amplitudes and levels may make up for what it lacks, unless it is the same optimum.
-        if 2.0 * opt.simulation_agreement < rival.deviance - ends[0].deviance < opt.simulation_rival_gap:
-            other = _maximize_from_projection(objective, whole, rival, tolerance)
-            best = other if other is not None and (best is None or other.value > best.value) else best
-    return best
+    return _maximize_from_projection(objective, whole, ends[0], tolerance)
 
 
 def _descend(whole: VariableProjection, z: Array, target_deviance: float = -np.inf) -> ProjectedFit | None:

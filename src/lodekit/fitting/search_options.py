@@ -49,12 +49,8 @@ class SearchOptions:
     min_start_noise_fraction: float = 1e-3
     # ratio of variances above which the largest is matched, too
     variance_ratio: float = 1e3
-    # guesses compared on the full grid of hyperparameters
-    n_gridded_guesses: int = 2
     # largest autocorrelation of white noise, times sqrt(n)
     white_correlation: float = 3.0
-    # random completions of an incomplete guess
-    n_fills: int = 3
     # random starts
     n_blind_starts: int = 6
     # starts closer than this are duplicates
@@ -169,8 +165,6 @@ class SearchOptions:
     simulation_agreement: float = 0.2
     # rounds of random vectors until two solutions agree
     max_screening_rounds: int = 3
-    # the second-best solution is refined if its deviance is larger by less than this
-    simulation_rival_gap: float = 5.0
     # limits of the factor by which a gain is changed at once
     min_gain_factor: float = 0.03
     max_gain_factor: float = 30.0

@@ -139,11 +139,10 @@ def build_start_points(
             if starts := _evaluate_grid(engine, layout, theta, guess, coarse):
                 best.append(starts)
         best.sort(key=lambda starts: -starts[0].value)
-        closely = best[: opt.n_gridded_guesses]
-        closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
+        others = [starts for starts in best if starts[0].family != best[0][0].family]
         found = [start for starts in best for start in starts]
         grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
-        for starts in {id(starts): starts for starts in closely}.values():
+        for starts in (*best[:1], *others[:1]):
             refined = _evaluate_grid(engine, layout, layout.unpack(starts[0].x).theta, starts[0], grid)
             found += refined
             promising = max([*starts, *refined], key=lambda start: start.value)
@@ -238,11 +237,11 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
 def _complete_guesses(
     layout: ParameterLayout, guesses: Sequence[StartPoint], generator: np.random.Generator
 ) -> Iterator[tuple[Array, StartPoint]]:
-    """Yield complete parameter vectors with their guesses, each gap filled in several ways."""
+    """Yield complete parameter vectors with their guesses, random values in place of gaps."""
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)
         gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
-        count = options.SEARCH.n_blind_starts if guess.family == "blind" else options.SEARCH.n_fills
+        count = options.SEARCH.n_blind_starts if guess.family == "blind" else 1
         for attempt in range(count if gaps else 1):
             theta = known.copy()
             for number in gaps:
