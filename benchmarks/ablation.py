@@ -126,7 +126,6 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     ),
     "second start with disturbances": (DISTURBED, {"n_disturbance_starts": 1}, {}),
     "origins beside the fit without disturbances": (DISTURBED, {}, {MULTISTART + "rank_starts": _nothing}),
-    "larger initial modes": (DISTURBED, {"min_mode_share": 0.0}, {}),
     "reset of entries on plateaus": (DISTURBED, {}, {MULTISTART + "reset_from_plateau": _nothing}),
 }
 

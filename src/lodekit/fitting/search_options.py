@@ -375,8 +375,6 @@ class SearchOptions:
     disturbance_share: float = 0.1
     # initial lengthscale, fraction of the window
     disturbance_lengthscale: float = 0.1
-    # smallest initial part of the modes in the std of the data
-    min_mode_share: float = 0.1
     # responses tried, fractions of the std of the data
     disturbance_shares: tuple[float, ...] = (0.5, 0.1, 0.02, 0.003)
     # lengthscales tried, fractions of the window

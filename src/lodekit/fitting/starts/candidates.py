@@ -334,18 +334,6 @@ def initialize_disturbances(
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
 
 
-def raise_mode_std(engine: Engine, layout: ParameterLayout, hyper: Hyperparameters) -> Hyperparameters:
-    """Return hyperparameters whose mode std, if estimated, explains at least a fixed part of the data."""
-    groups = engine.prior.groups
-    if not groups:
-        return hyper
-    target, power = engine.mean_squares(engine.prior.observables.evaluate(hyper.theta))
-    pieces = np.split(power, np.cumsum([group.size for group in groups])[:-1])
-    matched = [np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
-    mode_std = np.maximum(hyper.mode_amplitudes, [options.SEARCH.min_mode_share * each for each in matched])
-    return replace(hyper, mode_amplitudes=layout.resolve_mode_std(mode_std, hyper.theta))
-
-
 def rank_disturbance_starts(
     objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None
 ) -> list[Array]:
@@ -365,11 +353,9 @@ def rank_disturbance_starts(
     found: list[tuple[float, Array]] = []
     for hyper in origins:
         seen = list[tuple[float, int]]()
-        with np.errstate(all="ignore"):
-            raised = raise_mode_std(engine, layout, hyper)
         for number, (share, length, level) in enumerate(ways):
             with np.errstate(all="ignore"):
-                whole = initialize_disturbances(engine, layout, raised, share, length)
+                whole = initialize_disturbances(engine, layout, hyper, share, length)
                 noise = hyper.noise_std if level is None else level
                 x = layout.pack(replace(whole, noise_std=noise[: layout.n_noise_levels]))
                 value = objective.value(x) if np.isfinite(x).all() else -np.inf
