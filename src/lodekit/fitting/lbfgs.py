@@ -200,7 +200,9 @@ def _run_lbfgs(
         if is_known or (len(values) > 1 and values[-1] - values[-2] < least):
             raise StopIteration
 
-    settings = {"ftol": 0.0, "gtol": 1e-5 / unit, "maxiter": max_iterations, "maxcor": 20, "maxls": 15}
+    # Whitened coordinates are followed farther: there a small gradient is a small gain, too.
+    limited = {"gtol": 1e-5 / unit, "maxcor": 20, "maxls": 15}
+    settings = {"ftol": 0.0, "maxiter": max_iterations} | (limited if bounds else {"gtol": 1e-6 / unit, "maxcor": 30})
     z0 = np.zeros(objective.layout.size)
     result = minimize(descend, z0, jac=True, method="L-BFGS-B", bounds=limits, options=settings, callback=watch)
     stopped = "StopIteration" in str(result.message)
@@ -211,7 +213,8 @@ def _run_lbfgs(
         at_bound = (x <= bounds[0] + opt.at_bound_tolerance) | (x >= bounds[1] - opt.at_bound_tolerance)
         gradient = np.where(at_bound, 0.0, unit * result.jac / np.diag(axes))
         is_flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))
-    message, converged = CONVERGED_MESSAGE if stopped else str(result.message), result.success or stopped or is_flat
+    converged = result.success or stopped or is_flat
+    message = CONVERGED_MESSAGE if converged else str(result.message)
     # A search that only explores where a start leads need not continue.
     is_steep = not is_flat and known_optimum is None and result.nit < max_iterations
     return Optimum(x, value, bool(converged), message, int(result.nfev), at_bound), is_steep
