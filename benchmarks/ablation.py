@@ -1,13 +1,13 @@
 """Claim: every heuristic of the search has a measurable benefit: it finds better optima, or it saves evaluations.
 
-Each heuristic is switched off in turn, and the same fits are repeated without start values: simulated plants of
-`search.py` (random truths and units), driven plants of `greybox_plants.py`, plants of `disturbances.py`, the systems of
-`learning.py`, the cases of `torture_cases.py` and real records, if a folder has them. A fit is worse (better) if its
-objective is more than 0.1 nats below (above) that of the complete search. Cost is counted in evaluations of the
-objective, a gradient as three, and in processor time.
+Each heuristic is switched off in turn, or all of them at once with `--together`, and the same fits are repeated
+without start values: simulated plants of `search.py` (random truths and units), driven plants of `greybox_plants.py`,
+plants of `disturbances.py`, the systems of `learning.py`, the cases of `torture_cases.py` and real records, if a folder
+has them. A fit is worse (better) if its objective is more than 0.1 nats below (above) that of the complete search. Cost
+is counted in evaluations of the objective, a gradient as three, and in processor time.
 
-    python benchmarks/ablation.py [--only TEXT ...] [--sets NAME ...] [--seeds N] [--jobs N] [--records FOLDER]
-        [--json FILE]
+    python benchmarks/ablation.py [--only TEXT ...] [--together] [--sets NAME ...] [--seeds N] [--jobs N]
+        [--records FOLDER] [--json FILE]
 """
 
 from __future__ import annotations
@@ -135,12 +135,13 @@ class _SearchEnded(BaseException):
 
 
 @contextmanager
-def without(heuristic: str | None) -> Iterator[None]:
-    """Switch a heuristic off."""
-    _, changes, replacements = HEURISTICS[heuristic] if heuristic else ((), {}, {})
+def without(heuristics: tuple[str, ...]) -> Iterator[None]:
+    """Switch heuristics off."""
+    changes = {field: value for name in heuristics for field, value in HEURISTICS[name][1].items()}
+    replacements = [item for name in heuristics for item in HEURISTICS[name][2].items()]
     with ExitStack() as stack:
         stack.enter_context(patch.object(search_options, "SEARCH", replace(search_options.SEARCH, **changes)))
-        for name, new in replacements.items():
+        for name, new in replacements:
             owner, attribute = name.rsplit(".", 1)
             parts = owner.rsplit(".", 1)
             place = importlib.import_module(owner) if parts[1].islower() else None
@@ -150,7 +151,7 @@ def without(heuristic: str | None) -> Iterator[None]:
         yield
 
 
-def measure(run: Callable[[], Any], heuristic: str | None, limit: float = math.inf) -> dict[str, float]:
+def measure(run: Callable[[], Any], heuristics: tuple[str, ...], limit: float = math.inf) -> dict[str, float]:
     """Return the objective at the end of the first search of a fit, and what the search has cost.
 
     A search that needs more evaluations than a limit is abandoned; its objective is NaN.
@@ -173,7 +174,7 @@ def measure(run: Callable[[], Any], heuristic: str | None, limit: float = math.i
         return evaluate(self, x)
 
     def stop(*arguments: Any, **keywords: Any) -> None:
-        with without(heuristic):
+        with without(heuristics):
             result["value"] = maximize(*arguments, **keywords)[0].value
         raise _SearchEnded
 
@@ -269,16 +270,16 @@ def collect_cases(sets: tuple[str, ...], seeds: int, folder: Path) -> dict[tuple
 
 
 def run_cases(
-    heuristic: str | None,
+    heuristics: tuple[str, ...],
     keys: list[tuple[str, str]],
     cases: Mapping[tuple[str, str], Callable[[], Any]],
     jobs: int,
     reference: Mapping[Any, Mapping[str, float]] | None = None,
-) -> dict[tuple[str | None, tuple[str, str]], dict[str, float]]:
-    """Return the end of each search without a heuristic; with a reference, of at most five times its evaluations."""
-    limits = {key: 5.0 * reference[None, key]["evaluations"] + 500.0 if reference else math.inf for key in keys}
-    ends = Parallel(n_jobs=jobs, batch_size=1)(delayed(measure)(cases[key], heuristic, limits[key]) for key in keys)
-    return {(heuristic, key): end for key, end in zip(keys, ends, strict=True)}
+) -> dict[tuple[tuple[str, ...], tuple[str, str]], dict[str, float]]:
+    """Return the end of each search without heuristics; with a reference, of at most five times its evaluations."""
+    limits = {key: 5.0 * reference[(), key]["evaluations"] + 500.0 if reference else math.inf for key in keys}
+    ends = Parallel(n_jobs=jobs, batch_size=1)(delayed(measure)(cases[key], heuristics, limits[key]) for key in keys)
+    return {(heuristics, key): end for key, end in zip(keys, ends, strict=True)}
 
 
 def compare(reference: list[dict[str, float]], ablated: list[dict[str, float]]) -> dict[str, float]:
@@ -304,6 +305,7 @@ def compare(reference: list[dict[str, float]], ablated: list[dict[str, float]]) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", help="heuristics whose names contain one of these words")
+    parser.add_argument("--together", action="store_true", help="switch all of them off at once")
     parser.add_argument("--sets", nargs="+", default=[*EVERY, "fast plants", "long records", "little noise"])
     parser.add_argument("--seeds", type=int, default=6, help="fits of each simulated plant")
     parser.add_argument("--jobs", type=int, default=1)
@@ -312,21 +314,23 @@ def main() -> None:
     given = parser.parse_args()
     cases = collect_cases(tuple(given.sets), given.seeds, given.records.resolve())
     names = [name for name in HEURISTICS if not given.only or any(word in name for word in given.only)]
+    groups = [tuple(names)] if given.together else [(name,) for name in names]
     used = {group for name in names for group in HEURISTICS[name][0]}
-    ends = run_cases(None, [key for key in cases if key[0] in used], cases, given.jobs)
+    ends = run_cases((), [key for key in cases if key[0] in used], cases, given.jobs)
     columns = ("fits", "changed", "worse", "better", "abandoned", "largest loss", "evaluations", "seconds")
     print(f"{'without':<46}{'set':<20}" + "".join(f"{column:>14}" for column in columns))
     rows = []
-    for name in names:
-        ends |= run_cases(name, [key for key in cases if key[0] in HEURISTICS[name][0]], cases, given.jobs, ends)
-        for group in HEURISTICS[name][0]:
-            keys = [key for key in cases if key[0] == group]
+    for group in groups:
+        label, sets = "; ".join(group), dict.fromkeys(each for name in group for each in HEURISTICS[name][0])
+        ends |= run_cases(group, [key for key in cases if key[0] in sets], cases, given.jobs, ends)
+        for each in sets:
+            keys = [key for key in cases if key[0] == each]
             if keys:
-                row = compare([ends[None, key] for key in keys], [ends[name, key] for key in keys])
-                rows.append({"heuristic": name, "set": group, **row})
-                print(f"{name:<46}{group:<20}" + "".join(f"{row[column]:>14.4g}" for column in columns), flush=True)
+                row = compare([ends[(), key] for key in keys], [ends[group, key] for key in keys])
+                rows.append({"heuristic": label, "set": each, **row})
+                print(f"{label:<46}{each:<20}" + "".join(f"{row[column]:>14.4g}" for column in columns), flush=True)
     if given.json:
-        details = [{"heuristic": name, "case": key, **end} for (name, key), end in ends.items()]
+        details = [{"heuristic": "; ".join(group), "case": key, **end} for (group, key), end in ends.items()]
         given.json.write_text(json.dumps({"rows": rows, "fits": details}, indent=1) + "\n")
 
 

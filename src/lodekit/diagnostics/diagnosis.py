@@ -30,13 +30,13 @@ from lodekit.diagnostics.identifiability import (
     assess_structure,
     relative_standard_errors,
 )
+from lodekit.diagnostics.messages import convergence_failures, describe_poor_optimum, describe_sign_symmetry
 from lodekit.diagnostics.residual_tests import FittedRecord, ResidualCheck, WhitenessTest
-from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE, Optimum
-from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.setup import FitSetup
 from lodekit.fitting.starts.input_output import parameters_occurring
-from lodekit.support.text import join_list
+from lodekit.support.text import to_json_values
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE
 
@@ -133,13 +133,7 @@ class Diagnosis:
     @property
     def notes(self) -> list[str]:
         """What is worth knowing and no reason to worry."""
-        return [
-            f"the data do not tell the sign{'s' * (len(names) > 1)} of {join_list(names)}: "
-            f"{'all of them' if len(names) > 2 else 'both' if len(names) == 2 else 'it'} can change"
-            f"{' together' * (len(names) > 1)}; reported is what has the most positive values. Where signs are known, "
-            "declare them: positive = true"
-            for names in self.sign_symmetries
-        ]
+        return [describe_sign_symmetry(names) for names in self.sign_symmetries]
 
     def for_record(self, name: str) -> Diagnosis:
         """Return the same with the residuals of one record alone."""
@@ -184,15 +178,6 @@ def _check_from_dict(state: Mapping[str, Any]) -> ResidualCheck:
     return ResidualCheck(**found, whiteness=WhitenessTest.from_dict(own) if isinstance(own, Mapping) else None)
 
 
-def to_json_values(value: Any) -> Any:
-    """Return values that JSON can hold: lists for tuples, None for what is not finite; dicts and lists are followed."""
-    if isinstance(value, dict):
-        return {key: to_json_values(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_json_values(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def diagnose_fit(
     setup: FitSetup,
     optimum: Optimum,
@@ -214,7 +199,7 @@ def diagnose_fit(
         return Diagnosis(identifiability=known_results, checks=checks)
     structure, known = setup.structural_identifiability, (setup.objective, optimum, information)
     gain, poor = _compare_with_null_model(records, checks)
-    failures = [*_search_failures(setup.layout, optimum), *poor]
+    failures = [*convergence_failures(setup.layout, optimum), *poor]
     alternatives: tuple[AlternativeOptimum, ...] = ()
     if poor:
         errors = relative_standard_errors(*known)
@@ -238,29 +223,6 @@ def diagnose_fit(
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.sign_symmetry_groups)
     combinations = tuple(structure.identifiable_combinations)
     return Diagnosis(tuple(failures), results, combinations, symmetries, checks, gain, alternatives=alternatives)
-
-
-def _search_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]:
-    """Return why the search did not converge, in sentences."""
-    found = []
-    if optimum.message == UNDEFINED_MESSAGE:
-        found.append(
-            "the evidence grows towards values at which rounding leaves too few digits of it, because the noise is "
-            "very small against the data; parameters may be far from their best values: give a larger noise_std"
-        )
-    elif not optimum.converged:
-        found.append(
-            "the search did not converge; parameters may be far from their best values: give start values or bounds, "
-            "more restarts, or check for channels that are constant"
-        )
-    far = [
-        layout.names[number]
-        for position, number in enumerate(layout.free_parameters)
-        if optimum.at_bound[position] and layout.transforms[number].is_unbounded
-    ]
-    if far:
-        found.append(f"the search took {join_list(far)} to the limit of what it tries: give start values or bounds")
-    return found
 
 
 def _compare_with_null_model(
@@ -300,12 +262,7 @@ def _compare_record_with_null_model(record: FittedRecord, checks: Sequence[Resid
     # The null model is chosen on the data, which favours it by a few nats.
     if not poor or not gain < -(10.5 + 0.05 * sum(len(item.times) for item in runs.series)):
         return gain, []
-    loud = ", or their noise is larger than was said" * any(each.size > _MAX_NOISE_RATIO for each in checks)
-    return gain, [
-        f"the search ended in a poor place, or the equations do not describe these data{loud}: smooth curves that "
-        f"obey no equation are more likely by {-gain:.0f} nats, and leave less of {join_list(poor)} to the noise; "
-        "try start values, bounds or more restarts, and check the equations, the units and the data"
-    ]
+    return gain, [describe_poor_optimum(-gain, poor, is_loud=any(each.size > _MAX_NOISE_RATIO for each in checks))]
 
 
 def _poorly_explained(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,28 @@ from lodekit.data.noise import MIN_NOISE_RATIO_OF_ZEROS, NoiseModel
 from lodekit.data.observations import TimeSeries
 from lodekit.data.preview import describe_steps
 from lodekit.data.records import Measurements, ObservableStatistics
-from lodekit.diagnostics.diagnosis import Diagnosis, to_json_values
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
 from lodekit.errors import AlgebraError
-from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE, Optimum
+from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.setup import FitSetup
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.prior import Hyperparameters, Prior
-from lodekit.support.text import as_sentence, format_probability, format_quantity, join_list
+from lodekit.support.text import (
+    as_sentence,
+    format_below,
+    format_probability,
+    format_quantity,
+    join_list,
+    to_json_values,
+)
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND_MESSAGE, NOT_IDENTIFIED_MESSAGE, Estimate
+
+if TYPE_CHECKING:
+    from lodekit.diagnostics.diagnosis import Diagnosis
 
 #: What to do about inputs that are not there.
 _GAP_ADVICE = "give its values there, or leave that part of the record out"
@@ -283,6 +293,49 @@ def _describe_equivalent_parameters(
     ]
 
 
+def describe_sign_symmetry(names: Sequence[str]) -> str:
+    """Return which parameters can change their signs together without any effect on the data."""
+    return (
+        f"the data do not tell the sign{'s' * (len(names) > 1)} of {join_list(names)}: "
+        f"{'all of them' if len(names) > 2 else 'both' if len(names) == 2 else 'it'} can change"
+        f"{' together' * (len(names) > 1)}; reported is what has the most positive values. Where signs are known, "
+        "declare them: positive = true"
+    )
+
+
+def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]:
+    """Return why the search did not converge, in sentences."""
+    found = []
+    if optimum.message == UNDEFINED_MESSAGE:
+        found.append(
+            "the evidence grows towards values at which rounding leaves too few digits of it, because the noise is "
+            "very small against the data; parameters may be far from their best values: give a larger noise_std"
+        )
+    elif not optimum.converged:
+        found.append(
+            "the search did not converge; parameters may be far from their best values: give start values or bounds, "
+            "more restarts, or check for channels that are constant"
+        )
+    far = [
+        layout.names[number]
+        for position, number in enumerate(layout.free_parameters)
+        if optimum.at_bound[position] and layout.transforms[number].is_unbounded
+    ]
+    if far:
+        found.append(f"the search took {join_list(far)} to the limit of what it tries: give start values or bounds")
+    return found
+
+
+def describe_poor_optimum(nats: float, poor: Sequence[str], *, is_loud: bool) -> str:
+    """Return that the null model is more likely, by how many nats, and which observables it explains better."""
+    loud = ", or their noise is larger than was said" * is_loud
+    return (
+        f"the search ended in a poor place, or the equations do not describe these data{loud}: smooth curves that "
+        f"obey no equation are more likely by {nats:.0f} nats, and leave less of {join_list(poor)} to the noise; "
+        "try start values, bounds or more restarts, and check the equations, the units and the data"
+    )
+
+
 def collect_warnings(
     setup: FitSetup,
     optimum: Optimum,
@@ -411,6 +464,45 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
         # White noise in place of something slow has too much power at high frequencies.
         return "that lasts longer than a step"
     return f"{'slower' if found.excursion > 0 else 'faster'} than {format_quantity(found.period, time_unit)}"
+
+
+def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovations: bool) -> list[str]:
+    """Return what is to be said of a band that holds too few measurements of a validation record."""
+    if coverage >= min_coverage:
+        return []
+    ahead = " one row ahead" * are_innovations
+    share, least = format_below(coverage, min_coverage)
+    return [
+        f"its 95 % band{ahead} holds {share}, where {least} is the least: the model is surer than it should be, or "
+        "this plant is not that of the fit"
+    ]
+
+
+def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked: bool) -> list[str]:
+    """Return what is to be said of errors that depend on each other."""
+    if not check.is_correlated:
+        return []
+    kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
+    scale = describe_time_scale(check, time_unit)
+    text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss something {scale}"
+    # Where an input is to blame, that is said after this.
+    cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or another lag"
+    return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
+
+
+def describe_change_correlation(name: str, correlation: float, window: str) -> str:
+    """Return how errors go with the changes of an input over some time."""
+    how = f"changes of {name} over {window} ({correlation:.2f})"
+    return f"with {how}: it acts in another way than the equations say"
+
+
+def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
+    """Return what is to be said of errors that go with inputs, and what to try."""
+    if not linked:
+        return []
+    new = [f"delay({name}, T)" for name in linked if name not in delayed]
+    advice = f"try a dead time, {join_list(new)}, or another lag" if new else "try another lag, or another path"
+    return ["; ".join(f"errors go {how}" for how in linked.values()) + f"; {advice}"]
 
 
 def _describe_effect(check: ResidualCheck, widening: float) -> str:

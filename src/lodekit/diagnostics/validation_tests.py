@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.diagnostics.messages import (
-    describe_coloured_noise,
+    autocorrelation_failures,
+    describe_change_correlation,
     describe_input_correlation,
-    describe_lag,
-    describe_time_scale,
+    input_failures,
+    low_coverage_failures,
 )
 from lodekit.diagnostics.residual_tests import (
     MIN_CORRELATION,
@@ -29,7 +30,7 @@ from lodekit.diagnostics.residual_tests import (
     correlate,
     ljung_box_test,
 )
-from lodekit.support.text import format_below, format_quantity, join_list
+from lodekit.support.text import format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import median_step
 
@@ -113,9 +114,9 @@ def find_validation_failures(
         check = ResidualCheck(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness, white=white)
         linked = _find_correlated_inputs(check, inputs, own.times, left, time_unit)
         found[own.name] = (
-            *_check_coverage(own),
-            *_check_autocorrelation(check, time_unit, bool(linked)),
-            *_describe_input_failure(linked, delayed_inputs),
+            *low_coverage_failures(own.coverage, own.min_coverage, are_innovations=kind),
+            *autocorrelation_failures(check, time_unit, is_linked=bool(linked)),
+            *input_failures(linked, delayed_inputs),
         )
     return found
 
@@ -135,30 +136,6 @@ def _remove_parameter_uncertainty(errors: Sequence[ValidationErrors]) -> list[Ar
     return [values - moved @ slopes for values, slopes in scaled]
 
 
-def _check_coverage(errors: ValidationErrors) -> list[str]:
-    """Return what is to be said of a band that holds too few measurements."""
-    if errors.coverage >= errors.min_coverage:
-        return []
-    ahead = " one row ahead" * errors.are_innovations
-    share, least = format_below(errors.coverage, errors.min_coverage)
-    return [
-        f"its 95 % band{ahead} holds {share}, where {least} is the least: the model is surer than it should be, or "
-        "this plant is not that of the fit"
-    ]
-
-
-def _check_autocorrelation(check: ResidualCheck, time_unit: str, is_linked: bool) -> list[str]:
-    """Return what is to be said of errors that depend on each other."""
-    if not check.is_correlated:
-        return []
-    kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
-    scale = describe_time_scale(check, time_unit)
-    text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss something {scale}"
-    # Where an input is to blame, that is said after this.
-    cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or another lag"
-    return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
-
-
 def _find_correlated_inputs(
     check: ResidualCheck, inputs: Mapping[str, InputSignal], times: Array, residuals: Array, time_unit: str
 ) -> dict[str, str]:
@@ -169,8 +146,7 @@ def _find_correlated_inputs(
     for name, signal in inputs.items() if check.is_correlated else ():
         change, window = _correlate_with_changes(times, residuals, signal)
         if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else MIN_CORRELATION):
-            how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
-            found[name] = f"with {how}: it acts in another way than the equations say"
+            found[name] = describe_change_correlation(name, change, format_quantity(window, time_unit))
     return found
 
 
@@ -190,12 +166,3 @@ def _correlate_with_changes(times: Array, residuals: Array, signal: InputSignal)
         if abs(found) > max(abs(best[0]), 3.5 * chance_correlation(first, second, len(times))):
             best = found, window
     return best
-
-
-def _describe_input_failure(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
-    """Return what is to be said of errors that go with inputs, and what to try."""
-    if not linked:
-        return []
-    new = [f"delay({name}, T)" for name in linked if name not in delayed]
-    advice = f"try a dead time, {join_list(new)}, or another lag" if new else "try another lag, or another path"
-    return ["; ".join(f"errors go {how}" for how in linked.values()) + f"; {advice}"]

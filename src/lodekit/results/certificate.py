@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import format_sum
 from lodekit.errors import LodekitError
-from lodekit.prior.disturbances import WHITE_NOISE, verify_disturbance_response
+from lodekit.prior.disturbances import verify_disturbance_response
 from lodekit.results.equation_residuals import (
     CurveResiduals,
     EquationEvaluator,
@@ -26,8 +26,8 @@ from lodekit.results.equation_residuals import (
 from lodekit.results.fit import Fit
 from lodekit.results.prediction import predict, sample
 from lodekit.results.residuals import is_function_of_time
+from lodekit.results.summary import describe_curve_residuals, describe_solution_sense
 from lodekit.support.arguments import check_seed
-from lodekit.support.text import join_list
 from lodekit.system.grammar import Equation, parse_equations
 from lodekit.system.linear import list_operator_terms
 from lodekit.system.state_space import eliminate_channels
@@ -65,28 +65,6 @@ def list_proved_identities(fit: Fit) -> tuple[str, ...]:
         system = fit.system.given(tuple(fit.measurements.inputs)) if fit.measurements.inputs else fit.system
         found = (*found, verify_disturbance_response(system, fit.prior.disturbances))
     return found
-
-
-def describe_solution_sense(fit: Fit) -> str:
-    """Return in which sense the equations hold, as a sentence; empty where curves have values for all of them."""
-    names = fit.setup.channels_without_values
-    if not names:
-        return ""
-    own, white = pointwise_equations(fit), [name for name in names if fit.prior.disturbances.get(name) == WHITE_NOISE]
-    others, driving = [name for name in names if name not in white], list(fit.prior.disturbances)
-    held = [equation.text for equation in fit.system.written if equation.mentions(names)]
-    what = [f"{join_list(white)} {'is' if len(white) == 1 else 'are'} white noise, without values"] * bool(white)
-    what += [f"{join_list(others)} {'has' if len(others) == 1 else 'have'} no values"] * bool(others)
-    says = (
-        f"given {join_list(driving)}, all equations hold exactly. {'; '.join(what)}: "
-        f"{'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} "
-        "integrated over any stretch of time, and cannot be checked by values of curves"
-    )
-    return says + (
-        f"; what is free of it was measured: {'; '.join(equation.text.strip() for equation in own)}"
-        if own
-        else "; no combination is free of it, so that nothing was left to measure"
-    )
 
 
 Array = NDArray[np.float64]
@@ -160,10 +138,10 @@ class Certificate:
         count = len(self.mean.times)
         where = "one time" if count == 1 else f"{count} times"
         lines.append(f"Measured on the returned curves, at {where}, relative to the terms:")
-        lines.append(f"  mean       {_describe_residuals(self.mean)}")
+        lines.append(f"  mean       {describe_curve_residuals(self.mean)}")
         if self.samples is not None:
             noun = "sample " if self.size == 1 else "samples"
-            lines.append(f"  {self.size} {noun}  {_describe_residuals(self.samples)}")
+            lines.append(f"  {self.size} {noun}  {describe_curve_residuals(self.samples)}")
             if self.own:
                 lines.append("  Every sample is put into the equations at the parameters that were drawn with it.")
         if self.why:
@@ -173,12 +151,6 @@ class Certificate:
     def __repr__(self) -> str:
         # Thousands of numbers say less, and are there by name.
         return str(self)
-
-
-def _describe_residuals(residuals: CurveResiduals) -> str:
-    if not residuals.length:
-        return f"at most {residuals.residual:.1e}; drawn with their derivatives, as they are rough"
-    return f"at most {residuals.residual:.1e}; differentiation alone explains {residuals.uncertainty:.1e}"
 
 
 def compute_certificate(
@@ -227,7 +199,7 @@ def compute_certificate(
         return join_certificates(parts)
     fit = fit.for_record(record)
     mean = compute_mean_residuals(fit, t)
-    identities, sense = list_proved_identities(fit), describe_solution_sense(fit)
+    identities, sense = list_proved_identities(fit), describe_solution_sense(fit, pointwise_equations(fit))
     if not samples or not mean.residuals.shape[1]:
         return Certificate(identities, mean, sense=sense)
     try:

@@ -16,7 +16,7 @@ from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
 from lodekit.diagnostics.residual_tests import cumulative_periodogram, cumulative_periodogram_band
 from lodekit.errors import LodekitError
 from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
-from lodekit.results.certificate import compute_mean_residuals, describe_solution_sense, pointwise_equations
+from lodekit.results.certificate import compute_mean_residuals, pointwise_equations
 from lodekit.results.fit import Fit
 from lodekit.results.prediction import predict, sample
 from lodekit.results.state_space import (
@@ -27,6 +27,7 @@ from lodekit.results.state_space import (
     state_space,
     step_grid,
 )
+from lodekit.results.summary import describe_solution_sense
 from lodekit.support.arguments import as_float_array, as_times, check_count, check_parameters
 from lodekit.support.interval_means import observable_unit
 
@@ -308,7 +309,7 @@ def plot_residual(
     known = parse_units(fit, units)
     equations = [equation.text for equation in pointwise_equations(fit)]
     if not equations:
-        raise LodekitError(f"no equation can be drawn: {describe_solution_sense(fit)}")
+        raise LodekitError(f"no equation can be drawn: {describe_solution_sense(fit, pointwise_equations(fit))}")
     names = [f"equation {i}" for i in range(1, len(equations) + 1)]
     parts = select_records(fit, record)
     figure, grid, new = make_record_panels(axes, names, parts, height_each=1.2)

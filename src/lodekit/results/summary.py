@@ -1,10 +1,13 @@
-"""Summary of a fit: table (text and HTML), one line, plain values, and the names that statsmodels uses."""
+"""Summary of a fit: table (text and HTML), one line, plain values, and the names that statsmodels uses.
+
+It also has the sentences about validations and certificates.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +15,25 @@ from numpy.typing import NDArray
 from lodekit.diagnostics.messages import MODE_STD_LABEL, Findings, describe_inputs
 from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
+from lodekit.results.equation_residuals import CurveResiduals
 from lodekit.results.fit import Fit
 from lodekit.support.html import html_list, html_paragraph, html_table, notebook_card
-from lodekit.support.text import format_number, format_uncertain, significant_digits
+from lodekit.support.text import (
+    format_below,
+    format_number,
+    format_percent,
+    format_uncertain,
+    join_list,
+    significant_digits,
+)
 from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.display import equations_to_mathml
+from lodekit.system.grammar import Equation
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import UNOBSERVED_MESSAGE
+
+if TYPE_CHECKING:
+    from lodekit.results.validation import ChannelValidation
 
 
 def format_summary(
@@ -56,6 +71,8 @@ def format_summary(
 
 
 Array = NDArray[np.float64]
+#: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
+_MIN_COVERAGE = 0.9
 
 
 class Summary(str):
@@ -302,3 +319,61 @@ def intervals(fit: Fit, share: float = 0.95) -> dict[str, tuple[float, float]]:
 
 def _is_fraction(given: object) -> bool:
     return isinstance(given, Real) and 0.0 < float(given) < 1.0
+
+
+def describe_channel_validation(item: ChannelValidation) -> str:
+    """Return how well an observable was predicted, in one sentence."""
+    share, fit = item.coverage, item.fit_percent
+    # Below what it should be, a share is not rounded up to it.
+    shown = format_below(share, _MIN_COVERAGE)[0] if share < _MIN_COVERAGE else format_percent(share)
+    band = f"the 95 % band holds {shown} of the measurements"
+    but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
+    if np.isnan(fit):
+        return f"the measurements of {item.name} do not change in this record; {band}{but}"
+    if fit <= 0:
+        return f"the free run does not predict {item.name}: its own mean would be as good; {band}{but}"
+    text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
+    if item.misses:
+        return f"{text}{but}"
+    if share < _MIN_COVERAGE:
+        # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
+        return f"{text}: the model holds from row to row, but its free run is surer than it should be here"
+    return f"{text}: the model holds here"
+
+
+def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:
+    """Return the source of the initial state, in words; and if all rows could not be used as requested, the reason."""
+    rows = "all rows" if count is None else f"the first {count} rows, which are not counted"
+    if start == "all" and count is not None:
+        unknown = join_list(list(fit.prior.disturbances)) or "free functions"
+        rows += f"; all rows would tell {unknown} as well, and the run would not be free"
+    return f"the initial state is estimated from {rows}"
+
+
+def describe_solution_sense(fit: Fit, own: Sequence[Equation]) -> str:
+    """Return in which sense the equations hold, given those that hold pointwise; empty if that is all of them."""
+    names = fit.setup.channels_without_values
+    if not names:
+        return ""
+    white = [name for name in names if fit.prior.disturbances.get(name) == WHITE_NOISE]
+    others, driving = [name for name in names if name not in white], list(fit.prior.disturbances)
+    held = [equation.text for equation in fit.system.written if equation.mentions(names)]
+    what = [f"{join_list(white)} {'is' if len(white) == 1 else 'are'} white noise, without values"] * bool(white)
+    what += [f"{join_list(others)} {'has' if len(others) == 1 else 'have'} no values"] * bool(others)
+    says = (
+        f"given {join_list(driving)}, all equations hold exactly. {'; '.join(what)}: "
+        f"{'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} "
+        "integrated over any stretch of time, and cannot be checked by values of curves"
+    )
+    return says + (
+        f"; what is free of it was measured: {'; '.join(equation.text.strip() for equation in own)}"
+        if own
+        else "; no combination is free of it, so that nothing was left to measure"
+    )
+
+
+def describe_curve_residuals(residuals: CurveResiduals) -> str:
+    """Return how large equation residuals are, and what numerical differentiation explains of them."""
+    if not residuals.length:
+        return f"at most {residuals.residual:.1e}; drawn with their derivatives, as they are rough"
+    return f"at most {residuals.residual:.1e}; differentiation alone explains {residuals.uncertainty:.1e}"

@@ -17,7 +17,6 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements
 from lodekit.data.sources import load_data
-from lodekit.diagnostics.diagnosis import to_json_values
 from lodekit.diagnostics.messages import Findings
 from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_errors, find_validation_failures
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
@@ -32,13 +31,12 @@ from lodekit.prior.observables import table_checks
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import BURN_IN_ROWS, ForecastBand, calibrate_bands, forecast_with_bands, parse_horizon
-from lodekit.support.text import as_sentence, format_below, format_percent, join_list
+from lodekit.results.summary import describe_channel_validation, describe_initial_state
+from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
 from lodekit.support.units import find_unit_conversion
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
-#: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
-_MIN_COVERAGE = 0.9
 
 
 class Ahead(NamedTuple):
@@ -169,7 +167,8 @@ class Validation:
     @property
     def sentences(self) -> tuple[str, ...]:
         """A verdict on each observable: whether it was predicted, and what the model misses; and doubts of the fit."""
-        return (*map(_validation_message, self.channels), *(f"the fit itself said: {text}" for text in self.doubts))
+        doubts = (f"the fit itself said: {text}" for text in self.doubts)
+        return (*map(describe_channel_validation, self.channels), *doubts)
 
     def __getitem__(self, name: str) -> ChannelValidation:
         for item in self.channels:
@@ -253,26 +252,6 @@ class Validation:
             return ""
 
 
-def _validation_message(item: ChannelValidation) -> str:
-    """Return how well an observable was predicted, in one sentence."""
-    share, fit = item.coverage, item.fit_percent
-    # Below what it should be, a share is not rounded up to it.
-    shown = format_below(share, _MIN_COVERAGE)[0] if share < _MIN_COVERAGE else format_percent(share)
-    band = f"the 95 % band holds {shown} of the measurements"
-    but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
-    if np.isnan(fit):
-        return f"the measurements of {item.name} do not change in this record; {band}{but}"
-    if fit <= 0:
-        return f"the free run does not predict {item.name}: its own mean would be as good; {band}{but}"
-    text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
-    if item.misses:
-        return f"{text}{but}"
-    if share < _MIN_COVERAGE:
-        # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
-        return f"{text}: the model holds from row to row, but its free run is surer than it should be here"
-    return f"{text}: the model holds here"
-
-
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
 
 
@@ -340,17 +319,8 @@ def validate(
     findings = Findings.of(fit.joint_fit.diagnosis, fit.labels.units.get("t", ""))
     judged = zip(findings.checks, findings.sentences, strict=True)
     doubts = tuple(text for check, text in judged if check.is_suspicious)
-    words, names = _describe_start(fit, start, count), (*record.inputs, *known)
+    words, names = describe_initial_state(fit, start, count), (*record.inputs, *known)
     return Validation(rated, words, names, fit.labels.units, record.inputs, doubts, fit.labels.origin)
-
-
-def _describe_start(fit: Fit, start: str | int, count: int | None) -> str:
-    """Return the source of the initial state, in words; and if all rows could not be used as requested, the reason."""
-    rows = "all rows" if count is None else f"the first {count} rows, which are not counted"
-    if start == "all" and count is not None:
-        unknown = join_list(list(fit.prior.disturbances)) or "free functions"
-        rows += f"; all rows would tell {unknown} as well, and the run would not be free"
-    return f"the initial state is estimated from {rows}"
 
 
 def _find_failures(fit: Fit, record: Measurements, errors: Sequence[ValidationErrors]) -> dict[str, tuple[str, ...]]:

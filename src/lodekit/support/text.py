@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 
 def significant_digits(value: float, step: float, minimum: int = 4) -> int:
@@ -106,3 +107,12 @@ def format_probability(probability: float) -> str:
 def format_percent(share: float) -> str:
     """Return a fraction as a percentage, "98.4 %"; empty for NaN."""
     return "" if math.isnan(share) else f"{100 * max(share, 0.0):.1f} %"
+
+
+def to_json_values(value: Any) -> Any:
+    """Return values that JSON can hold: lists for tuples, None for what is not finite; dicts and lists are followed."""
+    if isinstance(value, dict):
+        return {key: to_json_values(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json_values(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
