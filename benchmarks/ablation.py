@@ -93,18 +93,11 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
         {},
         {"lodekit.fitting.lbfgs._step_scales": _never_trusted},
     ),
-    "limited strides": ((*FREE, *DISTURBED), {"max_stride": 40.0}, {}),
-    "restart of stalled searches": ((*FREE, *DISTURBED), {"restart_gain": math.inf}, {}),
-    "scan of lengthscales": (FREE, {"max_scanned_lengthscales": 0}, {}),
-    "searches at neighbouring lengthscales": (FREE, {"neighbour_exponents": ()}, {}),
-    "reset of runaway parameters": (FREE, {"runaway_log_distance": math.inf}, {}),
     "continuation in the noise": (("little noise",), {"continuation_noise": ()}, {}),
     "segment if free functions are fast": (("fast plants",), {"fast_lengthscale": 0.0}, {}),
     "subsamples of long records": (("long records",), {"long_record_rows": 10**9}, {}),
-    "refinement of rival optima": (EVERY, {"refined_optimum_gap": -math.inf}, {}),
     "snap to bounds": (EVERY, {"bound_snap_distance": 0.0}, {}),
     "probes far away after Newton": (DISTURBED, {"runaway_probes": (0.0,)}, {}),
-    "extra Newton rounds": ((*EVERY, "little noise"), {"newton_extra_rounds": 0}, {}),
     "Hessian along its eigenvectors": (
         (*EVERY, "little noise"),
         {"max_axes_updates": 0, "ill_conditioned_ratio": 0.0},
@@ -126,7 +119,6 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     ),
     "second start with disturbances": (DISTURBED, {"n_disturbance_starts": 1}, {}),
     "origins beside the fit without disturbances": (DISTURBED, {}, {MULTISTART + "rank_starts": _nothing}),
-    "reset of entries on plateaus": (DISTURBED, {}, {MULTISTART + "reset_from_plateau": _nothing}),
 }
 
 

@@ -29,7 +29,6 @@ LONG = (
     "tests/fitting/test_newton.py",
     "tests/test_report.py",
     "tests/cli/test_using.py",
-    "tests/test_collection.py",
     "tests/data/test_dask.py",
     "tests/test_release.py",
 )

@@ -62,23 +62,14 @@ class Optimum:
 def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array, Array]:
     """Return lower and upper bounds of a run from `x0` of a search that began at `centre`, each of shape (n,).
 
-    Standard deviations have no unit of their own: their bounds lie around the start, which matches the data. Parameters
-    move in strides, because a first step that is too long ends on a plateau where they mean nothing; what may be
-    negative can always change its sign.
+    Standard deviations have no unit of their own: their bounds lie around the start, which matches the data.
 
     Shapes: x0, centre (n,).
     """
     opt, layout, reach = options.SEARCH, objective.layout, objective.engine.search_limits
     blocks, noise = layout.slices, objective.engine.prior.noise
-    low, high = x0 - opt.max_stride, x0 + opt.max_stride
-    for k, transform in enumerate(layout.transforms.values()):
-        if transform.is_unbounded:
-            # Around zero the scale of the search is fine: from there to the expected magnitude may be many strides.
-            far = max(abs(float(x0[k])), abs(transform.inverse(transform.expected_magnitude)))
-            low[k], high[k] = min(low[k], -far), max(high[k], far)
-    theta, shortest, longest = blocks.theta, np.log(reach.min_lengthscale), np.log(reach.max_lengthscale)
-    low[theta] = np.maximum(centre[theta] - opt.max_parameter_distance, low[theta])
-    high[theta] = np.minimum(centre[theta] + opt.max_parameter_distance, high[theta])
+    low, high = centre - opt.max_parameter_distance, centre + opt.max_parameter_distance
+    shortest, longest = np.log(reach.min_lengthscale), np.log(reach.max_lengthscale)
     low[blocks.lengthscales] = np.maximum(shortest, x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
     low[blocks.disturbance_lengthscales] = shortest
     high[blocks.lengthscales] = high[blocks.disturbance_lengthscales] = longest
@@ -101,7 +92,7 @@ def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: 
     opt = options.SEARCH
     finite = np.nan_to_num(information, posinf=0.0, neginf=0.0)
     axes = whitening_axes(finite, opt.preconditioner_floor, min_diagonal=1e-2)[0]
-    return _run_lbfgs(objective, x0, axes, opt.preconditioned_max_iterations, tolerance)[0]
+    return _run_lbfgs(objective, x0, axes, opt.preconditioned_max_iterations, tolerance)
 
 
 def maximize_lbfgs(
@@ -119,36 +110,34 @@ def maximize_lbfgs(
     Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
     rest, and half as many steps are needed.
 
-    Parameters, and lengthscales where short ones make evaluations dear, are reached in strides: a search that ends at
-    the limit of its stride goes on from there, as long as that gains something.
+    If short lengthscales are expensive, they are reached in strides: a search that ends at the limit of its stride
+    goes on from there, as long as that gains something.
 
     Shapes: x0 (n,).
     """
     axes = np.diag(_step_scales(objective.layout, trusted=trusted))
     agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement
     limits = max_iterations, tolerance, known_optimum, agreement
-    found, is_steep = _run_lbfgs(objective, x0, axes, *limits, search_bounds(objective, x0, x0))
+    found = _run_lbfgs(objective, x0, axes, *limits, search_bounds(objective, x0, x0))
     evaluations = found.n_evaluations
-    while is_steep or _stopped_at_stride(objective, found, x0).any():
-        following, is_steep = _run_lbfgs(objective, found.x, axes, *limits, search_bounds(objective, found.x, x0))
+    while _stopped_at_stride(objective, found).any():
+        following = _run_lbfgs(objective, found.x, axes, *limits, search_bounds(objective, found.x, x0))
         evaluations += following.n_evaluations
         gain, before, found = following.value - found.value, found, following
         if gain < options.SEARCH.restart_gain:
             # A search that had converged before this run has converged: a failed line search says nothing new.
             ended = before if before.converged else found
-            at_bound = found.at_bound & ~_stopped_at_stride(objective, found, x0)
+            at_bound = found.at_bound & ~_stopped_at_stride(objective, found)
             found = replace(found, at_bound=at_bound, converged=ended.converged, message=ended.message)
             break
     return replace(found, n_evaluations=evaluations)
 
 
-def _stopped_at_stride(objective: Objective, optimum: Optimum, centre: Array) -> NDArray[np.bool_]:
-    """Return which entries ended at the limit of their stride, and could go farther, shape (n,)."""
+def _stopped_at_stride(objective: Objective, optimum: Optimum) -> NDArray[np.bool_]:
+    """Return which lengthscales ended at the limit of their stride, and could go farther, shape (n,)."""
     opt = options.SEARCH
     blocks = objective.layout.slices
     inner = np.zeros(objective.layout.size, dtype=bool)
-    farthest = opt.max_parameter_distance - opt.at_bound_tolerance
-    inner[blocks.theta] = np.abs(optimum.x[blocks.theta] - centre[blocks.theta]) < farthest
     lengthscales, reach = optimum.x[blocks.lengthscales], objective.engine.search_limits
     shortest = float(np.log(reach.min_lengthscale)) + opt.at_bound_tolerance
     longest = float(np.log(opt.longest_lengthscale_share * reach.max_lengthscale))
@@ -165,11 +154,10 @@ def _run_lbfgs(
     known_optimum: Optimum | None = None,
     agreement: float = 0.0,
     bounds: tuple[Array, Array] | None = None,
-) -> tuple[Optimum, bool]:
-    """Return where one run of L-BFGS-B ends, and whether it has stopped although the objective is steep there.
+) -> Optimum:
+    """Return where one run of L-BFGS-B ends.
 
-    The coordinates z are those of ``x = x0 + axes z``; with bounds, `axes` is diagonal. A line search that gains
-    nothing where the objective is steep has failed, as happens at the walls of narrow valleys.
+    The coordinates z are those of ``x = x0 + axes z``; with bounds, `axes` is diagonal.
 
     Shapes: x0 (n,), axes (n, n).
     """
@@ -215,9 +203,7 @@ def _run_lbfgs(
         is_flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))
     converged = result.success or stopped or is_flat
     message = CONVERGED_MESSAGE if converged else str(result.message)
-    # A search that only explores where a start leads need not continue.
-    is_steep = not is_flat and known_optimum is None and result.nit < max_iterations
-    return Optimum(x, value, bool(converged), message, int(result.nfev), at_bound), is_steep
+    return Optimum(x, value, bool(converged), message, int(result.nfev), at_bound)
 
 
 def _step_scales(layout: ParameterLayout, *, trusted: bool) -> Array:

@@ -22,7 +22,7 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
-from lodekit.fitting.escape import reset_from_plateau, reset_runaways, scan_lengthscales, zero_inactive_disturbances
+from lodekit.fitting.escape import zero_inactive_disturbances
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
 from lodekit.fitting.newton import refine_newton
@@ -143,45 +143,10 @@ def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction:
 
 
 def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
-    """Return an optimum after last steps towards it, and the curvature there.
-
-    Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher: so
-    others are followed, too, that had come about as far.
-    """
-    opt = options.SEARCH
+    """Return an optimum after the last steps towards it, and the curvature there."""
     with track_progress("fitting, last steps"):
         report_best_value(objective, objective.name, optimum.value)
-        found, curvature = refine_newton(objective, optimum, observed_information(objective, optimum.x))
-        for value, x in (
-            optimum.other_optima
-            if objective.layout.free_parameters and objective.engine.size < opt.max_cheap_rows
-            else ()
-        ):
-            if value < optimum.value - opt.refined_optimum_gap or _converges_to(objective, x, found, curvature):
-                continue
-            rest = [each for each in optimum.other_optima if each[1] is not x]
-            others = ((optimum.value, optimum.x), *rest)
-            start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), other_optima=others)
-            second, own = refine_newton(objective, start, observed_information(objective, x))
-            # The same place to rounding is no other one.
-            if second.value > found.value + opt.full_record_tolerance:
-                found, curvature = second, own
-    return found, curvature
-
-
-def _converges_to(objective: Objective, x: Array, optimum: Optimum, information: Array) -> bool:
-    """Return whether one step of Newton's method leads from a point to an optimum: then it is no other place."""
-    evidence, slope = objective.evaluate(x)
-    try:
-        step = np.linalg.solve(information, slope)
-    except np.linalg.LinAlgError:
-        return False
-    miss, gain = x + step - optimum.x, 0.5 * float(slope @ step)
-    is_there = (
-        0.0 <= float(miss @ information @ miss) < options.SEARCH.same_optimum_tolerance
-        and abs(evidence + gain - optimum.value) < options.SEARCH.same_optimum_tolerance
-    )
-    return is_there and not optimum.at_bound.any()
+        return refine_newton(objective, optimum, observed_information(objective, optimum.x))
 
 
 def _informative_rows(setup: FitSetup) -> int:
@@ -352,8 +317,7 @@ def multistart(setup: FitSetup, objective: Objective, initial_point: Array | Non
     opt, layout, measurements = options.SEARCH, objective.layout, setup.measurements
     if layout.size == 0:
         return _evaluate_fixed(objective)
-    agree = objective.engine.search_limits.evidence_tolerance
-    coarse, fine = opt.coarse_tolerance * agree, opt.fine_tolerance * agree
+    fine = opt.fine_tolerance * objective.engine.search_limits.evidence_tolerance
     guesses, generator = _collect_guesses(setup, objective)
     parts = [] if measurements.has_only_statistics else list(measurements.records.values())
     if any(part.inputs for part in parts) and layout.is_deterministic and layout.free_parameters:
@@ -375,14 +339,12 @@ def multistart(setup: FitSetup, objective: Objective, initial_point: Array | Non
         return _best_optimum([best, *([_search_sequentially(objective, better)] if better else [])])
     n_jobs = setup.settings.n_jobs
     if n_jobs in (None, 1):
-        best = _search_sequentially(objective, starts)
-    else:
-        from joblib import Parallel, delayed
+        return _search_sequentially(objective, starts)
+    from joblib import Parallel, delayed
 
-        tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted(layout)) for start in starts)
-        with track_progress(f"fitting, {len(starts)} starts side by side"):
-            best = _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
-    return _best_optimum([escape_local_optimum(objective, best, tolerance=coarse, fine_tolerance=fine), best])
+    tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted(layout)) for start in starts)
+    with track_progress(f"fitting, {len(starts)} starts side by side"):
+        return _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
 
 
 def rank_starts(setup: FitSetup) -> list[Array]:
@@ -447,30 +409,6 @@ def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Opti
     return _best_optimum(optima)
 
 
-def escape_local_optimum(objective: Objective, optimum: Optimum, *, tolerance: float, fine_tolerance: float) -> Optimum:
-    """Return an optimum, or a better one that a search has missed.
-
-    Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
-    a parameter at a millionth of its size does nothing any more, so nothing leads it back: it is set back.
-    """
-    best = optimum
-    for _ in range(options.SEARCH.max_escape_rounds):
-        before = best
-        for x in [*scan_lengthscales(objective, best), *reset_runaways(objective, best)]:
-            found = maximize_lbfgs(
-                objective,
-                x,
-                tolerance=tolerance,
-                max_iterations=options.SEARCH.exploring_max_iterations,
-                known_optimum=best,
-            )
-            if found.value > best.value + tolerance:
-                best = maximize_lbfgs(objective, found.x, tolerance=fine_tolerance)
-        if best is before:
-            break
-    return best
-
-
 def _best_optimum(optima: list[Optimum]) -> Optimum:
     """Return the best optimum, which keeps where others have ended that came about as far."""
     best = max(optima, key=lambda optimum: optimum.value)
@@ -505,7 +443,4 @@ def multistart_disturbances(
             best = end if best is None or end.value > best.value else best
     if best is None:
         return None
-    for x in reset_from_plateau(objective, best):
-        end = search(x, max_iterations=most)
-        best = end if end.value > best.value else best
     return best if best.converged else search(best.x)

@@ -60,7 +60,7 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
     best = _follow_runaway(objective, optimum)
     if best is not optimum:
         information = observed_information(objective, best.x)
-    for number in range(opt.newton_rounds + opt.newton_extra_rounds if objective.layout.free_parameters else 1):
+    for number in range(opt.newton_rounds if objective.layout.free_parameters else 1):
         best = snap_to_bounds(objective, best)
         if best.at_bound.all() or not np.isfinite(information[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
@@ -79,8 +79,6 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
             continue
         least, tail = opt.newton_round_tolerance, iteration.negligible_gain
         if not promise > least or (number and (gain < least or max(gain, promise) < tail)):
-            break
-        if number >= opt.newton_rounds - 1 and not opt.slow_gain_range[0] < gain < opt.slow_gain_range[1]:
             break
     return snap_to_bounds(objective, best), information
 
@@ -107,7 +105,7 @@ def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | No
             x[place] = optimum.x[place] + way
             with np.errstate(all="ignore"):
                 value = objective.value(x)
-            if value > best.value + opt.slow_gain_range[0]:
+            if value > best.value + opt.negligible_gain:
                 best = replace(best, x=x, value=value, n_evaluations=best.n_evaluations + 1)
                 break
     return best

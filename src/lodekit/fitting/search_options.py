@@ -184,8 +184,6 @@ class SearchOptions:
     lbfgs_relative_tolerance: float = 1e-13
     # gradient of a converged search, relative to the objective
     flat_gradient_ratio: float = 1e-3
-    # largest change of a parameter in one run
-    max_stride: float = 2.0
     # gain that justifies another run from the end of the last one
     restart_gain: float = 1e-2
     # distance to a known optimum at which a search has reached it
@@ -256,9 +254,6 @@ class SearchOptions:
     newton_rounds: int = 3
     # gain that justifies another round, relative to the objective
     newton_round_tolerance: float = 1e-13
-    # further rounds if the gain per round is in `slow_gain_range`
-    newton_extra_rounds: int = 6
-    slow_gain_range: tuple[float, float] = (1e-7, 0.1)
     # predicted gain that is not worth slow steps
     negligible_gain: float = 1e-6
     # ratio of successive predicted gains of slow convergence
@@ -312,33 +307,6 @@ class SearchOptions:
     search_agreement: float = 0.1
     # optima with a smaller gap to the best are kept
     kept_optimum_gap: float = 3.0
-    # of these, optima with a smaller gap are refined
-    refined_optimum_gap: float = 0.5
-    # a Newton step that ends this close to an optimum, in nats, leads to it
-    same_optimum_tolerance: float = 0.02
-    # ratio of neighbouring lengthscales of the scan, and its exponents
-    lengthscale_factor: float = 1.08
-    lengthscale_exponents: tuple[float, float] = (-9.0, 9.0)
-    # lengthscales this many steps away are searched if the lengthscale is short
-    neighbour_exponents: tuple[float, ...] = (-2.0, 2.0)
-    # short lengthscale, fraction of the window
-    short_lengthscale: float = 0.1
-    # longer lengthscales are not scanned, fraction of the window
-    long_lengthscale: float = 0.2
-    # the noise level changes with this power of the lengthscale
-    noise_exponent: float = 0.55
-    # a local maximum of the scan is searched if its gap is smaller
-    scan_gap: float = 8.0
-    # log distance from the expected magnitude of a parameter that is reset
-    runaway_log_distance: float = 6.0
-    # parameters beyond these distances are reset with it
-    reset_thresholds: tuple[float, ...] = (3.0, 1.0)
-    # noise level after a reset, fraction of the std of the data
-    reset_noise_fraction: float = 0.1
-    # rounds of scans and resets
-    max_escape_rounds: int = 3
-    # lengthscales scanned
-    max_scanned_lengthscales: int = 4
     # sign symmetries tried
     max_symmetries: int = 6
     # relative difference of the objective between symmetric optima
@@ -393,12 +361,6 @@ class SearchOptions:
     disturbance_max_iterations: int = 150
     # difference of the objective of searches that agree
     disturbance_agreement: float = 1.0
-    # change of the objective on a plateau ...
-    plateau_tolerance: float = 0.1
-    # ... at this log distance
-    plateau_probe: float = 2.0
-    # log distances by which an entry on a plateau is reset: step and end
-    reset_log_range: tuple[float, float] = (1.5, 18.0)
     # log decrease at which an inactive std of a mode is recognised
     mode_std_probe: float = 5.0
     # gain of a step that ends the search without one disturbance, with rows on disk
