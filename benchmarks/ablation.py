@@ -61,16 +61,11 @@ def _only_first(build: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     return lambda *arguments, **keywords: build(*arguments, **keywords)[:1]
 
 
-def _not_linear(thin: Any, generator: Any) -> Any:
-    return np.zeros(len(thin.layout.free_parameters), dtype=bool)
-
-
 def _never_trusted(scales: Callable[..., Any]) -> Callable[..., Any]:
     return lambda layout, trusted: scales(layout, trusted=False)
 
 
 STARTS, MULTISTART = "lodekit.fitting.starts.candidates.", "lodekit.fitting.multistart."
-OUTPUT_ERROR = "lodekit.fitting.output_error."
 #: Name of a heuristic -> the sets in which it can act, options that switch it off, and functions that are replaced.
 HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
     "weak form": (EVERY, {}, {STARTS + "fit_weak_form": _nothing}),
@@ -93,6 +88,7 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
         {},
         {"lodekit.fitting.lbfgs._step_scales": _never_trusted},
     ),
+    "scan of lengthscales": (FREE, {"max_scanned_lengthscales": 0}, {}),
     "continuation in the noise": (("little noise",), {"continuation_noise": ()}, {}),
     "segment if free functions are fast": (("fast plants",), {"fast_lengthscale": 0.0}, {}),
     "subsamples of long records": (("long records",), {"long_record_rows": 10**9}, {}),
@@ -105,12 +101,6 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     ),
     "output-error method": (DRIVEN, {}, {MULTISTART + "multistart_output_error": _none}),
     "geodesic acceleration": ((*DRIVEN, *DISTURBED), {"geodesic_max_ratio": 0.0}, {}),
-    "gains by linear least squares": (
-        (*DRIVEN, *DISTURBED),
-        {},
-        {OUTPUT_ERROR + "_find_linear_parameters": _not_linear},
-    ),
-    "rounds of random simulations": ((*DRIVEN, *DISTURBED), {"max_screening_rounds": 1}, {}),
     "simulations of thinned records": ((*DRIVEN, *DISTURBED), {"screening_rows": 10**9}, {}),
     "several sizes of disturbances": (
         DISTURBED,

@@ -1,4 +1,4 @@
-"""The choice between equivalent optima: inactive standard deviations, and signs.
+"""Other tops of the evidence along a lengthscale, and the choice between equivalent optima.
 
 On the logarithmic scale of the search, zero is infinitely far away: an inactive standard deviation is set to next to
 nothing and is not searched. Of several optima that differ in signs only, the one with the most positive parameters is
@@ -7,9 +7,9 @@ returned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,31 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import initialize_disturbances
 
 Array = NDArray[np.float64]
+
+
+def scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
+    """Yield the tops of the log evidence along each lengthscale, other than the optimum itself.
+
+    Steps in an input make several of them, close to each other.
+    """
+    opt, block, reach = options.SEARCH, objective.layout.slices.lengthscales, objective.engine.search_limits
+    low, high = float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale))
+    for place in range(block.start, min(block.stop, block.start + opt.max_scanned_lengthscales)):
+        if np.exp(optimum.x[place]) > opt.long_lengthscale or objective.engine.prior.channels is not None:
+            continue
+        moves = np.log(opt.lengthscale_factor ** np.arange(*opt.lengthscale_exponents))
+        moves = moves[(optimum.x[place] + moves > low) & (optimum.x[place] + moves < high)]
+        points = [optimum.x.copy() for _ in moves]
+        for point, move in zip(points, moves, strict=True):
+            point[place] += move
+            point[objective.layout.slices.noise] += opt.noise_exponent * move
+        with np.errstate(all="ignore"):
+            heights = [optimum.value if not move else objective.value(x) for move, x in zip(moves, points, strict=True)]
+        rises = [after > before for before, after in pairwise(heights)]
+        for k, point in enumerate(points):
+            is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
+            if moves[k] and is_top and heights[k] > optimum.value - opt.scan_gap:
+                yield point
 
 
 def zero_inactive_disturbances(objective: Objective, optimum: Optimum) -> Optimum:

@@ -22,7 +22,7 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
-from lodekit.fitting.escape import zero_inactive_disturbances
+from lodekit.fitting.escape import scan_lengthscales, zero_inactive_disturbances
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
 from lodekit.fitting.newton import refine_newton
@@ -339,12 +339,14 @@ def multistart(setup: FitSetup, objective: Objective, initial_point: Array | Non
         return _best_optimum([best, *([_search_sequentially(objective, better)] if better else [])])
     n_jobs = setup.settings.n_jobs
     if n_jobs in (None, 1):
-        return _search_sequentially(objective, starts)
-    from joblib import Parallel, delayed
+        best = _search_sequentially(objective, starts)
+    else:
+        from joblib import Parallel, delayed
 
-    tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted(layout)) for start in starts)
-    with track_progress(f"fitting, {len(starts)} starts side by side"):
-        return _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
+        tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted(layout)) for start in starts)
+        with track_progress(f"fitting, {len(starts)} starts side by side"):
+            best = _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
+    return search_other_lengthscales(objective, best)
 
 
 def rank_starts(setup: FitSetup) -> list[Array]:
@@ -407,6 +409,21 @@ def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Opti
             if met >= 2 and len(set(families[: number + 1])) >= min(2, len(set(families))):
                 break
     return _best_optimum(optima)
+
+
+def search_other_lengthscales(objective: Objective, optimum: Optimum) -> Optimum:
+    """Return an optimum, or a better one at another lengthscale."""
+    opt, agree = options.SEARCH, objective.engine.search_limits.evidence_tolerance
+    coarse, fine = opt.coarse_tolerance * agree, opt.fine_tolerance * agree
+    explore = partial(maximize_lbfgs, objective, tolerance=coarse, max_iterations=opt.exploring_max_iterations)
+    best, reached = optimum, -np.inf
+    while best.value > reached:
+        reached = best.value
+        for x in scan_lengthscales(objective, best):
+            found = explore(x, known_optimum=best)
+            if found.value > best.value + coarse:
+                best = _best_optimum([best, maximize_lbfgs(objective, found.x, tolerance=fine)])
+    return best
 
 
 def _best_optimum(optima: list[Optimum]) -> Optimum:

@@ -1,8 +1,8 @@
 """Output-error method for systems in which known inputs drive all measured channels.
 
-Parameters are drawn around their expected magnitudes, delays from a grid; linear parameters (gains, offsets, initial
-states) are solved for. The best vectors on a thinned record are refined by the Levenberg-Marquardt method with variable
-projection; the results are starts of a preconditioned search of the objective.
+Parameters are drawn around their expected magnitudes, delays from a grid. The best vectors on a thinned record are
+refined by the Levenberg-Marquardt method with variable projection, which solves for initial states; the results are
+starts of a preconditioned search of the objective.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _continue_from_previous(
     """Return where an earlier fit leads, and where others do if they start out better; best first."""
     end = _descend(whole, whole.from_parameters(initial_theta))
     here = None if end is None else thin.evaluate(end.z, end.noise_std, with_jacobian=False)
-    starts = _screen_starts(system, thin, guesses, generator, is_first=True)
+    starts = _screen_starts(system, thin, guesses, generator)
     best = thin.evaluate(starts[0], None if end is None else end.noise_std, with_jacobian=False) if starts else None
     if end is not None and (best is None or (here is not None and here.deviance <= best.deviance)):
         return [end]
@@ -88,49 +88,35 @@ def _screen_and_descend(
     guesses: Sequence[StartPoint],
     generator: np.random.Generator,
 ) -> list[ProjectedFit]:
-    """Return where the most promising values lead, best first; new ones are drawn until two have met."""
+    """Return where the most promising values lead, best first."""
     opt = options.SEARCH
-    ends: list[ProjectedFit] = []
-    with track_progress("fitting, simulations") as advance:
-        for number in range(opt.max_screening_rounds):
-            advance(1, f"round {number + 1} of {opt.max_screening_rounds} at most")
-            starts = _screen_starts(system, thin, guesses, generator, is_first=number == 0)
-            first: list[ProjectedFit] = []
-            for z in starts[: opt.n_screened_followed]:
-                end = thin.levenberg_marquardt(z, opt.screening_max_steps, opt.screening_tolerance)
-                first = sorted([*first, *([] if end is None else [end])], key=lambda end: end.deviance)
-                agree = len(first) > 1 and first[1].deviance < first[0].deviance + opt.screening_tolerance
-                if agree and len(first) > opt.n_simulation_finalists:
-                    break
-            for start in first[: opt.n_simulation_finalists]:
-                # One that comes as far as another has met it.
-                enough = min((end.deviance + opt.simulation_agreement for end in ends), default=-np.inf)
-                end = _descend(whole, start.z, enough)
-                ends += [] if end is None else [end]
-            ends.sort(key=lambda end: end.deviance)
-            if len(ends) > 1 and ends[1].deviance < ends[0].deviance + 2.0 * opt.simulation_agreement:
+    first, ends = list[ProjectedFit](), list[ProjectedFit]()
+    with track_progress("fitting, simulations"):
+        for z in _screen_starts(system, thin, guesses, generator)[: opt.n_screened_followed]:
+            end = thin.levenberg_marquardt(z, opt.screening_max_steps, opt.screening_tolerance)
+            first = sorted([*first, *([] if end is None else [end])], key=lambda end: end.deviance)
+            agree = len(first) > 1 and first[1].deviance < first[0].deviance + opt.screening_tolerance
+            if agree and len(first) > opt.n_simulation_finalists:
                 break
-    return ends
+        for start in first[: opt.n_simulation_finalists]:
+            # One that comes as far as another has met it.
+            enough = min((end.deviance + opt.simulation_agreement for end in ends), default=-np.inf)
+            end = _descend(whole, start.z, enough)
+            ends += [] if end is None else [end]
+    return sorted(ends, key=lambda end: end.deviance)
 
 
 def _screen_starts(
-    system: System,
-    thin: VariableProjection,
-    guesses: Sequence[StartPoint],
-    generator: np.random.Generator,
-    *,
-    is_first: bool,
+    system: System, thin: VariableProjection, guesses: Sequence[StartPoint], generator: np.random.Generator
 ) -> list[Array]:
     """Return coordinates of values to start from, the most promising first."""
     opt = options.SEARCH
     layout = thin.layout
-    affine = _find_linear_parameters(thin, generator)
-    count = min(opt.n_screened_per_parameter * (1 + int(np.sum(~affine))), opt.max_screened)
+    count = min(opt.n_screened_per_parameter * (1 + len(layout.free_parameters)), opt.max_screened)
     lags = find_delay_parameters(system, layout)
     grid = build_delay_grid(thin.times) if lags else np.zeros(0)
     blind = next((guess.theta for guess in guesses if guess.family == "blind"), np.full(len(layout.names), np.nan))
-    drawn = [guess.theta for guess in guesses if guess.family != "blind"] if is_first else []
-    drawn += [blind] * count
+    drawn = [*(guess.theta for guess in guesses if guess.family != "blind"), *[blind] * count]
     found = []
     for attempt, theta in enumerate(drawn):
         filled = np.where(np.isnan(layout.fixed_values), theta, layout.fixed_values)
@@ -139,45 +125,10 @@ def _screen_starts(
                 filled[n] = grid[(attempt + lags.index(n) * opt.delay_grid_offset) % len(grid)]
             elif np.isnan(filled[n]):
                 # From the third on, guesses are random.
-                filled[n] = layout.draw_start(n, attempt if is_first else 2, generator)
-        found.append(_solve_linear_parameters(thin, thin.from_parameters(filled), affine))
-    return [z for _, z in sorted((pair for pair in found if pair is not None), key=lambda pair: pair[0])]
-
-
-def _find_linear_parameters(thin: VariableProjection, generator: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which of the learned parameters move neither roots nor delays: gains and offsets."""
-    layout, observables = thin.layout, thin.observables
-    theta = layout.fixed_values.copy()
-    for n in layout.free_parameters:
-        theta[n] = layout.draw_start(n, 2, generator)
-    values = observables.evaluate(theta)
-    moves = np.zeros(len(theta), dtype=bool)
-    for factor in values.jacobian.factors:
-        moves |= factor.reshape(len(theta), -1).any(axis=1)
-    if observables.input_response is not None and values.input_response_table is not None:
-        drive = observables.input_response.compiled
-        moves |= drive.matrices(values.input_response_table)[1].F.reshape(len(theta), -1).any(axis=1)
-        moves |= drive.delays(values.input_response_table)[1].any(axis=1)
-    return ~moves[layout.free_parameters]
-
-
-def _solve_linear_parameters(
-    thin: VariableProjection, z: Array, is_linear: NDArray[np.bool_]
-) -> tuple[float, Array] | None:
-    """Return how well a simulation does with the best gains and offsets, and its coordinates with these."""
-    here = thin.evaluate(z, with_jacobian=bool(is_linear.any()))
-    if here is None or not here.jacobian.size:
-        return None if here is None else (here.deviance, z)
-    J, rest = here.jacobian[:, is_linear], thin.weighted_residuals(here)
-    step = -np.linalg.lstsq(J, rest, rcond=1e-9)[0]
-    transforms = list(thin.layout.transforms.values())
-    moved = z.copy()
-    for place, change in zip(np.flatnonzero(is_linear), step.tolist(), strict=True):
-        # What is positive is searched by its logarithm: the change of the value itself is what is linear.
-        limited = np.log(np.clip(1.0 + change, options.SEARCH.min_gain_factor, options.SEARCH.max_gain_factor))
-        moved[place] += change if transforms[place].is_unbounded else limited
-    there = thin.evaluate(moved, here.noise_std, with_jacobian=False)
-    return (here.deviance, z) if there is None or here.deviance < there.deviance else (there.deviance, moved)
+                filled[n] = layout.draw_start(n, attempt, generator)
+        if (end := thin.evaluate(thin.from_parameters(filled), with_jacobian=False)) is not None:
+            found.append(end)
+    return [end.z for end in sorted(found, key=lambda end: end.deviance)]
 
 
 def _maximize_from_projection(

@@ -143,7 +143,7 @@ class SearchOptions:
     screening_rows: int = 250
     # rows of the final simulations
     simulation_rows: int = 2000
-    # screened parameter vectors: this many, and this many more for each nonlinear parameter
+    # screened parameter vectors: this many, and this many more for each parameter
     n_screened_per_parameter: int = 12
     # limit of their number
     max_screened: int = 84
@@ -163,11 +163,6 @@ class SearchOptions:
     simulation_tolerance: float = 1e-2
     # difference in deviance of two solutions that agree
     simulation_agreement: float = 0.2
-    # rounds of random vectors until two solutions agree
-    max_screening_rounds: int = 3
-    # limits of the factor by which a gain is changed at once
-    min_gain_factor: float = 0.03
-    max_gain_factor: float = 30.0
     # input std of the first segment of a long record, relative to that of the whole record
     min_input_std_ratio: float = 0.5
 
@@ -307,6 +302,17 @@ class SearchOptions:
     search_agreement: float = 0.1
     # optima with a smaller gap to the best are kept
     kept_optimum_gap: float = 3.0
+    # ratio of neighbouring lengthscales of the scan, and its exponents
+    lengthscale_factor: float = 1.08
+    lengthscale_exponents: tuple[float, float] = (-9.0, 9.0)
+    # lengthscales scanned
+    max_scanned_lengthscales: int = 4
+    # longer lengthscales are not scanned, fraction of the window
+    long_lengthscale: float = 0.2
+    # the noise level changes with this power of the lengthscale
+    noise_exponent: float = 0.55
+    # a local maximum of the scan is searched if its gap is smaller
+    scan_gap: float = 8.0
     # sign symmetries tried
     max_symmetries: int = 6
     # relative difference of the objective between symmetric optima
