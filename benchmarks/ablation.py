@@ -57,6 +57,10 @@ def _none(*arguments: Any, **keywords: Any) -> None:
     return None
 
 
+def _always(*arguments: Any, **keywords: Any) -> bool:
+    return True
+
+
 def _only_first(build: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     return lambda *arguments, **keywords: build(*arguments, **keywords)[:1]
 
@@ -92,6 +96,7 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     "continuation in the noise": (("little noise",), {"continuation_noise": ()}, {}),
     "segment if free functions are fast": (("fast plants",), {"fast_lengthscale": 0.0}, {}),
     "subsamples of long records": (("long records",), {"long_record_rows": 10**9}, {}),
+    "refinement of rival optima": ((*FREE, "channel prior"), {}, {MULTISTART + "_leads_to": _always}),
     "snap to bounds": (EVERY, {"bound_snap_distance": 0.0}, {}),
     "probes far away after Newton": (DISTURBED, {"runaway_probes": (0.0,)}, {}),
     "Hessian along its eigenvectors": (
@@ -182,6 +187,13 @@ def fit_plant(name: str, seed: int) -> None:
     lk.LODEGP(plant.system(), noise="channel", random_state=seed).fit(plant.observations())
 
 
+def fit_channel_prior(seed: int) -> None:
+    example, times = lk.catalog.heating(), np.linspace(-5, 5, 25)
+    noise = 0.02 * np.random.default_rng(seed).standard_normal((25, 3))
+    gp = lk.LODEGP(example.system, noise="shared", prior="channels", random_state=seed)
+    gp.fit(times, example.solution_at(times) + noise)
+
+
 def fit_torture(name: str) -> None:
     case = torture_cases.CASES[name]
     gp = lk.LODEGP(case.system(), random_state=0, **case.options)
@@ -237,6 +249,8 @@ def collect_cases(sets: tuple[str, ...], seeds: int, folder: Path) -> dict[tuple
         for seed in range(max(1, seeds // 3)):
             run = partial(learning.fit, make(), np.linspace(*window, 25), noise, seed)
             found["catalog", f"{make.__name__} {seed}"] = run
+    for seed in range(max(1, seeds // 2)):
+        found["channel prior", f"heating {seed}"] = partial(fit_channel_prior, seed)
     for name in torture_cases.CASES:
         group = "little noise" if "noise" in name else "torture"
         found[group, name] = partial(fit_torture, name)
@@ -288,7 +302,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", help="heuristics whose names contain one of these words")
     parser.add_argument("--together", action="store_true", help="switch all of them off at once")
-    parser.add_argument("--sets", nargs="+", default=[*EVERY, "fast plants", "long records", "little noise"])
+    parser.add_argument(
+        "--sets", nargs="+", default=[*EVERY, "channel prior", "fast plants", "long records", "little noise"]
+    )
     parser.add_argument("--seeds", type=int, default=6, help="fits of each simulated plant")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--records", type=Path, default=Path("../shared/data"), help="folder of real records")

@@ -143,10 +143,39 @@ def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction:
 
 
 def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
-    """Return an optimum after the last steps towards it, and the curvature there."""
+    """Return an optimum after the last steps towards it, and the curvature there.
+
+    Others that the search could not tell from it are followed, too: their last steps may lead higher.
+    """
+    opt, n_rows = options.SEARCH, objective.engine.size
+    others = optimum.other_optima if objective.layout.free_parameters and n_rows < opt.max_cheap_rows else ()
     with track_progress("fitting, last steps"):
         report_best_value(objective, objective.name, optimum.value)
-        return refine_newton(objective, optimum, observed_information(objective, optimum.x))
+        found, curvature = refine_newton(objective, optimum, observed_information(objective, optimum.x))
+        for value, x in others:
+            gap = optimum.value - value
+            if gap > objective.engine.search_limits.evidence_tolerance or _leads_to(objective, x, found, curvature):
+                continue
+            rest = [each for each in others if each[1] is not x]
+            start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound))
+            start = replace(start, other_optima=((optimum.value, optimum.x), *rest))
+            second, own = refine_newton(objective, start, observed_information(objective, x))
+            # The same place to rounding is no other one.
+            if second.value > found.value + opt.full_record_tolerance:
+                found, curvature = second, own
+    return found, curvature
+
+
+def _leads_to(objective: Objective, x: Array, optimum: Optimum, information: Array) -> bool:
+    """Return whether one step of Newton's method leads from a point to an optimum: then it is no other place."""
+    evidence, slope = objective.evaluate(x)
+    try:
+        step = np.linalg.solve(information, slope)
+    except np.linalg.LinAlgError:
+        return False
+    least, miss = options.SEARCH.same_optimum_tolerance, x + step - optimum.x
+    is_there = 0.0 <= float(miss @ information @ miss) < least
+    return is_there and abs(evidence + 0.5 * float(slope @ step) - optimum.value) < least and not optimum.at_bound.any()
 
 
 def _informative_rows(setup: FitSetup) -> int:

@@ -302,6 +302,8 @@ class SearchOptions:
     search_agreement: float = 0.1
     # optima with a smaller gap to the best are kept
     kept_optimum_gap: float = 3.0
+    # a Newton step that ends this close to an optimum, in nats, leads to it
+    same_optimum_tolerance: float = 0.02
     # ratio of neighbouring lengthscales of the scan, and its exponents
     lengthscale_factor: float = 1.08
     lengthscale_exponents: tuple[float, float] = (-9.0, 9.0)
