@@ -132,6 +132,15 @@ def test_the_package_is_a_command() -> None:
 
 
 ANALYSIS = "import lodekit as lk; lk.System(\"x'' + a*x = u\", parameters=['a'])"
+FIT = (
+    "import random, lodekit as lk; noise = random.Random(0); times = [k / 5 for k in range(25)];"
+    "gp = lk.LODEGP(lk.System(\"x' = -a*x + u\", parameters=['a']), random_state=0);"
+    "gp.fit(times, {'x': [1 + noise.gauss(0, 0.1) for _ in times], 'u': [1 + noise.gauss(0, 0.1) for _ in times]})"
+)
+UNUSED_IN_A_FIT = (
+    "scipy.interpolate scipy.stats scipy.signal scipy.integrate matplotlib pandas polars pyarrow duckdb dask torch "
+    "plotly typer rich lodekit.cli lodekit.workflow lodekit.report lodekit.studio lodekit.paper"
+)
 COMMAND_LINE = "from lodekit.__main__ import main; main()"
 
 
@@ -142,6 +151,7 @@ COMMAND_LINE = "from lodekit.__main__ import main; main()"
         (COMMAND_LINE, "--version", "lodekit.cli lodekit.errors typer rich numpy flint dataclasses"),
         (COMMAND_LINE, "--help", "lodekit.system lodekit.workflow numpy scipy flint"),
         (ANALYSIS, "", "sympy numpy scipy matplotlib torch typer rich"),
+        (FIT, "", UNUSED_IN_A_FIT),
     ],
 )
 def test_a_new_process_loads_only_what_it_uses(code: str, argument: str, unused: str) -> None:
