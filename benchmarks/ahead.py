@@ -88,7 +88,7 @@ def cover(kind: str, seed: int) -> list[list[float]]:
     assert turns is not None
     found = []
     for lead in LEADS:
-        errors, deviations = (part[10 + lead :] for part in forecast_errors(turns, 0, Horizon(lead)))
+        errors, deviations = (part[10 + lead :] for part in forecast_errors(turns, [(0, Horizon(lead))])[0])
         found.append([float(np.mean(np.abs(errors) <= 1.96 * deviations)), given[lead].coverage])
     return found
 

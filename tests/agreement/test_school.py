@@ -49,7 +49,7 @@ def test_bands_of_the_next_hour_hold_what_they_say_on_days_that_were_not_fitted(
     before, after = slice(10, len(t) - HOURS), slice(len(t) - HOURS, None)
     found = fit_garch([t[before]], [turns.standardized[before]])
     assert found.log_likelihood_gain > 50.0
-    errors, deviations = forecast_errors(turns, 0, Horizon(1))
+    errors, deviations = forecast_errors(turns, [(0, Horizon(1))])[0]
     sizes = np.concatenate([np.ones(1), found.filter_variance(t, turns.standardized)[:-1]])
     spread = calibrate_error_scale([(errors / deviations)[before]], [sizes[before]])
     held = np.abs(errors) <= 1.96 * spread.forecast_std(sizes, deviations**2)

@@ -97,16 +97,24 @@ class Horizon:
 
 
 def forecast_errors(
-    sequence: InnovationSequence, observable: int, horizon: Horizon, first: int = 0
-) -> tuple[Array, Array]:
-    """Return measurements of an observable minus predictions some rows or time ahead, and the deviations of these.
+    sequence: InnovationSequence, requested: Sequence[tuple[int, Horizon]], first: int = 0
+) -> list[tuple[Array, Array]]:
+    """Return measurements minus predictions some rows or time ahead, and the deviations of these.
 
-    Each is predicted from all that was measured up to the time of the row so many rows before, other observables at
-    that time included, or up to so long before; the first rows from the prior.
+    For each requested observable and horizon. Each measurement is predicted from all that was measured up to the time
+    of the row so many rows before, other observables at that time included, or up to so long before; the first rows
+    from the prior. One pass over the measurements serves all requests.
     """
-    own = np.flatnonzero(sequence.observables == observable)
-    known = first + horizon.count_known(sequence.times[first:], sequence.times[own])
-    return sequence.prediction_errors(own, np.minimum(known, own))
+    rows = [np.flatnonzero(sequence.observables == observable) for observable, _ in requested]
+    if not rows:
+        return []
+    known = [
+        np.minimum(first + horizon.count_known(sequence.times[first:], sequence.times[own]), own)
+        for own, (_, horizon) in zip(rows, requested, strict=True)
+    ]
+    edges = np.cumsum([len(own) for own in rows])[:-1]
+    errors, deviations = sequence.prediction_errors(np.concatenate(rows), np.concatenate(known))
+    return list(zip(np.split(errors, edges), np.split(deviations, edges), strict=True))
 
 
 #: A matrix takes so many runs of so many measurements at most.

@@ -90,8 +90,8 @@ def forecast_with_bands(
     `variances` are those due to parameter uncertainty, as from `error_shifts`.
     """
     with_bands = []
-    for (number, band), variance in zip(requested, variances, strict=True):
-        errors, deviations = forecast_errors(innovations, number, band.horizon, n_given)
+    forecasts = forecast_errors(innovations, [(number, band.horizon) for number, band in requested], n_given)
+    for (errors, deviations), (number, band), variance in zip(forecasts, requested, variances, strict=True):
         ratios = _variance_ratios(band.variance_model, band.horizon, innovations, number)
         with_bands.append((errors, band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, variance)))
     return with_bands
@@ -113,7 +113,7 @@ def error_shifts(
         found = filter_at(hyper)
         if found is None:
             return None
-        ahead = (forecast_errors(found, number, horizon, n_given)[0] for number, horizon in requested)
+        ahead = (errors for errors, _ in forecast_errors(found, requested, n_given))
         # Innovations of exact values are not finite.
         return np.concatenate([np.nan_to_num(found.standardized * found.std, posinf=0.0, neginf=0.0), *ahead])
 
@@ -137,10 +137,10 @@ def _standardized_errors(
     """
     variances = None if laplace is None else error_shifts(laplace, innovations, filter_at, requested)[1]
     standardized = {}
-    for k, (observable, horizon) in enumerate(requested):
+    for k, (errors, deviations) in enumerate(forecast_errors(innovations, requested)):
+        observable, horizon = requested[k]
         times = _measured_times(innovations, observable)
         variance = np.zeros(len(times)) if variances is None else variances[k]
-        errors, deviations = forecast_errors(innovations, observable, horizon)
         is_known = (horizon.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
         # Variances are larger by the degrees of freedom that the fit has used.
         std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
@@ -246,12 +246,13 @@ def forecast_observables(
         if innovations is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
         numbers = [order.index(name) for name in names]
-        parts = [forecast_errors(innovations, number, horizon) for number in numbers]
+        requested = [(number, horizon) for number in numbers]
         if include_uncertainty:
-            requested = [(number, horizon) for number in numbers]
             _, variances = error_shifts(fit.parameter_uncertainty, innovations, filter_at, requested)
             own_bands = [(number, bands[name][0]) for name, number in zip(names, numbers, strict=True)]
             parts = forecast_with_bands(innovations, own_bands, variances, fit.residual_dof_fraction)
+        else:
+            parts = forecast_errors(innovations, requested)
         for name, number, (errors, deviations) in zip(names, numbers, parts, strict=True):
             item = chunk[number]
             noise = item.noise_std_for_level(fit.typical_noise(name))
