@@ -34,7 +34,7 @@ from greybox_records import HOURS
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.fitting.setup import build_setup
-from lodekit.inference.innovations import Horizon, compute_innovations, forecast_errors
+from lodekit.inference.innovations import Horizon, create_filter, forecast_errors
 from lodekit.inference.selection import ENGINES
 from lodekit.results.forecast import BURN_IN_ROWS
 from lodekit.uncertainty.forecast_errors import calibrate_error_scale, fit_garch
@@ -83,13 +83,12 @@ def cover(kind: str, seed: int) -> list[list[float]]:
         )
         kept = kept.with_known_inputs({"u": "hold"})
         own = build_setup(system, gp.fit_.settings, kept).prior
-        turns = compute_innovations(
-            ENGINES["markov"], own, kept.series, replace(gp.fit_.hyperparameters, mode_amplitudes=np.full(1, 1e4))
-        )
+        hyper = replace(gp.fit_.hyperparameters, mode_amplitudes=np.full(1, 1e4))
+        turns = create_filter(ENGINES["markov"], own, kept.series)(hyper)
     assert turns is not None
     found = []
     for lead in LEADS:
-        errors, deviations = (part[10 + lead :] for part in forecast_errors(turns, 0, Horizon(lead)))
+        errors, deviations = (part[10 + lead :] for part in forecast_errors(turns, [(0, Horizon(lead))])[0])
         found.append([float(np.mean(np.abs(errors) <= 1.96 * deviations)), given[lead].coverage])
     return found
 

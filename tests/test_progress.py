@@ -16,6 +16,7 @@ import lodekit.cli.fit as fit_command
 from lodekit.fitting import multistart
 from lodekit.fitting.lbfgs import maximize_lbfgs
 from lodekit.support import progress
+from lodekit.workflow import pipeline
 
 
 class Terminal(io.StringIO):
@@ -133,7 +134,7 @@ def test_no_progress_is_shown_where_nothing_is_to_be_printed(
 
     bar = rich.progress.Progress
     monkeypatch.setattr(rich.progress, "Progress", make)
-    monkeypatch.setattr(fit_command, "fit_file", slow)
+    monkeypatch.setattr(pipeline, "fit_file", slow)
     monkeypatch.setattr(sys, "stderr", Terminal())
     (tmp_path / "log.csv").write_text("t,y\n0,1\n1,2\n")
     with pytest.raises(lk.LodekitError, match="enough"):

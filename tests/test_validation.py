@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import lodekit as lk
 from lodekit.data.inputs import InputSignal
 from lodekit.diagnostics.residual_tests import WhitenessTest, ljung_box_test
 from lodekit.diagnostics.validation_tests import ValidationErrors, find_validation_failures
-from lodekit.inference.innovations import Horizon
+from lodekit.inference.innovations import Horizon, InnovationSequence, create_filter
+from lodekit.prior.prior import Hyperparameters
+from lodekit.results import forecast, validation
 from lodekit.results.forecast import calibrate_bands
 from lodekit.results.validation import ChannelValidation, Validation
 from lodekit.uncertainty.forecast_errors import calibrate_error_scale
@@ -386,3 +389,31 @@ def test_the_command_line_fails_where_the_model_does_not_hold(gp: lk.LODEGP, tmp
     assert done.returncode == 1
     assert json.loads(done.stdout)["holds"] is False
     assert "the model does not hold on this record" in done.stderr
+
+
+def test_the_filter_runs_once_at_each_point_near_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors ahead for all horizons and observables, and innovations, come from the same runs of the filter."""
+    calls: list[Hyperparameters] = []
+
+    def create_counted(*arguments: Any) -> Callable[[Hyperparameters], InnovationSequence | None]:
+        filter_at = create_filter(*arguments)
+
+        def run_filter(hyper: Hyperparameters) -> InnovationSequence | None:
+            calls.append(hyper)
+            return filter_at(hyper)
+
+        return run_filter
+
+    generator, times = np.random.default_rng(0), np.linspace(0.0, 8.0, 40)
+    noise = 0.02 * generator.standard_normal((2, 40))
+    data = {"x": np.sin(times) + noise[0], "u": np.cos(times) + 0.5 * np.sin(times) + noise[1]}
+    gp = lk.LODEGP(lk.System("x' = -a*x + u", parameters=["a"]), random_state=0).fit(times, data)
+    monkeypatch.setattr(validation, "create_filter", create_counted)
+    monkeypatch.setattr(forecast, "create_filter", create_counted)
+    # The optimum, and one point on either side of it in each direction.
+    n_points = 1 + 2 * gp.fit_.parameter_uncertainty.covariance_root.shape[1]
+    assert gp.validate(times, data, given="u", ahead=(1, 5, 10))["x"].ahead
+    assert 1 < len(calls) <= n_points
+    calls.clear()
+    assert calibrate_bands(gp.fit_, ["x", "u"], [Horizon(1), Horizon(5)])
+    assert 1 < len(calls) <= n_points

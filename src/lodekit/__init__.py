@@ -7,25 +7,30 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lodekit.errors import LodekitError
-from lodekit.system import catalog
-from lodekit.system.files import read_system_file
-from lodekit.system.parameters import LogNormal, Normal, Parameter
-from lodekit.system.system import System
 from lodekit.version import __version__
 
-_LAZY = {
+#: The module of each public name. It is imported at the first use of the name: SciPy, for example, takes a second to
+#: load, and the analysis of equations does not need it.
+_MODULES = {
     "LODEGP": "lodekit.model",
-    "plan_experiment": "lodekit.results.experiment_design",
+    "LodekitError": "lodekit.errors",
+    "LogNormal": "lodekit.system.parameters",
+    "Normal": "lodekit.system.parameters",
     "Observations": "lodekit.data.observations",
+    "Parameter": "lodekit.system.parameters",
     "Statistics": "lodekit.data.statistics",
+    "System": "lodekit.system.system",
+    "catalog": "lodekit.system.catalog",
+    "errors": "lodekit.errors",
+    "plan_experiment": "lodekit.results.experiment_design",
+    "read_system_file": "lodekit.system.files",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # The numerical part loads SciPy, which the analysis of equations does not need.
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+    if name in _MODULES:
+        module = import_module(_MODULES[name])
+        return getattr(module, name, module)
     raise AttributeError(f"module 'lodekit' has no attribute {name!r}")
 
 
@@ -81,5 +86,10 @@ __all__ = [
 if TYPE_CHECKING:
     from lodekit.data.observations import Observations
     from lodekit.data.statistics import Statistics
+    from lodekit.errors import LodekitError
     from lodekit.model import LODEGP
     from lodekit.results.experiment_design import plan_experiment
+    from lodekit.system import catalog
+    from lodekit.system.files import read_system_file
+    from lodekit.system.parameters import LogNormal, Normal, Parameter
+    from lodekit.system.system import System

@@ -13,7 +13,7 @@ from lodekit.data.records import Measurements
 from lodekit.diagnostics.residual_tests import ljung_box_test
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
-from lodekit.inference.innovations import compute_innovations
+from lodekit.inference.innovations import create_filter
 from lodekit.inference.selection import ENGINES
 from lodekit.prior.prior import Hyperparameters
 from tests.real_records import RECORDS, needs
@@ -73,7 +73,7 @@ def test_a_white_disturbance_is_what_the_witness_says(record: tuple[Array, Array
         np.array([level * max(np.exp(best[-1]), 1e-5)]),
         disturbance_amplitudes=np.array([level]),
     )
-    turns = compute_innovations(ENGINES["markov"], setup.prior, measurements.series, hyper)
+    turns = create_filter(ENGINES["markov"], setup.prior, measurements.series)(hyper)
     assert turns is not None
     np.testing.assert_allclose(turns.standardized[2:], expected[2:], rtol=0, atol=1e-3)
     if len(best) == 2:

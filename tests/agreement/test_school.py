@@ -13,7 +13,7 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
-from lodekit.inference.innovations import Horizon, compute_innovations, forecast_errors
+from lodekit.inference.innovations import Horizon, create_filter, forecast_errors
 from lodekit.inference.selection import ENGINES
 from lodekit.prior.prior import Hyperparameters
 from lodekit.uncertainty.forecast_errors import calibrate_error_scale, fit_garch
@@ -44,12 +44,12 @@ def test_bands_of_the_next_hour_hold_what_they_say_on_days_that_were_not_fitted(
         disturbance_lengthscales=np.array([LENGTH / setup.prior.units.time_scale]),
         disturbance_amplitudes=np.array(DEVIATIONS),
     )
-    turns = compute_innovations(ENGINES["markov"], setup.prior, kept.series, hyper)
+    turns = create_filter(ENGINES["markov"], setup.prior, kept.series)(hyper)
     assert turns is not None
     before, after = slice(10, len(t) - HOURS), slice(len(t) - HOURS, None)
     found = fit_garch([t[before]], [turns.standardized[before]])
     assert found.log_likelihood_gain > 50.0
-    errors, deviations = forecast_errors(turns, 0, Horizon(1))
+    errors, deviations = forecast_errors(turns, [(0, Horizon(1))])[0]
     sizes = np.concatenate([np.ones(1), found.filter_variance(t, turns.standardized)[:-1]])
     spread = calibrate_error_scale([(errors / deviations)[before]], [sizes[before]])
     held = np.abs(errors) <= 1.96 * spread.forecast_std(sizes, deviations**2)

@@ -46,8 +46,8 @@ def compare(data: DenseData, own: KalmanInnovations, hyper: Hyperparameters, tol
     np.testing.assert_allclose(own.std, np.diag(turns.covariance_root), rtol=tolerance)
     for number in range(len(data.index)):
         for lead in LEADS:
-            expected, spread = forecast_errors(turns, number, lead)
-            errors, deviations = forecast_errors(own, number, lead)
+            expected, spread = forecast_errors(turns, [(number, lead)])[0]
+            errors, deviations = forecast_errors(own, [(number, lead)])[0]
             np.testing.assert_allclose(errors / spread, expected / spread, rtol=0, atol=tolerance)
             np.testing.assert_allclose(deviations, spread, rtol=tolerance)
 
@@ -67,7 +67,7 @@ def test_innovations_of_means_over_intervals() -> None:
     np.testing.assert_allclose(own.std, np.diag(turns.covariance_root), rtol=1e-9)
     assert not uses_kalman_filter(ENGINES["markov"], prior)
     with pytest.raises(LodekitError, match="intervals"):
-        forecast_errors(own, 0, Horizon(4))
+        forecast_errors(own, [(0, Horizon(4))])
 
 
 @pytest.mark.parametrize("name", ["two_room", "double oscillation", "growth"])
@@ -138,6 +138,6 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
         own = filtered(KalmanData.from_series(prior, measurements.series), hyper, length)
         np.testing.assert_allclose(own.standardized, expected.innovations, rtol=0, atol=1e-8 if noise < 0.1 else 1e-12)
         np.testing.assert_allclose(own.std, expected.deviations, rtol=1e-9)
-        errors, deviations = forecast_errors(own, 0, Horizon(2))
+        errors, deviations = forecast_errors(own, [(0, Horizon(2))])[0]
         np.testing.assert_allclose(x[2:] - errors[2:], [each[0] for each in ahead], rtol=0, atol=1e-9)
         np.testing.assert_allclose(deviations[2:], [each[1] for each in ahead], rtol=1e-9)

@@ -131,14 +131,35 @@ def test_the_package_is_a_command() -> None:
     assert done.returncode == 0
 
 
-def test_importing_lodekit_and_analysing_a_system_loads_neither_sympy_nor_numpy() -> None:
-    code = (
-        "import sys, lodekit as lk; print(lk.System(\"x'' + a*x = u\", parameters=['a']));"
-        "heavy = {'sympy', 'numpy', 'scipy', 'matplotlib', 'torch', 'typer', 'rich'} & set(sys.modules);"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+ANALYSIS = "import lodekit as lk; lk.System(\"x'' + a*x = u\", parameters=['a'])"
+FIT = (
+    "import random, lodekit as lk; noise = random.Random(0); times = [k / 5 for k in range(25)];"
+    "gp = lk.LODEGP(lk.System(\"x' = -a*x + u\", parameters=['a']), random_state=0);"
+    "gp.fit(times, {'x': [1 + noise.gauss(0, 0.1) for _ in times], 'u': [1 + noise.gauss(0, 0.1) for _ in times]})"
+)
+UNUSED_IN_A_FIT = (
+    "scipy.interpolate scipy.stats scipy.signal scipy.integrate matplotlib pandas polars pyarrow duckdb dask torch "
+    "plotly typer rich lodekit.cli lodekit.workflow lodekit.report lodekit.studio lodekit.paper"
+)
+COMMAND_LINE = "from lodekit.__main__ import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("code", "argument", "unused"),
+    [
+        ("import lodekit; lodekit.__version__, dir(lodekit)", "", "lodekit.errors lodekit.system dataclasses"),
+        (COMMAND_LINE, "--version", "lodekit.cli lodekit.errors typer rich numpy flint dataclasses"),
+        (COMMAND_LINE, "--help", "lodekit.system lodekit.workflow numpy scipy flint"),
+        (ANALYSIS, "", "sympy numpy scipy matplotlib torch typer rich"),
+        (FIT, "", UNUSED_IN_A_FIT),
+    ],
+)
+def test_a_new_process_loads_only_what_it_uses(code: str, argument: str, unused: str) -> None:
+    check = f"print('loaded:', *sorted(set({unused.split()}) & set(sys.modules)), file=sys.stderr)"
+    script = f"import atexit, sys; atexit.register(lambda: {check}); {code}"
+    arguments = [sys.executable, "-c", script, *argument.split()]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "loaded:\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")

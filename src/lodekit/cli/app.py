@@ -20,20 +20,13 @@ from rich.console import Console
 from rich.text import Text
 from typer import Argument, Option
 
+import lodekit as lk
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.support.files import write_atomically
-from lodekit.system import catalog as examples
-from lodekit.system.files import read_system_file
-from lodekit.system.parameters import Parameter, parse_parameters
-from lodekit.system.system import System
-from lodekit.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from lodekit.model import LODEGP
-
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -67,7 +60,7 @@ OutOption = Annotated[Path | None, Option("--out", "-o", help="The file to write
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"lodekit {__version__}")
+        typer.echo(f"lodekit {lk.__version__}")
         raise typer.Exit
 
 
@@ -81,20 +74,24 @@ def _options(
 
 
 def read_system(
-    source: str, parameters: list[str] | dict[str, Parameter], channels: list[str], basis: list[str] | None = None
-) -> System:
+    source: str, parameters: list[str] | dict[str, lk.Parameter], channels: list[str], basis: list[str] | None = None
+) -> lk.System:
     """Return a system from a system file, or from equations as text."""
+    from lodekit.system.parameters import parse_parameters
+
     if not is_system_file(source):
         if re.fullmatch(r"[\w.-]+", source):
-            names = ", ".join(example.name for example in examples.examples())
+            names = ", ".join(example.name for example in lk.catalog.examples())
             raise LodekitError(
                 f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog '
                 f"has {names}"
             )
-        return System(source, parameters=parse_parameters(parameters), channels=channels or None, basis=basis or None)
+        return lk.System(
+            source, parameters=parse_parameters(parameters), channels=channels or None, basis=basis or None
+        )
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
-    system = read_system_file(source).system
+    system = lk.read_system_file(source).system
     return system.with_basis(basis) if basis else system
 
 
@@ -111,11 +108,15 @@ def parse_names(options: list[str] | None) -> list[str]:
     return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
 
 
-def parse_parameter_options(source: str, param: list[str] | None, positive: list[str] | None) -> dict[str, Parameter]:
+def parse_parameter_options(
+    source: str, param: list[str] | None, positive: list[str] | None
+) -> dict[str, lk.Parameter]:
     """Return the parameters that options name, in the order in which equations have them."""
+    from lodekit.system.parameters import parse_parameters
+
     above = parse_names(positive)
     found = parse_parameters([*parse_names(param), *(name for name in above if name not in parse_names(param))])
-    known = {name: Parameter(positive=True) if name in above else own for name, own in found.items()}
+    known = {name: lk.Parameter(positive=True) if name in above else own for name, own in found.items()}
     words = re.findall(r"\w+", source)
     return dict(sorted(known.items(), key=lambda item: words.index(item[0]) if item[0] in words else len(words)))
 
@@ -194,7 +195,7 @@ def parse_horizon(text: str) -> int | str:
 
 
 def prediction_times(
-    gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
+    gp: lk.LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
 ) -> dict[str, NDArray[np.float64]]:
     """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default."""
     import numpy as np
@@ -218,7 +219,7 @@ def prediction_times(
     return times
 
 
-def _read_times_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
+def _read_times_file(gp: lk.LODEGP, path: Path) -> NDArray[np.float64]:
     import numpy as np
 
     from lodekit.data.tables import read_table, read_time_list

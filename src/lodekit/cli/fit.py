@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 from typer import Argument, Option
 
+import lodekit as lk
 from lodekit.cli.app import (
     BasisOption,
     FirstOption,
@@ -37,21 +38,10 @@ from lodekit.cli.app import (
 from lodekit.errors import EquationError, LodekitError
 from lodekit.support.files import back_up_files, check_folder
 from lodekit.support.progress import hide_progress
-from lodekit.system import catalog as examples
-from lodekit.system.files import SystemFile, read_system_file
-from lodekit.system.grammar import parse_equations
-from lodekit.system.parameters import find_channel_names
-from lodekit.system.system import System
-from lodekit.workflow.pipeline import (
-    RESULT_FILES,
-    FitRun,
-    compute_results,
-    explain_missing_results,
-    fit_file,
-    fit_to_dict,
-    with_parameter_values,
-    write_results,
-)
+
+if TYPE_CHECKING:
+    from lodekit.system.files import SystemFile
+    from lodekit.workflow.pipeline import FitRun
 
 SystemArgument = Annotated[
     str, Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
@@ -129,6 +119,7 @@ def fit(
     lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """
     from lodekit.data.tables import parse_mapping
+    from lodekit.workflow import pipeline
 
     if as_json and quiet:
         raise LodekitError("expected --json or --quiet, got both; choose one")
@@ -143,11 +134,11 @@ def fit(
         inputs, disturbances = {**file.inputs, **inputs}, {**file.disturbances, **disturbances}
         file = replace(file, inputs=inputs, disturbances=disturbances)
         fixed = parse_numbers(values or [], "--set")
-        file = with_parameter_values(file, fixed, parse_numbers(start or [], "--start"))
+        file = pipeline.with_parameter_values(file, fixed, parse_numbers(start or [], "--start"))
         if basis:
             file = replace(file, system=file.system.with_basis(parse_names(basis)))
         check_folder(folder := _default_folder(data[0]) if out is None else out)
-        product = fit_file(
+        product = pipeline.fit_file(
             file,
             data,
             columns=parse_mapping(mapping or []),
@@ -166,7 +157,7 @@ def fit(
         )
         paths = _write_results(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
     if as_json:
-        typer.echo(json.dumps(fit_to_dict(product, paths), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(pipeline.fit_to_dict(product, paths), indent=2, ensure_ascii=False))
     elif not quiet:
         _print_summary(product, paths)
     if not product.gp.converged_:
@@ -178,17 +169,19 @@ def _read_equations(
     source: str, data: list[str], param: list[str] | None, positive: list[str] | None, external_channels: Sequence[str]
 ) -> SystemFile:
     """Return a system file, or one with the given equations; external channels are not proposed as parameters."""
+    from lodekit.system.files import SystemFile
+
     if Path(source).suffix.lower() in DATA_SUFFIXES and (data[0].lower().endswith(".toml") or "=" in data[0]):
         raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
     if is_system_file(source):
         if param or positive:
             raise LodekitError("a system file names its own parameters; remove --param and --positive")
-        return read_system_file(source)
+        return lk.read_system_file(source)
     if re.fullmatch(r"[\w./\\:~ -]+", source):
         what = 'a system file (.toml) or equations such as "tau*y\' + y = K*u"'
         raise LodekitError(f"expected {what}, got {source!r}, and there is no such file")
     try:
-        return SystemFile(System(source, parameters=parse_parameter_options(source, param, positive)), {}, "")
+        return SystemFile(lk.System(source, parameters=parse_parameter_options(source, param, positive)), {}, "")
     except EquationError as problem:
         if not problem.undeclared:
             raise
@@ -200,6 +193,8 @@ def _guess_parameters(equations: str, data: str) -> list[str]:
     """Return what is differentiated nowhere in equations, and is called like no column of a data file."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables.columns import resolve_columns
+    from lodekit.system.grammar import parse_equations
+    from lodekit.system.parameters import find_channel_names
 
     parsed = parse_equations(equations)
     every = find_channel_names(parsed, ())
@@ -218,9 +213,9 @@ def demo(
     """Fit the heating system of the paper to 25 noisy measurements, and write a report."""
     import numpy as np
 
-    from lodekit.model import LODEGP
+    from lodekit.workflow.pipeline import FitRun
 
-    example = examples.heating()
+    example = lk.catalog.heating()
     console = Console()
     console.print(Text("A heating element u warms f1, which warms f2; a and b are unknown.", "italic"))
     console.print()
@@ -228,7 +223,7 @@ def demo(
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     times = np.linspace(-5, 5, 25)
     table = example.solution_at(times) + 0.02 * np.random.default_rng(0).standard_normal((25, 3))
-    gp = LODEGP(example.system, random_state=0).fit(times, table)
+    gp = lk.LODEGP(example.system, random_state=0).fit(times, table)
     truth = ", ".join(f"{name} = {float(value):g}" for name, value in example.values.items())
     notes = (f"Simulated data: the paper's solution at 25 times with noise of 0.02. The truth is {truth}.",)
     product = FitRun(gp.label(title="The heating system of the paper"), "built-in data", "lodekit demo", notes)
@@ -255,15 +250,17 @@ def _write_results(
     force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Path]:
+    from lodekit.workflow import pipeline
+
     if notes and fit_run.notes:
         print_message(f"{fit_run.source}: {'; '.join(fit_run.notes)}")
-    contents = compute_results(fit_run, figures=figures, data=data)
-    for remark in explain_missing_results(fit_run.gp, figures=figures):
+    contents = pipeline.compute_results(fit_run, figures=figures, data=data)
+    for remark in pipeline.explain_missing_results(fit_run.gp, figures=figures):
         print_message(remark)
-    aside = None if force else back_up_files(folder, contents, RESULT_FILES)
+    aside = None if force else back_up_files(folder, contents, pipeline.RESULT_FILES)
     if aside is not None and not quiet:
         print_message(f"{folder} held earlier results; they are in {aside} now (--force replaces them)")
-    return write_results(fit_run, contents, folder)
+    return pipeline.write_results(fit_run, contents, folder)
 
 
 def _print_summary(fit_run: FitRun, paths: Mapping[str, Path]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+import lodekit as lk
 from lodekit.cli.app import (
     ChannelsOption,
     ForceOption,
@@ -27,9 +28,6 @@ from lodekit.cli.app import (
     write_output,
 )
 from lodekit.errors import LodekitError
-from lodekit.system.files import SystemFileHints, format_system_file
-from lodekit.system.parameters import parse_parameters
-from lodekit.system.system import System
 
 if TYPE_CHECKING:
     from lodekit.data.preview import TablePreview
@@ -63,6 +61,8 @@ def init(
     Examples: lodekit init "tau*y' + y = K*u" --positive tau --param K --out plant.toml;
     lodekit init plant.toml --data log.csv
     """
+    from lodekit.system.files import SystemFileHints, format_system_file
+
     equations = source or ""
     if equations.strip().lower().endswith(".toml") and "=" not in equations:
         if out is not None:
@@ -104,10 +104,11 @@ def _propose_from_data(
     """Return a system file from a data file, and say what was guessed and why."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables import parse_mapping
+    from lodekit.system.parameters import parse_parameters
     from lodekit.workflow.system_proposal import guess_column_roles, propose_system_file
 
     known = parse_parameters(parameters)
-    system = System(equations, parameters=known, channels=channels) if equations.strip() else None
+    system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
     where = parse_mapping(mapping)
     look = preview_table(data, header)
     guesses = guess_column_roles(look, system, where)
@@ -131,7 +132,7 @@ def is_terminal() -> bool:
 
 
 def _describe_columns(
-    data: Path, preview: TablePreview, roles: Sequence[ColumnRole], system: System | None
+    data: Path, preview: TablePreview, roles: Sequence[ColumnRole], system: lk.System | None
 ) -> list[str]:
     """Return what was found in a file, a line for each column."""
     if preview.time is None:

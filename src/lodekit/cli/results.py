@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+import lodekit as lk
 from lodekit.cli.app import (
     FirstOption,
     JsonOption,
@@ -29,25 +30,11 @@ from lodekit.cli.app import (
     write_output,
 )
 from lodekit.errors import LodekitError
-from lodekit.support.arguments import check_parameters
 from lodekit.support.files import write_atomically
-from lodekit.system import catalog as examples
-from lodekit.workflow.pipeline import (
-    forecast_table,
-    mean_std_table,
-    merge_columns,
-    prediction_table,
-    read_model,
-    sample_table,
-    to_csv,
-)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from lodekit.system.system import System
-
 
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
@@ -77,6 +64,8 @@ def predict(
 
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
+    from lodekit.workflow.pipeline import forecast_table, prediction_table, read_model, to_csv
+
     gp = read_model(model)
     if ahead is not None:
         if start is not None or stop is not None or at is not None:
@@ -103,6 +92,8 @@ def sample(
 
     Example: lodekit sample log-fit --size 3 --seed 1
     """
+    from lodekit.workflow.pipeline import read_model, sample_table, to_csv
+
     gp = read_model(model)
     times = prediction_times(gp, start, stop, count, at, record)
     names = observable or gp.fit_.setup.channels
@@ -126,6 +117,7 @@ def check(
     The exit code is 1 where the measured residual is more than rounding.
     """
     from lodekit.results.certificate import join_certificates
+    from lodekit.workflow.pipeline import read_model
 
     gp = read_model(model)
     times = prediction_times(gp, start, stop, count, None, record)
@@ -176,6 +168,10 @@ def simulate(
     Examples: lodekit simulate heating --from -5 --to 5 --n 25 --noise 0.02 --out heating.csv;
     lodekit simulate log-fit inputs.csv --start y=20
     """
+    import numpy as np
+
+    from lodekit.workflow.pipeline import merge_columns, to_csv
+
     if inputs is not None:
         if noise or values or lengthscale is not None or param:
             options = "--noise, --set, --lengthscale, --param"
@@ -186,14 +182,12 @@ def simulate(
         raise LodekitError(
             f"expected a file of inputs beside the fitted model, such as lodekit simulate {source} inputs.csv, got none"
         )
-    import numpy as np
-
     if not math.isfinite(noise) or noise < 0:
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
     low = 0.0 if start is None else start
     times = np.linspace(*_check_range(low, low + 10.0 if stop is None else stop), count)
     generator, numbers = np.random.default_rng(seed), parse_numbers(values or [], "--set")
-    example = examples.find_example(source)
+    example = lk.catalog.find_example(source)
     if example is None:
         system = read_system(source, parse_names(param), [])
         table = _sample_prior(system, times, numbers, lengthscale, seed)
@@ -208,10 +202,11 @@ def simulate(
 
 
 def _sample_prior(
-    system: System, times: NDArray[np.float64], values: dict[str, float], lengthscale: float | None, seed: int
+    system: lk.System, times: NDArray[np.float64], values: dict[str, float], lengthscale: float | None, seed: int
 ) -> NDArray[np.float64]:
     """Return a draw from the prior of a system, (n, channels)."""
     from lodekit.results.simulation import simulate as draw
+    from lodekit.support.arguments import check_parameters
 
     check_parameters(system.parameters, values)
     for name, own in system.parameters.items():
@@ -228,6 +223,7 @@ def _simulate_response(
     import numpy as np
 
     from lodekit.workflow.new_data import read_inputs
+    from lodekit.workflow.pipeline import mean_std_table, read_model
 
     gp = read_model(model)
     if state in ("begin", "end") and record is None and len(gp.records_) > 1:
@@ -287,6 +283,7 @@ def validate(
     from lodekit.data.tables import parse_mapping
     from lodekit.plotting import to_png
     from lodekit.workflow.new_data import read_record
+    from lodekit.workflow.pipeline import read_model
 
     if plot is not None and plot.suffix.lower() != ".png":
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")

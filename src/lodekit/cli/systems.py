@@ -1,4 +1,4 @@
-"""Commands about systems: what their solutions look like, and ready examples."""
+"""Commands about systems: what their solutions look like, and ready lk.catalog."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
+import lodekit as lk
 from lodekit.cli.app import (
     BasisOption,
     ChannelsOption,
@@ -23,10 +24,6 @@ from lodekit.cli.app import (
     read_system,
 )
 from lodekit.errors import AlgebraError, LodekitError
-from lodekit.system import catalog as examples
-from lodekit.system.display import analysis_sections
-from lodekit.system.files import read_system_file
-from lodekit.system.system import System
 
 
 def inspect(
@@ -47,7 +44,7 @@ def inspect(
     system = read_system(
         source, parse_parameter_options(source, param, positive), parse_names(channel), parse_names(basis)
     )
-    file = read_system_file(source) if is_system_file(source) else None
+    file = lk.read_system_file(source) if is_system_file(source) else None
     inputs, disturbances = (dict(file.inputs), dict(file.disturbances)) if file else ({}, {})
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
@@ -61,7 +58,7 @@ def inspect(
 
 
 def _print_external_channels(
-    console: Console, system: System, inputs: dict[str, str], disturbances: dict[str, str]
+    console: Console, system: lk.System, inputs: dict[str, str], disturbances: dict[str, str]
 ) -> None:
     """Print how all else responds to known inputs and disturbances, and what they leave open."""
     kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
@@ -78,10 +75,10 @@ def catalog(
     name: Annotated[str | None, Argument(help="Show this example in full.")] = None, as_json: JsonOption = False
 ) -> None:
     """List the ready examples, or show one in full."""
-    everything = {example.name: example for example in examples.examples()}
+    everything = {example.name: example for example in lk.catalog.examples()}
     console = Console()
     if name is not None:
-        example = examples.find_example(name)
+        example = lk.catalog.find_example(name)
         if example is None:
             raise LodekitError(f"no example is called {name!r}; expected one of {', '.join(everything)}")
         if as_json:
@@ -112,7 +109,9 @@ def catalog(
         console.print("\nShow one in full: lodekit catalog NAME", highlight=False)
 
 
-def _print_system(console: Console, system: System) -> None:
+def _print_system(console: Console, system: lk.System) -> None:
+    from lodekit.system.display import analysis_sections
+
     for title, lines in analysis_sections(system):
         console.print(Text(title, "bold"))
         for line in lines:

@@ -18,7 +18,6 @@ from typer import Argument, Option
 from lodekit.cli.app import JsonOption, MapOption, ModelArgument, print_message
 from lodekit.errors import LodekitError
 from lodekit.support.text import format_count
-from lodekit.workflow.pipeline import read_model
 
 if TYPE_CHECKING:
     from lodekit.results.stream.stream import Stream
@@ -56,6 +55,7 @@ def watch(
     from lodekit.data.tables import parse_mapping
     from lodekit.results.forecast import parse_time_horizon
     from lodekit.workflow.new_data import monitor_rows
+    from lodekit.workflow.pipeline import read_model
 
     gp = read_model(model)
     if resume is not None and (fresh or record is not None):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
 from scipy.optimize import minimize
 
 from lodekit.fitting.hessian import invert_information
@@ -215,6 +214,9 @@ def _interpolate_move(roots: Array, moves: Array, std_error: float, root_drop: f
         bend = float((moves[1] - std_error * roots[1]) / roots[1] ** 2)
         if std_error + 2.0 * bend * roots[1] > 0.0:
             return std_error * root_drop + bend * root_drop**2
+    # Imported here, since most fits need no profile that is traced.
+    from scipy.interpolate import PchipInterpolator
+
     return float(PchipInterpolator(roots, moves)(root_drop))
 
 

@@ -27,7 +27,7 @@ from lodekit.inference.engine import Posterior
 from lodekit.inference.innovations import (
     BatchedPosterior,
     InnovationSequence,
-    compute_innovations,
+    create_filter,
     split_into_segments,
     uses_kalman_filter,
 )
@@ -551,7 +551,7 @@ class FittedRecord:
         for run in runs:
             sequence = self.last_innovations
             if sequence is None:
-                sequence = compute_innovations(factory, prior, run, self.hyperparameters)
+                sequence = create_filter(factory, prior, run)(self.hyperparameters)
             if sequence is None:
                 return None
             for number, item in enumerate(run):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SearchOptions:
     """Tuning constants of starting points, L-BFGS-B, Newton's method, multistart, subsampling and disturbances."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -96,16 +97,24 @@ class Horizon:
 
 
 def forecast_errors(
-    sequence: InnovationSequence, observable: int, horizon: Horizon, first: int = 0
-) -> tuple[Array, Array]:
-    """Return measurements of an observable minus predictions some rows or time ahead, and the deviations of these.
+    sequence: InnovationSequence, requested: Sequence[tuple[int, Horizon]], first: int = 0
+) -> list[tuple[Array, Array]]:
+    """Return measurements minus predictions some rows or time ahead, and the deviations of these.
 
-    Each is predicted from all that was measured up to the time of the row so many rows before, other observables at
-    that time included, or up to so long before; the first rows from the prior.
+    For each requested observable and horizon. Each measurement is predicted from all that was measured up to the time
+    of the row so many rows before, other observables at that time included, or up to so long before; the first rows
+    from the prior. One pass over the measurements serves all requests.
     """
-    own = np.flatnonzero(sequence.observables == observable)
-    known = first + horizon.count_known(sequence.times[first:], sequence.times[own])
-    return sequence.prediction_errors(own, np.minimum(known, own))
+    rows = [np.flatnonzero(sequence.observables == observable) for observable, _ in requested]
+    if not rows:
+        return []
+    known = [
+        np.minimum(first + horizon.count_known(sequence.times[first:], sequence.times[own]), own)
+        for own, (_, horizon) in zip(rows, requested, strict=True)
+    ]
+    edges = np.cumsum([len(own) for own in rows])[:-1]
+    errors, deviations = sequence.prediction_errors(np.concatenate(rows), np.concatenate(known))
+    return list(zip(np.split(errors, edges), np.split(deviations, edges), strict=True))
 
 
 #: A matrix takes so many runs of so many measurements at most.
@@ -121,27 +130,20 @@ def uses_kalman_filter(factory: EngineFactory, prior: Prior) -> bool:
     return factory.has_states and (observables.windows is None or observables.disturbances is not None)
 
 
-def create_filter(prior: Prior, series: Sequence[TimeSeries]) -> Callable[[Hyperparameters], InnovationSequence | None]:
-    """Return a function that computes the innovations at given hyperparameters by a Kalman filter."""
-    return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations
+def create_filter(
+    factory: EngineFactory, prior: Prior, series: Sequence[TimeSeries], given_observables: frozenset[int] = frozenset()
+) -> Callable[[Hyperparameters], InnovationSequence | None]:
+    """Return a function that computes the innovations of measurements at given hyperparameters.
 
-
-def compute_innovations(
-    factory: EngineFactory,
-    prior: Prior,
-    series: Sequence[TimeSeries],
-    hyper: Hyperparameters,
-    given_observables: frozenset[int] = frozenset(),
-) -> InnovationSequence | None:
-    """Return measurements in the order of time; None where rounding hides what each one adds.
-
-    A measurement minus its prediction from all that were made before, and from those of observables before it at the
-    same time, divided by the standard deviation of that prediction, is its innovation. Where the model holds these are
-    independent and standard normal, however flexible it is; measurements minus the posterior mean are neither.
+    They are in the order of time; None if rounding hides what each measurement adds. The innovation of a measurement is
+    its difference from the prediction from all that were made before, and from those of observables before it at the
+    same time, divided by the standard deviation of that prediction. If the model holds, innovations are independent and
+    standard normal, however flexible it is; measurements minus the posterior mean are neither.
     """
     if uses_kalman_filter(factory, prior) and not given_observables:
-        return create_filter(prior, series)(hyper)
-    return compute_dense_innovations(DenseData.from_series(prior, series), hyper, given_observables)
+        return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations
+    data = DenseData.from_series(prior, series)
+    return partial(compute_dense_innovations, data, given_observables=given_observables)
 
 
 def split_into_segments(series: Sequence[TimeSeries]) -> Iterator[Sequence[TimeSeries]]:

@@ -387,7 +387,8 @@ def compute_curve_residuals(
             continue
         if best is None or found.uncertainty < best.uncertainty:
             best = found
-        elif found.uncertainty > 1e3 * best.uncertainty:
+        elif found.uncertainty > (10.0 if best.uncertainty < 1e-6 else 1e3) * best.uncertainty:
+            # Once pieces are short enough for the curve, only rounding errors grow.
             break
     if best is None:
         raise problem or LodekitError(

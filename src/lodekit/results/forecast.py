@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from lodekit.errors import LodekitError
 from lodekit.inference.innovations import (
     Horizon,
     InnovationSequence,
-    compute_innovations,
+    create_filter,
     forecast_errors,
     split_into_segments,
     uses_kalman_filter,
@@ -60,17 +59,19 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
     """Return bands of predictions ahead that are calibrated on the errors of the fitted records, by observable."""
     every = [segment for part in fit.record_fits for segment in _filter_segments(part)]
     order = fit.prior.noise.observables
+    requested = [(order.index(name), horizon) for name in names if name in order for horizon in horizons]
+    standardized = [_standardized_errors(fit, *segment, requested) for segment in every]
     bands: dict[str, list[ForecastBand]] = {}
     for name in names:
         # Other records may have observables that the fit has not.
         number, segments = (order.index(name), every) if name in order else (0, [])
         times = [_measured_times(innovations, number) for innovations, *_ in segments]
         garch = fit_garch(times, [_clip_innovations(innovations, number) for innovations, *_ in segments])
-        errors = [_standardized_errors(fit, *segment, number, horizons) for segment in segments]
         bands[name] = []
-        for k, horizon in enumerate(horizons):
+        for horizon in horizons:
             ratios = [_variance_ratios(garch, horizon, innovations, number) for innovations, *_ in segments]
-            scaled, variances = ([each[k][part] for each in errors] for part in (0, 1))
+            errors = [each[number, horizon] for each in standardized] if segments else []
+            scaled, variances = ([each[part] for each in errors] for part in (0, 1))
             behind = (np.arange(len(each)) - horizon.count_known(each, each) for each in times if len(each))
             rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
             bands[name].append(ForecastBand(horizon, garch, calibrate_error_scale(scaled, ratios, variances, rows)))
@@ -78,44 +79,49 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
 
 
 def forecast_with_bands(
-    laplace: LaplaceApproximation | None,
     innovations: InnovationSequence,
-    filter_at: _FilterFunction,
     requested: Sequence[tuple[int, ForecastBand]],
+    variances: Sequence[Array],
     dof_fraction: float = 1.0,
     n_given: int = 0,
 ) -> list[tuple[Array, Array]]:
-    """Return measurements minus predictions ahead, and deviations of these, for observables and bands."""
-    horizons = [(number, band.horizon) for number, band in requested]
-    forecasts = [forecast_errors(innovations, number, lead, n_given) for number, lead in horizons]
-    if laplace is None:
-        return forecasts
-    sizes = [len(errors) for errors, _ in forecasts]
-    variances = _parameter_variances(laplace, filter_at, horizons, sizes, n_given)
+    """Return measurements minus predictions ahead, and deviations of these, for observables and bands.
+
+    `variances` are those due to parameter uncertainty, as from `error_shifts`.
+    """
     with_bands = []
+    forecasts = forecast_errors(innovations, [(number, band.horizon) for number, band in requested], n_given)
     for (errors, deviations), (number, band), variance in zip(forecasts, requested, variances, strict=True):
         ratios = _variance_ratios(band.variance_model, band.horizon, innovations, number)
         with_bands.append((errors, band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, variance)))
     return with_bands
 
 
-def _parameter_variances(
+def error_shifts(
     laplace: LaplaceApproximation,
+    innovations: InnovationSequence,
     filter_at: _FilterFunction,
     requested: Sequence[tuple[int, Horizon]],
-    sizes: Sequence[int],
     n_given: int = 0,
-) -> list[Array]:
-    """Return variances that what is unknown of all that was learned adds to errors, for observables and leads."""
+) -> tuple[Array, list[Array]]:
+    """Return how parameter uncertainty moves innovations, (k, n), and its variances of the requested prediction errors.
+
+    One pass of the filter at each neighbouring point serves both.
+    """
 
     def errors_at(hyper: Hyperparameters) -> Array | None:
-        innovations = filter_at(hyper)
-        if innovations is None:
+        found = filter_at(hyper)
+        if found is None:
             return None
-        return np.concatenate([forecast_errors(innovations, number, lead, n_given)[0] for number, lead in requested])
+        ahead = (errors for errors, _ in forecast_errors(found, requested, n_given))
+        # Innovations of exact values are not finite.
+        return np.concatenate([np.nan_to_num(found.standardized * found.std, posinf=0.0, neginf=0.0), *ahead])
 
-    variances = np.sum(laplace.shifts_of(errors_at) ** 2, axis=0)
-    return np.split(variances, np.cumsum(sizes)[:-1]) if variances.ndim else [np.zeros(size) for size in sizes]
+    count = len(innovations.times)
+    sizes = [int(np.sum(innovations.observables == number)) for number, _ in requested]
+    shifts = laplace.shifts_of(errors_at).reshape(-1, count + sum(sizes))
+    variances = np.sum(shifts[:, count:] ** 2, axis=0)
+    return shifts[:, :count], np.split(variances, np.cumsum(sizes)[:-1]) if sizes else []
 
 
 def _standardized_errors(
@@ -123,25 +129,22 @@ def _standardized_errors(
     innovations: InnovationSequence,
     filter_at: _FilterFunction,
     laplace: LaplaceApproximation | None,
-    observable: int,
-    horizons: Sequence[Horizon],
-) -> list[tuple[Array, Array]]:
-    """Return standardised prediction errors for each horizon, NaN if too little was known before.
+    requested: Sequence[tuple[int, Horizon]],
+) -> dict[tuple[int, Horizon], tuple[Array, Array]]:
+    """Return standardised prediction errors for observables and horizons, NaN if too little was known before.
 
     And the variances that parameter uncertainty adds to errors of another record, in the same unit.
     """
-    times = _measured_times(innovations, observable)
-    variances = [np.zeros(len(times)) for _ in horizons]
-    if laplace is not None:
-        requested = [(observable, horizon) for horizon in horizons]
-        variances = _parameter_variances(laplace, filter_at, requested, [len(times)] * len(horizons))
-    standardized = []
-    for horizon, variance in zip(horizons, variances, strict=True):
-        errors, deviations = forecast_errors(innovations, observable, horizon)
+    variances = None if laplace is None else error_shifts(laplace, innovations, filter_at, requested)[1]
+    standardized = {}
+    for k, (errors, deviations) in enumerate(forecast_errors(innovations, requested)):
+        observable, horizon = requested[k]
+        times = _measured_times(innovations, observable)
+        variance = np.zeros(len(times)) if variances is None else variances[k]
         is_known = (horizon.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
         # Variances are larger by the degrees of freedom that the fit has used.
         std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
-        standardized.append((np.where(is_known, errors / std, np.nan), variance / std**2))
+        standardized[observable, horizon] = np.where(is_known, errors / std, np.nan), variance / std**2
     return standardized
 
 
@@ -158,7 +161,7 @@ def _filter_segments(fit: Fit) -> list[_Segment]:
     uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
     segments: list[_Segment] = []
     for part in [series] if uses_kalman_filter(factory, fit.prior) else split_into_segments(series):
-        filter_at = partial(compute_innovations, factory, fit.prior, part)
+        filter_at = create_filter(factory, fit.prior, part)
         innovations = filter_at(fit.hyperparameters)
         if innovations is not None:
             segments.append((innovations, filter_at, uncertainty))
@@ -238,14 +241,19 @@ def forecast_observables(
     bands = calibrate_bands(fit.joint_fit, names, [horizon]) if include_uncertainty else {}
     pieces: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in names}
     for chunk, after in _split_chunks(series, whole=whole):
-        filter_at = partial(compute_innovations, fit.engine_choice.factory, fit.prior, chunk)
+        filter_at = create_filter(fit.engine_choice.factory, fit.prior, chunk)
         innovations = filter_at(fit.hyperparameters)
         if innovations is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
-        requested = [(order.index(name), bands[name][0] if bands else ForecastBand(horizon)) for name in names]
-        laplace = fit.parameter_uncertainty if include_uncertainty else None
-        parts = forecast_with_bands(laplace, innovations, filter_at, requested, fit.residual_dof_fraction)
-        for name, (number, _), (errors, deviations) in zip(names, requested, parts, strict=True):
+        numbers = [order.index(name) for name in names]
+        requested = [(number, horizon) for number in numbers]
+        if include_uncertainty:
+            _, variances = error_shifts(fit.parameter_uncertainty, innovations, filter_at, requested)
+            own_bands = [(number, bands[name][0]) for name, number in zip(names, numbers, strict=True)]
+            parts = forecast_with_bands(innovations, own_bands, variances, fit.residual_dof_fraction)
+        else:
+            parts = forecast_errors(innovations, requested)
+        for name, number, (errors, deviations) in zip(names, numbers, parts, strict=True):
             item = chunk[number]
             noise = item.noise_std_for_level(fit.typical_noise(name))
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))

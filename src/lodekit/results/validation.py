@@ -21,16 +21,18 @@ from lodekit.diagnostics.messages import Findings
 from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_errors, find_validation_failures
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitting.setup import FitSetup, build_setup
-from lodekit.inference.innovations import (
-    InnovationSequence,
-    compute_innovations,
-    split_into_segments,
-    uses_kalman_filter,
-)
+from lodekit.inference.innovations import InnovationSequence, create_filter, split_into_segments, uses_kalman_filter
 from lodekit.prior.observables import table_checks
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
-from lodekit.results.forecast import BURN_IN_ROWS, ForecastBand, calibrate_bands, forecast_with_bands, parse_horizon
+from lodekit.results.forecast import (
+    BURN_IN_ROWS,
+    ForecastBand,
+    calibrate_bands,
+    error_shifts,
+    forecast_with_bands,
+    parse_horizon,
+)
 from lodekit.results.summary import describe_channel_validation, describe_initial_state
 from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
 from lodekit.support.units import find_unit_conversion
@@ -309,11 +311,10 @@ def validate(
     known, count = _parse_given(fit, record, given), _parse_start(fit, start)
     channels, errors = _free_run(fit, record, known, count)
     horizons = ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead]
-    scores = _forecast_scores(fit, record, known, horizons)
+    scores, innovation_errors = _predict_ahead(fit, record, known, horizons)
     if count is not None:
         # Errors of a free run are correlated if something unknown drives the system; innovations are not.
-        is_driven = fit.prior.has_process
-        errors = _innovation_errors(fit, record, known) if is_driven else _free_run(fit, record, known, None)[1]
+        errors = innovation_errors if fit.prior.has_process else _free_run(fit, record, known, None)[1]
     misses = _find_failures(fit, record, errors)
     rated = tuple(replace(item, ahead=scores.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
     findings = Findings.of(fit.joint_fit.diagnosis, fit.labels.units.get("t", ""))
@@ -482,44 +483,21 @@ def _filtered_segments(
     first = frozenset(k for k, item in enumerate(series) if item.observable in given)
     is_whole = uses_kalman_filter(factory, setup.prior) and not first
     for segment in [series] if is_whole else split_into_segments(series):
+        own_filter = create_filter(factory, setup.prior, segment, first)
 
-        def filter_at(hyper: Hyperparameters, segment: Sequence[TimeSeries] = segment) -> InnovationSequence | None:
-            return compute_innovations(factory, setup.prior, segment, replace(hyper, **change), first)
+        def filter_at(hyper: Hyperparameters, own_filter: _FilterFunction = own_filter) -> InnovationSequence | None:
+            return own_filter(replace(hyper, **change))
 
         yield segment, filter_at
 
 
-def _innovation_errors(fit: Fit, record: Measurements, given: Sequence[str]) -> list[ValidationErrors]:
-    """Return errors one measurement ahead."""
-    order = [item.observable for item in record.series]
-    parts: dict[str, list[ValidationErrors]] = {item.observable: [] for item in _targets(record, given)}
-    for _, filter_at in _filtered_segments(fit, record, given):
-
-        def errors_at(hyper: Hyperparameters, filter_at: _FilterFunction = filter_at) -> Array | None:
-            innovations = filter_at(hyper)
-            return None if innovations is None else innovations.standardized * innovations.std
-
-        innovations = filter_at(fit.hyperparameters)
-        if innovations is None:
-            return []
-        shifts = fit.parameter_uncertainty.shifts_of(errors_at)
-        for name, errors in parts.items():
-            rows = innovations.observables == order.index(name)
-            # Nothing can be predicted before the initial state is known.
-            rows &= np.cumsum(rows) > BURN_IN_ROWS
-            std = innovations.std[rows] / np.sqrt(fit.residual_dof_fraction)
-            values = (innovations.standardized * innovations.std)[rows]
-            errors.append(ValidationErrors(name, innovations.times[rows], values, std, shifts[:, rows], True))
-    return [concatenate_errors(errors) for errors in parts.values() if errors]
-
-
-def _forecast_scores(
+def _predict_ahead(
     fit: Fit, record: Measurements, given: Sequence[str], horizons: Iterable[int | str]
-) -> dict[str, dict[int | str, Ahead]]:
-    """Return how good predictions that far ahead are, by observable."""
+) -> tuple[dict[str, dict[int | str, Ahead]], list[ValidationErrors]]:
+    """Return how good predictions that far ahead are, by observable, and errors one measurement ahead."""
     leads = {step: parse_horizon(step, fit.clock.unit) for step in horizons}
-    if not leads:
-        return {}
+    if not leads and not fit.prior.has_process:
+        return {}, []
     order, targets = [item.observable for item in record.series], _targets(record, given)
     if given:
         # As the model has them: nothing was calibrated with channels that are given.
@@ -528,21 +506,30 @@ def _forecast_scores(
         bands = calibrate_bands(fit, [item.observable for item in targets], list(leads.values()))
     requested = [(order.index(item.observable), band) for item in targets for band in bands[item.observable]]
     parts: dict[tuple[str, int | str], list[Array]] = {}
+    errors: dict[str, list[ValidationErrors]] = {item.observable: [] for item in targets}
     for segment, filter_at in _filtered_segments(fit, record, given):
         innovations = filter_at(fit.hyperparameters)
         if innovations is None:
-            return {}
+            return {}, []
         n_given = int(np.isin(innovations.observables, [order.index(name) for name in given]).sum())
         laplace, dof_fraction = fit.parameter_uncertainty, fit.residual_dof_fraction
-        forecasts = forecast_with_bands(laplace, innovations, filter_at, requested, dof_fraction, n_given)
+        ahead = [(number, band.horizon) for number, band in requested]
+        shifts, variances = error_shifts(laplace, innovations, filter_at, ahead, n_given)
+        forecasts = forecast_with_bands(innovations, requested, variances, dof_fraction, n_given)
         for (item, step), (number, band), forecast in zip(product(targets, leads), requested, forecasts, strict=True):
             times, values = segment[number].times, segment[number].values
             # Nothing can be predicted before the initial state is known.
             is_known = band.horizon.count_known(times, times) > BURN_IN_ROWS
             parts.setdefault((item.observable, step), []).append(np.stack([*forecast, values])[:, is_known])
+        for name, found in errors.items():
+            rows = innovations.observables == order.index(name)
+            rows &= np.cumsum(rows) > BURN_IN_ROWS
+            std = innovations.std[rows] / np.sqrt(dof_fraction)
+            own = (innovations.standardized * innovations.std)[rows]
+            found.append(ValidationErrors(name, innovations.times[rows], own, std, shifts[:, rows], True))
     scores: dict[str, dict[int | str, Ahead]] = {}
     for (name, step), pieces in parts.items():
         joined = np.concatenate(pieces, axis=1)
         if joined.shape[1]:
             scores.setdefault(name, {})[step] = Ahead.of(*joined)
-    return scores
+    return scores, [concatenate_errors(found) for found in errors.values() if found]

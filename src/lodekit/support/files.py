@@ -23,8 +23,6 @@ from textwrap import shorten
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from lodekit.errors import LodekitError
 
 try:
@@ -203,6 +201,8 @@ class StorageError(LodekitError):
 
 def write_archive(path: str | Path, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write plain values and arrays to one file, atomically."""
+    import numpy as np
+
     target = _as_path(path)
     try:
         text = json.dumps(values, indent=1, ensure_ascii=False, default=lambda value: value.item())
@@ -277,6 +277,8 @@ def _read_arrays(numbers: bytes, max_bytes: int) -> dict[str, Any]:
 
 
 def _read_array(data: bytes) -> Any:
+    import numpy as np
+
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     if version != (1, 0):

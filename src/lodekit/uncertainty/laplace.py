@@ -173,6 +173,8 @@ class LaplaceApproximation:
             return value if value is not None and np.isfinite(value).all() else None
 
         shifts = [(above - below) / (2.0 * step) for step, above, below in self._difference_pairs(at)]
+        if shifts and not self.alternatives:
+            return np.stack(shifts)
         centre = at(self.optimum.x)
         if centre is None:
             return np.stack(shifts) if shifts else np.zeros(0)

@@ -386,7 +386,8 @@ def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
     if not _has_matplotlib():
         return {}
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "equations.png": gp.plot_residual}
-    if not gp.certificate(samples=0).mean.residuals.shape[1]:
+    window = gp.fit_.measurements.available_window
+    if not gp.certificate([0.5 * (window[0] + window[1])], samples=0).mean.residuals.shape[1]:
         # White noise drives every equation: values of curves cannot be put into any.
         del drawn["equations.png"]
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):

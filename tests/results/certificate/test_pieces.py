@@ -73,3 +73,19 @@ def test_pieces_that_breaks_make_are_asked_for_once() -> None:
     first, *others = asked
     assert len(others) > 6
     assert max(map(len, others[:5])) < 0.5 * len(first)
+
+
+def test_pieces_are_halved_until_rounding_errors_dominate() -> None:
+    """Shorter pieces are not tried after that: they are the most, and the curve is evaluated at all of their nodes."""
+    written = EquationEvaluator(parse_equations("x' = v"), ["x", "v"], {})
+    sizes = list[int]()
+
+    def curve(at: np.ndarray) -> np.ndarray:
+        sizes.append(len(at))
+        return np.stack([np.sin(at), np.cos(at)], axis=1)
+
+    times = np.linspace(0.0, 20.0, 201)
+    found = compute_curve_residuals(written, curve, times, 16.0, np.zeros(0))
+    assert found.uncertainty < 1e-12
+    # The best length is found after about four halvings; errors grow by two with each further one.
+    assert 4 <= len(sizes) <= 11

@@ -24,7 +24,9 @@ from scipy.special import ndtr
 
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import LodekitError
-from lodekit.inference.innovations import InnovationSequence, create_filter
+from lodekit.inference.innovations import InnovationSequence
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.results.fit import Fit
 
 Array = NDArray[np.float64]
@@ -145,7 +147,7 @@ def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) ->
     """
     count = len(fit.prior.noise.observables)
     roots = fit.parameter_uncertainty.covariance_root
-    innovations_at = create_filter(fit.prior, _last_rows(series))
+    innovations_at = KalmanEngine(KalmanData.from_series(fit.prior, _last_rows(series))).compute_innovations
 
     def log_variances_at(x: Array) -> Array | None:
         try:
