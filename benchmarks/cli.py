@@ -33,6 +33,7 @@ def seconds(arguments: list[str], folder: str, runs: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", default="", help="commands whose description contains this")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     python, fit = [sys.executable, "-c"], [COMMAND, "fit", "heating.toml", "heating.csv", "--quiet"]
@@ -53,8 +54,9 @@ def main() -> None:
         begin = [COMMAND, "init", HEATING, "--param", "a,b", "--out", "heating.toml"]
         subprocess.run(begin, cwd=folder, check=True, capture_output=True)
         for name, arguments in jobs.items():
-            results[name] = seconds(arguments, folder, options.runs)
-            print(f"{results[name]:6.2f} s  {name}")
+            if options.only in name:
+                results[name] = seconds(arguments, folder, options.runs)
+                print(f"{results[name]:6.2f} s  {name}")
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
