@@ -286,6 +286,7 @@ def measure_claims(points: int, seconds: float, gigabytes: float) -> Found:
         "thousand": thousand,
         "million": million,
         "longer": more,
+        "growth": million["seconds"] / thousand["seconds"],
         "evaluation": one,
         "statistics": sums,
     }

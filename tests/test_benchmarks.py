@@ -41,6 +41,7 @@ SMALLEST = {
 }
 #: Scripts that cannot run here, with the reason.
 NOT_RUN = {
+    "claims": "tests/test_claims.py runs it",
     "comparison_school": "needs darkgreybox",
     "comparison_solver": "needs probdiffeq",
     "installed": "installs packages into an empty environment",
