@@ -55,9 +55,9 @@ ADAM_STEPS, FEWEST_STEPS, FILE_ROWS = 300, 10, 2_500_000
 PACKAGES = ("numpy", "scipy", "finufft", "ducc0", "torch", "gpytorch", "scikit-learn", "polars")
 
 
-def heating_data(points: int, seed: int = 0) -> tuple[Array, Array]:
+def heating_data(points: int, seed: int = 0, low: float = -5.0, high: float = 5.0) -> tuple[Array, Array]:
     generator = np.random.default_rng(seed)
-    times, table = np.sort(generator.uniform(-5, 5, points)), NOISE * generator.standard_normal((points, 3))
+    times, table = np.sort(generator.uniform(low, high, points)), NOISE * generator.standard_normal((points, 3))
     table += HEATING.solution_at(times)
     return times, table
 
@@ -300,16 +300,18 @@ def stream(rows: int, gigabytes: float) -> Found:
     with tempfile.TemporaryDirectory(prefix="lodekit-scaling-") as folder:
         if shutil.disk_usage(folder).free < 48 * rows:
             raise SystemExit(f"expected {48 * rows / 1e9:.0f} GB free in {folder}; set TMPDIR to another disk")
-        # Ten groups, each over the whole window: one of them is the same problem with a tenth of the rows.
-        for group in range(10):
-            for number, first in enumerate(range(0, rows // 10, FILE_ROWS)):
-                times, table = heating_data(min(FILE_ROWS, rows // 10 - first), seed=1000 * group + number)
+        # Files of one record follow each other in time; the tenth is the same problem with a tenth of the rows.
+        for name, total in (("tenth", rows // 10), ("whole", rows)):
+            pieces = -(-total // FILE_ROWS)
+            edges = np.linspace(-5.0, 5.0, pieces + 1)
+            for piece in range(pieces):
+                times, table = heating_data(total // pieces, piece, edges[piece], edges[piece + 1])
                 columns = {"t": times, **dict(zip(HEATING.system.channels, table.T, strict=True))}
-                pl.DataFrame(columns).write_parquet(f"{folder}/{group}-{number}.parquet")
-        found["gigabytes"] = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e9
+                pl.DataFrame(columns).write_parquet(f"{folder}/{name}-{piece:04}.parquet")
+        found["gigabytes"] = sum(path.stat().st_size for path in Path(folder).glob("whole-*")) / 1e9
         say(f"{rows:.0e} rows of four columns in Parquet files, {found['gigabytes']:.2f} GB")
-        for name, pattern in (("tenth", "0-*.parquet"), ("whole", "*.parquet")):
-            one = demand(partial(fit_files, f"{folder}/{pattern}"), gigabytes)
+        for name in ("tenth", "whole"):
+            one = demand(partial(fit_files, f"{folder}/{name}-*.parquet"), gigabytes)
             one["rows_per_second"] = one["rows"] / one["pass_seconds"]
             speed, peak = f"{1e-6 * one['rows_per_second']:.2f} million", f"{one['before_mb'] + one['fit_mb']:.0f} MB"
             say(f"  {one['rows']:.0e} rows: fit in {one['seconds']:.1f} s, pass at {speed} rows/s, peak memory {peak}")

@@ -32,7 +32,7 @@ SMALLEST = {
     "priors": "--seeds 1 --systems heating --jobs 1",
     "reading": "--rows 1000",
     "residual_verdicts": "--records 1 --levels",
-    "scaling": "--points 2000 --largest 0 --seconds 0",
+    "scaling": "--points 2000 --largest 0 --seconds 0 --stream 4000",
     "search": "--plants decay --seeds 1",
     "stream": "--rows 1000 --streams 1",
     "trust": "evidences --evidences 1 --jobs 1",
