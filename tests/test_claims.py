@@ -75,3 +75,7 @@ def test_the_runner_fails_if_a_value_is_changed(limit: float, code: int, tmp_pat
     result = subprocess.run(runner, capture_output=True, text=True, check=False)
     assert result.returncode == code, result.stderr
     assert ("1 no longer hold" in result.stdout) == bool(code)
+
+
+def test_settings_are_on_their_pages() -> None:
+    assert [item for item in LEDGER["setting"] if any(item["text"] not in PAGES[page] for page in item["pages"])] == []
