@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 
-.PHONY: setup demo test lint types layers unit bench trust docs gallery clean
+.PHONY: setup demo test lint types layers unit bench claims trust docs gallery clean
 
 setup: $(DEV)
 
@@ -56,6 +56,10 @@ bench: $(DEV)
 	$(BIN)/python benchmarks/identification.py
 	$(BIN)/python benchmarks/calibration.py --seeds 40
 	$(BIN)/python benchmarks/cli.py
+
+# Repeats the measurements behind published numbers; QUICK=1 takes less than five minutes.
+claims: $(DEV)
+	$(BIN)/python benchmarks/claims.py $(if $(QUICK),--quick)
 
 # What cannot be shown in a minute; docs/trust.md says what comes out.
 trust: $(DEV)

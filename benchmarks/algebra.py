@@ -109,6 +109,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--json", type=Path, help="write the table to this file")
     arguments.add_argument("--quick", action="store_true", help="one run each, without SymPy")
+    arguments.add_argument("--only", default="", help="systems whose name contains this")
     options = arguments.parse_args()
     header = (
         f"{'system':<30} {'read':>8} {'smith':>8} {'reduce':>8} {'analysis':>9} {'limit':>7} {'verify':>8} {'SymPy':>9}"
@@ -118,7 +119,8 @@ def main() -> None:
     print("-" * len(header))
     rows: list[dict[str, object]] = []
     late: list[str] = []
-    for name, (make, limit) in CASES.items():
+    for name in [name for name in CASES if options.only in name]:
+        make, limit = CASES[name]
         stages = measure(make, 0.0 if options.quick else 1.0)
         other = None if options.quick else sympy_seconds(name)
         degrees = make().parametrization.degrees

@@ -51,12 +51,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--noise", type=float, nargs="+", default=[0.2, 0.02, 1e-3, 0.0])
+    parser.add_argument("--systems", nargs="+", help="names in the catalog; all by default")
     options = parser.parse_args()
     rows = []
     print(f"{'system':20} {'noise':>6} {'mean':>8} {'samples':>8} {'± by':>8} {'matrix':>8} {'time/fit':>8}")
     with threadpool_limits(1, user_api="blas"):
         for noise in options.noise:
             for example in lk.catalog.examples():
+                if options.systems and example.name not in options.systems:
+                    continue
                 row = one(example, noise)
                 rows.append(row)
                 cells = [row[key] for key in ("mean", "samples", "uncertainty", "matrix alone")]

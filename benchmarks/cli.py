@@ -75,6 +75,7 @@ def cold_starts(folder: str, runs: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", default="", help="commands whose description contains this")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     python, fit = [sys.executable, "-c"], [COMMAND, "fit", "heating.toml", "heating.csv", "--quiet"]
@@ -95,8 +96,9 @@ def main() -> None:
         begin = [COMMAND, "init", HEATING, "--param", "a,b", "--out", "heating.toml"]
         subprocess.run(begin, cwd=folder, check=True, capture_output=True)
         for name, arguments in jobs.items():
-            results[name] = seconds(arguments, folder, options.runs)
-            print(f"{results[name]:6.2f} s  {name}")
+            if options.only in name:
+                results[name] = seconds(arguments, folder, options.runs)
+                print(f"{results[name]:6.2f} s  {name}")
         for name, value in cold_starts(folder, options.runs).items():
             results[name] = value
             print(f"{value:6.2f}    {name}" if "/" in name else f"{value:6.2f} s  {name}, CPU time")

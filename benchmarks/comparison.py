@@ -353,6 +353,7 @@ def main() -> None:
     parser.add_argument(
         "--only-docs", action="store_true", help="write the tables of the page from results that are kept"
     )
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help="some of the methods")
     given = parser.parse_args()
     if given.only_docs:
         PAGE.write_text(fill_page(PAGE.read_text()))
@@ -362,7 +363,8 @@ def main() -> None:
         results[text] = {}
         for level in LEVELS:
             row = results[text].setdefault(str(level), {})
-            for method, (run, package) in METHODS.items():
+            for method in given.methods:
+                run, package = METHODS[method]
                 if importlib.util.find_spec(package) is None:
                     print(f"{method}: skipped, {package} is not installed")
                     continue

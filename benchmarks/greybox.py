@@ -12,7 +12,7 @@ response    The response with its gradient costs a few times what `scipy.signal.
 
 Times are of the processor: other work on the machine does not count.
 
-    python benchmarks/greybox.py [--part PART ...] [--seeds N] [--jobs N] [--folder FOLDER] [--json FILE]
+    python benchmarks/greybox.py [--part PART ...] [--seeds N] [--largest N] [--jobs N] [--folder FOLDER] [--json FILE]
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def response_ratio(rows: int, kind: HoldType, grid: str) -> dict[str, Any]:
     return {"rows": rows, "kind": kind, "grid": grid, "lfilter_seconds": bare, "seconds": whole, "ratio": whole / bare}
 
 
-def print_responses() -> list[dict[str, Any]]:
+def print_responses(largest: int) -> list[dict[str, Any]]:
     print(
         f"response with gradient in {PARAMETERS} parameters, 4 states, 2 outputs, 1 input; lfilter of order 4 twice = 1"
     )
     found = []
     with single_threaded_blas():
-        for rows in (1_000, 10_000, 100_000, 1_000_000):
+        for rows in sorted({min(rows, largest) for rows in (1_000, 10_000, 100_000, 1_000_000)}):
             for grid in ("regular", "delay", "irregular"):
                 for kind in ("hold", "linear"):
                     line = response_ratio(rows, kind, grid)
@@ -99,7 +99,7 @@ def run_part(name: str, options: argparse.Namespace) -> Any:
     if name in SEEDS:
         run = {"kinds": print_kinds, "delays": print_delays, "plants": print_plants}[name]
         return run(options.seeds or SEEDS[name], options.jobs)
-    return {"speed": print_speed, "evaluation": print_evaluations, "response": print_responses}[name]()
+    return {"speed": print_speed, "evaluation": print_evaluations, "response": print_responses}[name](options.largest)
 
 
 def main() -> None:
@@ -107,6 +107,7 @@ def main() -> None:
     arguments.add_argument("--json", type=Path, help="write the figures to this file")
     arguments.add_argument("--part", choices=PARTS, nargs="+", default=PARTS, help="only these")
     arguments.add_argument("--seeds", type=int, help="how many simulated records")
+    arguments.add_argument("--largest", type=int, default=1_000_000, help="rows, for times")
     arguments.add_argument("--jobs", type=int, default=1, help="how many of them at the same time")
     arguments.add_argument("--folder", type=Path, default=Path("../shared/data"), help="where real records are")
     options = arguments.parse_args()

@@ -103,8 +103,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="a few seeds only")
     arguments.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments.add_argument("--seeds", type=int, help="how many data sets of each kind")
     options = arguments.parse_args()
-    few, many = (3, 10) if options.quick else (20, 200)
+    few, many = (options.seeds, options.seeds) if options.seeds else (3, 10) if options.quick else (20, 200)
     rows = []
     for name, example, times, noise, wanted in (
         ("bipendulum", lk.catalog.bipendulum(), np.linspace(1, 6, 25), 0.012, "loss < -2.0 and RMSE < 0.012 in all"),

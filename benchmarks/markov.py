@@ -154,9 +154,14 @@ def growth(most: int) -> list[dict[str, Any]]:
             for first in FITTED:
                 fit([each for each in found if each["kind"] == kind and each["rows"] >= first], kind, name)
     regular = {each["rows"]: each for each in found if each["kind"] == "regular"}
+    sizes = {(each["kind"], each["rows"]): each for each in found}
     for each in found:
+        each["gradient of value"] = each["gradient"] / each["value"]
+        if fewer := sizes.get((each["kind"], each["rows"] // 10)):
+            each["of a tenth"] = each["gradient"] / fewer["gradient"]
         if each["kind"] != "regular":
             of_value, of_gradient = (each[name] / regular[each["rows"]][name] for name in ("value", "gradient"))
+            each["of regular"] = of_gradient
             print(f"{each['kind']:>13} {each['rows']:>9} rows: {of_value:.1f} and {of_gradient:.1f} times the regular")
     return found
 

@@ -55,9 +55,9 @@ ADAM_STEPS, FEWEST_STEPS, FILE_ROWS = 300, 10, 2_500_000
 PACKAGES = ("numpy", "scipy", "finufft", "ducc0", "torch", "gpytorch", "scikit-learn", "polars")
 
 
-def heating_data(points: int, seed: int = 0) -> tuple[Array, Array]:
+def heating_data(points: int, seed: int = 0, low: float = -5.0, high: float = 5.0) -> tuple[Array, Array]:
     generator = np.random.default_rng(seed)
-    times, table = np.sort(generator.uniform(-5, 5, points)), NOISE * generator.standard_normal((points, 3))
+    times, table = np.sort(generator.uniform(low, high, points)), NOISE * generator.standard_normal((points, 3))
     table += HEATING.solution_at(times)
     return times, table
 
@@ -134,29 +134,29 @@ def fastest(runs: Mapping[Any, Callable[[], Any]], seconds: float) -> dict[Any, 
     return found
 
 
-def measure_evaluation(seconds: float) -> Run:
+def measure_evaluation(most: int, seconds: float) -> Run:
     """One evidence with gradient on one core, at the same hyperparameters for few points and for many."""
     runs = {}
     values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([NOISE]))
-    for points in (1000, 1_000_000):
+    for points in (1000, most):
         measurements = Measurements.from_observations(
             parse_observations(HEATING.system.channels, *heating_data(points), None)
         )
-        engine = build_setup(HEATING.system, FitSettings(engine="spectral"), measurements).engine
-        runs[f"{points:.0e}"] = partial(engine.evaluate, Hyperparameters(*values))
+        engine = build_setup(HEATING.system, FitSettings(engine="spectral", noise="shared"), measurements).engine
+        runs["few" if points == 1000 else "many"] = partial(engine.evaluate, Hyperparameters(*values))
 
     def measure() -> Found:
         with threadpool_limits(1, user_api="blas"):
             found = fastest(runs, seconds)
-        return {**found, "ratio": found["1e+06"] / found["1e+03"]}
+        return {**found, "ratio": found["many"] / found["few"]}
 
     return measure
 
 
-def measure_statistics(seconds: float) -> Run:
-    """All sums over three channels of a million points, against one bare transform for each column of numbers."""
+def measure_statistics(points: int, seconds: float) -> Run:
+    """All sums over three channels, against one bare transform for each column of numbers."""
     measurements = Measurements.from_observations(
-        parse_observations(HEATING.system.channels, *heating_data(1_000_000), None)
+        parse_observations(HEATING.system.channels, *heating_data(points), None)
     )
     series, (start, stop) = measurements.series, measurements.window
     angles = chebyshev_angles(series[0].times, start, stop)
@@ -268,19 +268,28 @@ def demand(task: Task, gigabytes: float) -> Found:
     return found
 
 
-def measure_claims(seconds: float, gigabytes: float) -> Found:
-    million = demand(partial(fit_lodekit, "spectral", 1_000_000), gigabytes)
-    say(f"a million points in three channels: fit in {million['seconds']:.2f} s (required: below 10)")
+def measure_claims(points: int, seconds: float, gigabytes: float) -> Found:
+    thousand, million = (demand(partial(fit_lodekit, "spectral", count), gigabytes) for count in (1000, points))
+    more = million["seconds"] - thousand["seconds"]
+    say(f"{points} points in three channels: fit in {million['seconds']:.2f} s, {more:.2f} s longer than 1000 points")
     for name, (value, error) in million["parameters"].items():
         say(f"  {name} = {value:.5f} +- {error:.5f} (truth {float(HEATING.values[name]):g})")
     say(f"  noise {million['noise']:.5f} (truth {NOISE:g})")
-    one = demand(partial(measure_evaluation, seconds), gigabytes)
-    few, many = (f"{1e3 * one[points]:.2f} ms at {points}" for points in ("1e+03", "1e+06"))
-    say(f"evidence with gradient: {few}, {many} points per channel: ratio {one['ratio']:.2f} (required: at most 1.5)")
-    sums = demand(partial(measure_statistics, seconds), gigabytes)
+    one = demand(partial(measure_evaluation, points, seconds), gigabytes)
+    times = f"{1e3 * one['few']:.2f} ms at 1000, {1e3 * one['many']:.2f} ms at {points} points per channel"
+    say(f"evidence with gradient: {times}: ratio {one['ratio']:.2f} (required: at most 1.5)")
+    sums = demand(partial(measure_statistics, points, seconds), gigabytes)
     ratio = f"{sums['ratio']:.2f} times 4 transforms by {nufft_backend()}"
-    say(f"statistics of 3 x 1e6 points: {ratio} (required: at most 3)")
-    return {"million": million, "evaluation": one, "statistics": sums}
+    say(f"statistics of 3 x {points} points: {ratio} (required: at most 3)")
+    return {
+        "points": points,
+        "thousand": thousand,
+        "million": million,
+        "longer": more,
+        "growth": million["seconds"] / thousand["seconds"],
+        "evaluation": one,
+        "statistics": sums,
+    }
 
 
 def stream(rows: int, gigabytes: float) -> Found:
@@ -291,16 +300,18 @@ def stream(rows: int, gigabytes: float) -> Found:
     with tempfile.TemporaryDirectory(prefix="lodekit-scaling-") as folder:
         if shutil.disk_usage(folder).free < 48 * rows:
             raise SystemExit(f"expected {48 * rows / 1e9:.0f} GB free in {folder}; set TMPDIR to another disk")
-        # Ten groups, each over the whole window: one of them is the same problem with a tenth of the rows.
-        for group in range(10):
-            for number, first in enumerate(range(0, rows // 10, FILE_ROWS)):
-                times, table = heating_data(min(FILE_ROWS, rows // 10 - first), seed=1000 * group + number)
+        # Files of one record follow each other in time; the tenth is the same problem with a tenth of the rows.
+        for name, total in (("tenth", rows // 10), ("whole", rows)):
+            pieces = -(-total // FILE_ROWS)
+            edges = np.linspace(-5.0, 5.0, pieces + 1)
+            for piece in range(pieces):
+                times, table = heating_data(total // pieces, piece, edges[piece], edges[piece + 1])
                 columns = {"t": times, **dict(zip(HEATING.system.channels, table.T, strict=True))}
-                pl.DataFrame(columns).write_parquet(f"{folder}/{group}-{number}.parquet")
-        found["gigabytes"] = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e9
+                pl.DataFrame(columns).write_parquet(f"{folder}/{name}-{piece:04}.parquet")
+        found["gigabytes"] = sum(path.stat().st_size for path in Path(folder).glob("whole-*")) / 1e9
         say(f"{rows:.0e} rows of four columns in Parquet files, {found['gigabytes']:.2f} GB")
-        for name, pattern in (("tenth", "0-*.parquet"), ("whole", "*.parquet")):
-            one = demand(partial(fit_files, f"{folder}/{pattern}"), gigabytes)
+        for name in ("tenth", "whole"):
+            one = demand(partial(fit_files, f"{folder}/{name}-*.parquet"), gigabytes)
             one["rows_per_second"] = one["rows"] / one["pass_seconds"]
             speed, peak = f"{1e-6 * one['rows_per_second']:.2f} million", f"{one['before_mb'] + one['fit_mb']:.0f} MB"
             say(f"  {one['rows']:.0e} rows: fit in {one['seconds']:.1f} s, pass at {speed} rows/s, peak memory {peak}")
@@ -346,7 +357,8 @@ def plot(found: Found, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--largest", type=int, default=10_000_000, help="points per channel")
+    parser.add_argument("--points", type=int, default=1_000_000, help="per channel, for the claims")
+    parser.add_argument("--largest", type=int, default=10_000_000, help="points per channel; 0: no comparison")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one fit")
     parser.add_argument("--memory", type=float, default=16.0, help="gigabytes for one fit")
     parser.add_argument("--threads", type=int, help="for one fit in the comparison; all cores by default")
@@ -359,7 +371,7 @@ def main() -> None:
     found["versions"] = {d.name: d.version for d in importlib.metadata.distributions() if d.name in PACKAGES}
     found |= {"limit_seconds": options.limit, "memory_gb": options.memory, "threads": options.threads}
     say(f"{found['cores']} cores, load {found['load']:.1f}; limits: {options.limit:g} s, {options.memory:g} GB")
-    found |= measure_claims(options.seconds, options.memory)
+    found |= measure_claims(options.points, options.seconds, options.memory)
     if options.stream:
         found["stream"] = stream(options.stream, options.memory)
     found["fits"] = compare(options.largest, options.limit, options.memory, options.threads)

@@ -13,11 +13,13 @@ settings.load_profile("lodekit")
 
 #: Files that take longest: they begin first, for a worker that began one last would be waited for.
 LONG = (
+    "tests/test_benchmarks.py",
     "tests/studio/test_page.py",
     "tests/paper/test_reproduction.py",
     "tests/test_gallery.py",
     "tests/results/certificate/test_certificate.py",
     "tests/test_site.py",
+    "tests/test_scaling.py",
     "tests/cli/test_process.py",
     "tests/test_many_measurements.py",
     "tests/agreement/test_spectral.py",
