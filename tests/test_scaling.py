@@ -23,7 +23,7 @@ import lodekit as lk
 from lodekit.data.sources import load_data
 from lodekit.fitting import multistart
 from lodekit.fitting.settings import FitSettings
-from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.fitting.setup import build_setup
 from lodekit.report import make_report
 from lodekit.studio.compute import compute_curve
 from lodekit.studio.data_files import open_data_file
@@ -196,12 +196,12 @@ def compare_in_a_loop(values: np.ndarray) -> float:
 def test_a_quadratic_heuristic_for_starting_values_is_noticed(
     helper: Callable[[np.ndarray], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = multistart._collect_guesses
+    plain = multistart.collect_guesses
 
-    def collect_slowly(setup: FitSetup, objective: Any) -> Any:
-        helper(setup.measurements.series[0].values)
-        return plain(setup, objective)
+    def collect_slowly(system: lk.System, objective: Any, *others: Any) -> Any:
+        helper(np.arange(float(objective.engine.size)))
+        return plain(system, objective, *others)
 
-    monkeypatch.setattr(multistart, "_collect_guesses", collect_slowly)
+    monkeypatch.setattr(multistart, "collect_guesses", collect_slowly)
     with pytest.raises(AssertionError):
         check_growth(partial(find_starts, "modal"), 2000, CONSTANT)
