@@ -1,4 +1,4 @@
-"""Commands about systems: what their solutions look like, and ready lk.catalog."""
+"""Commands about systems: what their solutions look like, and ready examples."""
 
 from __future__ import annotations
 
