@@ -77,7 +77,7 @@ def make_building(n_states: int, seed: int, rows: int = ROWS) -> Building:
     B[heated, 2] = 1.0 / capacities[heated]
     size = 10.0 ** generator.uniform(-1.5, -0.5, n_states)
     Phi, G, Q = discretize(A, B, np.diag((size / capacities) ** 2), STEP)
-    t = STEP * np.arange(rows)
+    t = STEP * np.arange(float(rows))
     u = np.stack(
         [
             5.0 + 5.0 * np.sin(2 * np.pi * t / 24) + 0.1 * np.cumsum(generator.standard_normal(rows)),

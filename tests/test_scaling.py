@@ -24,6 +24,7 @@ from lodekit.data.sources import load_data
 from lodekit.fitting import multistart
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
+from lodekit.fitting.starts.candidates import collect_guesses
 from lodekit.report import make_report
 from lodekit.studio.compute import compute_curve
 from lodekit.studio.data_files import open_data_file
@@ -196,11 +197,9 @@ def compare_in_a_loop(values: np.ndarray) -> float:
 def test_a_quadratic_heuristic_for_starting_values_is_noticed(
     helper: Callable[[np.ndarray], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = multistart.collect_guesses
-
     def collect_slowly(system: lk.System, objective: Any, *others: Any) -> Any:
         helper(np.arange(float(objective.engine.size)))
-        return plain(system, objective, *others)
+        return collect_guesses(system, objective, *others)
 
     monkeypatch.setattr(multistart, "collect_guesses", collect_slowly)
     with pytest.raises(AssertionError):
