@@ -4,7 +4,7 @@ Four simulated records: a first-order lag with a free input, with a known input,
 building with two states, two white disturbances and three known inputs. Each number is the smallest CPU time of several
 runs in one process; ratios are relative to the fit of the same record.
 
-    python benchmarks/validation.py [--rows N] [--runs N] [--json FILE]
+    python benchmarks/validation.py [--rows N] [--runs N] [--only TEXT] [--json FILE]
 """
 
 from __future__ import annotations
@@ -98,11 +98,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=270)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", default="", help="records whose names contain this")
     parser.add_argument("--json", type=Path)
     options, results = parser.parse_args(), {}
     print(f"{'':<14}{'fit':>8}{'validate':>10}{'report':>8}{'validate / fit':>16}{'report / fit':>14}")
     with single_threaded_blas():
-        for name, (gp, (record, other), arguments) in cases(options.rows).items():
+        chosen = {name: case for name, case in cases(options.rows).items() if options.only in name}
+        for name, (gp, (record, other), arguments) in chosen.items():
             runs = []
             for _ in range(options.runs):
                 fit, validate = cpu_seconds(gp.fit, *record), cpu_seconds(gp.validate, *other, **arguments)

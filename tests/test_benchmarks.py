@@ -37,6 +37,7 @@ SMALLEST = {
     "stream": "--rows 1000 --streams 1",
     "trust": "evidences --evidences 1 --jobs 1",
     "trust_numerics": "--fits 2 --evidences 1 --torture",
+    "validation": "--rows 60 --runs 1 --only free",
     "units": "--quick --systems free_decay",
 }
 #: Scripts that cannot run here, with the reason.
