@@ -23,6 +23,9 @@ HOW = (
     "python -m playwright install chromium, or name one in LODEKIT_BROWSER"
 )
 
+#: Seconds to wait for what must come; a busy machine needs far more than an idle one.
+PATIENCE = 600
+
 #: Counts what goes to the server and what comes back: whoever waits knows whether an answer is still to come.
 _WIRE = """(() => {
   const Plain = window.WebSocket;
@@ -104,7 +107,7 @@ def serving(data: Path | None = None) -> Iterator[Server]:
 
 
 def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
+    for _ in range(PATIENCE * 10):
         assert server.poll() is None, "the server ended before it answered"
         try:
             with urllib.request.urlopen(f"{address}/_stcore/health", timeout=5):  # noqa: S310 - our own server
@@ -131,7 +134,7 @@ class Visitor:
 
     def __init__(self, context: Any, address: str) -> None:
         self.page = context.new_page()
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.page.add_init_script(_WIRE)
         self.fetched: list[str] = []
         self.page.on("request", lambda request: self.fetched.append(request.url))
@@ -148,7 +151,7 @@ class Visitor:
           return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "notRunning";
         }"""
         quiet = 0
-        for _ in range(1000):
+        for _ in range(PATIENCE * 16):
             quiet = quiet + 1 if self.page.evaluate(script) else 0
             if quiet > 4:
                 return
@@ -175,7 +178,7 @@ class Visitor:
     def editor(self) -> Any:
         """Return the editor of equations; while one takes the place of another there are two."""
         area = self.page.get_by_label("Equations, one a line")
-        for _ in range(400):
+        for _ in range(PATIENCE * 10):
             if area.count() == 1:
                 break
             self.page.wait_for_timeout(100)
@@ -186,7 +189,7 @@ class Visitor:
         before = self.editor().input_value()
         self.choose("Begin with an example", name)
         texts = "areas => areas.map(area => area.value)"
-        for _ in range(400):
+        for _ in range(PATIENCE * 10):
             if self.page.get_by_label("Equations, one a line").evaluate_all(texts) not in ([], [""], [before]):
                 break
             self.page.wait_for_timeout(100)

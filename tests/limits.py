@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 SOURCES = Path(__file__).parents[1]
+#: Seconds after which a process counts as hanging; a busy machine needs far more than an idle one.
+PATIENCE = 900
 
 _PRELUDE = """
 import json, resource, sys
@@ -30,7 +32,7 @@ resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
 """
 
 
-def ask_bounded(code: str, megabytes: int = 500, seconds: int = 300) -> dict[str, str]:
+def ask_bounded(code: str, megabytes: int = 500, seconds: int = PATIENCE) -> dict[str, str]:
     """Return what code has asked with ``ask(name, function)``: answers as text, or the class of an error and its words.
 
     Parameters
@@ -40,7 +42,7 @@ def ask_bounded(code: str, megabytes: int = 500, seconds: int = 300) -> dict[str
     megabytes : int
         How much memory it may take beyond what the libraries take when they are loaded.
     seconds : int
-        When it is ended; far beyond what it needs, for machines are slow at times.
+        After which it is ended.
     """
     # Threads reserve memory of their own, which would count; and every core reads a piece of its own.
     environment = os.environ | {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

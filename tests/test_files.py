@@ -12,6 +12,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.support.files import check_folder, make_folder, write_atomically
+from tests.limits import PATIENCE
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ os.umask = forbidden
 from lodekit.support.files import write_atomically
 write_atomically({str(tmp_path / "a")!r}, "new")
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
@@ -72,7 +73,7 @@ def test_leftovers_of_killed_writes_are_removed_by_the_next_one(tmp_path: Path) 
     path, other = tmp_path / "a.txt", tmp_path / "b.txt"
     write_atomically(path, "first")
     for target in (path, path, other):
-        done = subprocess.run([sys.executable, "-c", KILLED, target], check=False, timeout=60)
+        done = subprocess.run([sys.executable, "-c", KILLED, target], check=False, timeout=PATIENCE)
         assert done.returncode == -signal.SIGKILL
     assert path.read_text() == "first"
     # What only looks like one is somebody else's.

@@ -17,6 +17,7 @@ from lodekit.fitting import multistart
 from lodekit.fitting.lbfgs import maximize_lbfgs
 from lodekit.support import progress
 from lodekit.workflow import pipeline
+from tests.limits import PATIENCE
 
 
 class Terminal(io.StringIO):
@@ -25,7 +26,7 @@ class Terminal(io.StringIO):
 
     def wait_for(self, words: str) -> None:
         """Wait until a bar says so, however slow this machine is; not for ever, where it never does."""
-        end = time.monotonic() + 20.0
+        end = time.monotonic() + PATIENCE
         while words not in self.getvalue() and time.monotonic() < end:
             time.sleep(0.01)
 

@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import lodekit as lk
+from tests.limits import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -123,7 +124,7 @@ def test_the_wheel_is_enough_for_the_core(built: tuple[Path, Path], tmp_path: Pa
     shutil.copy(ROOT / "tests" / "core_alone.py", tmp_path)
     command = [str(tmp_path / "empty" / "bin" / "python"), "-I", "core_alone.py"]
     # Links share the compiled modules of what they lead to.
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -15,6 +15,7 @@ import lodekit as lk
 from lodekit.report import make_report
 from lodekit.report.document import generate_python
 from lodekit.system.display import equations_to_mathml, name_to_mathml
+from tests.limits import PATIENCE
 from tests.test_page import HOSTILE, Reader, assert_offline
 
 UNITS = {"t": "s", "f1": "°C", "f2": "°C", "u": "K/s", "a": "1/s", "b": "1/s"}
@@ -310,7 +311,7 @@ def test_a_browser_draws_it_without_complaint(heating: lk.LODEGP, tmp_path: Path
     path.write_text(make_report(heating, units=dict.fromkeys(UNITS, HOSTILE)), encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=3000"]
     command = ["chromium", *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0
     assert "CONSOLE" not in done.stderr
     drawn = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)

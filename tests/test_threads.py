@@ -8,6 +8,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from lodekit.support.threads import single_threaded_blas
+from tests.limits import PATIENCE
 
 #: Without it there is no linear algebra to limit.
 MATRIX = np.eye(2) @ np.eye(2)
@@ -34,14 +35,14 @@ def test_threads_that_overlap_give_back_what_the_first_one_found() -> None:
         def first() -> None:
             with single_threaded_blas():
                 first_in.set()
-                second_in.wait(10)
+                second_in.wait(PATIENCE)
             first_out.set()
 
         def second() -> None:
-            first_in.wait(10)
+            first_in.wait(PATIENCE)
             with single_threaded_blas():
                 second_in.set()
-                first_out.wait(10)
+                first_out.wait(PATIENCE)
                 seen.append(count())
 
         workers = [threading.Thread(target=work) for work in (first, second)]

@@ -16,6 +16,7 @@ from typing import IO
 from unittest import mock
 
 from lodekit.__main__ import main
+from tests.limits import PATIENCE
 
 COMMAND = Path(sys.executable).with_name("lodekit")
 HEATING = "f1' = -a*(f1-f2)+u; f2' = -b*(f2-f1)"
@@ -31,7 +32,7 @@ def run_alone(*arguments: str, cwd: Path | None = None, **environment: str) -> D
         [str(COMMAND), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
         cwd=cwd,
         env={**os.environ, "COLUMNS": "120", **environment},

@@ -16,6 +16,7 @@ import pytest
 from lodekit.cli import app, systems
 from tests.cli.command import COMMAND, HEATING, run, run_alone
 from tests.cli.conftest import Fitted
+from tests.limits import PATIENCE
 
 #: One call of every command: imports that it forgot have been made by other tests in this process.
 CALLS = {
@@ -199,7 +200,7 @@ def test_an_interrupted_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until_it_works(process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert out == ""
     assert "Traceback" not in err

@@ -14,6 +14,7 @@ import lodekit as lk
 from lodekit.results.simulation import simulate
 from tests.cli.command import HEATING, run, run_alone
 from tests.cli.conftest import Fitted
+from tests.limits import PATIENCE
 
 
 def columns(text: str) -> tuple[list[str], np.ndarray]:
@@ -175,7 +176,7 @@ def test_devices_and_links_are_written_through(fitted: Fitted, tmp_path: Path) -
     os.mkfifo(pipe)
     process = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)  # noqa: S607
     assert run("predict", fitted.model, "--n", "2", "--out", str(pipe)).returncode == 0
-    assert process.communicate(timeout=30)[0].startswith("t,f1")
+    assert process.communicate(timeout=PATIENCE)[0].startswith("t,f1")
     assert pipe.is_fifo()
 
 

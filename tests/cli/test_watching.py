@@ -19,6 +19,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.follow import follow_file
+from tests.limits import PATIENCE
 
 from .command import COMMAND, Done, run
 
@@ -255,7 +256,7 @@ def test_a_growing_file_is_followed_until_an_interruption(folder: Path, tmp_path
             file.write("".join(lines[50:55]) + lines[55][:4])
         found += [json.loads(process.stdout.readline()) for _ in range(5)]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert out == ""
     assert [row["t"] for row in found] == [0.5 * k for k in range(40, 54)]

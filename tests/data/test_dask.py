@@ -21,6 +21,7 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.tables.frames import is_dask_dataframe
 from lodekit.errors import DataError
 from tests.data.sums import assert_same, in_memory
+from tests.limits import PATIENCE
 
 dask = pytest.importorskip("dask")
 pandas = pytest.importorskip("pandas")
@@ -144,7 +145,7 @@ def test_a_worker_that_is_killed_changes_nothing(client: Any, tmp_path: Path) ->
         victim = int(marks[-1].name.split("-")[1])
         os.kill(victim, signal.SIGKILL)
         assert not running.done()
-        found = running.result(timeout=60)
+        found = running.result(timeout=PATIENCE)
     assert victim in before
     assert victim not in client.run(os.getpid).values()
     whole = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

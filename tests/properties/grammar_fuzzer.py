@@ -71,7 +71,7 @@ SEEDS = [
     "(a+b)^8*x' = (a-b)^7*D(y, 3) + sin(2*t + pi/4)*exp(-t)*t^3",
     "x^(4) + sqrt(2)*diff(x, t, t) = exp(1)*u/(a + b) # comment",
 ]
-SECONDS_EACH = 10
+SECONDS_EACH = 60
 BYTES = 3 << 30
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.limits import PATIENCE
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "trust_input.py"
 #: Texts have a test of their own beside this one.
 COUNTS = {"texts": 10, "tables": 100, "models": 100, "kills": 4}
@@ -19,7 +21,7 @@ def test_mutated_input_and_killed_writes_do_no_harm(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "found.json").read_text())

@@ -14,12 +14,11 @@ import pytest
 
 import lodekit as lk
 from lodekit.workflow.pipeline import fit_file
-from studio_browser import HOW, Server, Visitor, browsing, find_browser, serving
+from studio_browser import HOW, PATIENCE, Server, Visitor, browsing, find_browser, serving
 
 pytest.importorskip("streamlit", reason="the studio needs Streamlit: pip install 'lodekit[studio]'")
 expect = pytest.importorskip("playwright.sync_api", reason="pip install playwright").expect
-# Machines may be busy; what is waited for comes at last, or never.
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from lodekit.algebra import reduction
 from lodekit.algebra.modes import elementary_divisors
 from lodekit.algebra.polynomials import factor
 from lodekit.algebra.smith import PopovDecomposition, invariant_factors_of_diagonal
-from tests.limits import ask_bounded
+from tests.limits import PATIENCE, ask_bounded
 
 CODE = r"""
 import random
@@ -226,5 +226,5 @@ def test_long_honest_work_can_be_interrupted() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert errors.strip().endswith("KeyboardInterrupt")

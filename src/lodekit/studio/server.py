@@ -24,7 +24,7 @@ from lodekit.studio.session import user_message
 from lodekit.studio.worker import PROGRESS_FILE, RESULT_FILE
 
 #: Seconds until a request is answered.
-ANSWER_TIMEOUT_SECONDS = 20.0
+ANSWER_TIMEOUT_SECONDS = 60.0
 PROCESS_ENDED_MESSAGE = (
     "The process that computes for this page ended twice before it had an answer; perhaps there was not enough "
     "memory. Another one is ready: change something to try again. Nothing that you typed is lost."
