@@ -325,3 +325,13 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     np.testing.assert_allclose(found, mean, rtol=0, atol=1e-9 * np.abs(mean).max())
     found = posterior.variance(observables, np.array(every))
     np.testing.assert_allclose(np.sqrt(found), deviations, rtol=1e-9)
+
+
+def test_modes_need_no_states_of_their_own_so_the_filter_becomes_steady() -> None:
+    example = Example("x'' + c*x' + k*x = w", ("x",), (0.5, 2.0), oscillator, ("x",))
+    t = np.linspace(0.0, 200.0, 2001)
+    _, engine, hyper = case(example, "white", Measurements.from_observations(Observations().add(t, "x", np.sin(t))))
+    found = engine.posterior(hyper).solution.filter
+    assert found.model.size == 2
+    roots = found.covariances.P_root_predicted
+    assert len(np.unique(roots.reshape(len(roots), -1), axis=0)) < 0.5 * len(roots)

@@ -7,7 +7,7 @@ pointwise values, and observables that contain it are rejected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar
 from lodekit.errors import EquationError, LodekitError
-from lodekit.prior.compile import ScalarFunctions, split_table
+from lodekit.prior.compile import CompiledObservables, ScalarFunctions, split_table
 from lodekit.prior.kernels import MAX_MATERN_ORDER, Kernel, parse_kernel
+from lodekit.system.state_space import StateSpace
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
@@ -77,12 +78,15 @@ class CompiledDisturbances:
     kernels: Their covariances; None for white noise.
     table: All numbers.
     shapes: Of F, G, H and D.
+    states: The states as observables of the modes, which are the responses to initial states; None where functions
+        are free, so that the states do not determine the channels.
     """
 
     names: tuple[str, ...]
     kernels: tuple[Kernel | None, ...]
     table: ScalarFunctions
     shapes: tuple[tuple[int, ...], ...]
+    states: CompiledObservables | None = None
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -103,12 +107,17 @@ class CompiledDisturbances:
         return F, G, H, D
 
 
+def realize_disturbance_response(system: System, names: Iterable[str]) -> StateSpace:
+    """Return the exact state space of the response to disturbances of any kind."""
+    return system.state_space((), disturbances=dict.fromkeys(names, _PLACEHOLDER_KERNEL))
+
+
 def compile_disturbances(
     system: System, operators: OperatorMatrix, texts: Sequence[str], kinds: Mapping[str, str]
 ) -> CompiledDisturbances:
     """Return the response of observables to disturbances, ready for floats."""
     latents = tuple(parse_disturbance(name, kind) for name, kind in kinds.items())
-    space = system.state_space((), disturbances=dict.fromkeys(kinds, _PLACEHOLDER_KERNEL))
+    space = realize_disturbance_response(system, kinds)
     order = [space.inputs.index(name) for name in kinds]
     F, H = ([list(row) for row in space.exact[name]] for name in ("F", "H"))
     G, D, D1 = ([[row[j] for j in order] for row in space.exact[name]] for name in ("G", "D", "D1"))
@@ -201,7 +210,7 @@ def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> li
     latents = {name: parse_disturbance(name, kind) for name, kind in kinds.items()}
     highest = {name: -1 if latent is None else latent.smoothness for name, latent in latents.items()}
     valueless = {name for name, order in highest.items() if order < 0}
-    space = system.state_space((), disturbances=dict.fromkeys(kinds, _PLACEHOLDER_KERNEL))
+    space = realize_disturbance_response(system, kinds)
     for order, key in enumerate(("D", "D1")):
         for output, row in zip(space.outputs, space.exact[key], strict=True):
             if any(value and order > highest[name] for name, value in zip(space.inputs, row, strict=True)):

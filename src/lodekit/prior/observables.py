@@ -26,7 +26,7 @@ from lodekit.prior.compile import (
     SignalFunctions,
     compile_observables,
 )
-from lodekit.prior.disturbances import CompiledDisturbances, compile_disturbances
+from lodekit.prior.disturbances import CompiledDisturbances, compile_disturbances, realize_disturbance_response
 from lodekit.prior.input_response.mean import InputResponse, compile_input_response
 from lodekit.prior.kernels import group_by_window, match_array
 from lodekit.prior.modes import (
@@ -330,6 +330,15 @@ class ObservableCompiler:
             system, [drop_names(each, names) for each in expressions] if names else expressions
         )
 
+    @cached_property
+    def _disturbance_states(self) -> CompiledObservables | None:
+        """The states that disturbances drive, as observables of the modes; None where functions are free."""
+        if self.undriven_system.parametrization.free.width:
+            return None
+        system, every = self._set_to_zero(tuple(self.inputs), [])[0], (*self.inputs, *self.disturbances)
+        states = [parse_expression(text) for text in realize_disturbance_response(system, self.disturbances).states]
+        return compile_observables(*self._set_to_zero(every, states)[:2])
+
     def parse(self, observables: Sequence[str]) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
         """Return operators on the channels and known functions of time, before any averaging."""
         return _read_operators(self.system, [_parse_observable(text) for text in observables])
@@ -357,6 +366,7 @@ class ObservableCompiler:
         if self.disturbances:
             system, matrix, _ = self._set_to_zero(tuple(self.inputs), parsed)
             disturbed = compile_disturbances(system, matrix, observables, self.disturbances)
+            disturbed = replace(disturbed, states=self._disturbance_states)
         return Observables(
             compile_observables(*self._set_to_zero(every, parsed)), units, response, intervals, disturbed
         )

@@ -2,8 +2,10 @@
 
 A latent function z with a Matern covariance has the states ``z^(k)``, each divided by the k-th power of its rate; white
 noise drives the last one [1]_. Modes are deterministic states: weights of their basis functions, propagated to the
-current time. Disturbances add their own states and those of the system that they drive, from rest at the start. Every
-observable is then a linear combination of states that does not depend on time.
+current time. Disturbances add their own states and those of the system that they drive, from rest at the start. If no
+function is free, these states contain all modes: their initial covariance takes the place of separate states, and
+through regular rows the filter runs into its steady state. Every observable is then a linear combination of states that
+does not depend on time.
 
 States of the driven system are scaled by magnitudes from F and G, chosen such that the rows of F stay as small as its
 eigenvalues allow, whatever the units are. Nothing depends on these scales, so derivatives treat them as constants.
@@ -187,6 +189,32 @@ class DisturbanceStates:
         parts = [unit.P_root for unit in self.processes if unit is not None]
         return build_block_diagonal([*parts, np.zeros((self.response.shapes[0][0],) * 2)])
 
+    @property
+    def has_modes(self) -> bool:
+        """Whether the states contain all modes."""
+        return self.response.states is not None
+
+    @cached_property
+    def _modes(self) -> tuple[Observables, Coefficients]:
+        """The states of the system as observables of the modes, and their coefficients."""
+        states = Observables(
+            require_disturbances(self.response.states), self.observables.units.unscaled(self.response.shapes[0][0])
+        )
+        return states, states.evaluate(self.hyper.theta)
+
+    @cached_property
+    def mode_states(self) -> Array:
+        """The initial states of the system in each basis function of the modes, shape (s, r)."""
+        states, coefficients = self._modes
+        basis, _ = states.mode_basis(coefficients, states.compiled.groups, np.zeros(1), with_jacobian=False)
+        return np.concatenate(basis) / self.state_scales[:, None]
+
+    def mode_states_vjp(self, gradient: Array) -> Array:
+        """Return derivatives in the parameters, (p,), from those in `mode_states`, (s, r)."""
+        states, coefficients = self._modes
+        weights = list((gradient / self.state_scales[:, None])[:, None])
+        return states.mode_basis_vjp(coefficients, states.compiled.groups, np.zeros(1), weights)
+
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return the observation matrix of some observables, shape (o, n)."""
         values, _ = require_disturbances(coefficients.disturbance_table)
@@ -325,18 +353,23 @@ class StateSpaceModel:
         """The number of states."""
         return len(self.F)
 
+    @property
+    def groups(self) -> tuple[ModeGroup, ...]:
+        """The groups of modes with states of their own."""
+        return () if self.disturbances is not None and self.disturbances.has_modes else self.prior.groups
+
     @cached_property
     def state_slices(self) -> list[slice]:
         """The states of each latent function, of all disturbances, and of each group of modes."""
         more = 0 if self.disturbances is None else self.disturbances.size
         return consecutive_slices(
-            [*(len(unit.F) for unit in self.processes), more, *(group.size for group in self.prior.groups)]
+            [*(len(unit.F) for unit in self.processes), more, *(group.size for group in self.groups)]
         )
 
     @property
     def mode_slices(self) -> list[tuple[ModeGroup, slice]]:
-        """The groups of modes, and their states."""
-        return list(zip(self.prior.groups, self.state_slices[len(self.processes) + 1 :], strict=True))
+        """The groups of modes with states of their own, and these."""
+        return list(zip(self.groups, self.state_slices[len(self.processes) + 1 :], strict=True))
 
     def prior_P_root(self, time: float) -> Array:
         """Return a root of the prior covariance of the states at a scaled time, shape (s, s)."""
@@ -346,7 +379,11 @@ class StateSpaceModel:
         for group, place in self.mode_slices:
             std = roots[place.start - self.n_stochastic : place.stop - self.n_stochastic]
             parts.append(expm_frechet(self.F[None, place, place] * (time - _mode_origin(group)))[0][0] * std)
-        return build_block_diagonal(parts)
+        P_root = build_block_diagonal(parts)
+        if self.disturbances is not None and self.disturbances.has_modes:
+            x = self.disturbances.state_slices[-1]
+            P_root[x, x] = self.disturbances.mode_states * roots
+        return P_root
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return the observation matrix of some observables, shape (o, s)."""
@@ -359,7 +396,7 @@ class StateSpaceModel:
             parts[-1][:, : free.shape[-1]] = free * powers
         if self.disturbances is not None:
             parts.append(self.disturbances.build_observation_matrix(observables, coefficients))
-        for group in self.prior.groups:
+        for group in self.groups:
             origin = np.array([_mode_origin(group)])
             parts.append(np.concatenate(observables.mode_basis(coefficients, (group,), origin, with_jacobian=False)[0]))
         return np.concatenate(parts, axis=1)
@@ -404,6 +441,12 @@ class StateSpaceModel:
         parts = gradient.F[place, place], gradient.noise_intensity[place, place], grad_P_initial[place, place]
         theta, lengthscales, amplitudes = self.disturbances.vjp(*parts, gradient.H[:, place], self.H[:, place])
         theta = result.theta + theta
+        if self.disturbances.has_modes:
+            x, states = self.disturbances.state_slices[-1], self.disturbances.mode_states
+            grad_states = 2.0 * grad_P_initial[x, x] @ states * self.prior.mode_variance(self.hyper.mode_amplitudes)
+            mode_amplitudes = self.prior.sum_over_groups(np.sum(grad_states * states, axis=0))
+            theta = theta + self.disturbances.mode_states_vjp(grad_states)
+            result = replace(result, mode_amplitudes=mode_amplitudes)
         return replace(result, theta=theta, disturbance_lengthscales=lengthscales, disturbance_amplitudes=amplitudes)
 
 
@@ -420,7 +463,8 @@ def build_state_space_model(prior: Prior, hyper: Hyperparameters, coefficients: 
         disturbances = DisturbanceStates(prior.observables, coefficients, hyper)
         matrices.append(disturbances.F)
         intensities.append(disturbances.noise_intensity)
-    matrices += [_build_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
+    if disturbances is None or not disturbances.has_modes:
+        matrices += [_build_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
     F, noise_intensity = build_block_diagonal(matrices), build_block_diagonal(intensities)
     none = np.zeros((0, len(F)))
     model = StateSpaceModel(prior, hyper, coefficients, processes, F, noise_intensity, none, disturbances)
