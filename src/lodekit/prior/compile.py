@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
 from math import comb
 from typing import Any
 
@@ -35,11 +34,11 @@ Array = NDArray[np.float64]
 
 def split_table(xp: Any, table: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     """Return the consecutive arrays of given shapes in the last dimension of a table."""
-    edges = pairwise(accumulate(map(math.prod, shapes), initial=0))
-    return [
-        xp.reshape(table[..., start:stop], (*table.shape[:-1], *shape))
-        for shape, (start, stop) in zip(shapes, edges, strict=True)
-    ]
+    parts, stop, leading = [], 0, tuple(table.shape[:-1])
+    for shape in shapes:
+        start, stop = stop, stop + math.prod(shape)
+        parts.append(table[..., start:stop].reshape(leading + shape))
+    return parts
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.modes import ModeGroup, mode_group_index
@@ -62,7 +62,7 @@ def _invert_upper_triangular(root: Array) -> Array:
     """Return the inverse of an upper triangular matrix; infinite if it is singular."""
     if not np.diag(root).all():
         return np.full(root.shape, np.inf)
-    return np.asarray(solve_triangular(root, np.eye(len(root)), check_finite=False))
+    return np.asarray(lapack.dtrtri(root)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,9 @@ class DiffuseModes:
             for own, (values, _, _) in zip(pulled, look.factors, strict=True):
                 np.add.at(in_squares, each[look.visible_index], -0.5 * np.sum(own * values, axis=0))
             in_squares = (in_squares / (look.mean_squares * sizes * len(self.times)))[each]
-            in_squares[np.setdiff1d(np.arange(len(each)), look.visible_index)] = 0.0
+            is_hidden = np.ones(len(each), dtype=bool)
+            is_hidden[look.visible_index] = False
+            in_squares[is_hidden] = 0.0
             scale = 1.0 / np.sqrt(look.mean_squares[each[look.visible_index]])
             for number, (basis, own) in enumerate(zip(look.bases, pulled, strict=True)):
                 weights = self.weights[number][:, :, None]

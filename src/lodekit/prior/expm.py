@@ -139,6 +139,10 @@ def expm_action(
     >>> bool(np.abs(values[0, :, 0] - np.cos(2.0 * times)).max() < 1e-14)
     True
     """
+    if not times.any():
+        # At time zero the exponential is the identity.
+        values, jacobian = (np.repeat(part[..., None, :], len(times), axis=-2) for part in (rows, rows_jacobian))
+        return values, jacobian
     located = _locate_times(matrix, times)
     if located is None:
         return _act_by_exponentials(rows, rows_jacobian, matrix, matrix_jacobian, times)
@@ -146,12 +150,12 @@ def expm_action(
     powers, d_powers = _matrix_powers(step * matrix, step * matrix_jacobian)
     table, d_table = _tabulate_rows(rows, rows_jacobian, powers, d_powers, length)
     # From a row of the table to a time: Taylor sums for all times at once, in units of the step.
-    remainder = np.tensordot(shares, powers, axes=1)
+    remainder = _combine(shares, powers)
     values = np.einsum("onm,nmk->onk", table[:, place], remainder)
     if not len(rows_jacobian):
         return values, np.zeros((0, *values.shape))
     jacobian = np.einsum("ponm,nmk->ponk", d_table[:, :, place], remainder)
-    jacobian += np.einsum("onm,npmk->ponk", table[:, place], np.tensordot(shares, d_powers, axes=1))
+    jacobian += np.einsum("onm,npmk->ponk", table[:, place], _combine(shares, d_powers))
     return values, jacobian
 
 
@@ -182,6 +186,8 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
     >>> [float(part[0, 0].round(6)) for part in gradients]  # of w e^(M / 2): e^-1 and e^-1 / 2
     [0.367879, 0.18394]
     """
+    if not times.any():
+        return cotangents.sum(axis=1), np.zeros_like(matrix)
     located = _locate_times(matrix, times)
     if located is None:
         scaled = matrix.T * times[:, None, None]
@@ -194,13 +200,13 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
     scaled = step * matrix
     powers, d_powers = _matrix_powers(scaled, np.zeros((0, *matrix.shape)))
     table = _tabulate_rows(rows, np.zeros((0, *rows.shape)), powers, d_powers, length)[0][:, :length]
-    remainder = np.tensordot(shares, powers, axes=1)
-    in_powers = np.tensordot(shares.T, np.einsum("onm,onk->nmk", table[:, place], cotangents), axes=1)
+    remainder = _combine(shares, powers)
+    in_powers = _combine(shares.T, np.einsum("onm,onk->nmk", table[:, place], cotangents))
     # The adjoint of each row of the table: its direct effect, and that of the rows after it.
     direct = np.einsum("onk,nmk->mon", cotangents, remainder)
     sums = [[np.bincount(place, line, minlength=length) for line in lines] for lines in direct]
     adjoint = np.ascontiguousarray(np.array(sums).transpose(1, 2, 0))
-    transition = np.tensordot(_TAYLOR, powers, axes=1)
+    transition = _combine(_TAYLOR[None], powers)[0]
     solve_constant_recurrence(transition.T, None, adjoint, np.zeros(rows.shape), adjoint, backwards=True)
     in_powers += np.einsum("oki,okj->ij", table[:, :-1], adjoint[:, 1:]) * _TAYLOR[:, None, None]
     in_matrix = np.zeros_like(matrix)
@@ -208,6 +214,11 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
         in_matrix += powers[order - 1].T @ in_powers[order]
         in_powers[order - 1] += in_powers[order] @ scaled.T
     return adjoint[:, 0], step * in_matrix
+
+
+def _combine(weights: Array, matrices: Array) -> Array:
+    """Return weighted sums of matrices, shape (n, ...), from weights (n, k) and matrices (k, ...)."""
+    return (weights @ matrices.reshape(len(matrices), -1)).reshape(len(weights), *matrices.shape[1:])
 
 
 def _locate_times(matrix: Array, times: Array) -> tuple[float, NDArray[np.intp], int, Array] | None:
@@ -231,18 +242,20 @@ def _locate_times(matrix: Array, times: Array) -> tuple[float, NDArray[np.intp],
 
 def _matrix_powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
     """Return the powers of a matrix up to the order of Taylor sums, (k, m, m), and derivatives, (k, p, m, m)."""
-    powers, d_powers = [np.eye(len(matrix))], [np.zeros_like(d_matrix)]
-    for _ in _TAYLOR[1:]:
-        d_powers.append(d_powers[-1] @ matrix + powers[-1] @ d_matrix if len(d_matrix) else d_matrix)
-        powers.append(powers[-1] @ matrix)
-    return np.stack(powers), np.stack(d_powers)
+    powers, d_powers = np.empty((len(_TAYLOR), *matrix.shape)), np.zeros((len(_TAYLOR), *d_matrix.shape))
+    powers[0] = np.eye(len(matrix))
+    for k in range(1, len(_TAYLOR)):
+        np.matmul(powers[k - 1], matrix, out=powers[k])
+        if len(d_matrix):
+            d_powers[k] = d_powers[k - 1] @ matrix + powers[k - 1] @ d_matrix
+    return powers, d_powers
 
 
 def _tabulate_rows(
     weights: Array, d_weights: Array, powers: Array, d_powers: Array, length: int
 ) -> tuple[Array, Array]:
     """Return rows at equal steps, (o, length or more, m), and derivatives, by doubling the table."""
-    power, d_power = np.tensordot(_TAYLOR, powers, axes=1), np.tensordot(_TAYLOR, d_powers, axes=1)
+    power, d_power = (_combine(_TAYLOR[None], part)[0] for part in (powers, d_powers))
     table, d_table = weights[:, None], d_weights[:, :, None]
     while table.shape[1] < length:
         if len(d_table):

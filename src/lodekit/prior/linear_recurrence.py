@@ -7,6 +7,8 @@ With constant P, ``w[i] = v[i] B`` for few inputs v is cheaper than w: B is mult
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,7 +67,7 @@ def _split_blocks(count: int, block: int, backwards: bool) -> tuple[slice, slice
     return (slice(count - whole, None), slice(0, count - whole)) if backwards else (slice(0, whole), slice(whole, None))
 
 
-def _iterate(factors: Array, states: Array, start: Array, backwards: bool) -> None:
+def _iterate(factors: Array | Sequence[Array], states: Array, start: Array, backwards: bool) -> None:
     """Solve a short recurrence step by step."""
     state, count = start, states.shape[1]
     for i in range(count - 1, -1, -1) if backwards else range(count):
@@ -120,9 +122,8 @@ def _iterate_constant(
     factor: Array, gain: Array | None, inputs: Array, start: Array, states: Array, backwards: bool
 ) -> None:
     """Solve a short recurrence with constant matrices step by step."""
-    count, size = states.shape[1:]
     states[:] = inputs if gain is None else inputs @ gain
-    _iterate(np.broadcast_to(factor, (count, size, size)), states, start, backwards)
+    _iterate([factor] * states.shape[1], states, start, backwards)
 
 
 def _solve_varying_recurrence(factors: Array, states: Array, start: Array, backwards: bool, block: int) -> None:

@@ -199,7 +199,10 @@ def fundamental_basis_vjp(
     matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
     in_weights, in_matrix = expm_action_vjp(weights, matrix, times, cotangents)
-    return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(d_matrix, in_matrix, 2))
+    count = len(d_matrix)
+    return np.asarray(
+        d_weights.reshape(count, -1) @ in_weights.ravel() + d_matrix.reshape(count, -1) @ in_matrix.ravel()
+    )
 
 
 def fundamental_basis_with_jacobian(

@@ -23,7 +23,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 
 from lodekit.errors import LodekitError
 from lodekit.inference.kalman.discretize import ProcessDiscretization
@@ -82,7 +81,11 @@ _UNIT_PROCESSES: dict[Kernel, UnitProcess] = {}
 
 def build_block_diagonal(blocks: Sequence[Array]) -> Array:
     """Return square matrices along a diagonal; there may be none."""
-    return np.asarray(block_diag(np.zeros((0, 0)), *blocks))
+    places = consecutive_slices([len(block) for block in blocks])
+    result = np.zeros((places[-1].stop if places else 0,) * 2)
+    for place, block in zip(places, blocks, strict=True):
+        result[place, place] = block
+    return result
 
 
 @dataclass(frozen=True)
