@@ -36,6 +36,7 @@ from lodekit.fitting.starts.candidates import (
     collect_guesses,
     estimate_correlation_time,
     explain_infeasible_start,
+    initialize_disturbances,
     rank_disturbance_starts,
 )
 from lodekit.fitting.starts.variable_projection import union_times
@@ -297,21 +298,30 @@ def maximize_with_disturbances(
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
     else:
         found = maximize_lbfgs(objective, initial_point)
-    found = zero_inactive_disturbances(objective, found)
-    if first is not None and len(setup.observable_compiler.disturbances) == 1:
-        return found, dict.fromkeys(setup.observable_compiler.disturbances, first.value)
-    without, best = {}, layout.unpack(found.x)
+    # A disturbance next to zero would stay there; without another one it may be needed.
+    hyper = layout.unpack(found.x)
+    smallest = initialize_disturbances(objective.engine, layout, hyper, opt.disturbance_shares[-1])
+    sizes = np.maximum(hyper.disturbance_amplitudes, smallest.disturbance_amplitudes)
+    active = replace(hyper, disturbance_amplitudes=sizes)
+    found, without = zero_inactive_disturbances(objective, found), dict[str, float]()
     for name in setup.observable_compiler.disturbances:
         gain = subsample[2].get(name, 0.0) if subsample is not None else 0.0
         if gain > opt.certain_gain:
             # What a subsample needs, the full record does: it is not searched again without.
             without[name] = found.value - gain
             continue
-        others = drop_disturbances(setup, [name])
-        start = others.layout.pack(_drop_disturbance(setup.prior, best, name))
-        # Rows on disk take long to look at, and are so many that a nat is next to nothing.
-        least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.full_record_tolerance
-        without[name] = maximize_lbfgs(others.objective, start, tolerance=least, trusted=True).value
+        nested, optimum = bare, first
+        if optimum is None or len(setup.observable_compiler.disturbances) > 1:
+            nested = drop_disturbances(setup, [name])
+            start = nested.layout.pack(_drop_disturbance(setup.prior, active, name))
+            # Rows on disk take long to look at, and are so many that a nat is next to nothing.
+            least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.full_record_tolerance
+            optimum = maximize_lbfgs(nested.objective, start, tolerance=least, trusted=True)
+        without[name] = optimum.value
+        if optimum.value > found.value - opt.min_variance_gain:
+            # A model with a disturbance contains the one without: its optimum cannot be worse.
+            x = layout.pack(_insert_disturbance(setup.prior, nested.layout.unpack(optimum.x), active, name))
+            found = zero_inactive_disturbances(objective, replace(found, x=x, value=objective.value(x)))
     return found, without
 
 
@@ -338,6 +348,18 @@ def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperp
     if number in own.coloured_index:
         lengths = np.delete(lengths, own.coloured_index.index(number))
     deviations = np.delete(hyper.disturbance_amplitudes, number)
+    return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
+
+
+def _insert_disturbance(prior: Prior, hyper: Hyperparameters, former: Hyperparameters, name: str) -> Hyperparameters:
+    """Return hyperparameters with those of one more disturbance: next to nothing of it, at its former lengthscale."""
+    own = require_disturbances(prior.observables.disturbances)
+    number, lengths = own.names.index(name), hyper.disturbance_lengthscales
+    if number in own.coloured_index:
+        place = own.coloured_index.index(number)
+        lengths = np.insert(lengths, place, former.disturbance_lengthscales[place])
+    size = options.SEARCH.zero_disturbance_share * former.disturbance_amplitudes[number]
+    deviations = np.insert(hyper.disturbance_amplitudes, number, size)
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
 
 
