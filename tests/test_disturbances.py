@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from lodekit.data.records import Measurements
 from lodekit.data.sources import load_data
 from lodekit.diagnostics.identifiability import assess_structure
 from lodekit.errors import EquationError
+from lodekit.fitting import multistart
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.multistart import drop_disturbances
+from lodekit.fitting.objective import Objective
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.fitting.starts.candidates import initialize_disturbances
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.certificate import compute_certificate
 from lodekit.results.figures import parse_time_grid
@@ -251,6 +255,27 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
     for name, each in without.parameters_.items():
         assert gp.parameters_[name].value == pytest.approx(each.value, rel=1e-5)
         assert gp.parameters_[name].std_error == pytest.approx(each.std_error, rel=1e-2)
+
+
+@pytest.mark.parametrize("names", [("w",), ("w", "v")])
+def test_a_search_that_ends_below_the_optimum_without_a_disturbance_takes_that(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t, table = plant(40, 0.0, seed=2)
+    system = lk.System(f"x' = -a*x + K*u + {' + '.join(names)}", parameters=["a", "K"])
+    source = load_data(t, {"x": table["x"], "u": table["u"]}, system.plain_channels)
+    kinds = dict(zip(names, ("white", "matern-1/2"), strict=False))
+    setup = build_setup(system, FitSettings(inputs={"u": "hold"}, disturbances=kinds), source.measurements)
+
+    def end_early(objective: Objective, origins: Sequence[Hyperparameters], noise: Array | None = None) -> Optimum:
+        start = initialize_disturbances(objective.engine, objective.layout, origins[0], 0.5)
+        x = objective.layout.pack(start) + 0.3 * np.eye(objective.layout.size)[0]
+        return Optimum(x, objective.value(x), True, "", 1, np.zeros(len(x), dtype=bool))
+
+    monkeypatch.setattr(multistart, "multistart_disturbances", end_early)
+    found, without = multistart.maximize_with_disturbances(setup, None)
+    assert found.value > max(without.values()) - 1e-4
+    assert found.at_bound[setup.layout.slices.disturbance_deviations].any()
 
 
 def test_the_test_at_the_boundary_is_a_mixture() -> None:

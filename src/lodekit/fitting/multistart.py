@@ -61,7 +61,9 @@ def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> t
     piece = _fit_disk_subsample(setup) if initial_point is None and _reads_from_disk(setup) else None
     found, without = maximize_with_disturbances(setup, initial_point, piece)
     optimum, curvature = _refine(setup.objective, found)
-    needs = {name: optimum.value - value for name, value in without.items()}
+    is_zero = optimum.at_bound[setup.layout.slices.disturbance_deviations]
+    pairs = zip(without.items(), is_zero, strict=True)
+    needs = {name: 0.0 if zero else optimum.value - value for (name, value), zero in pairs}
     return optimum, refine_information(setup, optimum, curvature), needs
 
 
