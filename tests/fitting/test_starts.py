@@ -154,3 +154,10 @@ def test_fast_changes_are_seen() -> None:
     fast = TimeSeries("y", t, np.sin(2 * np.pi * 2.0 * t), np.full(2000, np.nan))
     assert estimate_correlation_time([fast]) == pytest.approx(0.92 / (4 * np.pi), rel=0.1)
     assert estimate_correlation_time([]) == np.inf
+
+
+@pytest.mark.parametrize("period", [12.0, 100.0, 4000.0])
+def test_fast_and_slow_changes_of_long_records_are_seen(period: float) -> None:
+    t, none = np.arange(210_000.0), np.full(210_000, np.nan)
+    long = TimeSeries("y", t, np.sin(2 * np.pi / period * t), none)
+    assert estimate_correlation_time([long]) == pytest.approx(0.92 * period / (2 * np.pi), rel=0.1)

@@ -51,6 +51,10 @@ class SearchOptions:
     variance_ratio: float = 1e3
     # largest autocorrelation of white noise, times sqrt(n)
     white_correlation: float = 3.0
+    # rows of which autocorrelations are computed; neighbours of longer records are averaged
+    max_correlated_rows: int = 50_000
+    # correlation time in averaged rows that is long enough
+    min_averaged_lag: int = 8
     # random starts
     n_blind_starts: int = 6
     # starts closer than this are duplicates

@@ -199,24 +199,39 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
     Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
     before a sixth of its period.
     """
-    shortest, threshold = np.inf, float(np.exp(-0.5))
+    opt, shortest = options.SEARCH, np.inf
     for item in series:
-        y, n = item.values - item.values.mean(), len(item.values)
-        if n < 8 or not float(np.mean(y**2)) > 0:
-            continue
-        spectrum = np.fft.rfft(y, 2 ** (2 * n - 1).bit_length())
-        products = np.fft.irfft(np.abs(spectrum) ** 2)[: n // 2] / (n - np.arange(n // 2))
-        correlation = products / products[0]
-        below = np.flatnonzero(correlation < threshold)
-        is_white = float(np.max(np.abs(correlation[1:]))) < options.SEARCH.white_correlation / math.sqrt(n)
-        if not len(below) or (below[0] == 1 and is_white):
-            continue
-        # Linear interpolation between the last lag above the threshold and the first one below it.
-        lag = int(below[0])
-        before, after = (float(np.mean(item.times[k:] - item.times[: n - k])) for k in (lag - 1, lag))
-        share = (correlation[lag - 1] - threshold) / (correlation[lag - 1] - correlation[lag])
-        shortest = min(shortest, before + float(share) * (after - before))
+        size = max(1, -(-len(item.values) // opt.max_correlated_rows))
+        lag, time = _correlation_lag(item.times, item.values, size)
+        if size > 1 and lag < opt.min_averaged_lag:
+            # It changes between the rows that were averaged.
+            _, time = _correlation_lag(item.times, item.values, 1)
+        shortest = min(shortest, time)
     return shortest
+
+
+def _correlation_lag(times: Array, values: Array, group_size: int) -> tuple[float, float]:
+    """Return how far the correlation falls to exp(-1/2), in groups of rows and in time; infinite if unknown."""
+    end, threshold = len(values) // group_size * group_size, float(np.exp(-0.5))
+    times, values = (part[:end].reshape(-1, group_size).mean(axis=1) for part in (times, values))
+    n = len(values)
+    y = values - values.mean() if n else values
+    if n < 8 or not float(np.mean(y**2)) > 0:
+        return np.inf, np.inf
+    spectrum = np.fft.rfft(y, 2 ** (2 * n - 1).bit_length())
+    products = np.fft.irfft(np.abs(spectrum) ** 2)[: n // 2] / (n - np.arange(n // 2))
+    correlation = products / products[0]
+    below = np.flatnonzero(correlation < threshold)
+    if not len(below):
+        return np.inf, np.inf
+    lag = int(below[0])
+    is_white = float(np.max(np.abs(correlation[1:]))) < options.SEARCH.white_correlation / math.sqrt(n)
+    if lag == 1 and is_white:
+        return lag, np.inf
+    # Linear interpolation between the last lag above the threshold and the first one below it.
+    before, after = (float(np.mean(times[k:] - times[: n - k])) for k in (lag - 1, lag))
+    share = (correlation[lag - 1] - threshold) / (correlation[lag - 1] - correlation[lag])
+    return lag, before + float(share) * (after - before)
 
 
 def explain_infeasible_start(objective: Objective, guess_theta: Array, generator: np.random.Generator) -> str:
