@@ -150,7 +150,7 @@ class NewtonIteration:
         self.n_parameters = layout.slices.theta.stop
         # Predicted gain that is not worth more steps if they converge slowly and are expensive.
         is_expensive = objective.engine.size >= opt.max_cheap_rows or layout.n_disturbances
-        self.negligible_gain = opt.negligible_gain if is_expensive else 0.0
+        self.negligible_gain = opt.converged_gain if is_expensive else 0.0
         self.y = np.zeros(len(x))
         self.gradient = self.evaluate(self.y)[1]
         self.set_free(~best.at_bound)
