@@ -33,7 +33,6 @@ from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import (
     StartPoint,
     build_start_points,
-    collect_guesses,
     estimate_correlation_time,
     explain_infeasible_start,
     initialize_disturbances,
@@ -371,7 +370,7 @@ def multistart(setup: FitSetup, objective: Objective, initial_point: Array | Non
     if layout.size == 0:
         return _evaluate_fixed(objective)
     fine = opt.fine_tolerance * objective.engine.search_limits.evidence_tolerance
-    guesses, generator = _collect_guesses(setup, objective)
+    guesses, generator = setup.collect_guesses()
     parts = [] if measurements.has_only_statistics else list(measurements.records.values())
     if any(part.inputs for part in parts) and layout.is_deterministic and layout.free_parameters:
         names = setup.prior.noise.observables
@@ -406,14 +405,7 @@ def rank_starts(setup: FitSetup) -> list[Array]:
     """Return the most promising starts of a setup, best first, as vectors of the layout, without a search."""
     if setup.layout.size == 0:
         return []
-    return [start.x for start in _rank_guesses(setup, setup.objective, *_collect_guesses(setup, setup.objective))]
-
-
-def _collect_guesses(setup: FitSetup, objective: Objective) -> tuple[list[StartPoint], np.random.Generator]:
-    """Return guesses of the parameters, and the random generator that was used."""
-    generator, parts = np.random.default_rng(setup.settings.random_state), setup.measurements.records.values()
-    records, inputs = [part.decimated_series() for part in parts], [part.inputs for part in parts]
-    return collect_guesses(setup.system, objective, records, generator, inputs), generator
+    return [start.x for start in _rank_guesses(setup, setup.objective, *setup.collect_guesses())]
 
 
 def _rank_guesses(

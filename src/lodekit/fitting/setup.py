@@ -7,6 +7,7 @@ It also warns about unmeasured channels that appear only once in the equations: 
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
 from lodekit.fitting.scaling import estimate_channel_scales, solve_balance_equations
 from lodekit.fitting.settings import FitSettings
-from lodekit.fitting.starts.candidates import estimate_correlation_time
+from lodekit.fitting.starts.candidates import StartPoint, collect_guesses, estimate_correlation_time
 from lodekit.inference.engine import Engine, EngineTask
 from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.multi_record import combine_engines
@@ -173,6 +174,18 @@ class FitSetup:
     def objective(self) -> Objective:
         """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
         return Objective(self.engine, self.layout, dict(self.system.parameters))
+
+    @cached_property
+    def _guesses(self) -> tuple[list[StartPoint], np.random.Generator]:
+        """Guesses of the parameters, and the random generator after them."""
+        generator, parts = np.random.default_rng(self.settings.random_state), self.measurements.records.values()
+        records, inputs = [part.decimated_series() for part in parts], [part.inputs for part in parts]
+        return collect_guesses(self.system, self.objective, records, generator, inputs), generator
+
+    def collect_guesses(self) -> tuple[list[StartPoint], np.random.Generator]:
+        """Return guesses of the parameters, which are computed once, and a random generator for more of them."""
+        guesses, generator = self._guesses
+        return guesses, copy.deepcopy(generator)
 
     @cached_property
     def observable_compiler(self) -> ObservableCompiler:
