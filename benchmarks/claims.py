@@ -191,23 +191,22 @@ def make_page(ledger: dict[str, Any]) -> str:
     lines = [
         "# Published numbers",
         "",
-        "Numbers about speed, size, accuracy or coverage in these pages are entries of `docs/claims.toml`.",
+        "Every number about speed, size, accuracy or coverage in these pages is an entry of `docs/claims.toml`.",
         "`make claims` repeats the measurements and lists claims that no longer hold; `make claims QUICK=1` repeats",
         "those that take a few minutes. `benchmarks/claims.py --docs` makes this page from the ledger.",
         "",
-        "| claim | pages | script | measured | date | commit | machine | quick |",
-        "| --- | --- | --- | ---: | --- | --- | --- | --- |",
+        "| claim | pages | script | compared | measured | date | commit | machine | quick |",
+        "| --- | --- | --- | --- | ---: | --- | --- | --- | --- |",
     ]
     for claim in ledger["claim"]:
         pages = ", ".join(f"`{page}`" for page in claim["pages"])
-        cells = [
-            describe(claim),
-            pages,
-            f"`{claim['script']}`",
-            f"{claim['measured']:g}",
-            claim["date"],
-            claim["commit"],
-        ]
+        is_table = claim["text"].startswith("|")
+        compared = (
+            "all cells" if is_table else next(f"{n.replace('_', ' ')} {claim[n]:g}" for n in CHECKS if n in claim)
+        )
+        compared += f", to {100 * claim['tolerance']:g} %" if claim.get("tolerance") else ""
+        measured = "as published" if is_table else f"{claim['measured']:g}"
+        cells = [describe(claim), pages, f"`{claim['script']}`", compared, measured, claim["date"], claim["commit"]]
         lines.append(f"| {' | '.join([*cells, claim['machine'], 'yes' if claim['quick'] else 'no'])} |")
     return "\n".join(lines) + "\n"
 

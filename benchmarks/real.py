@@ -95,7 +95,7 @@ def show(title: str, found: dict[str, Any], seconds: float | None = None) -> Non
     print(f"{title}: {', '.join(cells)}" + ("" if seconds is None else f"; {seconds:.1f} s"))
 
 
-def estimate_table(results: dict[str, Any], record: str, known: str, rest: dict[str, str]) -> list[str]:
+def estimate_table(results: dict[str, Any], known: str, rest: dict[str, str]) -> list[str]:
     """Return the estimates of a record as a table: of a fit with its intervals, and of others by their titles."""
 
     def cells(values: list[float]) -> list[str]:
@@ -107,7 +107,7 @@ def estimate_table(results: dict[str, Any], record: str, known: str, rest: dict[
     for title, key in rest.items():
         values = results[key].get("parameters", results[key])
         rows[title] = cells([values[name][0] if isinstance(values[name], list) else values[name] for name in own])
-    lines = [f"| {record} | {' | '.join(own)} |", "| --- |" + " ---: |" * len(own)]
+    lines = [f"| | {' | '.join(own)} |", "| --- |" + " ---: |" * len(own)]
     return lines + [f"| {title} | {' | '.join(each)} |" for title, each in rows.items()]
 
 
@@ -120,9 +120,9 @@ def make_tables(results: dict[str, Any]) -> dict[str, list[str]]:
     }
     return {
         "board": estimate_table(
-            results, "board", "board", {f"least squares, {each}": f"board, least squares, {each}" for each in board}
+            results, "board", {f"least squares, {each}": f"board, least squares, {each}" for each in board}
         ),
-        "lamp": estimate_table(results, "lamp", "lamp, u known", lamp),
+        "lamp": estimate_table(results, "lamp, u known", lamp),
     }
 
 
