@@ -40,10 +40,10 @@ CHECKS = ("at_most", "at_least", "about")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 _N, _JOIN = NUMBER.pattern, r"(?:,? (?:and|to|or) |, ?| ?/ ?| ?→ ?| ?± ?| of )"
 UNITS = r"s|[mn]s|(?:micro)?seconds?|minutes?|hours?|times|%|percent|[kMG]B|(?:kilo|mega|giga)bytes?|nats|of 100|bare"
-#: A measured number is followed by a unit, fills a cell of a table, or is a small number that bounds an error.
+#: A measured number is followed by a unit, counts some of many, fills a cell of a table, or bounds an error.
 MEASURED = re.compile(
     rf"{_N} ?(?:{UNITS})(?![\w/^*'])|(?<=\| )(?:[<≥] ?)?-?{_N}(?:{_JOIN}-?{_N})*(?: [KV])?(?= \|)"
-    r"|(?:\bto|below|by about|less than) \d+(?:\.\d+)?e-\d+"
+    rf"|\b{_N} of {_N}|(?:\bto|below|by about|less than) \d+(?:\.\d+)?e-\d+"
 )
 #: Levels of bands, intervals and tests, and the size of simulated noise, are settings.
 SETTING = re.compile(
