@@ -173,8 +173,7 @@ def school(folder: Path, kinds: Sequence[str] = ("white", "matern-1/2")) -> dict
         told = f"{100 * before:.1f} % in the 95 % band, with the last days {100 * pooled:.1f} %"
         print(f"        {lead} ahead over the weeks before: {told}")
         found[f"weeks, {lead}"] = {"halves": shares, "before": before, "pooled": pooled}
-    found |= {"halves": halves, "best": best}
-    return found
+    return {**found, "halves": halves, "best": best}
 
 
 def school_table(found: dict[str, Any]) -> list[str]:
