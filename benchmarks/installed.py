@@ -32,8 +32,33 @@ total = sum(size for name, size in sizes.items() if name not in ("pip", "setupto
 print(f"{total / 2**20:7.1f} MB  together, without pip and setuptools")
 print(f"{compiled / 2**20:7.1f} MB  of all that are compiled modules")
 if len(sys.argv) > 1:
-    open(sys.argv[1], "w").write(json.dumps({"megabytes": total / 2**20, "compiled": compiled / 2**20}))
+    open(sys.argv[1], "w").write(json.dumps({"megabytes": total / 2**20, "compiled": compiled / 2**20, "sizes": sizes}))
 """
+
+
+#: Packages of the core, as docs/dependencies.md names them, with those that they bring along and no other needs.
+PACKAGES: dict[str, list[list[str]]] = {
+    "python-flint": [["python-flint"]],
+    "sympy": [["sympy", "mpmath"]],
+    "numpy, scipy": [["numpy"], ["scipy"]],
+    "duckdb": [["duckdb"]],
+    "narwhals": [["narwhals"]],
+    "threadpoolctl": [["threadpoolctl"]],
+    "joblib": [["joblib", "cloudpickle"]],
+    "typer, rich": [
+        ["typer", "shellingham", "pydantic", "pydantic_core", "annotated-types", "typing-inspection"],
+        ["rich", "Pygments", "markdown-it-py", "mdurl"],
+    ],
+}
+
+
+def size_table(sizes: dict[str, int]) -> list[str]:
+    """Return the first columns of the table of docs/dependencies.md: packages and megabytes, one at least."""
+    lines = ["| package | MB |", "| --- | --- |"]
+    for name, groups in PACKAGES.items():
+        megabytes = [max(1, round(sum(sizes[each] for each in own) / 2**20)) for own in groups]
+        lines.append(f"| {name} | {', '.join(map(str, megabytes))} |")
+    return lines
 
 
 def main() -> None:
