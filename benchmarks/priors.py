@@ -106,21 +106,6 @@ def main() -> None:
     print_times(rows, arguments.systems)
 
 
-def prior_table(rows: list[dict[str, Any]]) -> list[str]:
-    """Return medians under both priors as a table, and in how many data sets the channel prior is the better one."""
-    columns = {"evidence": (1.0, 1), "held_out": (1.0, 3), "beyond": (-1.0, 3), "parameters": (-1.0, 3)}
-    titles = ["system", "log evidence", "held-out log density", "error beyond the data", "parameter error"]
-    lines = [f"| {' | '.join(titles)} |", "| --- |" + " --- |" * len(columns)]
-    for name in dict.fromkeys(row["system"] for row in rows):
-        cells = []
-        for key, (sign, digits) in columns.items():
-            pair = [medians(rows, name, prior, key) for prior in ("latent", "channels")]
-            both = ", ".join(f"{value:.{digits}f}" for value in pair)
-            cells.append(f"{both} ({wins(rows, name, key, sign)})" if np.isfinite(pair).all() else "")
-        lines.append(f"| {' | '.join([name, *cells])} |")
-    return lines
-
-
 def print_times(rows: list[dict[str, Any]], names: list[str]) -> None:
     """Medians of both times under both priors, and the medians of their ratios within a data set."""
     print(f"\n{'median seconds':20}" + "".join(f"{key:>34}" for key in ("fit: latent, channels, ratio", "predict")))
