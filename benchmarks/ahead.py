@@ -13,13 +13,16 @@ With ``--weeks``: how far from 95 % a week of the school's heating may be where 
 values makes weeks, and is what predicts them an hour and a day ahead.
 
     python benchmarks/ahead.py [--plants N] [--jobs N] [--kinds KIND ...] [--textbook] [--weeks N]
+        [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -44,7 +47,15 @@ ROWS, STEP, TAU, GAIN, NOISE = 400, 0.5, 4.0, 2.0, 0.03
 LEADS = (1, 10, 50)
 #: For how long disturbances last that are not white, in the unit of time; and the lag that the model does not have.
 LASTING, HIDDEN = {"short-lived": 1.5, "lasting": 8.0}, 1.5
-KINDS = ("steady", "day and night", "heavy tails", *LASTING, "lag left out")
+TITLES = {
+    "steady": "one intensity",
+    "day and night": "four times as strong by day as by night",
+    "heavy tails": "heavy tails (four degrees of freedom)",
+    "short-lived": "not white: it lasts for three rows",
+    "lasting": "not white: it lasts for sixteen rows",
+    "lag left out": "white, but the input passes a lag that the model does not have",
+}
+KINDS = tuple(TITLES)
 
 
 def record(kind: str, generator: np.random.Generator, rows: int) -> tuple[Array, dict[str, Array]]:
@@ -212,22 +223,29 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=KINDS)
     parser.add_argument("--textbook", action="store_true", help="a filter of the textbook in place of the fit")
     parser.add_argument("--weeks", type=int, default=0, help="weeks of the school's model alone")
+    parser.add_argument("--json", type=Path, help="write the table to this file")
     given = parser.parse_args()
+    weeks: dict[int, dict[str, float]] = {}
+    table = ["| disturbance | one row ahead | ten rows ahead | fifty rows ahead |", "| --- | --- | --- | --- |"]
     if given.weeks:
         for lead, own in school_weeks(given.weeks).items():
             above, inside = np.mean(own > 0.98), np.mean((own >= 0.9) & (own <= 0.98))
-            weeks = f"{above:.0%} of all weeks above 98 %, {inside:.0%} in 90 to 98 %"
-            print(f"{lead:>3} h ahead: {own.mean():.1%} on the whole; {weeks}")
-        return
-    for kind in given.kinds:
+            text = f"{above:.0%} of all weeks above 98 %, {inside:.0%} in 90 to 98 %"
+            print(f"{lead:>3} h ahead: {own.mean():.1%} on the whole; {text}")
+            weeks[lead] = {"mean": float(own.mean()), "above": float(above), "inside": float(inside)}
+    for kind in given.kinds if not given.weeks else ():
         run = delayed(cover_by_textbook if given.textbook else cover)
         shares = np.array(Parallel(n_jobs=given.jobs)(run(kind, seed) for seed in range(given.plants)))
         # Of records apart, the middle nine tenths.
         low, high = np.quantile(shares[:, :, 1], [0.05, 0.95], axis=0)
+        cells = [f"{100 * plain:.1f} → {100 * covered:.1f} %" for plain, covered in shares.mean(axis=0)]
+        table.append(f"| {TITLES[kind]} | {' | '.join(cells)} |")
         for number, lead in enumerate(LEADS):
             plain, covered = shares[:, number].mean(axis=0)
             apart = f"single records {low[number]:.0%} to {high[number]:.0%}"
             print(f"{kind:<16}{lead:>3} ahead: model {plain:.1%}, given {covered:.1%} ({apart})", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps({"table": table, "weeks": weeks}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ beside it (a gain, a rate to first order, an initial state) is projected out, so
 the gain in log likelihood is that of the best deviation, and of the best lengthscale where there is one. P-values
 should fall below any level no more often than that level says. ``--fits N`` asks lodekit itself, N times.
 
-    python benchmarks/boundary.py [--samples N] [--fits N]
+    python benchmarks/boundary.py [--samples N] [--fits N] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,11 +59,13 @@ def gains(samples: Array, K: Array) -> Array:
     return best
 
 
-def show(name: str, found: Array, *, coloured: bool) -> None:
-    """Print how often p-values are below some levels."""
+def show(name: str, found: Array, *, coloured: bool) -> dict[str, float]:
+    """Print how often p-values are below some levels, and return it."""
     values = np.array([chi_bar_p_value(float(gain) if gain > 1e-9 else 0.0, coloured=coloured) for gain in found])
-    shares = ", ".join(f"{level}: {np.mean(values < level):.1%}" for level in LEVELS)
+    below = {str(level): float(np.mean(values < level)) for level in LEVELS}
+    shares = ", ".join(f"{level}: {share:.1%}" for level, share in below.items())
     print(f"{name}: p-values below {shares}; best at zero in {np.mean(found <= 1e-9):.0%}")
+    return below
 
 
 def fit_nothing(kind: str, seed: int) -> float:
@@ -82,6 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--fits", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the shares to this file")
     given = parser.parse_args()
     generator = np.random.default_rng(0)
     samples = generator.standard_normal((given.samples, ROWS))
@@ -92,12 +97,14 @@ def main() -> None:
     known = np.stack([decay, response, np.convolve(response, decay)[:ROWS]], axis=1)
     left = np.linalg.svd(known, full_matrices=True)[0][:, 3:]
     samples = samples @ left
-    show("white", gains(samples, left.T @ covariance(0.0) @ left), coloured=False)
+    results = {"white": show("white", gains(samples, left.T @ covariance(0.0) @ left), coloured=False)}
     every = [gains(samples, left.T @ covariance(float(length)) @ left) for length in LENGTHS]
-    show("matern-1/2", np.max(every, axis=0), coloured=True)
+    results["matern"] = show("matern-1/2", np.max(every, axis=0), coloured=True)
     for kind in ("white", "matern-1/2") if given.fits else ():
         values = np.array([fit_nothing(kind, seed) for seed in range(given.fits)])
         print(f"{kind}, fitted: needed in {np.mean(values < 0.05):.1%} of {given.fits}")
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

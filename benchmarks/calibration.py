@@ -336,6 +336,19 @@ def show(row: dict[str, Any]) -> None:
         print(f"  {'':5} {cells} %{note}, {bias}{left_open}", flush=True)
 
 
+def coverage_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return coverage at 95 % as a table, of parameters that enough data sets tell."""
+    lines = ["| system | inside, beyond | at fixed parameters | intervals |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        bands = [100 * row["bands"][place]["coverage"][JUDGED] for place in PLACES]
+        fixed = [100 * row["fixed"][place][JUDGED] for place in PLACES]
+        judged = {key: item for key, item in row["alone"].items() if item["n"] >= FEWEST}
+        told = [f"{key} {100 * item['coverage'][JUDGED]:.0f}" for key, item in judged.items()]
+        cells = [row["system"], *(", ".join(f"{share:.0f}" for share in pair) for pair in (bands, fixed))]
+        lines.append(f"| {' | '.join(cells)} | {', '.join(told)} |")
+    return lines
+
+
 def show_verdicts(rows: list[dict[str, Any]]) -> None:
     """Print the table that counts."""
 

@@ -297,7 +297,7 @@ def print_table(results: dict[str, dict[str, dict[str, float | None]]]) -> list[
         "curve off by",
         "beyond the data",
     ]
-    head += ["left of the equation", "seconds"]
+    head += ["left of the equation"]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
     for level, methods in results.items():
         for method, row in methods.items():
@@ -305,25 +305,25 @@ def print_table(results: dict[str, dict[str, dict[str, float | None]]]) -> list[
             cells = [percent(row[name]) for name in names] + [share]
             cells += [percent(row[key]) for key in ("inside", "beyond")]
             left = row["residual"] or 0.0
-            cells += ["< 1e-9" if left < 1e-9 else f"{left:.1g}", f"{row['seconds']:.2g}"]
+            cells += ["< 1e-9" if left < 1e-9 else f"{left:.1g}"]
             lines.append(f"| {100 * float(level):g} % | {method} | " + " | ".join(cells) + " |")
     return lines
 
 
 def print_school(results: dict[str, Any]) -> list[str]:
     """Return what `comparison_school.py` found as a table."""
-    lines = ["| tool | fitted to within | five days later off by | searches | seconds |", "| --- |" + " ---: |" * 4]
+    lines = ["| tool | fitted to within | five days later off by | searches |", "| --- |" + " ---: |" * 3]
     for name, row in results.items():
         errors = [f"{row[key]:.3f} K" if row[key] is not None else "fails" for key in ("fitted", "run")]
-        lines.append(f"| {name} | {' | '.join(errors)} | {row.get('searches', 1)} | {row['seconds']:.0f} |")
+        lines.append(f"| {name} | {' | '.join(errors)} | {row.get('searches', 1)} |")
     return lines
 
 
 def print_solver(results: dict[str, Any]) -> list[str]:
     """Return what `comparison_solver.py` found as a table."""
-    lines = ["| tool | largest error | largest deviation that it says | seconds |", "| --- |" + " ---: |" * 3]
+    lines = ["| tool | largest error | largest standard deviation |", "| --- |" + " ---: |" * 2]
     for name, row in results.items():
-        cells = [f"{row['largest error']:.0e}", f"{row['largest deviation']:.0e}", f"{row['seconds']:.1f}"]
+        cells = [f"{row['largest error']:.0e}", f"{row['largest deviation']:.0e}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 

@@ -140,6 +140,18 @@ def lamp(folder: Path) -> dict[str, Any]:
     return found
 
 
+def lamp_table(found: dict[str, Any]) -> list[str]:
+    """Return log likelihoods and correlations of innovations as a table."""
+    lines = [
+        "| | textbook filter | log evidence | correlation of innovations at lag 1 |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for count, name in (("1", "one lag"), ("2", "two lags")):
+        row = found[count]
+        lines.append(f"| {name} | {row['witness']:.1f} | {row['evidence']:.1f} | {row['own'][0]:.2f} |")
+    return lines
+
+
 def school(folder: Path, kinds: Sequence[str] = ("white", "matern-1/2")) -> dict[str, Any]:
     """Return errors and coverage of predictions one hour and a day ahead, over hours that were not fitted.
 
@@ -161,7 +173,19 @@ def school(folder: Path, kinds: Sequence[str] = ("white", "matern-1/2")) -> dict
         told = f"{100 * before:.1f} % in the 95 % band, with the last days {100 * pooled:.1f} %"
         print(f"        {lead} ahead over the weeks before: {told}")
         found[f"weeks, {lead}"] = {"halves": shares, "before": before, "pooled": pooled}
-    return found
+    return {**found, "halves": halves, "best": best}
+
+
+def school_table(found: dict[str, Any]) -> list[str]:
+    """Return the predictions of the school by the likelier disturbance as a table."""
+    lines = ["| fitted | predicted | an hour ahead | a day ahead |", "| --- | --- | --- | --- |"]
+    last = found[found["best"]]["ahead"]
+    parts = [(each["ahead"], f"{3.5 * (number + 3):g} days", "3.5 days") for number, each in enumerate(found["halves"])]
+    for ahead, fitted, predicted in (*parts, (last, "28 days", "last five days")):
+        cells = [f"{100 * ahead[lead]['coverage']:.1f} %, {ahead[lead]['rmse']:.2f} K" for lead in LEADS]
+        lines.append(f"| {fitted} | {predicted} | {' | '.join(cells)} |")
+    pooled = [f"{100 * found[f'weeks, {lead}']['pooled']:.1f} %" for lead in LEADS]
+    return [*lines, f"| | all 540 hours | {' | '.join(pooled)} |"]
 
 
 def predict_school(data: Array, cut: int, hours: int, kind: str) -> dict[str, Any]:

@@ -263,7 +263,8 @@ def main() -> None:
     print(f"\nundetermined: said of {open_ones - missed} of {open_ones} (required: 95 %)")
     print(f"determined: said of {wrong} of {sure} (required: at most 2 %)")
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        counts = {"undetermined": open_ones, "said": open_ones - missed, "determined": sure, "wrong": wrong}
+        options.json.write_text(json.dumps({**counts, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

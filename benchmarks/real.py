@@ -95,6 +95,37 @@ def show(title: str, found: dict[str, Any], seconds: float | None = None) -> Non
     print(f"{title}: {', '.join(cells)}" + ("" if seconds is None else f"; {seconds:.1f} s"))
 
 
+def estimate_table(results: dict[str, Any], known: str, rest: dict[str, str]) -> list[str]:
+    """Return the estimates of a record as a table: of a fit with its intervals, and of others by their titles."""
+
+    def cells(values: list[float]) -> list[str]:
+        return [f"{value:#.3g}".rstrip(".") for value in values]
+
+    own = results[known]["parameters"]
+    rows = {"lodekit, no start values": cells([found[0] for found in own.values()])}
+    rows["95 % interval"] = [" to ".join(cells(found[1:])) for found in own.values()]
+    for title, key in rest.items():
+        values = results[key].get("parameters", results[key])
+        rows[title] = cells([values[name][0] if isinstance(values[name], list) else values[name] for name in own])
+    lines = [f"| | {' | '.join(own)} |", "| --- |" + " ---: |" * len(own)]
+    return lines + [f"| {title} | {' | '.join(each)} |" for title, each in rows.items()]
+
+
+def make_tables(results: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the tables of docs/cli.md."""
+    board = ("hidden states start at the measured temperatures", "free initial states")
+    lamp = {
+        "least squares simulation": "lamp, least squares",
+        "lodekit, u as a smooth function": "lamp, u a smooth function",
+    }
+    return {
+        "board": estimate_table(
+            results, "board", {f"least squares, {each}": f"board, least squares, {each}" for each in board}
+        ),
+        "lamp": estimate_table(results, "lamp, u known", lamp),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -119,7 +150,9 @@ def main() -> None:
         for text in found.get("warnings", []):
             print(f"warning, {name}: {text}")
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps({**results, "tables": make_tables(results)}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ With ``--levels``: short records of models with a free function or a disturbance
 is learned. Innovations of the true model are white: tests at 5 % should reject about 5 %. Where a lag is missing, they
 should find it.
 
-    python benchmarks/residual_verdicts.py [--records N] [--kinds KIND ...] [--plants NAME ...]
+    python benchmarks/residual_verdicts.py [--records N] [--kinds KIND ...] [--plants NAME ...] [--json FILE]
     python benchmarks/residual_verdicts.py --levels [--records N] [--jobs N] [--json FILE]
 """
 
@@ -193,9 +193,11 @@ def judge(model: str, seed: int, rows: int, missing: bool) -> dict[str, Any]:
 
 def print_levels(records: int, jobs: int, rows: int = 150) -> dict[str, Any]:
     """Print how often innovations of true models, and of some that miss a lag, are rejected."""
-    found: dict[str, Any] = {}
+    titles = ("model", "Ljung-Box", "periodogram", "called correlated", "called correlated if a lag is missing")
+    found: dict[str, Any] = {"table": [f"| {' | '.join(titles)} |", "| --- |" + " --- |" * 4]}
     print(f"{records} records of {rows} rows: tests of innovations at 5 % reject (2 to 9 % where nothing is missing)")
     for model in MODELS:
+        cells: list[Any] = []
         for missing in (False, True):
             # A share of all is found by a few as well.
             count = min(records, 40) if missing else records
@@ -205,6 +207,8 @@ def print_levels(records: int, jobs: int, rows: int = 150) -> dict[str, Any]:
             title = f"{model}, {'a lag is missing' if missing else 'true'}"
             print(f"  {title:<34} Ljung-Box {ljung:.1%}, periodogram {period:.1%}, called correlated {called:.1%}")
             found[title] = own
+            cells += [called] if missing else [ljung, period, called]
+        found["table"].append(f"| {model} | {' | '.join(f'{100 * share:.1f} %' for share in cells)} |")
     return found
 
 
@@ -216,21 +220,31 @@ def main() -> None:
     parser.add_argument("--plants", nargs="*", default=list(PLANTS))
     parser.add_argument("--levels", action="store_true", help="tests of innovations alone")
     parser.add_argument("--jobs", type=int, default=1, help="with --levels")
-    parser.add_argument("--json", type=Path, help="where results of --levels go")
+    parser.add_argument("--json", type=Path, help="where results go")
     given = parser.parse_args()
     if given.levels:
         found = print_levels(given.records, given.jobs)
         if given.json:
             given.json.write_text(json.dumps(found, indent=2) + "\n")
         return
+    tables = {}
     for name in given.plants:
         plant = PLANTS[name]
+        lines = [
+            f"| errors | called correlated | {' | '.join(plant.truth)} |",
+            "| --- | --- |" + " --- |" * len(plant.truth),
+        ]
         print(f"{name}: {plant.equations}; intervals that cover {', '.join(plant.truth)}, before and after widening")
         print(f"{'errors':<18}{'called correlated':>18}")
         for kind in given.kinds:
             called, covered = cover(plant, kind, given.records)
             shares = "   ".join(" ".join(f"{share:4.0%}" for share in row) for row in covered)
             print(f"{kind:<18}{called:>18.0%}   {shares}", flush=True)
+            cells = " | ".join(f"{100 * before:.0f} → {100 * after:.0f} %" for before, after in covered.T)
+            lines.append(f"| {kind} | {100 * called:.0f} % | {cells} |")
+        tables[name] = lines
+    if given.json:
+        given.json.write_text(json.dumps(tables, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -269,7 +269,10 @@ def demand(task: Task, gigabytes: float) -> Found:
 
 
 def measure_claims(points: int, seconds: float, gigabytes: float) -> Found:
-    thousand, million = (demand(partial(fit_lodekit, "spectral", count), gigabytes) for count in (1000, points))
+    # The best of three: other work on the machine delays single fits.
+    tasks = [partial(fit_lodekit, "spectral", count) for count in (1000, points)]
+    runs = [[demand(task, gigabytes) for task in tasks] for _ in range(3 if seconds else 1)]
+    thousand, million = (min(own, key=lambda found: found["seconds"]) for own in zip(*runs, strict=True))
     more = million["seconds"] - thousand["seconds"]
     say(f"{points} points in three channels: fit in {million['seconds']:.2f} s, {more:.2f} s longer than 1000 points")
     for name, (value, error) in million["parameters"].items():

@@ -50,6 +50,7 @@ def run_part(name: str, options: argparse.Namespace) -> dict[str, Any]:
     figures = part.gather(found)
     figures |= {"seconds": round(time.perf_counter() - begin, 1), "busy_seconds": round(busy, 1), "jobs": options.jobs}
     figures |= {"machine": platform.machine(), "cores": os.cpu_count()}
+    figures["lines"] = part.table(figures)
     counts = ", ".join(f"{count} {what}" for what, count in figures["counts"].items())
     took = f"{figures['seconds']:.0f} s, {busy:.0f} s of processors"
     print(f"{name}: {figures['total']} {part.title}{': ' if counts else ''}{counts} ({took})")
@@ -59,12 +60,6 @@ def run_part(name: str, options: argparse.Namespace) -> dict[str, Any]:
         print(f"    {line}")
     print(flush=True)
     return figures
-
-
-def describe_run(figures: dict[str, Any]) -> str:
-    """Return where the figures of a part come from, and what they took."""
-    where = f"{figures['machine']} with {figures['cores']} cores"
-    return f"{figures['jobs']} at a time on {where}, {figures['busy_seconds']:,.0f} s of processors in all"
 
 
 def write_docs(page: Path, found: dict[str, Any]) -> None:
@@ -79,7 +74,7 @@ def write_docs(page: Path, found: dict[str, Any]) -> None:
     """
     text = page.read_text(encoding="utf-8")
     for name, figures in found["parts"].items():
-        first = f"{figures['total']:,} {PARTS[name].title}, {describe_run(figures)}:"
+        first = f"{figures['total']:,} {PARTS[name].title}, on {figures['machine']}:"
         lines = [f"<!-- trust: {name} -->", "", first, "", *PARTS[name].table(figures), "", "<!-- end -->"]
         found_at = re.search(rf"<!-- trust: {name} -->.*?<!-- end -->", text, flags=re.DOTALL)
         if found_at:

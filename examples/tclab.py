@@ -8,7 +8,7 @@ set LODEKIT_DATA.
 The heaters have temperatures TH1 and TH2 of their own that nobody measures, and the ambient temperature Ta is
 unknown. Six parameters are learned from ten minutes, without start values.
 
-What to see: the hidden temperature of the first heater runs ahead of its thermometer. More than 90 % of what the
+What to see: the hidden temperature of the first heater runs ahead of its thermometer. Nearly all of what the
 thermometers show is explained, and residuals are correlated all the same: the board is more than these four
 equations. Intervals were widened for it.
 """

@@ -28,6 +28,7 @@ SMALLEST = {
     "identification": "--seeds 1 --only heating",
     "learning": "--seeds 1",
     "markov": "--rows 1000",
+    "paper": "",
     "plans": "--count 2",
     "priors": "--seeds 1 --systems heating --jobs 1",
     "reading": "--rows 1000",
