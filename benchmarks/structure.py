@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import json
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,24 +18,16 @@ from pathlib import Path
 SOURCES = Path(__file__).parent.parent / "src" / "lodekit"
 #: A file below this number of code lines is small; a function whose body has at most so many is tiny.
 SMALL_FILE, TINY_FUNCTION = 40, 3
-_LAYOUT = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass
 class SourceFile:
-    """One parsed file: its code lines and docstring lines as sets of line numbers."""
+    """One parsed file: all nodes, and its code lines and docstring lines as sets of line numbers."""
 
     path: str
     tree: ast.Module
+    nodes: list[ast.AST]
     code: set[int] = field(default_factory=set)
     docstrings: set[int] = field(default_factory=set)
 
@@ -55,13 +45,16 @@ def docstring_of(node: ast.AST) -> ast.Expr | None:
 def read_source(path: Path, folder: Path) -> SourceFile:
     """Parse one file and classify its lines."""
     text = path.read_text(encoding="utf-8")
-    source = SourceFile(path.relative_to(folder).as_posix(), ast.parse(text))
-    for node in ast.walk(source.tree):
+    tree = ast.parse(text)
+    source = SourceFile(path.relative_to(folder).as_posix(), tree, list(ast.walk(tree)))
+    lines = enumerate(map(str.strip, text.splitlines()), 1)
+    source.code |= {number for number, line in lines if line and not line.startswith("#")}
+    for node in source.nodes:
         if (found := docstring_of(node)) is not None:
             source.docstrings |= set(range(found.lineno, (found.end_lineno or 0) + 1))
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _LAYOUT:
-            source.code |= set(range(token.start[0], token.end[0] + 1))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
+            # Blank lines and number signs inside a string are code.
+            source.code |= set(range(node.lineno, (node.end_lineno or 0) + 1))
     source.code -= source.docstrings
     return source
 
@@ -94,7 +87,7 @@ def used_names(sources: list[SourceFile]) -> Counter[str]:
     """Count how often each name is read, as a name or as an attribute."""
     names: Counter[str] = Counter()
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 names[node.id] += 1
             elif isinstance(node, ast.Attribute):
@@ -106,7 +99,7 @@ def called_names(sources: list[SourceFile]) -> Counter[str]:
     """Count the places where each name is called, directly or through a class method."""
     names: Counter[str] = Counter()
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call):
                 if isinstance(node.func, ast.Name):
                     names[node.func.id] += 1
@@ -136,13 +129,13 @@ def single_use_classes(sources: list[SourceFile]) -> Iterator[str]:
     bases = {
         base.id
         for source in sources
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ClassDef)
         for base in node.bases
         if isinstance(base, ast.Name)
     }
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef) and calls[node.name] == 1 and node.name not in bases:
                 yield f"{source.path}:{node.lineno} {node.name}"
 
@@ -152,7 +145,7 @@ def repeated_classes(sources: list[SourceFile]) -> list[str]:
     names = Counter(
         node.name
         for source in sources
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     return sorted(name for name, count in names.items() if count > 1)
@@ -168,7 +161,7 @@ def root_entries(folder: Path) -> list[str]:
 def measure(folder: Path) -> dict[str, list[str] | int]:
     """Return every metric of a source folder: a list of places, or a number."""
     sources = [read_source(path, folder) for path in sorted(folder.rglob("*.py"))]
-    definitions = [node for source in sources for node in ast.walk(source.tree)]
+    definitions = [node for source in sources for node in source.nodes]
     return {
         "files": [source.path for source in sources],
         "root entries": root_entries(folder),
