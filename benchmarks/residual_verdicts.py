@@ -191,7 +191,7 @@ def judge(model: str, seed: int, rows: int, missing: bool) -> dict[str, Any]:
     }
 
 
-def print_levels(records: int, jobs: int, rows: int = 150) -> dict[str, Any]:
+def print_levels(records: int, jobs: int, rows: int) -> dict[str, Any]:
     """Print how often innovations of true models, and of some that miss a lag, are rejected."""
     titles = ("model", "Ljung-Box", "periodogram", "called correlated", "called correlated if a lag is missing")
     found: dict[str, Any] = {"table": [f"| {' | '.join(titles)} |", "| --- |" + " --- |" * 4]}
@@ -220,10 +220,11 @@ def main() -> None:
     parser.add_argument("--plants", nargs="*", default=list(PLANTS))
     parser.add_argument("--levels", action="store_true", help="tests of innovations alone")
     parser.add_argument("--jobs", type=int, default=1, help="with --levels")
+    parser.add_argument("--rows", type=int, default=150, help="of each record, with --levels")
     parser.add_argument("--json", type=Path, help="where results go")
     given = parser.parse_args()
     if given.levels:
-        found = print_levels(given.records, given.jobs)
+        found = print_levels(given.records, given.jobs, given.rows)
         if given.json:
             given.json.write_text(json.dumps(found, indent=2) + "\n")
         return

@@ -217,9 +217,10 @@ def work(sender: Connection, task: Task, gigabytes: float, threads: int | None) 
 
 def run_alone(task: Task, seconds: float, gigabytes: float, threads: int | None = None) -> Found:
     """Run a task in a process of its own, within limits of time and memory."""
-    spawn = multiprocessing.get_context("spawn")
-    receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=work, args=(sender, task, gigabytes, threads), daemon=True)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__])  # imported once for all processes
+    receiver, sender = server.Pipe(duplex=False)
+    process = server.Process(target=work, args=(sender, task, gigabytes, threads), daemon=True)
     process.start()
     sender.close()
     late = {"stopped": "time", "why": f"over {seconds:g} s"}
