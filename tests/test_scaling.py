@@ -41,18 +41,21 @@ class Work(NamedTuple):
 def count_work(step: Callable[[], object], rows: int) -> Work:
     """Run a step on so many rows and count its work."""
     calls = elements = evaluations = 0
-
-    def size(item: object) -> int:
-        return item.size if isinstance(item, np.ndarray) and max(item.shape, default=0) > 0.9 * rows else 0
+    least = 0.9 * rows
 
     def watch(frame: FrameType, event: str, function: Any) -> None:
+        # Called a million times: no function of its own for an item, and the quick checks first.
         nonlocal calls, elements, evaluations
         if event == "return":
-            elements += sum(map(size, frame.f_locals.values()))
+            for item in frame.f_locals.values():
+                if isinstance(item, np.ndarray) and item.size > least and max(item.shape) > least:
+                    elements += item.size
             evaluations += frame.f_code.co_qualname in ("Objective.evaluate", "Objective.value")
         elif event in ("call", "c_call"):
             calls += 1
-            elements += size(getattr(function, "__self__", None))
+            item = getattr(function, "__self__", None)
+            if isinstance(item, np.ndarray) and item.size > least and max(item.shape) > least:
+                elements += item.size
 
     before = sys.getprofile()
     sys.setprofile(watch)

@@ -158,9 +158,8 @@ def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
             gap = optimum.value - value
             if gap > objective.engine.search_limits.evidence_tolerance or _leads_to(objective, x, found, curvature):
                 continue
-            rest = [each for each in others if each[1] is not x]
-            start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound))
-            start = replace(start, other_optima=((optimum.value, optimum.x), *rest))
+            rest = ((optimum.value, optimum.x), *(each for each in others if each[1] is not x))
+            start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), other_optima=rest)
             second, own = refine_newton(objective, start, observed_information(objective, x))
             # The same place to rounding is no other one.
             if second.value > found.value + opt.full_record_tolerance:

@@ -50,7 +50,7 @@ def multistart_output_error(
     elif given:
         ends = [end for theta in given if (end := _descend(whole, whole.from_parameters(theta))) is not None]
     else:
-        ends = _screen_and_descend(system, thin, whole, guesses, generator)
+        ends = _screen_and_descend(thin, whole, _screen_starts(system, thin, guesses, generator))
     if not ends:
         return None
     return _maximize_from_projection(objective, whole, ends[0], tolerance)
@@ -77,22 +77,18 @@ def _continue_from_previous(
     best = thin.evaluate(starts[0], None if end is None else end.noise_std, with_jacobian=False) if starts else None
     if end is not None and (best is None or (here is not None and here.deviance <= best.deviance)):
         return [end]
-    others = _screen_and_descend(system, thin, whole, guesses, generator)
+    others = _screen_and_descend(thin, whole, starts)
     return sorted([*([] if end is None else [end]), *others], key=lambda item: item.deviance)
 
 
 def _screen_and_descend(
-    system: System,
-    thin: VariableProjection,
-    whole: VariableProjection,
-    guesses: Sequence[StartPoint],
-    generator: np.random.Generator,
+    thin: VariableProjection, whole: VariableProjection, starts: Sequence[Array]
 ) -> list[ProjectedFit]:
-    """Return where the most promising values lead, best first."""
+    """Return where the first of some starting points lead, best first."""
     opt = options.SEARCH
     first, ends = list[ProjectedFit](), list[ProjectedFit]()
     with track_progress("fitting, simulations"):
-        for z in _screen_starts(system, thin, guesses, generator)[: opt.n_screened_followed]:
+        for z in starts[: opt.n_screened_followed]:
             end = thin.levenberg_marquardt(z, opt.screening_max_steps, opt.screening_tolerance)
             first = sorted([*first, *([] if end is None else [end])], key=lambda end: end.deviance)
             agree = len(first) > 1 and first[1].deviance < first[0].deviance + opt.screening_tolerance

@@ -16,6 +16,7 @@ from lodekit.algebra.scalars import format_sum
 from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import verify_disturbance_response
 from lodekit.results.equation_residuals import (
+    STRICT_TOLERANCE,
     CurveResiduals,
     EquationEvaluator,
     compute_curve_residuals,
@@ -68,8 +69,6 @@ def list_proved_identities(fit: Fit) -> tuple[str, ...]:
 
 
 Array = NDArray[np.float64]
-#: A relative residual above this is more than rounding.
-STRICT_TOLERANCE = 1e-6
 _MAX_TIMES = 2000
 
 

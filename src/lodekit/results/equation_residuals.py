@@ -32,6 +32,8 @@ from lodekit.system.grammar import (
 )
 
 Array = NDArray[np.float64]
+#: A relative residual above this is more than rounding.
+STRICT_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -387,8 +389,8 @@ def compute_curve_residuals(
             continue
         if best is None or found.uncertainty < best.uncertainty:
             best = found
-        elif found.uncertainty > (10.0 if best.uncertainty < 1e-6 else 1e3) * best.uncertainty:
-            # Once pieces are short enough for the curve, only rounding errors grow.
+        elif found.uncertainty > (10.0 if best.uncertainty < STRICT_TOLERANCE else 1e3) * best.uncertainty:
+            # Once pieces are short enough for the curve, only rounding errors grow; if in doubt, wait for more of it.
             break
     if best is None:
         raise problem or LodekitError(

@@ -307,9 +307,9 @@ def plot_residual(
     1
     """
     known = parse_units(fit, units)
-    equations = [equation.text for equation in pointwise_equations(fit)]
+    equations = pointwise_equations(fit)
     if not equations:
-        raise LodekitError(f"no equation can be drawn: {describe_solution_sense(fit, pointwise_equations(fit))}")
+        raise LodekitError(f"no equation can be drawn: {describe_solution_sense(fit, equations)}")
     names = [f"equation {i}" for i in range(1, len(equations) + 1)]
     parts = select_records(fit, record)
     figure, grid, new = make_record_panels(axes, names, parts, height_each=1.2)
@@ -323,7 +323,7 @@ def plot_residual(
                 measured.residuals[:, j],
                 visible=float(measured.max_errors[j]),
                 window=part.measurements.window,
-                label=f"{where}{names[j]}:  {equations[j]}",
+                label=f"{where}{names[j]}:  {equations[j].text}",
             )
     panels = [panel for column in grid for panel in column]
     plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
