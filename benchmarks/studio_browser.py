@@ -29,7 +29,7 @@ PATIENCE = 600
 #: Counts what goes to the server and what comes back: whoever waits knows whether an answer is still to come.
 _WIRE = """(() => {
   const Plain = window.WebSocket;
-  window.wire = { sent: -1, heard: 0, busy: 0 };
+  window.wire = { sent: -1, heard: 0 };
   window.WebSocket = class extends Plain {
     constructor(...all) {
       super(...all);
@@ -142,17 +142,21 @@ class Visitor:
         self.page.wait_for_selector("textarea")
 
     def settle(self) -> None:
-        """Wait until the page has answered and rests: a menu that is open while it changes is closed again."""
+        """Wait until the page has answered: a menu that is open while it changes is closed again."""
         script = """() => {
           const shadows = [...document.querySelectorAll("*")].map(each => each.shadowRoot).filter(Boolean);
           const typing = [document, ...shadows].some(root => root.querySelector('textarea[data-rests="no"]'));
-          const { sent, heard } = window.wire, now = performance.now();
-          const state = document.querySelector("[data-testid=stApp]")?.dataset.testScriptState;
-          if (typing || (heard < sent && now - sent < 20000) || state !== "notRunning") window.wire.busy = now;
-          return now - window.wire.busy > 150;
+          const { sent, heard } = window.wire;
+          if (typing || (heard < sent && performance.now() - sent < 20000)) return false;
+          return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "notRunning";
         }"""
-        self.page.evaluate("() => { window.wire.busy = performance.now(); }")
-        self.page.wait_for_function(script, polling=40)
+        quiet = 0
+        for _ in range(PATIENCE * 16):
+            quiet = quiet + 1 if self.page.evaluate(script) else 0
+            if quiet > 4:
+                return
+            self.page.wait_for_timeout(60)
+        raise AssertionError("the page does not come to rest")
 
     def choose(self, label: str, option: str) -> None:
         """Choose an option of a menu."""

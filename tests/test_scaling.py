@@ -21,7 +21,7 @@ from scipy.signal import lfilter
 
 import lodekit as lk
 from lodekit.data.sources import load_data
-from lodekit.fitting import multistart
+from lodekit.fitting import multistart, setup as fit_setup
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.fitting.starts.candidates import collect_guesses
@@ -204,6 +204,6 @@ def test_a_quadratic_heuristic_for_starting_values_is_noticed(
         helper(np.arange(float(objective.engine.size)))
         return collect_guesses(system, objective, *others)
 
-    monkeypatch.setattr(multistart, "collect_guesses", collect_slowly)
+    monkeypatch.setattr(fit_setup, "collect_guesses", collect_slowly)
     with pytest.raises(AssertionError):
         check_growth(partial(find_starts, "modal"), 2000, CONSTANT)

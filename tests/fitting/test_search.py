@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-import lodekit.fitting.multistart as learning
+import lodekit.fitting.setup as fit_setup
 import plants
 from lodekit.fitting.starts.candidates import StartPoint
 
@@ -53,7 +53,7 @@ def test_without_guesses_from_the_data_a_long_decay_is_lost(monkeypatch: pytest.
         return [StartPoint("blind", np.full(len(objective.layout.names), np.nan))]
 
     best = end_from_truth("decay", 5)
-    monkeypatch.setattr(learning, "collect_guesses", blind)
+    monkeypatch.setattr(fit_setup, "collect_guesses", blind)
     assert end(plants.make("decay", 5), told=False) < best - 100.0
 
 
