@@ -90,6 +90,8 @@ def factorize_on_device(
             return None
         diagonal += torch.as_tensor(terms.noise_variance, device=device)
         factor, info = torch.linalg.cholesky_ex(K)
+        # Solving copies the factor: three matrices would be in memory otherwise.
+        del K, diagonal
         if int(info):
             return None
         residual = torch.as_tensor(terms.residual, device=device)[:, None]
