@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -26,6 +29,21 @@ def test_the_dense_evidence_through_pytorch_agrees(name: str, monkeypatch: pytes
         assert b.value == pytest.approx(a.value, rel=1e-9)
         scale = np.abs(gradient_vector(a)).max()
         np.testing.assert_allclose(gradient_vector(b), gradient_vector(a), rtol=0, atol=1e-8 * scale)
+
+
+def test_only_the_factor_is_in_memory_while_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solving copies the factor, so that a third matrix would decide how many rows fit."""
+    _, data, _, hyper = make_case("heating", count=14, latent="se", missing=False)
+    solve, alive = torch.cholesky_solve, list[int]()
+
+    def count(residual: Any, factor: Any) -> Any:
+        tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor and each.numel()]
+        alive.append(len({each.untyped_storage().data_ptr() for each in tensors if each.shape == factor.shape}))
+        return solve(residual, factor)
+
+    monkeypatch.setattr(torch, "cholesky_solve", count)
+    torch_evidence.evaluate_on_device(data, hyper, torch.device("cpu"))
+    assert alive == [1]
 
 
 def test_a_fit_through_pytorch_is_the_same_fit() -> None:
