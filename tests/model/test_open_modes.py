@@ -244,3 +244,15 @@ def test_what_may_be_nothing_is_bounded_and_leaves_open_what_follows_it(motor: d
     inside, outside = (least_squares(lambda R, K=K: left_by_motor(motor, K, R[0]), [1.0]).x[0] for K in (0.05, 0.2))
     low, high = gp.parameters_["R"].interval
     assert outside < low < inside < high
+
+
+def test_modes_that_nothing_shows_leave_no_message_of_a_library_on_the_terminal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    t = np.linspace(0.0, 10.0, 30)
+    u = np.sin(t)
+    y = 2.0 * u + 0.1 * np.random.default_rng(0).standard_normal(30)
+    system = lk.System("y = K*u; z' = -a*z", parameters=["K", "a"])
+    gp = lk.LODEGP(system, inputs={"u": "linear"}, random_state=0).fit(t, {"y": y, "u": u})
+    assert gp.parameters_["K"].value == pytest.approx(2.0, rel=0.1)
+    assert "DTRTRI" not in "".join(capfd.readouterr())

@@ -253,7 +253,7 @@ class SearchOptions:
     newton_rounds: int = 3
     # gain that justifies another round, relative to the objective
     newton_round_tolerance: float = 1e-13
-    # predicted gain that is not worth slow steps
+    # gain that makes a point far away the better one
     negligible_gain: float = 1e-6
     # ratio of successive predicted gains of slow convergence
     slow_convergence_ratio: float = 0.1

@@ -62,7 +62,8 @@ def _invert_upper_triangular(root: Array) -> Array:
     """Return the inverse of an upper triangular matrix; infinite if it is singular."""
     if not np.diag(root).all():
         return np.full(root.shape, np.inf)
-    return np.asarray(lapack.dtrtri(root)[0])
+    # LAPACK complains about a matrix without rows on the terminal.
+    return np.asarray(lapack.dtrtri(root)[0]) if len(root) else root
 
 
 @dataclass(frozen=True, eq=False)

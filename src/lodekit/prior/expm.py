@@ -150,12 +150,12 @@ def expm_action(
     powers, d_powers = _matrix_powers(step * matrix, step * matrix_jacobian)
     table, d_table = _tabulate_rows(rows, rows_jacobian, powers, d_powers, length)
     # From a row of the table to a time: Taylor sums for all times at once, in units of the step.
-    remainder = _combine(shares, powers)
+    remainder = _weighted_sums(shares, powers)
     values = np.einsum("onm,nmk->onk", table[:, place], remainder)
     if not len(rows_jacobian):
         return values, np.zeros((0, *values.shape))
     jacobian = np.einsum("ponm,nmk->ponk", d_table[:, :, place], remainder)
-    jacobian += np.einsum("onm,npmk->ponk", table[:, place], _combine(shares, d_powers))
+    jacobian += np.einsum("onm,npmk->ponk", table[:, place], _weighted_sums(shares, d_powers))
     return values, jacobian
 
 
@@ -200,13 +200,13 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
     scaled = step * matrix
     powers, d_powers = _matrix_powers(scaled, np.zeros((0, *matrix.shape)))
     table = _tabulate_rows(rows, np.zeros((0, *rows.shape)), powers, d_powers, length)[0][:, :length]
-    remainder = _combine(shares, powers)
-    in_powers = _combine(shares.T, np.einsum("onm,onk->nmk", table[:, place], cotangents))
+    remainder = _weighted_sums(shares, powers)
+    in_powers = _weighted_sums(shares.T, np.einsum("onm,onk->nmk", table[:, place], cotangents))
     # The adjoint of each row of the table: its direct effect, and that of the rows after it.
     direct = np.einsum("onk,nmk->mon", cotangents, remainder)
     sums = [[np.bincount(place, line, minlength=length) for line in lines] for lines in direct]
     adjoint = np.ascontiguousarray(np.array(sums).transpose(1, 2, 0))
-    transition = _combine(_TAYLOR[None], powers)[0]
+    transition = _weighted_sums(_TAYLOR[None], powers)[0]
     solve_constant_recurrence(transition.T, None, adjoint, np.zeros(rows.shape), adjoint, backwards=True)
     in_powers += np.einsum("oki,okj->ij", table[:, :-1], adjoint[:, 1:]) * _TAYLOR[:, None, None]
     in_matrix = np.zeros_like(matrix)
@@ -216,7 +216,7 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
     return adjoint[:, 0], step * in_matrix
 
 
-def _combine(weights: Array, matrices: Array) -> Array:
+def _weighted_sums(weights: Array, matrices: Array) -> Array:
     """Return weighted sums of matrices, shape (n, ...), from weights (n, k) and matrices (k, ...)."""
     return (weights @ matrices.reshape(len(matrices), -1)).reshape(len(weights), *matrices.shape[1:])
 
@@ -255,7 +255,7 @@ def _tabulate_rows(
     weights: Array, d_weights: Array, powers: Array, d_powers: Array, length: int
 ) -> tuple[Array, Array]:
     """Return rows at equal steps, (o, length or more, m), and derivatives, by doubling the table."""
-    power, d_power = (_combine(_TAYLOR[None], part)[0] for part in (powers, d_powers))
+    power, d_power = (_weighted_sums(_TAYLOR[None], part)[0] for part in (powers, d_powers))
     table, d_table = weights[:, None], d_weights[:, :, None]
     while table.shape[1] < length:
         if len(d_table):

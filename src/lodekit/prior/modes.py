@@ -199,10 +199,8 @@ def fundamental_basis_vjp(
     matrix, d_matrix = companion
     weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
     in_weights, in_matrix = expm_action_vjp(weights, matrix, times, cotangents)
-    count = len(d_matrix)
-    return np.asarray(
-        d_weights.reshape(count, -1) @ in_weights.ravel() + d_matrix.reshape(count, -1) @ in_matrix.ravel()
-    )
+    pairs = (d_weights, in_weights), (d_matrix, in_matrix)
+    return np.asarray(sum(jacobian.reshape(len(jacobian), part.size) @ part.ravel() for jacobian, part in pairs))
 
 
 def fundamental_basis_with_jacobian(

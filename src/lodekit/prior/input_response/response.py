@@ -43,7 +43,7 @@ class StateMatrices:
     def contract(self, jacobians: StateMatrices) -> Array:
         """Return the sum over all entries of these times those of ``jacobians``, shape (p,)."""
         pairs = zip(vars(self).values(), vars(jacobians).values(), strict=True)
-        return np.asarray(sum(jacobian.reshape(len(jacobian), -1) @ matrix.ravel() for matrix, jacobian in pairs))
+        return np.asarray(sum(slopes.reshape(len(slopes), part.size) @ part.ravel() for part, slopes in pairs))
 
     @property
     def is_finite(self) -> bool:
