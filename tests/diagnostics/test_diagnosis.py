@@ -42,7 +42,7 @@ def drawn(name: str, last: float, noise: float = 0.01, count: int = 40) -> tuple
 
 def opened(gp: lk.LODEGP) -> dict[str, str]:
     """Parameters that are not identified, each with the reason."""
-    return {n: each.reason for n, each in gp.fit_.diagnosis.identifiability.items() if not gp.parameters_[n].identified}
+    return {n: each.reason for n, each in gp.fit_.identifiability.items() if not gp.parameters_[n].identified}
 
 
 @pytest.mark.parametrize(("name", "last"), [("spring_mass_damper", 10.0), ("rlc_circuit", 5.0)])

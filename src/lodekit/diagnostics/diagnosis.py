@@ -84,7 +84,8 @@ class Diagnosis:
     """What is to be known about a fit before it is believed.
 
     failures: Why the search has failed, in sentences; empty where it has not.
-    identifiability: What was found out about parameters beside the curvature.
+    identifiability: What is known about parameters beside the curvature; None where profile likelihoods are still to be
+        computed (`assess_parameters`).
     identifiable_combinations: What is determined of parameters that exact algebra shows to be undetermined, such as
         ``k/m``.
     sign_symmetries: Parameters whose signs can change together.
@@ -97,7 +98,7 @@ class Diagnosis:
     """
 
     failures: tuple[str, ...] = ()
-    identifiability: Mapping[str, IdentifiabilityResult] = field(default_factory=dict)
+    identifiability: Mapping[str, IdentifiabilityResult] | None = field(default_factory=dict)
     identifiable_combinations: tuple[str, ...] = ()
     sign_symmetries: tuple[tuple[str, ...], ...] = ()
     checks: tuple[ResidualCheck, ...] = ()
@@ -114,7 +115,7 @@ class Diagnosis:
     def needs_more_data(self) -> bool:
         """Whether parameters are left open that the equations do not leave open: other data could tell them."""
         # No other record helps against structural reasons.
-        open_ = (each for each in self.identifiability.values() if not each.identified)
+        open_ = (each for each in (self.identifiability or {}).values() if not each.identified)
         return any(each.reason not in ("structure", "size") for each in open_)
 
     @property
@@ -144,7 +145,9 @@ class Diagnosis:
         """Return plain values, ready for JSON; what is not finite is None."""
         return {
             "trouble": list(self.failures),
-            "verdicts": {name: to_json_values(asdict(verdict)) for name, verdict in self.identifiability.items()},
+            "verdicts": {
+                name: to_json_values(asdict(verdict)) for name, verdict in (self.identifiability or {}).items()
+            },
             "combinations": list(self.identifiable_combinations),
             "symmetries": [list(names) for names in self.sign_symmetries],
             "checks": [to_json_values(asdict(check)) for check in self.checks],
@@ -183,10 +186,9 @@ def diagnose_fit(
     optimum: Optimum,
     information: Array,
     records: Mapping[str, FittedRecord],
-    noise_std_of: Callable[[str], float],
     known_results: Mapping[str, IdentifiabilityResult] | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a fit; with known identifiability results, of the residuals only.
+    """Return the diagnosis of a fit without profile likelihoods; with known results, of the residuals only.
 
     Shapes: information (n, n).
     """
@@ -201,6 +203,7 @@ def diagnose_fit(
     gain, poor = _compare_with_null_model(records, checks)
     failures = [*convergence_failures(setup.layout, optimum), *poor]
     alternatives: tuple[AlternativeOptimum, ...] = ()
+    results: dict[str, IdentifiabilityResult] | None = None
     if poor:
         errors = relative_standard_errors(*known)
         # A flat direction at a poor optimum says nothing about the data.
@@ -209,20 +212,39 @@ def diagnose_fit(
         failed = IdentifiabilityResult(False, "unknown, the search failed", "failed")
         results = dict.fromkeys(lost, failed) | assess_structure(structure)
     else:
-        # As intervals are widened if free functions do not absorb the residuals.
-        inflations = (check.std_error_inflation for check in checks if check.is_autocorrelated)
-        inflation = max(inflations, default=1.0) if setup.prior.n_processes else 1.0
-        results = assess_identifiability(structure, list(records.values()), *known, inflation)
-        times = [record.times for record in records.values() if record.measurements.series]
-        alternatives = find_alternative_optima(*known, times, structure)
-        results |= assess_alternatives(*known, alternatives, results)
-        if is_noise_free(setup, optimum, noise_std_of, times):
-            undersampled = find_undersampled_parameters(setup.system, setup.measurements.names)
-            unresolved = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")
-            results |= dict.fromkeys([name for name in undersampled if name not in results], unresolved)
+        alternatives = find_alternative_optima(*known, _times_of(records), structure)
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.sign_symmetry_groups)
     combinations = tuple(structure.identifiable_combinations)
     return Diagnosis(tuple(failures), results, combinations, symmetries, checks, gain, alternatives=alternatives)
+
+
+def assess_parameters(
+    setup: FitSetup,
+    optimum: Optimum,
+    information: Array,
+    records: Mapping[str, FittedRecord],
+    noise_std_of: Callable[[str], float],
+    diagnosis: Diagnosis,
+) -> dict[str, IdentifiabilityResult]:
+    """Return what is known about parameters beside the curvature, by name: algebra, profiles and other optima.
+
+    Shapes: information (n, n).
+    """
+    structure, known = setup.structural_identifiability, (setup.objective, optimum, information)
+    # As intervals are widened if free functions do not absorb the residuals.
+    inflations = (check.std_error_inflation for check in diagnosis.checks if check.is_autocorrelated)
+    inflation = max(inflations, default=1.0) if setup.prior.n_processes else 1.0
+    results = assess_identifiability(structure, list(records.values()), *known, inflation)
+    results |= assess_alternatives(*known, diagnosis.alternatives, results)
+    if is_noise_free(setup, optimum, noise_std_of, _times_of(records)):
+        undersampled = find_undersampled_parameters(setup.system, setup.measurements.names)
+        unresolved = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")
+        results |= dict.fromkeys([name for name in undersampled if name not in results], unresolved)
+    return results
+
+
+def _times_of(records: Mapping[str, FittedRecord]) -> list[Array]:
+    return [record.times for record in records.values() if record.measurements.series]
 
 
 def _compare_with_null_model(

@@ -240,14 +240,15 @@ def _unidentified_warnings(
 ) -> list[str]:
     """Return one sentence for each reason why the data do not identify parameters, with what to try."""
     by_reason: dict[str, list[str]] = {}
-    for name, result in diagnosis.identifiability.items():
+    known = diagnosis.identifiability or {}
+    for name, result in known.items():
         if not result.identified and estimates[name].note == result.note:
             by_reason.setdefault(result.reason, []).append(name)
     hidden, sure = [name for name in system.channels if name not in measured], diagnosis.identifiable_combinations
     found = []
     for reason, names in by_reason.items():
         if reason == "side":
-            results = ((name, diagnosis.identifiability[name]) for name in names)
+            results = ((name, known[name]) for name in names)
             found += [f"parameter {name} is only bounded by these data: {result.note}" for name, result in results]
         elif reason in _NOT_IDENTIFIED_REASONS:
             who = f"parameter{'s' * (len(names) > 1)} {join_list(names)} {'are' if len(names) > 1 else 'is'}"

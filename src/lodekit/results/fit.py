@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index
 from lodekit.data.time_reference import TimeReference
-from lodekit.diagnostics.diagnosis import Diagnosis, diagnose_fit
+from lodekit.diagnostics.diagnosis import Diagnosis, assess_parameters, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
 from lodekit.diagnostics.messages import collect_warnings, describe_hyperparameters, describe_input, describe_inputs
 from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
@@ -121,10 +121,9 @@ class Fit:
         return self.record_fits[find_record_index(self.record_names, record)]
 
     def with_diagnosis(self, known_results: Mapping[str, IdentifiabilityResult] | None = None) -> Fit:
-        """Return the fit with its diagnosis; identifiability is assessed unless its results are known."""
-        records = {name: part.fitted_record for name, part in zip(self.record_names, self.record_fits, strict=True)}
+        """Return the fit with its diagnosis; profile likelihoods are computed when they are asked for."""
         with self.setup.limit_threads():
-            state = self.setup, self.optimum, self.corrected_information, records, self.typical_noise
+            state = self.setup, self.optimum, self.corrected_information, self._fitted_records
             with np.errstate(all="ignore"):
                 diagnosis = diagnose_fit(*state, known_results)
             if self.prior.has_process:
@@ -138,6 +137,26 @@ class Fit:
                 factors = compute_inflation_factors(self.layout, covariance_root, jacobians, residuals)
                 diagnosis = replace(diagnosis, widening=factors)
         return replace(self, diagnosis=diagnosis)
+
+    @property
+    def _fitted_records(self) -> dict[str, FittedRecord]:
+        return {name: part.fitted_record for name, part in zip(self.record_names, self.record_fits, strict=True)}
+
+    @cached_property
+    def identifiability(self) -> Mapping[str, IdentifiabilityResult]:
+        """What is known about parameters beside the curvature, by name; profile likelihoods are computed here."""
+        if self.parent is not None:
+            return self.parent.identifiability
+        if self.diagnosis.identifiability is not None:
+            return self.diagnosis.identifiability
+        state = self.setup, self.optimum, self.corrected_information, self._fitted_records
+        with track_progress("computing confidence intervals"), self.setup.limit_threads(), np.errstate(all="ignore"):
+            return assess_parameters(*state, self.typical_noise, self.diagnosis)
+
+    @property
+    def full_diagnosis(self) -> Diagnosis:
+        """The diagnosis with the identifiability of all parameters."""
+        return replace(self.diagnosis, identifiability=self.identifiability)
 
     @cached_property
     def fitted_record(self) -> FittedRecord:
@@ -257,7 +276,7 @@ class Fit:
         found = estimate_parameters(layout, optimum.x, *known, confidence)
         quantiles = map(partial(inflated_quantile, confidence), freedom, wider)
         reaches = dict(zip(names, quantiles, strict=True))
-        return apply_identifiability(found, self.diagnosis.identifiability, points >= layout.size, confidence, reaches)
+        return apply_identifiability(found, self.identifiability, points >= layout.size, confidence, reaches)
 
     @cached_property
     def parameter_covariance(self) -> Array:
@@ -285,7 +304,7 @@ class Fit:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
         if self.parent is not None:
             return self.parent.warnings
-        state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.diagnosis
+        state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
         return collect_warnings(*state, self.unexplained_std, self.clock.unit)
 
     def observables(self, names: Sequence[str]) -> Observables:
@@ -437,7 +456,7 @@ def update_fit(
             posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if reestimate and setup.layout.size:
         return fit_measurements(setup, x, fit.labels)
-    updated = fit_at_point(setup, x, fit.labels, fit.diagnosis.identifiability)
+    updated = fit_at_point(setup, x, fit.labels, fit.identifiability)
     return replace(updated, disturbance_gains=fit.disturbance_gains)
 
 

@@ -166,7 +166,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         "scaling": [units.start, units.time_scale],
         "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
         "sizes": {fit.layout.names[number]: each.expected_magnitude for number, each in fit.layout.transforms.items()},
-        "diagnosis": fit.diagnosis.to_dict(),
+        "diagnosis": fit.full_diagnosis.to_dict(),
         "preference": {name: float(value) for name, value in fit.hold_preference.items()},
         **({"needs": {n: float(v) for n, v in fit.disturbance_gains.items()}} if fit.disturbance_gains else {}),
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.n_evaluations],
