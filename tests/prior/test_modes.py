@@ -9,7 +9,8 @@ from scipy.linalg import expm
 
 import lodekit as lk
 from lodekit.data.records import Scaling
-from lodekit.prior.expm import expm_action, expm_frechet
+from lodekit.prior import expm as exponentials
+from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet
 from lodekit.prior.modes import (
     ModeGroup,
     balance_companion,
@@ -132,6 +133,27 @@ def test_matrices_and_times_without_end_are_no_error() -> None:
         0,
         2,
     )
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_fast_modes_at_regular_times_need_one_exponential(missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate of 1e5 beside slow ones: values and gradients agree with those of one exponential for each time."""
+    matrix = np.array([[-0.3, 0.2, 0.1], [0.1, -0.5, 0.4], [3e4, 2e4, -1e5]])
+    times = 0.25 * np.arange(40.0)
+    times = np.delete(times, [3, 4, 17]) if missing else times
+    generator = np.random.default_rng(0)
+    rows, d_rows, d_matrix = (generator.standard_normal(shape) for shape in ((2, 3), (4, 2, 3), (4, 3, 3)))
+    cotangents = generator.standard_normal((2, len(times), 3))
+    flow, d_flow = expm_frechet(matrix * times[:, None, None], d_matrix[:, None] * times[:, None, None])
+    expected = np.einsum("or,nrm->onm", rows, flow)
+    d_expected = np.einsum("por,nrm->ponm", d_rows, flow) + np.einsum("or,pnrm->ponm", rows, d_flow)
+    monkeypatch.setattr(exponentials, "_act_by_exponentials", None)
+    values, jacobian = expm_action(rows, d_rows, matrix, d_matrix, times)
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+    np.testing.assert_allclose(jacobian, d_expected, rtol=0, atol=1e-10 * np.abs(d_expected).max())
+    in_rows, in_matrix = expm_action_vjp(rows, matrix, times, cotangents)
+    slopes = np.einsum("por,or->p", d_rows, in_rows) + np.einsum("pij,ij->p", d_matrix, in_matrix)
+    np.testing.assert_allclose(slopes, np.einsum("ponm,onm->p", d_expected, cotangents), rtol=1e-8)
 
 
 def test_every_basis_function_knows_its_group() -> None:

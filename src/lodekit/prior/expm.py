@@ -146,10 +146,10 @@ def expm_action(
     located = _locate_times(matrix, times)
     if located is None:
         return _act_by_exponentials(rows, rows_jacobian, matrix, matrix_jacobian, times)
-    step, place, length, shares = located
-    powers, d_powers = _matrix_powers(step * matrix, step * matrix_jacobian)
-    table, d_table = _tabulate_rows(rows, rows_jacobian, powers, d_powers, length)
-    # From a row of the table to a time: Taylor sums for all times at once, in units of the step.
+    step, unit, place, shares = located
+    powers, d_powers = _matrix_powers(unit * matrix, unit * matrix_jacobian)
+    table, d_table = _tabulate_rows(rows, rows_jacobian, step * matrix, step * matrix_jacobian, int(place.max()) + 1)
+    # From a row of the table to a time: Taylor sums for all times at once.
     remainder = _weighted_sums(shares, powers)
     values = np.einsum("onm,nmk->onk", table[:, place], remainder)
     if not len(rows_jacobian):
@@ -196,24 +196,25 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
         # One Frechet derivative is enough: <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
         flow, adjoint_flow = expm_frechet(scaled, np.einsum("or,onm->nrm", rows, cotangents)[None])
         return np.einsum("nmr,onm->or", flow, cotangents), np.einsum("n,nij->ij", times, adjoint_flow[0])
-    step, place, length, shares = located
-    scaled = step * matrix
-    powers, d_powers = _matrix_powers(scaled, np.zeros((0, *matrix.shape)))
-    table = _tabulate_rows(rows, np.zeros((0, *rows.shape)), powers, d_powers, length)[0][:, :length]
+    step, unit, place, shares = located
+    scaled, length, none = unit * matrix, int(place.max()) + 1, np.zeros((0, *matrix.shape))
+    powers, _ = _matrix_powers(scaled, none)
+    table = _tabulate_rows(rows, np.zeros((0, *rows.shape)), step * matrix, none, length)[0][:, :length]
     remainder = _weighted_sums(shares, powers)
     in_powers = _weighted_sums(shares.T, np.einsum("onm,onk->nmk", table[:, place], cotangents))
     # The adjoint of each row of the table: its direct effect, and that of the rows after it.
     direct = np.einsum("onk,nmk->mon", cotangents, remainder)
     sums = [[np.bincount(place, line, minlength=length) for line in lines] for lines in direct]
     adjoint = np.ascontiguousarray(np.array(sums).transpose(1, 2, 0))
-    transition = _weighted_sums(_TAYLOR[None], powers)[0]
+    transition = expm_frechet(step * matrix[None])[0][0]
     solve_constant_recurrence(transition.T, None, adjoint, np.zeros(rows.shape), adjoint, backwards=True)
-    in_powers += np.einsum("oki,okj->ij", table[:, :-1], adjoint[:, 1:]) * _TAYLOR[:, None, None]
+    in_transition = np.einsum("oki,okj->ij", table[:, :-1], adjoint[:, 1:])
+    in_step = expm_frechet(step * matrix.T[None], in_transition[None, None])[1][0, 0]
     in_matrix = np.zeros_like(matrix)
     for order in range(len(_TAYLOR) - 1, 0, -1):
         in_matrix += powers[order - 1].T @ in_powers[order]
         in_powers[order - 1] += in_powers[order] @ scaled.T
-    return adjoint[:, 0], step * in_matrix
+    return adjoint[:, 0], unit * in_matrix + step * in_step
 
 
 def _weighted_sums(weights: Array, matrices: Array) -> Array:
@@ -221,23 +222,31 @@ def _weighted_sums(weights: Array, matrices: Array) -> Array:
     return (weights @ matrices.reshape(len(matrices), -1)).reshape(len(weights), *matrices.shape[1:])
 
 
-def _locate_times(matrix: Array, times: Array) -> tuple[float, NDArray[np.intp], int, Array] | None:
-    """Return the step of the table, the row before each time, the number of rows, and Taylor weights from row to time.
+def _locate_times(matrix: Array, times: Array) -> tuple[float, float, NDArray[np.intp], Array] | None:
+    """Return the step of the table, the unit of Taylor sums, the row near each time, and Taylor weights from there.
 
     None if M is a number, times are negative, an entry is not finite, or fast modes need a table of more than 16 rows
-    for each time: then one exponential for each time is faster.
+    for each time, unless all times are multiples of one step: then one exponential for each time is faster.
     """
-    norm = float(np.max(np.sum(np.abs(matrix), axis=0)))
-    needed = norm * float(times.max(initial=0.0))
-    if len(matrix) == 1 or not needed <= max(64, 16 * len(times)) or times.min(initial=0.0) < 0.0:
+    norm, last = float(np.max(np.sum(np.abs(matrix), axis=0))), float(times.max(initial=0.0))
+    if len(matrix) == 1 or not np.isfinite(norm * last) or times.min(initial=0.0) < 0.0:
         return None
-    step = 1.0 / max(norm, 1e-300)
-    place = np.minimum((times / step).astype(np.intp), int(needed))
+    step = unit = 1.0 / max(norm, 1e-300)
+    place = times / step
+    if norm * last > max(64, 16 * len(times)):
+        gaps = np.diff(times)
+        step = float(gaps.min(initial=last, where=gaps > 0.0))
+        # The last time makes the step more accurate.
+        step = last / np.rint(last / step)
+        place = np.rint(times / step)
+        if place.max() > 16 * len(times) or np.abs(times - step * place).max() > unit:
+            return None
+    place = place.astype(np.intp)
     shares = np.empty((len(times), len(_TAYLOR)))
-    shares[:, 0], between = 1.0, times / step - place
+    shares[:, 0], between = 1.0, (times - step * place) / unit
     for order in range(1, len(_TAYLOR)):
         np.multiply(shares[:, order - 1], between / order, out=shares[:, order])
-    return step, place, int(needed) + 1, shares
+    return step, unit, place, shares
 
 
 def _matrix_powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
@@ -252,10 +261,11 @@ def _matrix_powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
 
 
 def _tabulate_rows(
-    weights: Array, d_weights: Array, powers: Array, d_powers: Array, length: int
+    weights: Array, d_weights: Array, matrix: Array, d_matrix: Array, length: int
 ) -> tuple[Array, Array]:
-    """Return rows at equal steps, (o, length or more, m), and derivatives, by doubling the table."""
-    power, d_power = (_weighted_sums(_TAYLOR[None], part)[0] for part in (powers, d_powers))
+    """Return rows ``w exp(M k)`` for k = 0, 1, ..., (o, length or more, m), and derivatives, by doubling the table."""
+    flow, d_flow = expm_frechet(matrix[None], d_matrix[:, None])
+    power, d_power = flow[0], d_flow[:, 0]
     table, d_table = weights[:, None], d_weights[:, :, None]
     while table.shape[1] < length:
         if len(d_table):
