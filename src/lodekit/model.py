@@ -87,8 +87,8 @@ class LODEGP:
         Where the dense engine computes, through PyTorch: ``"cuda"``; NumPy does otherwise.
     mode_deviation : float or {"open", "learned"}, optional
         The prior deviation of every mode, in the unit of the function p of the mode; the paper's modes have 1.
-        ``"open"`` makes it so wide that data alone tell initial states, and is the default where known inputs drive all
-        that was measured; ``"learned"`` is it elsewhere.
+        ``"open"`` makes it so wide that data alone tell initial states, and is the default if known inputs drive all
+        that was measured, or if exact values set the initial state; ``"learned"`` is the default otherwise.
     inputs : dict of str to {"hold", "linear", "auto"}, optional
         Channels that somebody set, known for all times from their samples: held until the next sample, or straight
         lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.

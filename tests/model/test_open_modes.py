@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
@@ -14,6 +15,8 @@ from scipy.linalg import expm
 from scipy.optimize import least_squares
 
 import lodekit as lk
+from lodekit.data.records import Measurements
+from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from tests.test_archive import repack
 
@@ -256,3 +259,69 @@ def test_modes_that_nothing_shows_leave_no_message_of_a_library_on_the_terminal(
     gp = lk.LODEGP(system, inputs={"u": "linear"}, random_state=0).fit(t, {"y": y, "u": u})
     assert gp.parameters_["K"].value == pytest.approx(2.0, rel=0.1)
     assert "DTRTRI" not in "".join(capfd.readouterr())
+
+
+DOSE = {"ka": 1.5, "V": 30.0, "Cl": 2.8}
+HOURS = np.array([0.25, 0.57, 1.12, 2.02, 3.82, 5.1, 7.03, 9.05, 12.12])
+
+
+def concentration(times: Array, ka: float, V: float, Cl: float) -> Array:
+    """Return the concentration after 320 mg by mouth, in closed form."""
+    rate = Cl / V
+    return np.asarray(320.0 * ka / (V * (ka - rate)) * (np.exp(-rate * times) - np.exp(-ka * times)))
+
+
+def compartments(**values: lk.Parameter) -> lk.System:
+    return lk.System(["A' = -ka*A", "V*C' = ka*A - Cl*C"], parameters=values)
+
+
+def after_dose(values: Array, std: float | None = None, unit: float = 1.0) -> lk.Observations:
+    """Return concentrations with an exact initial state; the unit is that of the amounts."""
+    exact = lk.Observations([(0.0, "A", 320.0 * unit, 0.0), (0.0, "C", 0.0, 0.0)])
+    return exact.add(HOURS, "C", values, std)
+
+
+def test_exact_initial_states_are_conditions_and_not_scored() -> None:
+    """With nothing to learn, the log evidence is the log density of the noise around the exact curve."""
+    left = 0.3 * np.random.default_rng(1).standard_normal(len(HOURS))
+    fixed = {name: lk.Parameter(fixed=value) for name, value in DOSE.items()}
+    data = after_dose(concentration(HOURS, **DOSE) + left, std=0.3)
+    gp = lk.LODEGP(compartments(**fixed)).fit(data)
+    expected = -0.5 * float(left @ left) / 0.09 - len(left) * math.log(0.3 * math.sqrt(2.0 * math.pi))
+    assert gp.log_evidence_ == pytest.approx(expected, abs=1e-6)
+    np.testing.assert_allclose(gp.predict(HOURS, ["C"])[:, 0], concentration(HOURS, **DOSE), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_exact_initial_states_do_not_make_the_curve_vanish(seed: int) -> None:
+    """A zero curve would make the density of an exact C(0) = 0 as large as one likes; units must not matter either."""
+    noise = 0.3 * np.random.default_rng(seed).standard_normal(len(HOURS))
+    free = {name: lk.Parameter(positive=True) for name in DOSE}
+    found = []
+    for unit in (1e-3, 1.0, 1e3):
+        data = after_dose(concentration(HOURS, **DOSE) + noise, unit=unit)
+        gp = lk.LODEGP(compartments(**free), random_state=0).fit(data)
+        assert gp.converged_
+        assert gp.fit_.diagnosis.explained_variance["C"] > 0.9
+        for name, value in DOSE.items():
+            low, high = gp.parameters_[name].interval
+            assert low < value * (1.0 if name == "ka" else unit) < high
+        found.append([gp.parameters_["ka"].value, gp.parameters_["V"].value / unit, gp.parameters_["Cl"].value / unit])
+    np.testing.assert_allclose(found, [found[0]] * 3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("n_exact", [1, 2])
+def test_gradient_beside_exact_values(n_exact: int) -> None:
+    """One exact value leaves a state open, two do not; the tolerance is that of a wide prior beside no noise."""
+    times = np.linspace(0.2, 8.0, 15)
+    swing = lk.System("x'' + c*x' + k*x = 0", parameters={name: lk.Parameter(positive=True) for name in "ck"})
+    exact = lk.Observations([(0.0, "x", 1.0, 0.0), (0.0, "x'", -0.2, 0.0)][:n_exact])
+    data = exact.add(times, "x", np.exp(-0.2 * times) * np.cos(2.0 * times))
+    setup = build_setup(swing, FitSettings(), Measurements.from_observations(data))
+    assert setup.layout.diffuse_modes is not None
+    assert setup.engine.size == len(times)
+    x = np.array([math.log(0.3), math.log(4.5), *[math.log(0.1)] * (setup.layout.size - 2)])
+    _, gradient = setup.objective.evaluate(x)
+    moves = 1e-3 * np.eye(len(x))
+    slopes = [(setup.objective.value(x + move) - setup.objective.value(x - move)) / 2e-3 for move in moves]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-3, atol=1e-9)

@@ -263,10 +263,7 @@ class FitSetup:
 
     def evidence_of(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables."""
-        case = replace(self.engine_task, size=measurements.size, in_memory=True, device=None)
-        every = with_empty_series(measurements, self.prior.noise.observables)
-        factory = choose_engine("markov" if case.has_disturbances else "dense", case).factory
-        return factory.create(self.prior, every, case).value(hyper)
+        return _build_small_engine(self.prior, measurements, self.engine_task).value(hyper)
 
     def limit_threads(self) -> AbstractContextManager[None]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.
@@ -371,12 +368,15 @@ def _resolve_mode_prior(
 ) -> tuple[float | None, DiffuseModes | None]:
     """Return the deviation of modes if it is fixed, and how it follows the parameters if modes are diffuse.
 
-    They are diffuse if known inputs drive all that was measured, unless the user says otherwise.
+    They are diffuse if known inputs drive all that was measured, or if exact values set the initial state, unless the
+    user says otherwise.
     """
     if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
         raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
-    is_driven = engine_task.has_inputs and not engine_task.latents and not engine_task.has_exact_values
-    if mode_deviation != "open" and (mode_deviation is not None or not is_driven):
+    with_exact = [part for part in measurements.records.values() if part.has_exact_values]
+    states = [select_exact_state(part, prior) for part in with_exact]
+    is_open = not engine_task.latents and (engine_task.has_inputs or bool(states)) and None not in states
+    if mode_deviation != "open" and (mode_deviation is not None or not is_open):
         return (None if mode_deviation is None or isinstance(mode_deviation, str) else float(mode_deviation)), None
     if not prior.groups:
         return None, None
@@ -388,7 +388,9 @@ def _resolve_mode_prior(
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
     sizes = np.where(sizes > 0.0, sizes, 1.0)
-    return None, DiffuseModes(prior.observables, prior.groups, tuple(times), tuple(counts), sizes)
+    total = len(times) * sum(group.size for group in prior.groups)
+    share = 1.0 - sum(state.size for state in states if state is not None) / total
+    return None, DiffuseModes(prior.observables, prior.groups, tuple(times), tuple(counts), sizes, share)
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
@@ -448,8 +450,29 @@ def build_record_setup(
     """Return the setup of one record, given the prior and the layout of all records."""
     choice = choose_engine(settings.engine, engine_task)
     every = with_empty_series(measurements, prior.noise.observables)
-    engine = FallbackEngine(choice.factory.create(prior, every, engine_task), choice, every, engine_task)
+    exact = select_exact_state(measurements, prior) if layout.diffuse_modes is not None else None
+    conditions = None if exact is None else _build_small_engine(prior, exact, engine_task)
+    engine = FallbackEngine(choice.factory.create(prior, every, engine_task), choice, every, engine_task, conditions)
     return FitSetup(system, settings, measurements, choice, engine, layout, engine_task, record_name)
+
+
+def _build_small_engine(prior: Prior, measurements: Measurements, engine_task: EngineTask) -> Engine:
+    """Return an engine for a few measurements of the observables of a prior."""
+    task = replace(engine_task, size=measurements.size, in_memory=True, on_disk=False, device=None)
+    every = with_empty_series(measurements, prior.noise.observables)
+    return choose_engine("markov" if task.has_disturbances else "dense", task).factory.create(prior, every, task)
+
+
+def select_exact_state(measurements: Measurements, prior: Prior) -> Measurements | None:
+    """Return exact values that only set the initial state: no more than there are modes, if nothing else is free.
+
+    None if there are no such values, or no other measurements.
+    """
+    exact = [item.select(np.flatnonzero(item.is_exact)) for item in measurements.series if item.is_exact.any()]
+    count = sum(len(item.times) for item in exact)
+    if not 0 < count < measurements.size or prior.has_process or count > sum(group.size for group in prior.groups):
+        return None
+    return Measurements(exact)
 
 
 def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -44,6 +44,11 @@ class Evidence:
         """Return a log evidence of minus infinity with a gradient of zeros, for points where nothing is finite."""
         return cls(-np.inf, hyper.map(np.zeros_like))
 
+    def __sub__(self, other: Evidence) -> Evidence:
+        """Return the log evidence of some measurements, conditioned on others of which the other one is."""
+        gradient = type(self.gradient)(*map(np.subtract, self.gradient.arrays, other.gradient.arrays))
+        return Evidence(self.value - other.value, gradient, self.error + other.error)
+
 
 @dataclass(frozen=True)
 class SearchLimits:

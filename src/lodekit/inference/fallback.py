@@ -4,6 +4,10 @@ A dense covariance is nearly singular if noise is low or modes are diffuse: roun
 means are sums of huge weights that cancel. In Fourier features the same evidence is a regression with small amplitudes.
 If the estimated errors of both engines are too large, the point is rejected: the log evidence is minus infinity for a
 search, and the posterior raises an error.
+
+Exact values that only set the state of a system say nothing about its parameters, but their density does not know that:
+it grows without limit as the prior narrows around them. So the evidence is that of all other measurements, conditioned
+on these values: its logarithm is that of all less that of these.
 """
 
 from __future__ import annotations
@@ -43,16 +47,19 @@ class FallbackPosterior:
     primary: Of the chosen engine; the log evidence is taken from it unless its error is larger.
     fallback: The same distribution in a form that loses fewer digits.
     warning: Appended to the warnings of the primary posterior; empty for none.
+    log_density_of_conditions: The log density of exact values that the evidence is conditioned on.
     """
 
     primary: Posterior
     fallback: Posterior
     warning: str = ""
+    log_density_of_conditions: float = 0.0
 
     @property
     def value(self) -> float:
         """The log evidence in the user's units."""
-        return self.primary.value if self.primary.error <= self.fallback.error else self.fallback.value
+        found = self.primary if self.primary.error <= self.fallback.error else self.fallback
+        return found.value - self.log_density_of_conditions
 
     @property
     def error(self) -> float:
@@ -104,12 +111,14 @@ class FallbackEngine:
     choice: Its kind.
     measurements: Its data.
     task: Its task.
+    conditions: The engine of exact values that the evidence is conditioned on.
     """
 
     primary: Engine
     choice: EngineChoice
     measurements: Measurements
     task: EngineTask
+    conditions: Engine | None = None
     _imprecise_points: list[tuple[Array, ...]] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -119,8 +128,8 @@ class FallbackEngine:
 
     @property
     def size(self) -> int:
-        """The number of measurements."""
-        return self.primary.size
+        """The number of measurements that the evidence is of."""
+        return self.primary.size - (0 if self.conditions is None else self.conditions.size)
 
     @property
     def search_limits(self) -> SearchLimits:
@@ -153,7 +162,9 @@ class FallbackEngine:
             if self._needs_no_fallback(candidates[-1].value, candidates[-1].error):
                 break
         best = self._most_accurate(hyper, candidates)
-        return best if self._is_usable(best.value, best.error) else Evidence.infeasible(hyper)
+        if not self._is_usable(best.value, best.error):
+            return Evidence.infeasible(hyper)
+        return best if self.conditions is None else best - self.conditions.evaluate(hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity if no engine is accurate."""
@@ -168,7 +179,9 @@ class FallbackEngine:
             if self._needs_no_fallback(value, error):
                 break
         best = self._most_accurate(hyper, candidates)
-        return (best.value, best.error) if self._is_usable(best.value, best.error) else (-np.inf, 0.0)
+        if not self._is_usable(best.value, best.error):
+            return -np.inf, 0.0
+        return best.value - (0.0 if self.conditions is None else self.conditions.value(hyper)), best.error
 
     def _engines_in_order(self, hyper: Hyperparameters) -> Iterator[Engine]:
         """Yield the primary engine, then the fallback; in reverse order near a point where only the fallback worked."""
@@ -203,7 +216,7 @@ class FallbackEngine:
                 f"{_PRECISION_LOSS_MESSAGE}; the log evidence at these values, {found.value:.6g}, has an error of "
                 f"about {found.error:.1g}"
             )
-        return found
+        return found if self.conditions is None else FallbackPosterior(found, found, "", self.conditions.value(hyper))
 
     def _most_accurate_posterior(self, hyper: Hyperparameters) -> Posterior:
         try:

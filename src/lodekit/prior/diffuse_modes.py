@@ -100,6 +100,7 @@ class DiffuseModes:
     times: Some times of each record, scaled, from its start on.
     counts: The number of measurements that each time represents, for each record; (o, n).
     scales: Of the data, scaled; (o,).
+    unknown_share: The share of all modes that exact values do not determine.
     """
 
     observables: Observables
@@ -107,10 +108,16 @@ class DiffuseModes:
     times: tuple[Array, ...]
     counts: tuple[Array, ...]
     scales: Array
+    unknown_share: float = 1.0
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": {}}
+
+    @property
+    def width(self) -> float:
+        """The amplitude of modes relative to the data; modes that exact values determine need not be wide."""
+        return DIFFUSE_SCALE if self.unknown_share else 10.0
 
     @cached_property
     def weights(self) -> list[Array]:
@@ -124,8 +131,10 @@ class DiffuseModes:
         """
         scaling = self._evaluate(theta)
         relative_noise = np.maximum(noise_std, 1e-12 * self.scales) / self.scales
-        per_mode = np.log(DIFFUSE_SCALE) - np.mean(np.log(relative_noise))
-        return float(len(scaling.visible_index) * per_mode) + scaling.correction / len(self.times)
+        per_mode = np.log(self.width) - np.mean(np.log(relative_noise))
+        return self.unknown_share * (
+            len(scaling.visible_index) * float(per_mode) + scaling.correction / len(self.times)
+        )
 
     def log_amplitudes(self, theta: Array) -> Array:
         """Return the logarithms of the deviations at values of the parameters, shape (g,)."""
@@ -133,7 +142,7 @@ class DiffuseModes:
 
     def restricted_likelihood_correction(self, theta: Array) -> float:
         """Return the REML correction of the log evidence of all records."""
-        return self._evaluate(theta).correction
+        return self.unknown_share * self._evaluate(theta).correction
 
     def vjp(self, theta: Array, cotangents: Array, correction_weight: float = 0.0) -> Array:
         """Return derivatives in the parameters of a weighted sum of the logarithms, shape (p,).
@@ -145,7 +154,7 @@ class DiffuseModes:
             return total
         sizes = np.array([group.size for group in self.groups])
         with np.errstate(all="ignore"):
-            pulled = self._factor_vjp(look, float(cotangents.sum()), correction_weight)
+            pulled = self._factor_vjp(look, float(cotangents.sum()), self.unknown_share * correction_weight)
             in_squares = -0.5 * cotangents
             for own, (values, _, _) in zip(pulled, look.factors, strict=True):
                 np.add.at(in_squares, each[look.visible_index], -0.5 * np.sum(own * values, axis=0))
@@ -165,7 +174,7 @@ class DiffuseModes:
     def _factor_vjp(self, scaling: _DiffuseScaling, cotangent: float, correction_weight: float) -> list[Array]:
         """Return derivatives in the basis functions of each record, of all logarithms together and the correction."""
         count, share = len(self.times), self._determinant_share(scaling.visible_index)
-        wider = self._are_modes_distinct * (MIN_DIFFUSE_SCALE / DIFFUSE_SCALE) ** 2
+        wider = self._are_modes_distinct * (MIN_DIFFUSE_SCALE / self.width) ** 2
         in_widening = 0.5 * (cotangent + correction_weight * len(scaling.visible_index) * count)
         in_spread = in_widening * wider / (1.0 + wider * scaling.mean_inverse_trace)
         in_log = -share * cotangent - 0.5 * correction_weight + 2.0 * share * in_spread * scaling.mean_inverse_trace
@@ -215,7 +224,7 @@ class DiffuseModes:
     def _fallback_scaling(self, values: Coefficients) -> _DiffuseScaling:
         """Return constant amplitudes if modes are not finite, or decay at once; the engine reports the problem."""
         ones = np.ones(len(self.groups))
-        return _DiffuseScaling(values, [], np.log(DIFFUSE_SCALE) * ones, ones, np.zeros(0, dtype=np.intp), [])
+        return _DiffuseScaling(values, [], np.log(self.width) * ones, ones, np.zeros(0, dtype=np.intp), [])
 
     def _compute_scaling(self, theta: Array) -> _DiffuseScaling:
         values, each = self.observables.evaluate(theta), self._group_index
@@ -244,7 +253,7 @@ class DiffuseModes:
         # Half the log determinant, distributed over all modes, so that it cancels in the evidence.
         even = self._determinant_share(kept) * float(first)
         spread = float(np.exp(2.0 * even) * np.mean([np.sum(_invert_upper_triangular(R) ** 2) for R in roots[:, 0]]))
-        wider = 0.5 * float(np.log1p(self._are_modes_distinct * (MIN_DIFFUSE_SCALE / DIFFUSE_SCALE) ** 2 * spread))
+        wider = 0.5 * float(np.log1p(self._are_modes_distinct * (MIN_DIFFUSE_SCALE / self.width) ** 2 * spread))
         correction = len(kept) * len(self.times) * wider + 0.5 * float(last - first)
-        logs = np.log(DIFFUSE_SCALE) - 0.5 * np.log(squares) - even + wider
+        logs = np.log(self.width) - 0.5 * np.log(squares) - even + wider
         return _DiffuseScaling(values, bases, logs, squares, kept, factors, float(first), spread, correction)

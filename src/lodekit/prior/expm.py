@@ -241,12 +241,12 @@ def _locate_times(matrix: Array, times: Array) -> tuple[float, float, NDArray[np
         place = np.rint(times / step)
         if place.max() > 16 * len(times) or np.abs(times - step * place).max() > unit:
             return None
-    place = place.astype(np.intp)
+    rows = place.astype(np.intp)
     shares = np.empty((len(times), len(_TAYLOR)))
-    shares[:, 0], between = 1.0, (times - step * place) / unit
+    shares[:, 0], between = 1.0, (times - step * rows) / unit
     for order in range(1, len(_TAYLOR)):
         np.multiply(shares[:, order - 1], between / order, out=shares[:, order])
-    return step, unit, place, shares
+    return step, unit, rows, shares
 
 
 def _matrix_powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
