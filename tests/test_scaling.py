@@ -20,11 +20,16 @@ import pytest
 from scipy.signal import lfilter
 
 import lodekit as lk
+from lodekit.data.inputs import InputSignal
 from lodekit.data.sources import load_data
 from lodekit.fitting import multistart, setup as fit_setup
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.fitting.starts.candidates import collect_guesses
+from lodekit.inference.innovations import split_into_segments
+from lodekit.prior.expm import expm_frechet
+from lodekit.prior.input_response import hold
+from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, StateSpaceResponse
 from lodekit.report import make_report
 from lodekit.studio.compute import compute_curve
 from lodekit.studio.data_files import open_data_file
@@ -173,6 +178,34 @@ def test_validation_is_linear(kind: str) -> None:
 def test_reading_makes_no_call_for_each_row(read: Callable[[Path], object], tmp_path: Path) -> None:
     read(write_csv(SMALL, tmp_path))
     check_growth(lambda rows: partial(read, write_csv(rows, tmp_path)), 5000, CONSTANT)
+
+
+def test_channels_without_missing_values_share_their_times_and_segments_copy_nothing() -> None:
+    t, columns = simulate_rows("spectral", 5000, 0)
+    series = load_data(t, columns, channels=("x", "u")).measurements.series
+    assert series[0].times is series[1].times
+    runs = list(split_into_segments(series))
+    pairs = [pair for run in runs for pair in zip(run, series, strict=True)]
+    assert all(np.shares_memory(part.values, whole.values) for part, whole in pairs)
+    assert all(400 < sum(len(item.times) for item in run) <= 500 for run in runs)
+
+
+def test_a_response_with_a_dead_time_takes_one_call_of_the_exponential(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[int]()
+
+    def exponentials(matrices: np.ndarray, directions: np.ndarray | None = None) -> Any:
+        calls.append(len(matrices))
+        return expm_frechet(matrices, directions)
+
+    monkeypatch.setattr(hold, "expm_frechet", exponentials)
+    plan = ResponsePlan([InputSignal([0.0, 1.0, 3.0], [0.0, 2.0, 1.0], "hold")], np.arange(50.0), 0.0)
+    lag = StateMatrices(*np.array([-1.0, 1.0, 1.0, 0.0, 0.0])[:, None, None])
+    slopes = StateMatrices(*(np.ones((1, 1, 1)) for _ in range(5)))
+    response = StateSpaceResponse(plan, lag, np.array([0.3]))
+    response.jacobian(slopes, np.ones((1, 1)))
+    response.gradient(np.ones((1, 50)), slopes, np.ones((1, 1)))
+    # One matrix for the steps and one for the events: for values, for forward and for adjoint derivatives.
+    assert calls == [2, 2, 2]
 
 
 @pytest.mark.parametrize("kind", ["modal", "markov"])

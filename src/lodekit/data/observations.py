@@ -51,8 +51,9 @@ class TimeSeries:
     @property
     def has_duplicates(self) -> bool:
         """Whether many measurements have time and value of the one before."""
-        again = (np.diff(self.times) == 0) & (np.diff(self.values) == 0)
-        return bool(np.sum(again) >= max(0.4 * len(self.times), 1))
+        later = np.flatnonzero(self.times[1:] == self.times[:-1]) + 1
+        again = int(np.count_nonzero(self.values[later] == self.values[later - 1]))
+        return again >= max(0.4 * len(self.times), 1)
 
     def noise_std_for_level(self, level: float) -> Array:
         """Return the noise standard deviation of each measurement, shape (n,), given a `level` for unknown noise."""
@@ -91,6 +92,8 @@ def concatenate_series(parts: Sequence[TimeSeries]) -> TimeSeries:
     >>> both.values.tolist(), both.missing
     ([5.0, 5.0], 4)
     """
+    if len(parts) == 1:
+        return parts[0]
     columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times", "values", "std"))
     return TimeSeries(parts[0].observable, *columns, missing=sum(part.missing for part in parts))
 
@@ -162,7 +165,7 @@ class Observations:
             grouped.setdefault(fields[1], []).append((fields[0], fields[2], std))
         for observable, rows in grouped.items():
             times, values, stds = zip(*rows, strict=True)
-            self._series += (_make_series(observable, times, values, stds),)
+            self._series += (_make_series(observable, _parse_vector("times", times), values, stds),)
 
     def add(self, times: ArrayLike, observable: str, values: ArrayLike, std: ArrayLike | None = None) -> Observations:
         """Return the observations with more of one observable; NaN values are left out.
@@ -181,7 +184,7 @@ class Observations:
         2
         """
         total = Observations()
-        total._series = (*self._series, _make_series(observable, times, values, std))
+        total._series = (*self._series, _make_series(observable, _parse_vector("times", times), values, std))
         return total
 
     @property
@@ -249,9 +252,12 @@ def _parse_vector(name: str, values: ArrayLike) -> Array:
     return array
 
 
-def _make_series(observable: str, times: ArrayLike, values: ArrayLike, std: ArrayLike | None) -> TimeSeries:
-    """Return what a user measured of one observable, checked, without missing values."""
-    t, y = _parse_vector("times", times), _parse_vector(f"the values of {observable}", values)
+def _make_series(observable: str, t: Array, values: ArrayLike, std: ArrayLike | None) -> TimeSeries:
+    """Return what a user measured of one observable, checked, without missing values; `t` is kept if none is missing.
+
+    Shapes: t (n,).
+    """
+    y = _parse_vector(f"the values of {observable}", values)
     if len(t) != len(y):
         raise DataError(f"expected as many values of {observable} as times ({len(t)}), got {len(y)}")
     s = np.full(len(t), np.nan)
@@ -261,15 +267,16 @@ def _make_series(observable: str, times: ArrayLike, values: ArrayLike, std: Arra
             raise DataError(f"expected one noise_std for {observable}, or {len(t)}, got {len(given)}")
         s = np.broadcast_to(given, t.shape).astype(float)
     keep = ~np.isnan(y)
-    t, y, s = t[keep], y[keep], s[keep]
+    if missing := len(keep) - int(np.count_nonzero(keep)):
+        t, y, s = t[keep], y[keep], s[keep]
     if not np.isfinite(t).all():
         raise DataError(f"expected finite times, got {t[~np.isfinite(t)][0]} for {observable}")
     if not np.isfinite(y).all():
         row = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]}; use NaN for missing")
-    if (s < 0).any() or np.isinf(s).any():
+    if std is not None and ((s < 0).any() or np.isinf(s).any()):
         raise DataError(f"expected noise_std of zero or more for {observable}, got {s[(s < 0) | np.isinf(s)][0]}")
-    return TimeSeries(observable, t, y, s, missing=int(len(keep) - np.count_nonzero(keep)))
+    return TimeSeries(observable, t, y, s, missing=missing)
 
 
 def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None) -> Observations:
@@ -286,8 +293,8 @@ def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any =
         columns = _split_channels(channels, Y)
         noise = _parse_noise_std(noise_std, list(columns), len(times))
         found = Observations()
-        for name, values in columns.items():
-            found = found.add(times, name, values, noise.get(name))
+        # Series without missing values share their times, so that comparing them takes no pass over the rows.
+        found._series = tuple(_make_series(name, times, values, noise.get(name)) for name, values in columns.items())
     if len(found) == 0:
         raise DataError("expected at least one measurement; every value is missing")
     return found

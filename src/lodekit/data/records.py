@@ -60,7 +60,7 @@ def merge_observations(observations: Observations) -> list[TimeSeries]:
         parts = [series for series in observations.series if series.observable == name and len(series.times)]
         if parts:
             whole = concatenate_series(parts)
-            if not (np.diff(whole.times) > 0).all():
+            if not (whole.times[1:] > whole.times[:-1]).all():
                 whole = replace(whole.select(np.lexsort((whole.values, whole.times))), missing=whole.missing)
             found.append(whole)
     return found

@@ -337,17 +337,18 @@ def _bin_index(times: Array, start: float, stop: float) -> NDArray[np.intp]:
 
 def _group_by_times(series: Iterable[TimeSeries]) -> list[list[TimeSeries]]:
     """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
-    groups: list[list[TimeSeries]] = []
-    for item in (part for whole in series for _, part in whole.split_by_noise()):
-        for group in groups:
-            pairs = ((group[0].times, item.times), (group[0].std, item.std))
-            is_new = item.observable not in [other.observable for other in group]
-            if is_new and all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs):
+    groups: list[tuple[bool, list[TimeSeries]]] = []
+    for learned, item in (part for whole in series for part in whole.split_by_noise()):
+        for is_learned, group in groups:
+            first, is_new = group[0], item.observable not in [other.observable for other in group]
+            has_same_times = first.times is item.times or np.array_equal(first.times, item.times)
+            # Noise that is learned is NaN.
+            if is_new and learned is is_learned and has_same_times and (learned or np.array_equal(first.std, item.std)):
                 group.append(item)
                 break
         else:
-            groups.append([item])
-    return groups
+            groups.append((learned, [item]))
+    return [group for _, group in groups]
 
 
 def _group_statistics(start: float, stop: float, group: Sequence[TimeSeries], degree: int) -> Statistics:
@@ -358,19 +359,18 @@ def _group_statistics(start: float, stop: float, group: Sequence[TimeSeries], de
         raise DataError("sums over the data need noise above zero; exact values belong to the dense engine")
     with np.errstate(over="ignore", invalid="ignore"):
         weights = std**-2.0 if known else np.ones(len(times))
-        sizes = [np.sum(weights)] + [np.einsum("i,i,i", weights, *[item.values - item.values[0]] * 2) for item in group]
-    if not np.isfinite(sizes).all():
+        centred = [item.values - item.values[0] for item in group]
+        weighted = [weights * values if known else values for values in centred]
+        squares = [float(np.einsum("i,i", *pair)) for pair in zip(weighted, centred, strict=True)]
+    if not np.isfinite([np.sum(weights), *squares]).all():
         names = ", ".join(item.observable for item in group)
         raise DataError(f"expected values of {names}, and noise, of a size that floats can square; change their units")
     where = _bin_index(times, start, stop)
     counts, moments_of_time = np.bincount(where, minlength=_N_BINS), np.bincount(where, times, minlength=_N_BINS)
-    centred = [item.values - item.values[0] for item in group]
-    weighted = [weights * values if known else values for values in centred]
     sums = cosine_transform(chebyshev_angles(times, start, stop), [weights, *weighted], 2 * degree)
     cells, log_weight_sum = {}, float(np.log(weights).sum()) if known else 0.0
-    for item, values, own, products in zip(group, centred, weighted, sums[1:], strict=True):
+    for item, square, products in zip(group, squares, sums[1:], strict=True):
         bins = np.stack([counts, moments_of_time, np.bincount(where, item.values, minlength=_N_BINS)]).astype(float)
-        square, moments = float(np.einsum("i,i", own, values)), (sums[0], products[: degree + 1].copy(), bins)
-        reference = float(item.values[0])
+        moments, reference = (sums[0], products[: degree + 1].copy(), bins), float(item.values[0])
         cells[item.observable, known] = ChebyshevMoments(len(times), log_weight_sum, reference, square, *moments)
     return Statistics(start, stop, cells)

@@ -205,7 +205,7 @@ def find_alternative_optima(
     errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     errors[optimum.at_bound[layout.slices.theta]] = np.inf
     found = [] if structure is None else _find_equivalent_optima(objective, optimum, covariance, errors, structure)
-    starts = [(x, True) for x in _alias_points(objective, optimum, find_common_sampling_step(times))]
+    starts = [(x, True) for x in _alias_points(objective, optimum, times)]
     starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
     for start, is_alias in starts:
         if not _distinct_parameters(objective, start, optimum.x, errors):
@@ -293,11 +293,11 @@ def find_common_sampling_step(times: Sequence[Array]) -> float:
     return step if bool(np.all(np.abs(turns - np.rint(turns)) < 1e-4)) else math.nan
 
 
-def _alias_points(objective: Objective, optimum: Optimum, step: float) -> Iterator[Array]:
+def _alias_points(objective: Objective, optimum: Optimum, times: Sequence[Array]) -> Iterator[Array]:
     """Yield points at which one oscillation of a system that nothing drives is seen at too few times to be told."""
     prior, layout = objective.engine.prior, objective.layout
-    factors = [] if math.isnan(step) else parametric_pole_factors(prior)
-    if not factors:
+    factors = parametric_pole_factors(prior)
+    if not factors or math.isnan(step := find_common_sampling_step(times)):
         return
     turn = 2.0 * np.pi * prior.units.time_scale / step
     theta = layout.unpack(optimum.x).theta

@@ -440,8 +440,8 @@ class FittedRecord:
 
     @property
     def times(self) -> Array:
-        """All times of measurements in memory, shape (n,)."""
-        return np.concatenate([item.times for item in self.measurements.series])
+        """All times of measurements in memory, shape (n,); those that series share occur once."""
+        return np.concatenate([*{id(item.times): item.times for item in self.measurements.series}.values()])
 
     @cached_property
     def _curves_by_times(self) -> dict[bytes, Array]:
@@ -468,7 +468,7 @@ class FittedRecord:
 
     def _check_residuals(self, series: TimeSeries) -> ResidualCheck:
         """Return the residual check of one observable in memory."""
-        residuals, noise = self.residuals(series), series.noise_std_for_level(self.noise_std_of(series.observable))
+        residuals, is_learned = self.residuals(series), bool(series.has_unknown_noise.any())
         is_varying = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
 
         def explained(mean_square: float, is_known: bool = True) -> float:
@@ -489,7 +489,7 @@ class FittedRecord:
             residuals.rms,
             0.0 if whiteness is None else whiteness.lags[0],
             explained(residuals.mean_square, len(series.times) > 1),
-            explained(float(np.mean(noise**2)), not series.has_unknown_noise.any()),
+            math.nan if is_learned else explained(float(np.mean(series.std**2))),
             whiteness,
             predicted=explained(residuals.prediction_mean_square, not math.isnan(residuals.prediction_mean_square)),
             copied=series.has_duplicates,
@@ -515,13 +515,13 @@ class FittedRecord:
 
     def residuals(self, series: TimeSeries) -> ResidualSeries:
         """Return the residuals of one observable in memory; in runs of neighbours if there are many measurements."""
-        name = series.observable
-        noise, rows = series.noise_std_for_level(self.noise_std_of(name)), np.arange(len(series.times))
-        if len(rows) > N_SEGMENTS * SEGMENT_ROWS:
-            starts = np.linspace(0, len(rows) - SEGMENT_ROWS, N_SEGMENTS).astype(np.intp)
-            rows = np.unique(starts[:, None] + np.arange(SEGMENT_ROWS))
-        times, values, noise = series.times[rows], series.values[rows], noise[rows]
-        if all(np.array_equal(series.times, other.times) for other in self.measurements.series):
+        name, tested = series.observable, series
+        if len(series.times) > N_SEGMENTS * SEGMENT_ROWS:
+            starts = np.linspace(0, len(series.times) - SEGMENT_ROWS, N_SEGMENTS).astype(np.intp)
+            tested = series.select(np.unique(starts[:, None] + np.arange(SEGMENT_ROWS)))
+        times, values, noise = tested.times, tested.values, tested.noise_std_for_level(self.noise_std_of(name))
+        others = [each.times for each in self.measurements.series if each.times is not series.times]
+        if all(np.array_equal(series.times, other) for other in others):
             mean = self.curves(times)[:, self.prior.noise.observables.index(name)]
         else:
             reader = ObservableCompiler(self.setup.system, self.measurements.inputs, self.prior.disturbances)

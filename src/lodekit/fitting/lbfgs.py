@@ -115,7 +115,7 @@ def maximize_lbfgs(
 
     Shapes: x0 (n,).
     """
-    axes = np.diag(_step_scales(objective.layout, trusted=trusted))
+    axes = np.diag(_step_scales(objective, trusted=trusted))
     agreement = objective.engine.search_limits.evidence_tolerance if agreement is None else agreement
     limits = max_iterations, tolerance, known_optimum, agreement
     found = _run_lbfgs(objective, x0, axes, *limits, search_bounds(objective, x0, x0))
@@ -206,9 +206,14 @@ def _run_lbfgs(
     return Optimum(x, value, bool(converged), message, int(result.nfev), at_bound)
 
 
-def _step_scales(layout: ParameterLayout, *, trusted: bool) -> Array:
-    """Return how far a step may well go in each entry of the vector, shape (n,)."""
-    found, blocks = np.ones(layout.size), layout.slices
-    found[blocks.theta] = 0.1 if trusted else 1.0
-    found[blocks.lengthscales] = found[blocks.noise] = 0.5
+def _step_scales(objective: Objective, *, trusted: bool) -> Array:
+    """Return how far a step may well go in each entry of the vector, shape (n,).
+
+    Standard errors of parameters and noise fall with the square root of the number of measurements, and so do these:
+    searches on many rows then take fewer evaluations.
+    """
+    found, blocks = np.ones(objective.layout.size), objective.layout.slices
+    share = min(1.0, np.sqrt(options.SEARCH.full_step_rows / max(objective.engine.size, 1)))
+    found[blocks.theta] = share * (0.1 if trusted else 1.0)
+    found[blocks.lengthscales], found[blocks.noise] = 0.5, 0.5 * share
     return found

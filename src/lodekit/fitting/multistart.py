@@ -117,6 +117,9 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
     scales, names = setup.prior.noise.scales, setup.prior.noise.observables
     if setup.measurements.has_only_statistics or not setup.layout.free_parameters:
         return []
+    statistics = setup.measurements.observable_statistics
+    if 2 * sum(each.n_unknown_noise for each in statistics) > sum(each.count for each in statistics):
+        return []  # most noise is learned, so the median of known noise below is one
     parts = setup.record_setups
     kept = [with_empty_series(part.measurements, names) for part in parts.values()]
     pairs = [pair for own in kept for pair in zip(own.series, scales, strict=True)]

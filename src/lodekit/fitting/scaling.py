@@ -139,7 +139,10 @@ def time_gaps(record_times: Sequence[Array]) -> Array:
     """
     found = [np.zeros(0)]
     for times in record_times:
-        gaps = np.diff(np.sort(times))
+        gaps = np.diff(times)
+        if (gaps < 0.0).any():
+            # Times of several channels, each of which ascends: a stable sort merges them.
+            gaps = np.diff(np.sort(times, kind="stable"))
         rounding = 8.0 * float(np.spacing(np.max(np.abs(times), initial=0.0)))
         found.append(gaps[gaps > max(1e-9 * float(gaps.sum()), rounding)])
     return np.concatenate(found)

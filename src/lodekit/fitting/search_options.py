@@ -175,6 +175,8 @@ class SearchOptions:
     max_iterations: int = 500
     # iterations of an exploring search
     exploring_max_iterations: int = 80
+    # measurements above which first steps of parameters and noise are shorter
+    full_step_rows: int = 10_000
     # gain of a step that ends a full search, in units of the tolerance of the engine
     fine_tolerance: float = 1e-5
     # the same for an exploring search

@@ -148,14 +148,18 @@ def create_filter(
 
 def split_into_segments(series: Sequence[TimeSeries]) -> Iterator[Sequence[TimeSeries]]:
     """Yield all measurements, or those in a few runs of neighbouring times where there are many."""
-    times = np.sort(np.concatenate([item.times for item in series]))
+    # Each series ascends: a stable sort merges them.
+    times = np.sort(np.concatenate([item.times for item in series]), kind="stable")
     if len(times) <= _SEGMENT_ROWS:
         yield series
         return
     after = -math.inf
     for first in np.linspace(0, len(times) - _SEGMENT_ROWS, _N_SEGMENTS).astype(int).tolist():
         low, high = float(times[first]), float(times[first + _SEGMENT_ROWS - 1])
-        run = [item.select((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
+        run = []
+        for item in series:
+            start = max(int(np.searchsorted(item.times, low)), int(np.searchsorted(item.times, after, side="right")))
+            run.append(item.select(slice(start, int(np.searchsorted(item.times, high, side="right")))))
         after = high
         if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
             yield run

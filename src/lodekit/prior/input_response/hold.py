@@ -10,7 +10,7 @@ times (delays) of the inputs: the steps from row to row, and the inputs during e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Self
 
@@ -210,11 +210,11 @@ class UniqueSteps:
 
 
 class StepTable:
-    """Steps of all lengths at one value of the parameters."""
+    """Steps of all lengths, or of several lists of lengths one after the other, at one value of the parameters."""
 
-    def __init__(self, hold: HoldDiscretization, unique_steps: UniqueSteps) -> None:
+    def __init__(self, hold: HoldDiscretization, *unique_steps: UniqueSteps) -> None:
         self.hold, self.unique_steps = hold, unique_steps
-        distinct = unique_steps.distinct
+        distinct = self._distinct = np.concatenate([steps.distinct for steps in unique_steps])
         #: Steps with an exponential of their own; for panels of the others: members, weights, and places of the nodes.
         self._exact: IndexArray = np.arange(len(distinct))
         self._panels: list[tuple[IndexArray | slice, Array, slice]] = []
@@ -249,7 +249,7 @@ class StepTable:
         if not self._panels:
             return at_nodes
         many, shape = len(at_nodes), at_nodes.shape[2:]
-        found = np.empty((many, *shape, len(self.unique_steps.distinct)))
+        found = np.empty((many, *shape, len(self._distinct)))
         found[..., self._exact] = np.moveaxis(at_nodes[:, : len(self._exact)], 1, -1)
         for members, weights, nodes in self._panels:
             flat = at_nodes[:, nodes].reshape(many, N_CHEBYSHEV_NODES, -1)
@@ -259,9 +259,9 @@ class StepTable:
 
     def _build_panels(self) -> Array:
         """Cut the lengths into panels until all are interpolated to rounding; return the steps at all nodes."""
-        distinct = self.unique_steps.distinct
+        distinct = self._distinct
         # Frequent steps are not interpolated: their errors would add up.
-        is_frequent = self.unique_steps.counts >= 64
+        is_frequent = np.concatenate([steps.counts for steps in self.unique_steps]) >= 64
         exact, others = [np.flatnonzero(is_frequent)], np.flatnonzero(~is_frequent)
         pending = [(distinct[others].min(), distinct[others].max(), others)] if others.size else []
         accepted: list[tuple[IndexArray, Array, Array, Array]] = []
@@ -331,12 +331,12 @@ class _PiecewiseInput:
         gaps[1:-1] = np.where(self.slopes[1:-1] != 0, np.diff(self.breaks), np.inf)
         return np.asarray(np.minimum(gaps[:-1], gaps[1:]))
 
-    def evaluate(self, times: Array, first: IndexArray) -> tuple[Array, Array]:
-        """Return value and slope at rows, where `first` holds the first row of each piece but the outermost."""
+    def evaluate(self, times: Array, breaks: Array, first: IndexArray) -> tuple[Array, Array]:
+        """Return value and slope at rows for delayed breaks; `first`: the first row of each piece but the outermost."""
         counts = np.diff(first, prepend=0, append=len(times))
         if self.is_held:
             return np.repeat(self.levels, counts), np.zeros(len(times))
-        return np.interp(times, self.breaks, self.levels), np.repeat(self.slopes, counts)
+        return np.interp(times, breaks, self.levels), np.repeat(self.slopes, counts)
 
 
 def _read_pieces(signal: InputSignal, start: float, sign: float) -> _PiecewiseInput:
@@ -461,25 +461,26 @@ def _build_schedule(
 ) -> InputSchedule:
     """Return the schedule of inputs that act with some delays, (m,)."""
     tolerance = max(tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
-    delayed = [replace(p, breaks=p.breaks + sign * delay) for p, delay in zip(pieces, delays.tolist(), strict=True)]
-    rows = rows if has_few_breaks else _insert_break_rows(rows, requested, delayed, tolerance)
+    all_breaks = [piece.breaks + sign * delay for piece, delay in zip(pieces, delays.tolist(), strict=True)]
+    rows = rows if has_few_breaks else _insert_break_rows(rows, requested, pieces, all_breaks, tolerance)
     row_times, requested_index, row_steps = rows
     count, m = len(row_times) - 1, len(pieces)
     step_inputs, feedthrough = np.zeros((count, (hold_order + 1) * m)), np.zeros((2, m, len(requested)))
     jumps: Array | None = None
     none = np.zeros(0, dtype=np.intp)
     events: list[tuple[IndexArray, Array, IndexArray, Array]] = [(none, np.zeros(0), none, np.zeros(0))]
-    for column, piece in enumerate(delayed):
+    for column, (piece, breaks) in enumerate(zip(pieces, all_breaks, strict=True)):
         # The first row at or after each break; breaks that miss a row by rounding only lie on it.
-        row = np.searchsorted(row_times, piece.breaks - tolerance)
-        ahead = row_times[np.minimum(row, count)] - piece.breaks
+        row = np.searchsorted(row_times, breaks - tolerance)
+        ahead = row_times[np.minimum(row, count)] - breaks
         on_row = np.abs(ahead) <= tolerance
-        value, slope = piece.evaluate(row_times, row)
-        before = piece.evaluate(row_times, np.minimum(row + on_row, count + 1)) if on_row.any() else (value, slope)
+        value, slope = before = piece.evaluate(row_times, breaks, row)
+        if any_on_row := bool(on_row.any()):
+            before = piece.evaluate(row_times, breaks, np.minimum(row + on_row, count + 1))
         step_inputs[:, column] = value[:-1]
         if not piece.is_held:
             step_inputs[:, m + column] = slope[:-1]
-        elif on_row.any():
+        elif any_on_row:
             jumps = np.zeros((count, m)) if jumps is None else jumps
             jumps[:, column] = (value - before[0])[:-1]
         from_right = (value, slope) if sign > 0 else before
@@ -507,11 +508,15 @@ def _rows_at_times(requested: Array, tolerance: float) -> _ScheduleRows:
 
 
 def _insert_break_rows(
-    rows: _ScheduleRows, requested: Array, pieces: Sequence[_PiecewiseInput], tolerance: float
+    rows: _ScheduleRows,
+    requested: Array,
+    pieces: Sequence[_PiecewiseInput],
+    all_breaks: Sequence[Array],
+    tolerance: float,
 ) -> _ScheduleRows:
-    """Return the rows with more of them at breaks where many lie in one step, or two are very close."""
+    """Return the rows with more of them at delayed breaks where many lie in one step, or two are very close."""
     times = rows[0]
-    breaks = np.concatenate([np.zeros(0), *(piece.breaks for piece in pieces)])
+    breaks = np.concatenate([np.zeros(0), *all_breaks])
     shortest = np.concatenate([np.zeros(0), *(piece.shortest_segment for piece in pieces)])
     inside = (breaks > tolerance) & (breaks < times[-1] - tolerance)
     breaks, shortest = breaks[inside], shortest[inside]

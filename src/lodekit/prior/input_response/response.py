@@ -195,24 +195,30 @@ class _StateTrajectory:
 
     def __init__(self, schedule: InputSchedule, hold: HoldDiscretization, initial_state: Array | None = None) -> None:
         self.schedule, self.hold = schedule, hold
-        self.step_table = StepTable(hold, schedule.steps)
-        self.event_table = StepTable(hold, schedule.event_lags)
-        self.transitions: Array = self.step_table.matrices[:, :, : hold.n_states]
+        # One table for steps and events: a search evaluates it hundreds of times, mostly for one length of each.
+        self.table = StepTable(hold, schedule.steps, schedule.event_lags)
+        self.step_matrices, self.event_matrices = self._split_table(self.table.matrices)
+        self.transitions: Array = self.step_matrices[:, :, : hold.n_states]
         states = np.zeros((len(schedule.steps.index) + 1, hold.n_states))
         if initial_state is not None:
             states[0] = initial_state
         even = schedule.uniform_inputs
         if even is None:
-            states[1:] = self.forcing(self.step_table.matrices, self.event_table.matrices)
+            states[1:] = self.forcing(self.step_matrices, self.event_matrices)
             self._propagate(states[None])
         else:
             # Few numbers drive all states: they are never added up for each of these.
             inputs, lags, places = even
-            beside = self.event_table.matrices[lags, :, hold.n_states + places]
-            gain = np.concatenate([self.step_table.matrices[0, :, hold.n_states :].T, beside])
+            beside = self.event_matrices[lags, :, hold.n_states + places]
+            gain = np.concatenate([self.step_matrices[0, :, hold.n_states :].T, beside])
             solve_constant_recurrence(self.transitions[0].T, gain, inputs[None], states[:1], states[None, 1:])
         #: At all rows, shape (n + 1, s).
         self.states = states
+
+    def _split_table(self, matrices: Array) -> tuple[Array, Array]:
+        """Return the parts of a table, (..., u + e, s, width), that belong to steps and to events."""
+        count = len(self.schedule.steps.distinct)
+        return matrices[..., :count, :, :], matrices[..., count:, :, :]
 
     def _propagate(self, states: Array) -> None:
         """Replace what is added in each step by the states, shape (k, n + 1, s), from those at the start."""
@@ -240,7 +246,7 @@ class _StateTrajectory:
     def jacobian(self, d_F: Array, d_G: Array, d_delays: Array) -> Array:
         """Return the derivatives of the states at all rows, shape (p, n + 1, s)."""
         s, schedule = self.hold.n_states, self.schedule
-        d_steps, d_lags = self.step_table.jacobian(d_F, d_G), self.event_table.jacobian(d_F, d_G)
+        d_steps, d_lags = self._split_table(self.table.jacobian(d_F, d_G))
         forcing = self.forcing(d_steps, d_lags)
         forcing += schedule.steps.apply(d_steps[..., :s], self.states[:-1])
         for column in range(self.hold.n_inputs):
@@ -262,11 +268,11 @@ class _StateTrajectory:
         if schedule.jumps is not None:
             forcing += schedule.steps.apply(self.transitions, np.outer(schedule.jumps[:, column], gain))
         jumps = np.outer(schedule.event_changes[:, column], gain)
-        kicks = schedule.event_lags.apply(self.event_table.matrices[:, :, :s], jumps)
+        kicks = schedule.event_lags.apply(self.event_matrices[:, :, :s], jumps)
         if self.hold.hold_order:
             value, slope = slice(s + column, s + column + 1), slice(m + column, m + column + 1)
-            forcing += schedule.steps.apply(self.step_table.matrices[:, :, value], schedule.step_inputs[:, slope])
-            kicks += schedule.event_lags.apply(self.event_table.matrices[:, :, value], schedule.event_changes[:, slope])
+            forcing += schedule.steps.apply(self.step_matrices[:, :, value], schedule.step_inputs[:, slope])
+            kicks += schedule.event_lags.apply(self.event_matrices[:, :, value], schedule.event_changes[:, slope])
         if len(schedule.event_steps):
             self._add_events(forcing, kicks)
         return -schedule.sign * forcing
@@ -280,9 +286,10 @@ class _StateTrajectory:
         """
         schedule, s, m = self.schedule, self.hold.n_states, self.hold.n_inputs
         adjoint = self._adjoint_states(cotangents, H, final_adjoint)
-        of_steps = np.empty((s, self.hold.width, len(schedule.steps.distinct))).transpose(2, 0, 1)
+        of_table = np.empty((s, self.hold.width, len(self.table.matrices))).transpose(2, 0, 1)
+        of_steps, of_lags = self._split_table(of_table)
         of_steps[:, :, :s] = schedule.steps.sum_outer_products(adjoint, self.states[:-1])
-        of_lags, even = np.zeros(self.event_table.matrices.shape), schedule.uniform_inputs
+        of_lags[:], even = 0.0, schedule.uniform_inputs
         if even is not None:
             inputs, lags, places = even
             of_inputs, of_events = np.split(adjoint.T @ inputs, [self.hold.width - s], axis=1)
@@ -293,20 +300,16 @@ class _StateTrajectory:
                 of_lags[:, :, s:] = schedule.event_lags.sum_outer_products(
                     adjoint[schedule.event_steps], schedule.event_changes
                 )
-        of_F, of_G = self.step_table.vjp(of_steps)
-        if len(schedule.event_steps):
-            more = self.event_table.vjp(of_lags)
-            of_F, of_G = of_F + more[0], of_G + more[1]
+        of_F, of_G = self.table.vjp(of_table)
         of_delays = np.zeros(m)
         if with_delays:
             if schedule.jumps is not None:
                 jumps = schedule.steps.sum_outer_products(adjoint, schedule.jumps)
                 of_delays += np.einsum("ujm,uji,im->m", jumps, self.transitions, self.hold.G)
             kicks = of_lags[:, :, s : s + m]
-            of_delays += np.einsum("ujm,uji,im->m", kicks, self.event_table.matrices[:, :, :s], self.hold.G)
+            of_delays += np.einsum("ujm,uji,im->m", kicks, self.event_matrices[:, :, :s], self.hold.G)
             if self.hold.hold_order:
-                for found, table in ((of_steps, self.step_table), (of_lags, self.event_table)):
-                    of_delays += np.einsum("ujm,ujm->m", found[:, :, s + m :], table.matrices[:, :, s : s + m])
+                of_delays += np.einsum("ujm,ujm->m", of_table[:, :, s + m :], self.table.matrices[:, :, s : s + m])
         return (
             of_F,
             of_G,
