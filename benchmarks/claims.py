@@ -168,14 +168,18 @@ def check_claims(claims: list[dict[str, Any]]) -> list[str]:
         own = [claim for claim in claims if claim["script"] == script]
         try:
             found: Any = measure(script)
-        except subprocess.CalledProcessError as error:
-            print(f"{script} failed:\n{error.stderr.decode()[-2000:]}")
+        except (subprocess.CalledProcessError, ValueError) as error:
+            # No result, or half of one; the other scripts run all the same.
+            reason = error.stderr.decode()[-2000:] if isinstance(error, subprocess.CalledProcessError) else error
+            print(f"{script} failed:\n{reason}")
+            for claim in own:
+                print(f"BROKEN  {claim['id']:<28}   no result   {describe(claim)}", flush=True)
             broken += [claim["id"] for claim in own]
             continue
         for claim in own:
             try:
                 holds, value = judge(claim, found)
-            except (KeyError, IndexError, ValueError, TypeError) as error:
+            except Exception as error:  # a result of another form than expected, or a table that cannot be made
                 holds, value = False, math.nan
                 print(f"{script} has no {claim['key']}: {error!r}")
             broken += [] if holds else [claim["id"]]
@@ -220,7 +224,9 @@ def make_page(ledger: dict[str, Any]) -> str:
 
 def is_available(name: str) -> bool:
     """Return whether a program, a Python module or a file with this name exists."""
-    return bool(shutil.which(name)) or (ROOT / name).exists() or importlib.util.find_spec(name) is not None
+    if shutil.which(name) or (ROOT / name).exists():
+        return True
+    return name.isidentifier() and importlib.util.find_spec(name) is not None
 
 
 def main() -> None:
