@@ -7,8 +7,8 @@ ratios and counts; seconds appear only with the machine they were measured on. O
 
 A claim whose text is a table is compared cell by cell with the table at its key, or with the one that the function
 `table` makes of what is there. Numbers may differ by the relative `tolerance` plus the `margin`; the first `labels`
-cells name a row, and rows and last columns that the script does not print are left out. A claim with `page = true`
-stands for all numbers on its page, which are made from stored results.
+cells name a row; last columns and rows that the script does not print are left out, and these rows are listed. A claim
+with `page = true` stands for all numbers on its page, which are made from stored results.
 
 Each script runs once. Claims that need a program, a module or a file which is missing are skipped. A value that is
 changed in the ledger fails without any measurement, too: the pages contain the old one.
@@ -146,6 +146,9 @@ def count_differences(claim: dict[str, Any], lines: list[str]) -> float:
                 for old, new in zip(olds, news, strict=True)
             )
             differing += not near
+    # After the names of the columns and the line below them.
+    if missing := [" ".join(label) for label in list(tables[0])[2:] if label not in tables[1]]:
+        print(f"not measured here: {', '.join(missing)}")
     return differing if shared else math.nan
 
 

@@ -93,6 +93,12 @@ def test_tables_are_compared_cell_by_cell(line: str, differing: int) -> None:
     assert math.isnan(claims.count_differences(claim, ["| 10 % | lodekit | 0.59 % | 1 |"]))
 
 
+def test_rows_of_a_table_that_were_not_measured_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    claim = {"text": "| tool | error |\n| --- | ---: |\n| lodekit | 1 |\n| another tool | 2 |"}
+    assert claims.count_differences(claim, ["| lodekit | 1 |"]) == 0
+    assert capsys.readouterr().out == "not measured here: another tool\n"
+
+
 def test_the_list_of_claims_is_up_to_date() -> None:
     assert claims.PAGE.read_text() == claims.make_page(LEDGER), "run: python benchmarks/claims.py --docs"
 
