@@ -7,8 +7,8 @@ ratios and counts; seconds appear only with the machine they were measured on. O
 
 A claim whose text is a table is compared cell by cell with the table at its key, or with the one that the function
 `table` makes of what is there. Numbers may differ by the relative `tolerance` plus the `margin`; the first `labels`
-cells name a row, and rows and last columns that the script does not print are left out. A claim with `page = true`
-stands for all numbers on its page, which are made from stored results.
+cells name a row; last columns and rows that the script does not print are left out, and these rows are listed. A claim
+with `page = true` stands for all numbers on its page, which are made from stored results.
 
 Each script runs once. Claims that need a program, a module or a file which is missing are skipped. A value that is
 changed in the ledger fails without any measurement, too: the pages contain the old one.
@@ -146,6 +146,9 @@ def count_differences(claim: dict[str, Any], lines: list[str]) -> float:
                 for old, new in zip(olds, news, strict=True)
             )
             differing += not near
+    # After the names of the columns and the line below them.
+    if missing := [" ".join(label) for label in list(tables[0])[2:] if label not in tables[1]]:
+        print(f"not measured here: {', '.join(missing)}")
     return differing if shared else math.nan
 
 
@@ -168,14 +171,18 @@ def check_claims(claims: list[dict[str, Any]]) -> list[str]:
         own = [claim for claim in claims if claim["script"] == script]
         try:
             found: Any = measure(script)
-        except subprocess.CalledProcessError as error:
-            print(f"{script} failed:\n{error.stderr.decode()[-2000:]}")
+        except (subprocess.CalledProcessError, ValueError) as error:
+            # No result, or half of one; the other scripts run all the same.
+            reason = error.stderr.decode()[-2000:] if isinstance(error, subprocess.CalledProcessError) else error
+            print(f"{script} failed:\n{reason}")
+            for claim in own:
+                print(f"BROKEN  {claim['id']:<28}   no result   {describe(claim)}", flush=True)
             broken += [claim["id"] for claim in own]
             continue
         for claim in own:
             try:
                 holds, value = judge(claim, found)
-            except (KeyError, IndexError, ValueError, TypeError) as error:
+            except Exception as error:  # a result of another form than expected, or a table that cannot be made
                 holds, value = False, math.nan
                 print(f"{script} has no {claim['key']}: {error!r}")
             broken += [] if holds else [claim["id"]]
@@ -220,7 +227,9 @@ def make_page(ledger: dict[str, Any]) -> str:
 
 def is_available(name: str) -> bool:
     """Return whether a program, a Python module or a file with this name exists."""
-    return bool(shutil.which(name)) or (ROOT / name).exists() or importlib.util.find_spec(name) is not None
+    if shutil.which(name) or (ROOT / name).exists():
+        return True
+    return name.isidentifier() and importlib.util.find_spec(name) is not None
 
 
 def main() -> None:

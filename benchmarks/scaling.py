@@ -7,7 +7,9 @@ are closed to a kernel like this: interpolation on a grid (SKI) wants one statio
 symbolic formula. scikit-learn has one channel. Memory is read from /proc: Linux. On a busy machine try --threads 1:
 threads that wait for each other slow all but the spectral engine, up to ten times.
 
-    python benchmarks/scaling.py [--largest N] [--stream ROWS] [--json FILE] [--plot FILE]
+    python benchmarks/scaling.py [--largest N] [--stream ROWS] [--dask ROWS] [--json FILE] [--plot FILE]
+
+With --dask, two workers of a local Dask cluster generate the rows and sum over them; no row is written or sent.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ Task = Callable[[], Run]  # gets ready (imports, data, a small fit to warm up), 
 HEATING = lk.catalog.heating()
 say = partial(print, flush=True)
 NOISE = 0.02
-ADAM_STEPS, FEWEST_STEPS, FILE_ROWS = 300, 10, 2_500_000
+ADAM_STEPS, FEWEST_STEPS, FILE_ROWS, PARTITION_ROWS = 300, 10, 2_500_000, 1_000_000
 #: Fits that are timed with few rows and with many: example, start relative to the true values, share of missing cells.
 CASES = {
     "heating": (HEATING, None, 0.0),
@@ -356,6 +358,48 @@ def stream(rows: int, gigabytes: float) -> Found:
     return {**found, "memory_ratio": more, "billion_seconds": billion}
 
 
+def generate_partition(number: int, partitions: int, rows: int, columns: list[str] | None = None) -> Any:
+    """Return one of equal parts of a heating record as a DataFrame, its times at random within equal steps."""
+    import pandas as pd
+
+    generator = np.random.default_rng(number)
+    steps = np.arange(rows) + generator.uniform(size=rows)
+    frame = pd.DataFrame({"t": -5.0 + 10.0 / partitions * (number + steps / rows)})
+    channels = HEATING.system.channels
+    if columns != ["t"]:  # one pass asks for the times only
+        table = HEATING.solution_at(frame["t"].to_numpy()) + NOISE * generator.standard_normal((rows, len(channels)))
+        frame[list(channels)] = table
+    return frame[columns or ["t", *channels]]
+
+
+def fit_dask(rows: int) -> Found:
+    """Fit rows that two processes of a Dask cluster generate, with the defaults; the memory is that of each process."""
+    import dask.dataframe
+    import distributed
+
+    partitions = max(rows // PARTITION_ROWS, 2)
+    own = range(partitions)
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        options: dict[str, Any] = {"partitions": partitions, "rows": rows // partitions}
+        frame = dask.dataframe.from_map(generate_partition, own, meta=generate_partition(0, 1, 2), **options)
+        start, before = time.perf_counter(), time.process_time()
+        gp = lk.LODEGP(HEATING.system, random_state=0).fit(frame)
+        found: Found = {"rows": partitions * options["rows"], "seconds": time.perf_counter() - start}
+        found |= {"client_cpu_seconds": time.process_time() - before, "client_mb": memory_of("VmHWM")}
+        found["worker_cpu_seconds"] = list(client.run(time.process_time).values())
+        found["worker_mb"] = list(client.run(memory_of, "VmHWM").values())
+    say(f"{found['rows']:.0e} rows on a local Dask cluster: {found['seconds']:.0f} s")
+    for name in ("worker", "client"):
+        say(f"  {name}: {found[f'{name}_cpu_seconds']} s of processor time, peak memory {found[f'{name}_mb']} MB")
+    found["parameters"] = {}
+    for name, each in gp.parameters_.items():
+        error = each.value - float(HEATING.values[name])
+        found["parameters"][name] = {"value": each.value, "std_error": each.std_error, "error": abs(error)}
+        say(f"  {name} = {each.value:.7f} +- {each.std_error:.1e}, off by {error:.1e}")
+    return found
+
+
 def plot(found: Found, path: Path) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -391,13 +435,14 @@ def plot(found: Found, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=int, default=1_000_000, help="per channel, for the claims")
+    parser.add_argument("--points", type=int, default=1_000_000, help="per channel, for the claims; 0: none")
     parser.add_argument("--largest", type=int, default=10_000_000, help="points per channel; 0: no comparison")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one fit")
     parser.add_argument("--memory", type=float, default=16.0, help="gigabytes for one fit")
     parser.add_argument("--threads", type=int, help="for one fit in the comparison; all cores by default")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each ratio is timed")
     parser.add_argument("--stream", type=int, help="also fit this many rows from files of 32 bytes a row")
+    parser.add_argument("--dask", type=int, help="also fit this many rows on a local Dask cluster of two processes")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--plot", type=Path, help="draw time and memory into this file")
     options = parser.parse_args()
@@ -405,7 +450,10 @@ def main() -> None:
     found["versions"] = {d.name: d.version for d in importlib.metadata.distributions() if d.name in PACKAGES}
     found |= {"limit_seconds": options.limit, "memory_gb": options.memory, "threads": options.threads}
     say(f"{found['cores']} cores, load {found['load']:.1f}; limits: {options.limit:g} s, {options.memory:g} GB")
-    found |= measure_claims(options.points, options.seconds, options.memory)
+    if options.points:
+        found |= measure_claims(options.points, options.seconds, options.memory)
+    if options.dask:
+        found["dask"] = fit_dask(options.dask)
     if options.stream:
         found["stream"] = stream(options.stream, options.memory)
     found["fits"] = compare(options.largest, options.limit, options.memory, options.threads)

@@ -93,6 +93,12 @@ def test_tables_are_compared_cell_by_cell(line: str, differing: int) -> None:
     assert math.isnan(claims.count_differences(claim, ["| 10 % | lodekit | 0.59 % | 1 |"]))
 
 
+def test_rows_of_a_table_that_were_not_measured_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    claim = {"text": "| tool | error |\n| --- | ---: |\n| lodekit | 1 |\n| another tool | 2 |"}
+    assert claims.count_differences(claim, ["| lodekit | 1 |"]) == 0
+    assert capsys.readouterr().out == "not measured here: another tool\n"
+
+
 def test_the_list_of_claims_is_up_to_date() -> None:
     assert claims.PAGE.read_text() == claims.make_page(LEDGER), "run: python benchmarks/claims.py --docs"
 
@@ -109,6 +115,38 @@ def test_the_runner_fails_if_a_value_is_changed(limit: float, code: int, tmp_pat
     result = subprocess.run(runner, capture_output=True, text=True, check=False)
     assert result.returncode == code, result.stderr
     assert ("1 no longer hold" in result.stdout) == bool(code)
+
+
+def test_the_runner_goes_on_after_a_script_that_fails(tmp_path: Path) -> None:
+    bodies = {
+        "raises": "raise SystemExit('no such sensor')",
+        "writes_half": "import sys; open(sys.argv[2], 'w').write('[1.0')",
+        "lacks_the_key": "import sys; open(sys.argv[2], 'w').write('{}')",
+        "works": "import sys; open(sys.argv[2], 'w').write('[1.0]')",
+    }
+    lines = []
+    for name, body in bodies.items():
+        (tmp_path / f"{name}.py").write_text(body)
+        fields = {"id": name, "text": "1 time", "script": str(tmp_path / f"{name}.py"), "key": "0", "at_most": 1.0}
+        lines += ["[[claim]]", *(f"{key} = {json.dumps(value)}" for key, value in (fields | {"quick": True}).items())]
+    ledger = tmp_path / "claims.toml"
+    ledger.write_text("\n".join(lines))
+    runner = [sys.executable, claims.__file__, "--ledger", str(ledger)]
+    result = subprocess.run(runner, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert re.findall(r"^(BROKEN|holds) +(\w+) ", result.stdout, re.MULTILINE) == [
+        ("BROKEN", "raises"),
+        ("BROKEN", "writes_half"),
+        ("BROKEN", "lacks_the_key"),
+        ("holds", "works"),
+    ]
+    assert "no such sensor" in result.stdout
+    assert "4 claims, 3 no longer hold\n  raises\n  writes_half\n  lacks_the_key\n" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["../no/such/file.csv", "no.such.module", "no_such_program"])
+def test_what_is_missing_is_not_available(name: str) -> None:
+    assert not claims.is_available(name)
 
 
 def test_settings_are_on_their_pages() -> None:
