@@ -298,3 +298,13 @@ def test_a_last_line_without_its_end_is_read_when_it_is_complete(folder: Path, t
     log.write_bytes((end.join(lines) + "25,0" + end).encode())
     _, rows = watch(folder, str(log), "--once", "--resume", state)
     assert [row["measured"] for row in rows] == ["0.125"]
+
+
+def test_names_that_look_like_formulas_are_quoted(tmp_path: Path) -> None:
+    _, y = respond(TIMES)
+    data = lk.Observations().add(TIMES, "-y", -y, 0.05)
+    lk.LODEGP(lk.System("y'' = 0"), random_state=0).fit(data).save(tmp_path / "m.lodekit")
+    (tmp_path / "log.csv").write_text("t,level\n20,-0.5\n20.5,-0.4\n")
+    done, rows = watch(tmp_path, "log.csv", "--once", "--map", "-y=level")
+    assert done.returncode == 0, done.stderr
+    assert [(row["observable"], row["measured"]) for row in rows] == [("'-y", "-0.5"), ("'-y", "-0.4")]
