@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
             gp.simulate([0.0, 1.0], inputs, start=start)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="expected finite times, got nan"):
         gp.simulate([0.0, np.nan], {"u": 1.0})
-    with pytest.raises(DataError, match="after the end of the record"):
+    with pytest.raises(DataError, match="from the end of the record on"):
         gp.simulate([0.0], {"u": ([0.0, 1.0], [1.0, 2.0])}, start="end")
     plain = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
     with pytest.raises(LodekitError, match="no known inputs"):
@@ -168,3 +168,36 @@ def test_from_rest_bands_are_as_wide_as_the_errors_of_the_parameters(gp: lk.LODE
     gradient = {"b": 1.0 / values["k"], "k": -values["b"] / values["k"] ** 2, "c": 0.0}
     slopes = np.array([gradient[name] for name in names])
     assert std[1] == pytest.approx(np.sqrt(slopes @ fit.parameter_covariance @ slopes), rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["hold", "linear"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_simulation_from_the_end_is_the_prediction_with_the_same_inputs(kind: str, seed: int) -> None:
+    """The log of the input goes on after the last output; the new input begins before, at or after that."""
+    generator, times = np.random.default_rng(seed), 0.5 * np.arange(20)
+    system = lk.System("tau*y' + y = K*delay(u, 0.3)", parameters={n: lk.Parameter(fixed=2.0) for n in ("tau", "K")})
+    logged, values = np.sort(generator.choice(np.arange(-4, 80), 40, replace=False)) / 4.0, generator.normal(size=40)
+    end = float(times[-1])
+    if kind == "linear" or seed % 2:  # a linear input is known up to its last sample alone
+        logged[np.argmin(np.abs(logged - end))] = end
+    y, asked = generator.normal(size=20), np.linspace(0.0, 22.0, 45)
+
+    def fitted(last: float) -> lk.LODEGP:
+        known = logged <= last
+        data = lk.Observations().add(times, "y", y, 0.1).add(logged[known], "u", values[known])
+        return lk.LODEGP(system, inputs={"u": kind}, random_state=0).fit(data)
+
+    whole = fitted(np.inf)
+    expected = whole.predict(asked, "y", return_std=True)
+    for model in (whole, fitted(end), fitted(end + 2.0)):
+        for first in (-2.0, end - 2.0, end, end + 1.0, end + 2.0):
+            if model is not whole and first > max(model.fit_.measurements.inputs["u"].times):
+                continue  # what lies between is not known
+            new = logged >= first
+            inputs = {"u": (logged[new], values[new])}
+            found = model.simulate(asked, inputs, start="end", observable="y", return_std=True)
+            np.testing.assert_allclose(found, expected, atol=1e-9)
+    # A number is the input from the end of the record on, whatever was logged after it.
+    constant = [model.simulate(asked, {"u": 1.5}, start="end") for model in (whole, fitted(end), fitted(end + 2.0))]
+    np.testing.assert_allclose(constant[1], constant[0], atol=1e-9)
+    np.testing.assert_allclose(constant[2], constant[0], atol=1e-9)

@@ -11,7 +11,7 @@ import sympy
 import lodekit as lk
 from lodekit.algebra.modes import isolate_roots
 from lodekit.algebra.operators import sympy_symbols
-from lodekit.algebra.scalars import NamedConstant, ScalarRing
+from lodekit.algebra.scalars import NamedConstant, ScalarRing, factor_multivariate
 
 ROOT2 = NamedConstant("sqrt", Fraction(2))
 
@@ -45,3 +45,28 @@ def test_modes_beside_free_functions_with_square_roots_in_the_equations() -> Non
     assert [complex(root) for root in mode.roots] == [pytest.approx(-(2**0.5), rel=1e-15)]
     assert system.free_functions == 1
     assert system.verify()
+
+
+@pytest.mark.parametrize("digits", [6, 12, 25])
+def test_polynomials_with_long_decimals_are_factored(digits: int) -> None:
+    """Two oscillators in a row have two irreducible factors, whatever the number of digits of their coefficients."""
+    c, k, d, m = (f"{value:.{digits}f}" for value in (0.123456789012345, 1.234567890123456, 0.987654321098765, 2.5))
+    system = lk.System([f"x'' + {c}*a*x' + {k}*x = 0", f"y'' + {d}*a*y' + {m}*y = {k}*x"], parameters=["a"])
+    modes = system.modes
+    assert [(len(mode.roots_at({"a": 1.0})), mode.multiplicity) for mode in modes] == [(2, 1), (2, 1)]
+    found = sorted(root.real for mode in modes for root in mode.roots_at({"a": 1.0}))
+    expected = sorted(-0.5 * float(value) for value in (c, c, d, d))
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_factors_are_primitive_and_multiply_to_the_polynomial() -> None:
+    ring = ScalarRing(("a", "b"))
+    a, b = (ring.parameter(name).numerator for name in "ab")
+    parts = [10**12 * a + 123456789013, 987654321097 * a * b - 10**11 * b + 7, 3 * b + 10**13]
+    product = 6 * parts[0] ** 2 * parts[1] * parts[2]
+    found = factor_multivariate(product)
+    assert sorted(count for _, count in found) == [1, 1, 2]
+    total = ring.integer(6)
+    for factor, count in found:
+        total = total * factor**count
+    assert total in (product, -product)

@@ -98,11 +98,11 @@ def test_standard_input_goes_on_from_a_saved_state(folder: Path, tmp_path: Path)
 
 
 def test_bad_lines_are_named_and_skipped(folder: Path, tmp_path: Path) -> None:
-    text = "t,y,u\n20,0.5,0\n20.5,what,0\n21\n22,0.4,\n21.5,0.4,0\n23,,1\n24,0.6,1"
+    text = "t,y,u\n20,0.5,0\n20.5,what,0\n21\n22,0.4,\n21.5,0.4,0\n23,,1\n24,0.6,1\n"
     (tmp_path / "bad.csv").write_text(text)
     done, rows = watch(folder, str(tmp_path / "bad.csv"), "--once")
     assert done.returncode == 0
-    # A held input that is missing stays, a value that is missing is no value; the last line lacks its end.
+    # A held input that is missing stays, a value that is missing is no value.
     assert [row["t"] for row in rows] == ["20.0", "22.0", "24.0"]
     for words in ("line 3", "what", "line 4", "line 6", "order of time"):
         assert words in done.stderr
@@ -272,3 +272,39 @@ def test_a_log_that_is_put_aside_is_not_waited_for(tmp_path: Path) -> None:
     log.rename(tmp_path / "log.1.csv")
     with pytest.raises(lk.LodekitError, match="another one took its place"):
         list(pieces)
+
+
+def test_a_resumed_stream_reads_every_row_at_the_saved_time_once(folder: Path, tmp_path: Path) -> None:
+    log, state = tmp_path / "log.csv", str(tmp_path / "now.stream")
+    lines = ["t,y,u\n", "20,0.5,0\n", "20.5,0.51,0\n", "20.5,0.52,0\n", "20.5,0.53,0\n", "21,0.5,0\n"]
+    found = []
+    for count in (3, 4, 6):
+        log.write_text("".join(lines[:count]))
+        options = ("--resume", state) if found else ()
+        done, rows = watch(folder, str(log), "--once", "--save", state, *options)
+        assert done.returncode == 0, done.stderr
+        found += [row["measured"] for row in rows]
+    assert found == ["0.5", "0.51", "0.52", "0.53", "0.5"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_last_line_without_its_end_is_read_when_it_is_complete(folder: Path, tmp_path: Path, end: str) -> None:
+    log, state = tmp_path / "log.csv", str(tmp_path / "now.stream")
+    lines = ["t,y,u", "20,0.5,0", "20.5,0.25,0", "21,0.1"]
+    log.write_bytes(end.join(lines).encode())
+    done, rows = watch(folder, str(log), "--once", "--save", state)
+    assert [row["measured"] for row in rows] == ["0.5", "0.25"]
+    assert "line 4: expected a line break at its end" in done.stderr
+    log.write_bytes((end.join(lines) + "25,0" + end).encode())
+    _, rows = watch(folder, str(log), "--once", "--resume", state)
+    assert [row["measured"] for row in rows] == ["0.125"]
+
+
+def test_names_that_look_like_formulas_are_quoted(tmp_path: Path) -> None:
+    _, y = respond(TIMES)
+    data = lk.Observations().add(TIMES, "-y", -y, 0.05)
+    lk.LODEGP(lk.System("y'' = 0"), random_state=0).fit(data).save(tmp_path / "m.lodekit")
+    (tmp_path / "log.csv").write_text("t,level\n20,-0.5\n20.5,-0.4\n")
+    done, rows = watch(tmp_path, "log.csv", "--once", "--map", "-y=level")
+    assert done.returncode == 0, done.stderr
+    assert [(row["observable"], row["measured"]) for row in rows] == [("'-y", "-0.5"), ("'-y", "-0.4")]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from lodekit.data.sources import load_data
 from lodekit.data.tables import read_time_list
 from lodekit.errors import DataError
 from tests.data.table_files import Reader, same
@@ -74,3 +77,33 @@ def test_a_wrong_date_of_a_list_is_named_by_its_line_in_the_file(tmp_path: Path)
     (tmp_path / "at.txt").write_text("# when\ntime\n\n2024-02-28\n2024-02-30\n")
     with pytest.raises(DataError, match=r"at\.txt: line 5: .*'2024-02-30': there is no such day"):
         read_time_list(tmp_path / "at.txt")
+
+
+@pytest.mark.parametrize(
+    ("start", "change"), [("2024-10-26 12:00", "2024-10-27 02:00"), ("2024-03-30 12:00", "2024-03-31 03:00")]
+)
+@pytest.mark.parametrize("minutes", [1, 10, 60])
+@pytest.mark.parametrize("options", [{}, {"units": {"t": "h"}}, {"records": "label"}])
+def test_a_change_of_the_clock_in_local_times_is_noted(
+    tmp_path: Path, start: str, change: str, minutes: int, options: dict[str, Any]
+) -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    first = datetime.fromisoformat(start).replace(tzinfo=zone).timestamp()
+    dates = [datetime.fromtimestamp(first + 60 * minutes * k, zone) for k in range(40 * 60 // minutes)]
+    notes = []
+    for form in ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M%z"):
+        rows = [f"{date.strftime(form)},{date.hour},a" for date in dates]
+        (tmp_path / "log.csv").write_text("\n".join(["t,x,label", *rows]) + "\n")
+        found = load_data(str(tmp_path / "log.csv"), channels=["x"], **options).notes
+        notes.append([note for note in found if "daylight-saving" in note])
+    assert [len(found) for found in notes] == [1, 0]
+    assert f"jump by an hour at {change}" in notes[0][0]
+
+
+def test_other_jumps_of_local_times_are_not_taken_for_a_change_of_the_clock(tmp_path: Path) -> None:
+    """A pause of an hour on a working day, repeated times, and rows that come a second late."""
+    start = datetime(2024, 3, 27, 12)
+    seconds = [*range(0, 36000, 60), 36000 - 1, *range(36000 + 3600, 100000, 60), 99960]
+    rows = [f"{start + timedelta(seconds=s):%Y-%m-%d %H:%M:%S},{s}" for s in seconds]
+    (tmp_path / "log.csv").write_text("\n".join(["t,x", *rows]) + "\n")
+    assert not any("daylight-saving" in note for note in load_data(str(tmp_path / "log.csv"), channels=["x"]).notes)

@@ -161,3 +161,30 @@ def test_what_is_best_at_its_bound_is_put_there_however_close_a_search_came() ->
     point[needed] = np.log(1e-8 * fit.layout.transforms[1].expected_magnitude)
     steep = replace(fit.optimum, x=point, value=fit.optimum.value, at_bound=np.zeros(len(point), dtype=bool))
     assert not snap_to_bounds(objective, steep).at_bound[needed]
+
+
+@pytest.mark.parametrize("factor", [1e-15, 1e15])
+def test_dead_times_and_rates_of_known_functions_have_no_absolute_threshold(factor: float) -> None:
+    times, late = np.linspace(0.0, 30.0, 61), 1.3
+    u = np.where(np.sin(0.5 * times) + 0.3 * np.sin(1.7 * times) > 0, 1.0, 0.0)
+    y = 1.5 * u[0] * np.where(times > late, 1.0 - np.exp(np.minimum(late - times, 0.0) / 2.0), 0.0)
+    for start, step in zip(times[1:], np.diff(u), strict=True):
+        y += 1.5 * step * (1.0 - np.exp(np.minimum(start + late - times, 0.0) / 2.0))
+    y += 0.01 * np.random.default_rng(0).standard_normal(61)
+    system = lk.System(
+        "tau*y' + y = K*delay(u, T)", parameters={name: lk.Parameter(positive=True) for name in ("tau", "K", "T")}
+    )
+    first, other = (
+        lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(unit * times, {"y": y, "u": u})
+        for unit in (1.0, factor)
+    )
+    assert other.log_evidence_ == pytest.approx(first.log_evidence_, abs=1e-6)
+    assert not other.warnings_
+    for name, unit in (("tau", factor), ("K", 1.0), ("T", factor)):
+        found, expected = other.parameters_[name], first.parameters_[name]
+        assert found.value == pytest.approx(unit * expected.value, rel=1e-6)
+        assert found.interval == pytest.approx([unit * limit for limit in expected.interval], rel=1e-3)
+    summaries = Measurements.from_observations(lk.Observations().add(times, "y", y)).observable_statistics
+    decaying = lk.System("y' = b*exp(-t/tau)", parameters=["b", "tau"])
+    sizes = [solve_balance_equations(decaying, summaries, unit)["tau"] for unit in (1.0, factor)]
+    assert sizes[1] == pytest.approx(factor * sizes[0], rel=1e-6)

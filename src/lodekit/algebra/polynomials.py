@@ -20,7 +20,7 @@ from lodekit.algebra.scalars import (
     FiniteField,
     Scalar,
     ScalarRing,
-    check_factorable,
+    factor_multivariate,
     format_sum,
     multiply_powers,
 )
@@ -184,8 +184,7 @@ def _square_free_factors(ring: ScalarRing, polynomial: Sequence[Element]) -> lis
 def _factor_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
     """Factor in Z[d, symbols] and keep what contains d (Gauss's lemma)."""
     whole = to_multivariate(ring, polynomial)
-    check_factorable(len(whole))
-    parts = [(from_multivariate(ring, part), int(count)) for part, count in whole.factor()[1]]
+    parts = [(from_multivariate(ring, part), count) for part, count in factor_multivariate(whole)]
     return [(part, count) for part, count in parts if len(part) > 1]
 
 

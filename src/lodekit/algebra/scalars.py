@@ -15,9 +15,10 @@ import copyreg
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import lcm
 from typing import Any, Protocol
 
-from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly, fmpz_mpoly_ctx, nmod
+from flint import Ordering, arb, fmpq, fmpq_mpoly_ctx, fmpz, fmpz_mpoly, fmpz_mpoly_ctx, nmod
 
 from lodekit.errors import AlgebraError, EquationError
 
@@ -331,8 +332,7 @@ class ScalarRing:
         """Return the distinct irreducible factors in which parameters occur, each with a positive leading term."""
         if not self.involves_parameters(element):
             return []
-        check_factorable(len(element))
-        factors = [factor for factor, _ in element.factor()[1] if self.involves_parameters(factor)]
+        factors = [factor for factor, _ in factor_multivariate(element) if self.involves_parameters(factor)]
         return [factor if factor.leading_coefficient() > 0 else -factor for factor in factors]
 
     def involves_parameters(self, element: Element) -> bool:
@@ -385,10 +385,22 @@ def expression_swell_error() -> AlgebraError:
     )
 
 
-def check_factorable(terms: int) -> None:
-    """Raise where a polynomial in several symbols has so many `terms` that factoring it could take minutes."""
-    if terms > MAX_FACTOR_TERMS:
+def factor_multivariate(element: Element) -> list[tuple[Element, int]]:
+    """Return the primitive irreducible factors of a polynomial in several symbols, with multiplicities.
+
+    Raise if it has so many terms that this could take minutes.
+    """
+    if len(element) > MAX_FACTOR_TERMS:
         raise AlgebraError("the symbolic expressions grow too large to be factored; give numbers for some parameters")
+    context = element.context()
+    # python-flint raises OverflowError if it sorts factors over the integers whose coefficients exceed 32 bits.
+    rational = fmpq_mpoly_ctx.get(context.names(), context.ordering()).from_dict(element.to_dict())
+    found = []
+    for factor, count in rational.factor()[1]:
+        terms, bottom = factor.to_dict(), lcm(*(int(value.q) for value in factor.coeffs()))
+        whole = context.from_dict({exponents: int((value * bottom).p) for exponents, value in terms.items()})
+        found.append((whole.primitive()[1], int(count)))
+    return found
 
 
 def format_sum(terms: Iterable[tuple[Scalar, str]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -80,8 +79,9 @@ def _print_rows(
     save_interval: float = 1.0,
 ) -> None:
     """Print rows up to the end or an interruption; save the state every `save_interval` seconds and at the end."""
-    writer: csv.DictWriter[str] | None = None
-    n_saved_rows, last_saved = -1, time.monotonic()
+    from lodekit.workflow.pipeline import to_csv
+
+    has_header, n_saved_rows, last_saved = False, -1, time.monotonic()
 
     def save_state() -> None:
         nonlocal n_saved_rows, last_saved
@@ -101,10 +101,9 @@ def _print_rows(
                     if as_json:
                         sys.stdout.write(json.dumps(row) + "\n")
                         continue
-                    if writer is None:
-                        writer = csv.DictWriter(sys.stdout, list(row), lineterminator="\n")
-                        writer.writeheader()
-                    writer.writerow(row)
+                    header, line = to_csv({name: [cell] for name, cell in row.items()}).splitlines(keepends=True)
+                    sys.stdout.write(line if has_header else header + line)
+                    has_header = True
                     continue
                 sys.stdout.flush()
                 if row is not None:

@@ -93,13 +93,16 @@ def follow_rows(
         yield from _parse_lines(rest[:cut], before, *opened)
         before, rest = before + rest.count(b"\n", 0, cut), rest[cut:]
         yield None
-    # The last line of a table may lack its end.
     if opened is None:
         opened = _detect_table(rest, where, make_options, 0)
         if opened is None:
             raise DataError(f"{where}: expected rows of numbers below a header, found none")
         yield opened[1]
-    yield from _parse_lines(rest, before, *opened)
+    cut = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+    yield from _parse_lines(rest[:cut], before, *opened)
+    if rest[cut:].strip():
+        number = before + len(rest[:cut].splitlines()) + 1
+        yield DataError(f"line {number}: expected a line break at its end, it may be incomplete; read it later")
 
 
 def _detect_table(

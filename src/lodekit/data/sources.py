@@ -316,10 +316,11 @@ def _read_records_by_label(
                     own = own.add(content.times[rows], name, values[rows], std)
                 found[label] = own
                 part = replace(plan, table_name=f"{plan.table_name}, record {label}")
-                pieces.setdefault(label, []).append((part, TimeOrder.from_times(content.times[rows])))
+                pieces.setdefault(label, []).append((part, TimeOrder.from_times(content.times[rows], plan)))
         notes.append(list(content.notes))
     for own_pieces in pieces.values():
-        check_time_order([plan for plan, _ in own_pieces], [order for _, order in own_pieces], request.argument_syntax)
+        own_plans, own_orders = zip(*own_pieces, strict=True)
+        notes[-1] += [note for own in check_time_order(own_plans, own_orders, request.argument_syntax) for note in own]
     filled = {label: own for label, own in found.items() if len(own)}
     if not filled:
         raise _no_values_error(plans, [order for own_pieces in pieces.values() for _, order in own_pieces])
@@ -341,7 +342,7 @@ def _read_in_memory(
                 std = table_data.noise.get(name, plan.known_noise.get(name))
                 observations = observations.add(table_data.times, name, values, std)
         notes.append(list(table_data.notes))
-        orders.append(TimeOrder.from_times(table_data.times))
+        orders.append(TimeOrder.from_times(table_data.times, plan))
     if not len(observations):
         raise _no_values_error(plans, orders)
     return Measurements.from_observations(observations), orders, notes

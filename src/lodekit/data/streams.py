@@ -164,7 +164,7 @@ def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: 
     # Blocks run in parallel, so each of them uses one core.
     with prefix_errors(plan.table_name), single_threaded_blas("openmp"):
         sums = Statistics.of(start, stop, to_series(records, plan.known_noise))
-    return sums, records.number_format, TimeOrder.from_times(records.times)
+    return sums, records.number_format, TimeOrder.from_times(records.times, plan)
 
 
 def to_series(records: TableData, noise: Mapping[str, float]) -> list[TimeSeries]:

@@ -308,9 +308,10 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
     """Return why the search did not converge, in sentences."""
     found = []
     if optimum.message == UNDEFINED_MESSAGE:
+        advice = "give noise_std if you know the noise" if layout.n_noise_levels else "give a larger noise_std"
         found.append(
             "the evidence grows towards values at which rounding leaves too few digits of it, because the noise is "
-            "very small against the data; parameters may be far from their best values: give a larger noise_std"
+            f"very small against the data; parameters may be far from their best values: {advice}"
         )
     elif not optimum.converged:
         found.append(
@@ -362,7 +363,7 @@ def collect_warnings(
         found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")
     largest = max(diagnosis.widening.values(), default=math.nan)
     is_shared = layout.n_noise_levels == 1
-    found += residual_warnings(checks, is_shared=is_shared, time_unit=time_unit, widening=largest)
+    found += residual_warnings(checks, prior.noise, time_unit=time_unit, widening=largest)
     # Constant observables have a warning of their own.
     constant = {check.name for check in checks if np.isnan(check.explained)}
     is_informative = [is_shared or name not in constant for name in measured][: layout.n_noise_levels]
@@ -393,7 +394,7 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
             found.append(
                 f"{title} at t = {f'{times} {time_unit}'.rstrip()}{more} lies {how_far} deviations of the others from "
                 f"the curve, which normal noise does not do: leave {them} out (NaN) where {slips}, or give {them} a "
-                "larger noise_std"
+                "noise_std of their own"
             )
     return found
 
@@ -407,7 +408,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         return f"residuals of {check.title} are too few to tell whether they are independent"
     text = f"{'innovations' if found.innovations else 'residuals'} of {check.title}"
     if check.is_below_noise:
-        text += f" are far smaller than the noise that was said ({check.size:.1g} of it)"
+        text += f" are far smaller than the noise ({check.size:.1g} of it)"
     elif not check.is_correlated:
         text += f" look like independent noise (lag 1: {check.memory:.2f})"
     elif check.is_autocorrelated:
@@ -519,7 +520,7 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
 
 
 def residual_warnings(
-    checks: Sequence[ResidualCheck], *, is_shared: bool, time_unit: str = "", widening: float = math.nan
+    checks: Sequence[ResidualCheck], noise: NoiseModel, *, time_unit: str = "", widening: float = math.nan
 ) -> list[str]:
     """Return what the residuals suggest against a fit, with what to try; empty if they look like noise."""
     found = outlier_warnings({check.title: check.outliers for check in checks}, time_unit)
@@ -531,15 +532,23 @@ def residual_warnings(
         if check.is_suspicious
     ]
     loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
-    if loud and is_shared and len({check.name for check in checks}) > 1:
+    learned = dict(zip(noise.observables, noise.learned, strict=True))
+    if loud and noise.n_levels == 1 and len({check.name for check in checks}) > 1:
         found.append(
             f"residuals are larger than the shared noise in {join_list(loud)}: "
             'noise="channel" learns one level for each'
         )
     elif loud:
+        is_learned = all(learned[check.name] for check in checks if check.exceeds_noise)
+        cause, advice = "is set too small", "leave noise_std out to learn it"
+        if is_learned:
+            cause, advice = (
+                "is not the same everywhere",
+                "give noise_std for each record, or check those that stand out",
+            )
         found.append(
-            f"residuals are larger than the noise in {join_list(loud)}: it is set too small, or the equations miss "
-            "something; leave noise_std out to learn it"
+            f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss something; "
+            f"{advice}"
         )
     low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.explains_little]
     if low:

@@ -58,12 +58,8 @@ def solve_balance_equations(
         shift = max((offsets.get(term.channel, 0.0) for term in group.monomials if not term.order), default=0.0)
         for term in group.monomials:
             line, size = _log_linear_row(term, known, index)
-            if not group.is_dimensionless:
-                line[index[number]] = -1.0
-                size -= 0.0 if term.channel else shift
-            elif not term.powers:
-                continue
-            lines.append((line, -size))
+            line[index[number]] = -1.0
+            lines.append((line, (0.0 if term.channel else shift) - size))
     for item in summaries:
         lines += _observation_rows(system, item, known, index)
     solved = _solve_sparse_rows(lines, len(index))

@@ -34,10 +34,6 @@ Array = NDArray[np.float64]
 NEGLIGIBLE_MEAN_ERROR = 1e-11
 #: The largest accepted error of the log evidence, relative to itself or to the number of measurements.
 MAX_EVIDENCE_ERROR = 1e-7
-_PRECISION_LOSS_MESSAGE = (
-    "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
-    "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"
-)
 
 
 @dataclass(frozen=True)
@@ -213,8 +209,8 @@ class FallbackEngine:
         found = self._most_accurate_posterior(hyper)
         if np.isfinite(found.value) and not self._is_usable(found.value, found.error):
             raise AccuracyError(
-                f"{_PRECISION_LOSS_MESSAGE}; the log evidence at these values, {found.value:.6g}, has an error of "
-                f"about {found.error:.1g}"
+                f"{self._describe_precision_loss()}; the log evidence at these values, {found.value:.6g}, has an error "
+                f"of about {found.error:.1g}"
             )
         return found if self.conditions is None else FallbackPosterior(found, found, "", self.conditions.value(hyper))
 
@@ -273,7 +269,14 @@ class FallbackEngine:
             return found
         several = [engine.value_with_error(hyper) for engine in (self.primary, self.fallback) if engine is not None]
         known = [each for each in several if np.isfinite(each[0])]
-        return _PRECISION_LOSS_MESSAGE if known and not any(self._is_usable(*each) for each in known) else ""
+        return self._describe_precision_loss() if known and not any(self._is_usable(*each) for each in known) else ""
+
+    def _describe_precision_loss(self) -> str:
+        advice = "give noise_std if you know the noise" if self.prior.noise.n_levels else "give a larger noise_std"
+        return (
+            "rounding leaves too few digits, because the noise is very small against the data or their prior; "
+            f"{advice}, every channel a level of its own (noise='channel'), or a smaller mode_deviation"
+        )
 
     def _needs_no_fallback(self, value: float, error: float) -> bool:
         """Return whether a log evidence is finite and so precise that no other engine is needed."""

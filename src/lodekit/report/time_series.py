@@ -177,7 +177,7 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
         return
     doubts = residual_warnings(
         checks,
-        is_shared=fit.layout.n_noise_levels == 1,
+        fit.prior.noise,
         time_unit=fit.clock.unit,
         widening=max(fit.diagnosis.widening.values(), default=math.nan),
     )

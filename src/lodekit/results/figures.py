@@ -357,7 +357,7 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
     for mode in fit.setup.reduced_system.modes:
         for root in mode.roots_at({n: v for n, v in values.items() if n in mode.ring.parameters}):
             # Roots that differ by rounding alone are one.
-            near = next((other for other in found if abs(other - root) <= 1e-9 * (1e-9 + abs(root))), root)
+            near = next((other for other in found if abs(other - root) <= 1e-9 * abs(root)), root)
             found[near] = found.get(near, 0) + mode.multiplicity
     if found:
         plotting.draw_modes(panels[0], list(found), list(found.values()), time_unit=known.get("t", ""))

@@ -320,7 +320,8 @@ def simulate_response(
         inputs that begin there. A dict of observables to values, such as ``{"y": 20.0}``: from these values at the
         first of all times; what they leave open is as at rest: other channels first, then derivatives, which are zero
         unless an input sets them off at that very time. ``"begin"``: as the record began, with these inputs in the
-        place of the old ones. ``"end"``: as the record ended; new inputs follow the old ones.
+        place of the old ones. ``"end"``: as the record ended; the old inputs apply until its last
+        measurement, or until the new ones begin, if that is later.
     observable : str or sequence of str, optional
         As in `predict`.
     return_std : bool
@@ -424,19 +425,23 @@ def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]
 
 
 def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: object) -> InputSignal:
-    """Return an input that is the old one, the new one, or the old one up to the end of the record."""
+    """Return an input that is the old one, the new one, or the old one until the new one begins after the record."""
     if new is None or start == "begin":
         return old if new is None else new
     end = fit.measurements.window[1]
-    kept, later = old.times <= end, new.times > end
-    if len(new.times) == 1 and not later.any():
-        # A number: from the end of the record on.
-        times, values = np.array([np.nextafter(end, np.inf)]), new.values
-    else:
-        times, values = new.times[later], new.values[later]
-    if not len(times):
-        raise DataError(f"expected samples of {name} after the end of the record, t = {end:g}")
-    return InputSignal(np.append(old.times[kept], times), np.append(old.values[kept], values), old.kind)
+    if len(new.times) > 1 and new.times[-1] < end:
+        raise DataError(f"expected samples of {name} from the end of the record on, t = {end:g}")
+    switch = max(end, float(new.times[0]))
+    before, after, first = old.times < switch, new.times > switch, [(switch, float(new.at(switch)))]
+    if old.kind == "linear" and switch == end and old.at(end) != new.at(end):
+        # A jump, after which the new input begins.
+        first = [(end, float(old.at(end))), (float(np.nextafter(end, np.inf)), float(new.at(end)))]
+    times, values = zip(*first, strict=True)
+    return InputSignal(
+        np.concatenate([old.times[before], times, new.times[after]]),
+        np.concatenate([old.values[before], values, new.values[after]]),
+        old.kind,
+    )
 
 
 def _parameter_variance(fit: Fit, response: DeterministicResponse) -> Array:

@@ -69,8 +69,8 @@ def monitor_rows(
     Strings are messages for users. None follows all rows that have arrived so far: then is the time to print. A
     horizon, in the unit of time, adds forecasts that far ahead.
     """
-    #: Rows up to this time were used by the fit, or by the resumed stream.
-    last_time, n_skipped = stream.time, 0
+    #: Rows up to this time, and so many at this time, were used by the fit, or by the resumed stream.
+    last_time, rows_at_time, n_skipped = stream.time, stream.filter_state.rows_at_time, 0
     options = {**table_checks(gp.system), **read_options_of_fit(gp)}
 
     def choose_options(names: Sequence[str]) -> ReadOptions:
@@ -87,7 +87,8 @@ def monitor_rows(
             yield None
         elif item is None:
             yield None
-        elif last_time is not None and item[1] <= last_time:
+        elif last_time is not None and (item[1] < last_time or (item[1] == last_time and rows_at_time > 0)):
+            rows_at_time -= item[1] == last_time
             n_skipped += 1
         else:
             yield from _push_row(gp, stream, item, horizon)

@@ -159,18 +159,24 @@ def merge_columns(columns: dict[str, Any], new_columns: Iterable[tuple[str, Any]
 
 
 def to_csv(columns: Mapping[str, Sequence[Any]]) -> str:
-    r"""Return columns as CSV; numbers in full precision.
+    r"""Return columns as CSV; numbers in full precision, and an apostrophe before texts that look like formulas.
 
     Examples
     --------
-    >>> to_csv({"t": [0.0, 0.1], "x": [1.0, 2.5]})
-    't,x\n0.0,1.0\n0.1,2.5\n'
+    >>> to_csv({"t": [0.0, 0.1], "-x": [-1.0, 2.5]})
+    "t,'-x\n0.0,-1.0\n0.1,2.5\n"
     """
+
+    def format_cell(cell: Any) -> Any:
+        # A spreadsheet would evaluate such texts.
+        if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+            return f"'{cell}"
+        return repr(float(cell)) if isinstance(cell, float) else cell
+
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(columns)
-    for row in zip(*columns.values(), strict=True):
-        writer.writerow([repr(float(cell)) if isinstance(cell, float) else cell for cell in row])
+    for row in (columns, *zip(*columns.values(), strict=True)):
+        writer.writerow(map(format_cell, row))
     return target.getvalue()
 
 

@@ -39,6 +39,7 @@ class TimeOrder:
     low, high: The least and the greatest time.
     max_drop, max_rise: The greatest fall from some time to a later record, and the greatest rise.
     distinct_times: Up to three different times.
+    clock_changes: Dates at which local times jump by an hour.
 
     Examples
     --------
@@ -53,10 +54,11 @@ class TimeOrder:
     max_drop: float = 0.0
     max_rise: float = 0.0
     distinct_times: frozenset[float] = frozenset()
+    clock_changes: tuple[str, ...] = ()
 
     @classmethod
-    def from_times(cls, times: NDArray[np.float64]) -> TimeOrder:
-        """Return the order of some times."""
+    def from_times(cls, times: NDArray[np.float64], schema: TableSchema | None = None) -> TimeOrder:
+        """Return the order of some times, and of those of a table where the clock was changed."""
         if not len(times):
             return cls()
         low, high = float(times.min()), float(times.max())
@@ -67,7 +69,8 @@ class TimeOrder:
         if not (times[1:] >= times[:-1]).all():  # most tables are in order, and need no more than a look
             drop = float(np.max(np.maximum.accumulate(times) - times))
             rise = float(np.max(times - np.minimum.accumulate(times)))
-        return cls(len(times), low, high, drop, rise, frozenset({low, high, *between[:1].tolist()}))
+        changes = () if schema is None else _find_clock_changes(times, schema)
+        return cls(len(times), low, high, drop, rise, frozenset({low, high, *between[:1].tolist()}), changes)
 
     def __add__(self, other: TimeOrder) -> TimeOrder:
         if not (self.count and other.count):
@@ -79,6 +82,7 @@ class TimeOrder:
             max(self.max_drop, other.max_drop, self.high - other.low),
             max(self.max_rise, other.max_rise, other.high - self.low),
             frozenset(sorted(self.distinct_times | other.distinct_times)[:3]),
+            self.clock_changes + other.clock_changes,
         )
 
     def check(self, column: str, remedy: str, records: str) -> list[str]:
@@ -89,14 +93,36 @@ class TimeOrder:
             number = f"{len(self.distinct_times)} different number{'s' * (len(self.distinct_times) > 1)}"
             raise DataError(f"expected times in column {column}, got {number} in {self.count} rows; {remedy}")
         back = min(self.max_drop, self.max_rise)
+        hint = (
+            f"the local times in column {column} jump by an hour at {self.clock_changes[0]}, as clocks do when "
+            "daylight-saving time begins or ends; write times in UTC or with their offset, such as 2024-10-27 02:30+01"
+            if self.clock_changes
+            else ""
+        )
         if back > 0.1 * (self.high - self.low):
             raise DataError(
                 f"expected times in column {column}, nearly in order, got numbers that go up and down ({self.low:g} to "
                 f"{self.high:g}, and back by {back:g}). Where it is the time, sort the rows by it; where it starts "
                 f"anew, these are several records: say which column numbers them, {records}, or give a file for each. "
-                f"Otherwise {remedy}"
+                f"Otherwise {remedy}{hint and f'. Or {hint}'}"
             )
-        return [f"times in column {column} go back by up to {back:g}"] if back else []
+        return [*([f"times in column {column} go back by up to {back:g}"] if back else []), *([hint] if hint else [])]
+
+
+def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[str, ...]:
+    """Return when dates without a time zone go back by about an hour, or repeat or skip one on a Sunday before 4:00."""
+    if schema.origin is None or schema.origin.tzinfo is not None or len(times) < 3:
+        return ()
+    hours = times / schema.conversions.get("t", UnitConversion()).convert_difference(np.array(3600.0))
+    steps = np.diff(hours)
+    typical = min(float(np.median(steps)), 1.0)
+    goes_back = (steps >= -1.0) & (steps <= -0.5)
+    is_jump = goes_back | (np.abs(np.abs(steps - typical) - 1.0) <= 0.5 * max(typical, 0.0))
+    places = np.flatnonzero(is_jump)[:100]
+    dates = [(k, schema.origin + timedelta(hours=float(hours[k + 1]))) for k in places]
+    return tuple(
+        f"{date:%Y-%m-%d %H:%M}" for k, date in dates if goes_back[k] or (date.weekday() == 6 and date.hour < 4)
+    )
 
 
 class TableSource(Protocol):

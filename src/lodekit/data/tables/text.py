@@ -37,6 +37,8 @@ _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BINARY_MESSAGE = "expected a text file or Parquet, got binary data"
 #: A file without a line end in so many bytes is not a table.
 MAX_LINE_BYTES = 16 << 20
+#: Tables are compressed by less than this factor; newlines by a thousand.
+_MAX_EXPANSION = 200
 #: A pipe can be read only once, so all of it is kept.
 _MAX_PIPE_BYTES = 128 << 20
 #: So many seconds a writer of a pipe may take to come.
@@ -116,19 +118,34 @@ def _read_bytes(open_file: FileOpener, size: int, notes: list[str]) -> Iterator[
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         stream = gzip.GzipFile(fileobj=file) if packed else file
-        first = stream.read(max(4, min(size, SAMPLE_BYTES)))
+        n_unpacked = start = 0
+
+        def read(count: int) -> bytes:
+            nonlocal n_unpacked, start
+            piece = stream.read(count)
+            n_unpacked += len(piece)
+            if packed and n_unpacked > MAX_LINE_BYTES:
+                if n_unpacked > _MAX_EXPANSION * (file.tell() - start):
+                    raise DataError(
+                        f"expected a table, got compressed data that become more than {_MAX_EXPANSION} times as large, "
+                        "such as empty lines; unpack the file and check it"
+                    )
+                n_unpacked, start = 0, file.tell()
+            return piece
+
+        first = read(max(4, min(size, SAMPLE_BYTES)))
         if first.startswith(b"PK\x03\x04"):
             raise DataError("expected a text file or Parquet, got a spreadsheet or zip archive; save the table as CSV")
         if not first.startswith(_UTF16_MARKS):
             yield first.removeprefix(codecs.BOM_UTF8)
-            while piece := stream.read(size):
+            while piece := read(size):
                 yield piece
             return
         notes.append("encoding UTF-16")
         decoder, piece = codecs.getincrementaldecoder("utf-16")(), first
         while piece:
             yield decoder.decode(piece).encode()
-            piece = stream.read(size)
+            piece = read(size)
         decoder.decode(b"", final=True)
 
 
@@ -147,6 +164,7 @@ def _normalize_encoding(lines: bytes, notes: list[str]) -> bytes:
 
 _SEPARATORS = (";", "\t", "|", ",", " ")
 _CONTROL_PATTERN = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_DATA_LINE_PATTERN = re.compile(rb"^[^\S\n]*[^\s#%]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -319,11 +337,14 @@ def split_cells(
 
 def _sample_lines(head: bytes) -> list[tuple[int, str]]:
     """Return the first lines that are neither empty nor comments, with their numbers."""
+    if (match := _DATA_LINE_PATTERN.search(head)) is None:
+        return []
+    start, lines_before = match.start(), head.count(b"\n", 0, match.start())
     for size in (SAMPLE_BYTES, len(head)):
-        text = head[:size].decode(errors="ignore")
+        text = head[start:size].decode(errors="ignore")
         if len(head) > size:
             text = text.rpartition("\n")[0]
-        if found := list(islice(iterate_data_lines(text), 300)):
+        if found := list(islice(iterate_data_lines(text, lines_before), 300)):
             return found
     return []
 
@@ -399,12 +420,17 @@ class TextFile:
     @classmethod
     def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
         """Find out the dialect of a file from its first lines."""
-        head, notes = b"", list[str]()
+        head, has_data, notes = b"", False, list[str]()
         for piece in read_lines(open_file, SAMPLE_BYTES, notes):
-            head += piece
+            head, has_data = head + piece, has_data or bool(_DATA_LINE_PATTERN.search(piece))
+            if not has_data and len(head) > MAX_LINE_BYTES:
+                most = MAX_LINE_BYTES >> 20
+                raise DataError(f"expected a table of numbers, the first {most} MB are empty lines and comments")
             # A little more than is looked at, so that the sample does not depend on where pieces end.
-            if len(head) > SAMPLE_BYTES and (dialect := detect_dialect(head, header, single_column=single_column)):
-                break
+            if has_data and len(head) > SAMPLE_BYTES:
+                dialect = detect_dialect(head, header, single_column=single_column)
+                if dialect:
+                    break
         else:
             if not (dialect := detect_dialect(head, header, single_column=single_column)):
                 raise DataError("expected a table of numbers, the file is empty")

@@ -74,6 +74,7 @@ class StreamState:
     cusum: The cumulative sums of each observable.
     time_offsets: By how much states and response are ahead of the time, which is rounding.
     n_rows, n_alarms: How many there were.
+    rows_at_time: How many rows had this time; infinite if the record of the fit ended there.
     last_innovations: What the last row said.
     """
 
@@ -87,6 +88,7 @@ class StreamState:
     n_rows: int = 0
     n_alarms: int = 0
     last_innovations: dict[str, Innovation] = field(default_factory=dict)
+    rows_at_time: float = math.inf
 
 
 _FILE_KIND, _FORMAT_VERSION = "lodekit-stream", 1
@@ -103,6 +105,7 @@ def save_stream_state(fit: Fit, state: StreamState, path: str | Path, settings: 
         "time": state.time,
         "leads": list(state.time_offsets),
         "rows": state.n_rows,
+        "rows_at_time": state.rows_at_time,
         "alarms": state.n_alarms,
         "settings": dict(settings),
         "inputs": {name: own.kind for name, own in state.input_buffers.items()},
@@ -156,7 +159,9 @@ def load_stream_state(
             raise ValueError("expected finite times")
         sums = [(float(high), float(low)) for high, low in arrays["sums"]]
         own = (arrays["mean"], arrays["root"], arrays["response"], samples, sums, leads)
-        return StreamState(time, *own, int(values["rows"]), int(values["alarms"])), settings
+        # States that were saved before ties were counted have one row at their time.
+        ties = float(values.get("rows_at_time", 1))
+        return StreamState(time, *own, int(values["rows"]), int(values["alarms"]), rows_at_time=ties), settings
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
         raise StorageError(f"{path} is not a complete state of a stream: {problem}") from None
 
@@ -397,7 +402,8 @@ class Stream:
         if not all(math.isfinite(item.score) for item in innovations.values()):
             raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
         state = time, update.update_mean(measured - expected), update.P_root, response, before.input_buffers, sums
-        return innovations, StreamState(*state, leads, before.n_rows + 1, alarms, innovations)
+        ties = before.rows_at_time + 1 if time == before.time else 1
+        return innovations, StreamState(*state, leads, before.n_rows + 1, alarms, innovations, ties)
 
     def _score_row(
         self, before: StreamState, row: Iterable[tuple[int, float, float, float]]
