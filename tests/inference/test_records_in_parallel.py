@@ -54,7 +54,7 @@ def test_records_are_evaluated_on_a_cluster() -> None:
     records = MultiRecordEngine(dict(zip("abc", engines, strict=True)), np.full((3, len(data.index)), 9.0))
     alone = records.evaluate(hyper)
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster),
         joblib.parallel_config(backend="dask"),
     ):

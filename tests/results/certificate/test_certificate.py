@@ -37,7 +37,8 @@ def test_a_fit_to_data_without_noise_keeps_its_digits() -> None:
 
 
 def test_little_noise_is_answered_on_waves() -> None:
-    gp = fit("bipendulum", 1e-4)
+    # Given hyperparameters: whether the dense matrix still factorises at a fitted optimum depends on the BLAS kernels.
+    gp = keep_model(EXAMPLES["bipendulum"], np.linspace(1.0, 6.0, 25), 1e-4, level=1e-5)
     assert isinstance(gp.fit_.posterior, FallbackPosterior)
     first, second = gp.fit_.posterior.primary, gp.fit_.posterior.fallback
     assert second.mean_rounding_error < NEGLIGIBLE_MEAN_ERROR < first.mean_rounding_error
@@ -46,11 +47,12 @@ def test_little_noise_is_answered_on_waves() -> None:
     # The dense mean is the same up to the rounding that it expects of itself, more of it at the ends of the data.
     apart = np.abs(first.mean(observables, times) - second.mean(observables, times)) / scale
     assert apart.max() < 1000 * first.mean_rounding_error
-    assert np.median(apart) < 100 * first.mean_rounding_error
+    assert np.median(apart) < 10 * first.mean_rounding_error
     assert gp.log_evidence_ in (first.value, second.value)
     # The dense evidence is off by what it says of itself.
     assert abs(first.value - second.value) < 10.0 * first.error + 1e-6 * abs(second.value)
-    assert not isinstance(fit("bipendulum", 0.3).fit_.posterior, FallbackPosterior)
+    noisy = keep_model(EXAMPLES["bipendulum"], np.linspace(1.0, 6.0, 25), 0.3, level=0.3)
+    assert not isinstance(noisy.fit_.posterior, FallbackPosterior)
 
 
 def test_where_waves_cannot_reach_the_matrix_answers() -> None:
