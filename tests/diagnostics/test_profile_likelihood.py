@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+import lodekit as lk
 from lodekit.diagnostics.identifiability import IdentifiabilityResult
 from lodekit.diagnostics.profile_likelihood import ProfileSide, profile_interval, profile_likelihood
 from lodekit.fitting.lbfgs import Optimum
@@ -18,6 +20,8 @@ from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
 from lodekit.model import LODEGP
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
+
+Array = NDArray[np.float64]
 
 
 class Made:
@@ -208,3 +212,62 @@ def test_a_slope_that_may_as_well_be_nothing_is_bounded_on_one_side() -> None:
     assert any("b is only bounded" in text for text in gp.warnings_)
     # An interval of 50 % has two ends all the same.
     assert gp.intervals(0.5)["b"][0] == pytest.approx(slope - 0.674 * error, rel=0.1)
+
+
+def _held_response(force: Array, rate: float, step: float) -> Array:
+    """Return x of ``x' = -rate*x + force`` from rest, with the force held over each step."""
+    decay, x = math.exp(-rate * step), np.zeros(len(force))
+    for k in range(len(force) - 1):
+        x[k + 1] = decay * x[k] + (1.0 - decay) / rate * force[k]
+    return x
+
+
+@pytest.mark.parametrize("ratio", [-1.0, 1.0, 2.0])
+@pytest.mark.parametrize("positive", [False, True])
+def test_gains_of_proportional_inputs_are_not_identified(ratio: float, positive: bool) -> None:
+    """The evidence is constant along one direction: no interval may exclude a point on it."""
+    generator = np.random.default_rng(0)
+    u = np.repeat(generator.standard_normal(20), 8)
+    t, v = 0.1 * np.arange(len(u)), ratio * u
+    x = _held_response(u + 0.5 * v, 0.8, 0.1) + 0.02 * generator.standard_normal(len(u))
+    gain = lk.Parameter(positive=positive)
+    system = lk.System("x' = -c*x + a*u + b*v", parameters={"a": gain, "b": gain, "c": lk.Parameter(positive=True)})
+    gp = lk.LODEGP(system, inputs={"u": "hold", "v": "hold"}, random_state=0).fit(t, {"u": u, "v": v, "x": x})
+    found = gp.parameters_
+    assert not found["a"].identified
+    assert not found["b"].identified
+    assert found["c"].identified
+    # Any a with the same a + ratio * b fits as well; positive gains with a positive ratio are bounded by their sum.
+    total = found["a"].value + ratio * found["b"].value
+    for share in (0.02, 0.98) if positive and ratio > 0.0 else (-20.0, 20.0) if not positive else (1.01, 30.0):
+        a = share * total
+        b = (total - a) / ratio
+        assert found["a"].interval[0] <= a <= found["a"].interval[1]
+        assert found["b"].interval[0] <= b <= found["b"].interval[1]
+
+
+def test_one_sine_does_not_bound_mass_and_stiffness() -> None:
+    """With x = sin t and F = cos t, only k - m is determined."""
+    t = np.linspace(0.0, 20.0, 100)
+    positive = lk.Parameter(positive=True)
+    system = lk.System("m*x'' + c*x' + k*x = F", parameters=dict.fromkeys("mck", positive))
+    for seed in range(2):
+        x = np.sin(t) + 0.01 * np.random.default_rng(seed).standard_normal(len(t))
+        gp = lk.LODEGP(system, inputs={"F": "linear"}, random_state=0).fit(t, {"F": np.cos(t), "x": x})
+        for name in "mk":
+            assert not gp.parameters_[name].identified
+            assert gp.parameters_[name].interval[0] <= 0.1
+            assert gp.parameters_[name].interval[1] == math.inf
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_constant_input_does_not_bound_its_gain(seed: int) -> None:
+    t, generator = np.linspace(0.0, 20.0, 100), np.random.default_rng(seed)
+    generator.standard_normal(100)
+    y = 1.5 - 0.5 * np.exp(-t / 3.0) + 0.01 * generator.standard_normal(100)
+    parameters = {"tau": lk.Parameter(positive=True), "K": lk.Parameter(positive=True), "y0": lk.Parameter()}
+    gp = lk.LODEGP(lk.System("tau*y' + y - y0 = K*u", parameters=parameters), inputs={"u": "hold"}, random_state=0)
+    gp.fit(t, {"u": np.ones(100), "y": y})
+    assert gp.parameters_["tau"].identified
+    assert gp.parameters_["K"].interval[1] == math.inf
+    assert gp.parameters_["y0"].interval[0] == -math.inf

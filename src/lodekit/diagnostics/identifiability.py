@@ -25,6 +25,7 @@ from lodekit.diagnostics.profile_likelihood import (
     profile_from_bounds,
     profile_interval,
     profile_likelihood,
+    trace_flat_lines,
 )
 from lodekit.diagnostics.residual_tests import FittedRecord
 from lodekit.errors import LodekitError
@@ -249,7 +250,17 @@ def assess_identifiability(
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
     profiled, paths = _assess_profiles(objective, optimum, information, found, inflation)
     found |= profiled
+    paths += trace_flat_lines(objective, optimum, information)
     return found | _assess_near_bounds(objective, optimum, information, found, paths)
+
+
+def _exceeds_interval(interval: tuple[float, float], known: IdentifiabilityResult) -> bool:
+    """Return whether an interval reaches clearly beyond one that profiles have found."""
+    if known.interval is None or known.reason not in ("profile", "side"):
+        return False
+    finite = [edge for edge in known.interval if math.isfinite(edge)]
+    margin = 0.05 * (max(finite) - min(finite) if len(finite) > 1 else abs(finite[0]) if finite else math.inf)
+    return interval[0] < known.interval[0] - margin or interval[1] > known.interval[1] + margin
 
 
 def _assess_near_bounds(
@@ -264,13 +275,14 @@ def _assess_near_bounds(
     for name, ladder in profile_from_bounds(objective, optimum, information, paths).items():
         interval = next((low, high) for deviate, low, high in ladder if deviate == NORMAL_QUANTILE_95)
         transform, point = layout.transform_of(name), float(optimum.x[layout.index_of(name)])
-        if transform is None or (name in known and not known[name].identified):
+        if transform is None or (name in known and not _exceeds_interval(interval, known[name])):
             continue
         value = transform.forward(point)
         far = max(abs(transform.inverse(edge) - point) for edge in interval)
         if transform.is_unbounded:
             far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.expected_magnitude)
-        is_open = far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD
+        # Beyond a bound that a profile has found, nothing is known.
+        is_open = far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD or (name in known and not known[name].identified)
         inside = IdentifiabilityResult(True, "", "bound", interval, ladder)
         found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat") if is_open else inside
     return found

@@ -365,6 +365,56 @@ def _predict_linearly(surface: ObjectiveSurface, position: int, length: float) -
     return found
 
 
+#: Directions with less curvature than this, relative to that along single parameters, are followed along lines.
+_MAX_FLAT_EIGENVALUE = 1e-2
+#: How far: so many times the largest relative change of a parameter, or on the scale of the search.
+_LINE_DISTANCES, _LOG_LINE_DISTANCES = (0.3, 1.0, 3.0, 10.0, 100.0), (0.3, 1.0, 3.0, 6.0)
+
+
+def trace_flat_lines(objective: Objective, optimum: Optimum, information: Array) -> list[ProfilePath]:
+    """Return points along straight lines from the estimate at whose ends the evidence has hardly fallen.
+
+    Combinations that the data do not determine, as with proportional inputs, lie on straight lines in the parameters
+    (``a + b``) or in their logarithms (``a * b``). Steps of a profile bend away from such lines.
+
+    Shapes: information (n, n).
+    """
+    layout, inner = objective.layout, np.flatnonzero(~optimum.at_bound)
+    part = information[np.ix_(inner, inner)]
+    if not layout.free_parameters or not len(inner) or not np.isfinite(part).all():
+        return []
+    transforms, x = [layout.transforms[n] for n in layout.free_parameters], optimum.x
+    values = np.array([transform.forward(float(point)) for transform, point in zip(transforms, x, strict=False)])
+    sizes = np.maximum(np.abs(values), [transform.expected_magnitude for transform in transforms])
+    slopes = np.array([transform.derivative(float(point)) for transform, point in zip(transforms, x, strict=False)])
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-6))
+    eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
+    best, found = objective.value(x), list[ProfilePath]()
+    for column in vectors.T[eigenvalues < _MAX_FLAT_EIGENVALUE]:
+        way = np.zeros(len(x))
+        way[inner] = scale * column
+        move = way[: len(values)] * slopes
+        fastest = float(np.max(np.abs(move) / sizes))
+        if not fastest > 0.0:
+            continue
+        lines: list[ProfilePath] = []
+        for sign in (-1.0, 1.0):
+            linear, logarithmic = [(x, 0.0)], [(x, 0.0)]
+            for distance in _LINE_DISTANCES:
+                point, step = x + sign * distance / fastest * way, values + sign * distance / fastest * move
+                if not all(each.low < value < each.high for each, value in zip(transforms, step, strict=True)):
+                    break
+                point[: len(values)] = [each.inverse(float(v)) for each, v in zip(transforms, step, strict=True)]
+                linear.append((point, objective.value(point) - best))
+            for distance in _LOG_LINE_DISTANCES:
+                point = x + sign * distance * way / float(np.max(np.abs(way[: len(values)])))
+                logarithmic.append((point, objective.value(point) - best))
+            lines += [linear, logarithmic]
+        lengths = (1 + len(_LINE_DISTANCES), 1 + len(_LOG_LINE_DISTANCES))
+        found += [line for line in lines if len(line) in lengths and line[-1][1] > -CHI2_95_HALF]
+    return found
+
+
 #: How many standard errors of a normal distribution an interval stands for, and where it begins and ends.
 IntervalRung = tuple[float, float, float]
 #: Of which intervals there are rungs: 50, 90, 95, 99 and 99.9 %.
@@ -391,6 +441,8 @@ def profile_from_bounds(
     inner = [k for k, _ in free if not optimum.at_bound[k]]
     covariance = invert_information(information, ~optimum.at_bound)
     errors = np.sqrt(np.maximum(np.diag(covariance)[inner], 0.0))
+    # Parameters without a finite error have profiles of their own.
+    errors[~np.isfinite(errors)] = 0.0
     if not (stuck or extra_paths) or not inner:
         return {}
     with np.errstate(all="ignore"):
