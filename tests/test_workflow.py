@@ -152,7 +152,7 @@ def test_unknown_modules_are_not_found() -> None:
 
 def test_no_cell_of_a_table_is_a_formula() -> None:
     texts = ["=cmd|' /C calc'!A0", "+1", "-2+3", "@SUM(A1)", "\t=1", "run 1", "2026-03-01", None]
-    table = {"record": texts, "-x": [-1.5] * 8, "=y": np.full(8, -2.0).tolist(), "n": [-1] * 8}
+    table: dict[str, list[Any]] = {"record": texts, "-x": [-1.5] * 8, "=y": np.full(8, -2.0).tolist(), "n": [-1] * 8}
     header, *rows = csv.reader(pipeline.to_csv(table).splitlines())
     assert header == ["record", "'-x", "'=y", "n"]
     assert [row[0] for row in rows] == [*(f"'{text}" for text in texts[:5]), "run 1", "2026-03-01", ""]

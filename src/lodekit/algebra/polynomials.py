@@ -162,7 +162,9 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
         _, factors = fmpz_poly(list(polynomial)).factor()
         parts = [(list(part.coeffs()), int(count)) for part, count in factors if part.degree() > 0]
     else:
-        parts = _factor_multivariate(ring, polynomial)
+        # Factor in Z[d, symbols] and keep what contains d (Gauss's lemma).
+        found = factor_multivariate(to_multivariate(ring, polynomial))
+        parts = [(part, count) for part, count in ((from_multivariate(ring, f), n) for f, n in found) if len(part) > 1]
     canonical = [(primitive_part(ring, part), count) for part, count in parts]
     return sorted(canonical, key=lambda item: (len(item[0]), [tuple(ring.terms(c).items()) for c in item[0]], item[1]))
 
@@ -179,13 +181,6 @@ def _square_free_factors(ring: ScalarRing, polynomial: Sequence[Element]) -> lis
             parts.append((part, count))
         rest, common, count = shared, divide_exactly(ring, common, shared)[1], count + 1
     return parts
-
-
-def _factor_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
-    """Factor in Z[d, symbols] and keep what contains d (Gauss's lemma)."""
-    whole = to_multivariate(ring, polynomial)
-    parts = [(from_multivariate(ring, part), count) for part, count in factor_multivariate(whole)]
-    return [(part, count) for part, count in parts if len(part) > 1]
 
 
 def to_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> Element:

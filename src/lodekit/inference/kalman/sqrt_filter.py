@@ -82,14 +82,14 @@ def filter_covariances(
     """
     blocks, size = len(patterns), len(P_root_initial)
     if not size:
-        none = np.zeros((blocks, 0, 0))
-        return FilteredCovariances(none, none, none, none, none, none, *np.zeros((2, blocks)), P_root_initial)
+        none, zeros = np.zeros((blocks, 0, 0)), np.zeros(blocks)
+        return FilteredCovariances(none, none, none, none, none, none, zeros, zeros, P_root_initial)
     std, order, now = np.linalg.norm(P_root_initial, axis=1), np.arange(size), P_root_initial
     if std.max() > 1e4 * np.min(std[std > 0], initial=np.inf):
         # Uncertain states come first: in this order the columns of a triangular root are not almost parallel, which
         # those of modes with almost equal roots are.
         order = np.argsort(-std, kind="stable")
-        now = np.linalg.qr(P_root_initial[order].T, mode="r").T
+        now = np.asarray(np.linalg.qr(P_root_initial[order].T, mode="r")).T
     H_ordered, Phi_ordered, Q_root_ordered = H[:, :, order], Phi[:, order][:, :, order], Q_root[:, order]
     roots, first, last, steady = np.empty((blocks, size, size)), list[int](), -1, False
     update, prediction = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
