@@ -277,7 +277,7 @@ def test_a_log_that_is_put_aside_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_resumed_stream_reads_every_row_at_the_saved_time_once(folder: Path, tmp_path: Path) -> None:
     log, state = tmp_path / "log.csv", str(tmp_path / "now.stream")
     lines = ["t,y,u\n", "20,0.5,0\n", "20.5,0.51,0\n", "20.5,0.52,0\n", "20.5,0.53,0\n", "21,0.5,0\n"]
-    found: list[Any] = []
+    found: list[str] = []
     for count in (3, 4, 6):
         log.write_text("".join(lines[:count]))
         options = ("--resume", state) if found else ()

@@ -16,7 +16,8 @@ from lodekit.inference.fallback import FallbackEngine
 def make(value: float, other: float, name: str = "spectral", size: int = 10, error: float = 1e-9) -> Any:
     posterior = SimpleNamespace(value=value, error=0.0, mean_rounding_error=0.0, warnings=lambda: ["one of its own"])
     beside = SimpleNamespace(value=other, error=error)
-    first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size)
+    noise = SimpleNamespace(noise=SimpleNamespace(n_levels=1))
+    first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size, prior=noise)
     choice: Any = SimpleNamespace(factory=SimpleNamespace(approximates_channel_prior=name == "spectral"))
     measurements: Any = None
     engine = FallbackEngine(first, choice, measurements, EngineTask(size, (), channel_prior=True))

@@ -163,8 +163,8 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
         parts = [(list(part.coeffs()), int(count)) for part, count in factors if part.degree() > 0]
     else:
         # Factor in Z[d, symbols] and keep what contains d (Gauss's lemma).
-        factors = factor_multivariate(to_multivariate(ring, polynomial))
-        parts = [(part, count) for whole, count in factors if len(part := from_multivariate(ring, whole)) > 1]
+        found = factor_multivariate(to_multivariate(ring, polynomial))
+        parts = [(part, count) for part, count in ((from_multivariate(ring, f), n) for f, n in found) if len(part) > 1]
     canonical = [(primitive_part(ring, part), count) for part, count in parts]
     return sorted(canonical, key=lambda item: (len(item[0]), [tuple(ring.terms(c).items()) for c in item[0]], item[1]))
 

@@ -274,7 +274,8 @@ class FallbackEngine:
     def _describe_precision_loss(self) -> str:
         advice = "give noise_std if you know the noise" if self.prior.noise.n_levels else "give a larger noise_std"
         return (
-            "rounding leaves too few digits, because the noise is very small against the data or their prior; "
+            "rounding leaves too few digits, because the noise is very small against the data or their prior, or modes "
+            "grow much across a gap, or roots almost coincide; "
             f"{advice}, every channel a level of its own (noise='channel'), or a smaller mode_deviation"
         )
 

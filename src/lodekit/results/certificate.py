@@ -120,9 +120,12 @@ class Certificate:
 
     @property
     def is_strict(self) -> bool:
-        """Whether what was measured is no more than rounding; a curve too rough to be measured does not count."""
+        """Whether residuals are below 1e-6 and explained by differentiation: below 100 times its error, or 1e-11.
+
+        A sample too rough to be measured does not count.
+        """
         clear = [part for part in self._parts if part is self.mean or part.uncertainty < STRICT_TOLERANCE]
-        return all(part.residual < STRICT_TOLERANCE for part in clear)
+        return all(part.residual < min(STRICT_TOLERANCE, max(100.0 * part.uncertainty, 1e-11)) for part in clear)
 
     @property
     def _parts(self) -> list[CurveResiduals]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import lodekit as lk
 from lodekit.inference.fallback import NEGLIGIBLE_MEAN_ERROR, FallbackPosterior
+from lodekit.results import certificate
 from lodekit.results.certificate import compute_mean_residuals
 from tests.inference.fitted import EXAMPLES, keep_model
 
@@ -120,3 +123,21 @@ def test_one_time_only_and_fast_modes() -> None:
     u = np.exp(30 * (times - 1))
     gp = lk.LODEGP(system, random_state=0, noise="channel").fit(times, {"x": u / 430, "u": u})
     assert gp.certificate().is_strict
+
+
+@pytest.mark.parametrize("equations", ["x' = v", "x'' + 2*x' + 5*x = u", "x1' = -x1 + x2; x2' = -2*x2 + u"])
+def test_a_smooth_perturbation_of_one_millionth_is_noticed(equations: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = np.linspace(0.0, 6.0, 25)
+    system = lk.System(equations)
+    noise = 0.02 * np.random.default_rng(0).standard_normal(25)
+    gp = lk.LODEGP(system, random_state=0).fit(times, {system.plain_channels[0]: np.sin(times) + noise})
+    assert gp.certificate(samples=0).is_strict
+    predict = certificate.predict
+
+    def perturbed(fit: Any, at: Any, names: Any) -> Any:
+        curves = predict(fit, at, names)
+        curves[:, 0] += 3e-7 * np.sin(1.3 * np.asarray(at))
+        return curves
+
+    monkeypatch.setattr(certificate, "predict", perturbed)
+    assert not gp.certificate(samples=0).is_strict

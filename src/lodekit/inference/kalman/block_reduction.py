@@ -36,6 +36,7 @@ class ReducedBlocks:
     basis, H: QR factorization of `whitened_H`, padded with zero rows if m <= s; (u, m, s) and (u, s, s).
     Phi, Q_root: Transition to the next block, given the measurements, and a root of the covariance of its noise;
         (u, s, s).
+    noise_std: Standard deviation of this noise without the measurements; (u, n).
     """
 
     block_model: BlockModel
@@ -48,6 +49,7 @@ class ReducedBlocks:
     H: Array
     Phi: Array
     Q_root: Array
+    noise_std: Array
 
     def select(self, where: slice) -> ReducedBlocks:
         """Return some of the patterns; `block_model` stays that of all."""
@@ -148,5 +150,6 @@ def whiten_blocks(model: StateSpaceModel, layout: BlockLayout, plan: SegmentPlan
     Phi, Q_root = inner.Phi.copy(), np.zeros((len(blocks), size, size))
     Phi[:, :n] -= gain @ whitened_H
     Q_root[:, :n, :n] = factor_semidefinite(inner.Q - gain @ gain.swapaxes(-1, -2))
-    parts = variances, whitening, half_log_det, whitened_H, gain, *orthonormalize(whitened_H), Phi, Q_root
+    noise_std = np.sqrt(np.einsum("uii->ui", inner.Q))
+    parts = variances, whitening, half_log_det, whitened_H, gain, *orthonormalize(whitened_H), Phi, Q_root, noise_std
     return ReducedBlocks(inner, *parts)

@@ -141,7 +141,7 @@ class KalmanEngine:
             solution = solve_filter(self.data, hyper, layout, keep_blocks=keep_blocks)
             length = None
             if solution is not None:
-                length = reduce_block_length(layout, self.size, solution.value, solution.error)
+                length = reduce_block_length(layout, self.size, solution.value, solution.block_error)
             if length is None:
                 return solution
             self._block_lengths[-1] = length

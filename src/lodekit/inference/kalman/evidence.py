@@ -39,6 +39,7 @@ class FilterSolution:
     residual: Scaled measurements minus their prior mean; (m,).
     value: The log evidence in the user's units.
     error: Estimated rounding error of it.
+    block_error: The part of it that may be smaller in shorter blocks.
     """
 
     filter: SquareRootFilter
@@ -47,6 +48,7 @@ class FilterSolution:
     smoothed: SmoothedMeans
     value: float
     error: float
+    block_error: float
 
 
 def subtract_mean(data: KalmanData, coefficients: Coefficients) -> Array:
@@ -89,9 +91,10 @@ def solve_filter(
     # Errors of whitened values are proportional to them; their effect follows from the scores.
     of_values = float(np.sqrt(reduced.residual_error) + np.linalg.norm(smoothed.measurement_scores * reduced.z))
     # In practice the relative error of an entry of a covariance and of its factorization is 2e-15.
-    error = 2e-15 * (reduced.covariance_error + of_values + data.size)
-    error = error if np.isfinite(error) else np.inf
-    return FilterSolution(kalman_filter, coefficients, residual, smoothed, value, error)
+    of_noise, of_roots = kalman_filter.propagation_errors(smoothed.scores, whitened_v)
+    block_error = 2e-15 * (reduced.covariance_error + of_values + of_noise + data.size)
+    errors = [each if np.isfinite(each) else np.inf for each in (block_error + 2e-15 * of_roots, block_error)]
+    return FilterSolution(kalman_filter, coefficients, residual, smoothed, value, *errors)
 
 
 @np.errstate(all="ignore")

@@ -301,6 +301,7 @@ class IrregularBlocks:
     z, residual_ss: The reduced measurements, (u, s, 1), and the sum of squares of the residuals; (u, 1).
     state_shift: What measurements add to the stochastic states at the end; (u, n).
     covariance_error: Error of the log evidence from relative errors of covariances.
+    noise_std: Standard deviation of the process noise in the state at the end; (u, n).
     """
 
     # observation_rows: The results of `FrameSeries.build_rows` for groups of rows; `vjp` consumes them.
@@ -332,6 +333,7 @@ class IrregularBlocks:
         self.Phi[:, :n], self.state_shift = final[..., :s], -final[..., s]
         self.Phi[:, n:, n:] = self.Phi_deterministic[-1][..., :b].transpose(2, 0, 1)
         self.Q_root[:, :n, :n] = factor_semidefinite(final[..., s + 1 :])
+        self.noise_std = np.sqrt(np.abs(np.einsum("uii->ui", final[..., s + 1 :])))
 
     def _filter(self, y: Array, R: Array) -> None:
         """Run the filter through all rows.
@@ -357,8 +359,10 @@ class IrregularBlocks:
             self.Phi_deterministic[i] = Phi
             if i == rows:
                 break
-            # Errors of covariances are proportional to variances, which grow through a frame: look at the first rows.
-            state_std = np.sqrt(np.abs(np.einsum("iib->ib", D[:, n + q + 1 :]))) if i == group.start else None
+            # Errors of covariances are proportional to variances, which grow through a frame and in the step to the
+            # next one: look at the first rows.
+            is_first = i == group.start or len(self._changes[i][0]) > 0
+            state_std = np.sqrt(np.abs(np.einsum("iib->ib", D[:, n + q + 1 :]))) if is_first else None
             for j, (states, _, _) in enumerate(self._series.columns):
                 row = observation_rows[j][:, i - group.start]
                 self._condition((i, j), row, Phi, y[i, j], R[i, j])
@@ -367,7 +371,7 @@ class IrregularBlocks:
                     signal = np.einsum("ib,ib->b", np.abs(row[: len(observed_std)]), observed_std) ** 2
                     np.maximum(signal, largest_signal[j], out=largest_signal[j])
                     error = float(np.einsum("b,b,b->", largest_signal[j], scales[i, j], scales[i, j]))
-                    self.covariance_error += (group.stop - group.start) * error
+                    self.covariance_error += (group.stop - i) * error
 
     def _condition(self, position: tuple[int, int], row: Array, Phi: Array, y: Array, R: Array) -> None:
         """Update D with a measurement of each block; also sets its whitened row and its scale.

@@ -58,6 +58,7 @@ class FilteredCovariances:
     S_inverse_root: Root E of the inverse innovation covariance, ``E E' = S^-1``.
     closed_loop_Phi: How the mean at the start of a block enters that of the next one, ``Phi (1 - gain H)``.
     half_log_det_S: Half the log determinant of S; (b,).
+    relative_error: Relative error of `S_inverse_root` and `P_root_updated`, in units of rounding; (b,).
     P_root_final: Root of the covariance of the state after the last block, given all blocks; (s, s).
     """
 
@@ -68,6 +69,7 @@ class FilteredCovariances:
     S_inverse_root: Array
     closed_loop_Phi: Array
     half_log_det_S: Array
+    relative_error: Array
     P_root_final: Array
 
 
@@ -80,13 +82,19 @@ def filter_covariances(
     """
     blocks, size = len(patterns), len(P_root_initial)
     if not size:
-        none = np.zeros((blocks, 0, 0))
-        return FilteredCovariances(none, none, none, none, none, none, np.zeros(blocks), P_root_initial)
-    roots, now, last, steady = np.empty((blocks, size, size)), P_root_initial, -1, False
-    first: list[int] = []
+        none, zeros = np.zeros((blocks, 0, 0)), np.zeros(blocks)
+        return FilteredCovariances(none, none, none, none, none, none, zeros, zeros, P_root_initial)
+    std, order, now = np.linalg.norm(P_root_initial, axis=1), np.arange(size), P_root_initial
+    if std.max() > 1e4 * np.min(std[std > 0], initial=np.inf):
+        # Uncertain states come first: in this order the columns of a triangular root are not almost parallel, which
+        # those of modes with almost equal roots are.
+        order = np.argsort(-std, kind="stable")
+        now = np.asarray(np.linalg.qr(P_root_initial[order].T, mode="r")).T
+    H_ordered, Phi_ordered, Q_root_ordered = H[:, :, order], Phi[:, order][:, :, order], Q_root[:, order]
+    roots, first, last, steady = np.empty((blocks, size, size)), list[int](), -1, False
     update, prediction = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
     unit, upper = np.eye(size), np.asfortranarray(np.triu(np.ones((size, size))))
-    H_and_Phi, Q_root_t = np.concatenate([H, Phi], axis=1), Q_root.swapaxes(-1, -2)
+    H_and_Phi, Q_root_t = np.concatenate([H_ordered, Phi_ordered], axis=1), Q_root_ordered.swapaxes(-1, -2)
     for b, u in enumerate(patterns.tolist()):
         steady = steady and u == last
         if not steady:
@@ -100,7 +108,9 @@ def filter_covariances(
             following = (lapack.dgeqrf(prediction, overwrite_a=1)[0][:size] * upper).T
             steady = u == last and covariances_agree(following, now)
             now, last = following, u
-    return _complete_covariances(roots[: len(first)], np.array(first, dtype=np.intp), patterns, H, Phi, now)
+    places = np.argsort(order)
+    roots, now = roots[: len(first), places], now[places]
+    return _complete_covariances(roots, np.array(first, dtype=np.intp), patterns, H, Phi, now)
 
 
 def _complete_covariances(
@@ -110,12 +120,15 @@ def _complete_covariances(
     size, H, Phi = H.shape[-1], H[patterns[first_blocks]], Phi[patterns[first_blocks]]
     unit = np.eye(size)
     # [H P^(1/2), 1] = V U: the lower part of V is the inverse of U, and its orthogonal complement is a root of S^-1.
-    V, U = np.linalg.qr(np.concatenate([H @ P_roots, np.broadcast_to(unit, H.shape)], axis=1), mode="complete")
+    stacked = np.concatenate([H @ P_roots, np.broadcast_to(unit, H.shape)], axis=1)
+    V, U = np.linalg.qr(stacked, mode="complete")
     updated = P_roots @ V[:, size:, :size]
     explained, S_inverse_root = V[:, :size, :size], V[:, :size, size:]
     gain = updated @ explained.swapaxes(-1, -2)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
-    results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log
+    # Rounding of almost parallel columns (Skeel's condition number), which scales of columns do not change.
+    error = np.linalg.norm(np.abs(stacked[:, :size]) @ np.abs(V[:, size:, :size]), axis=(1, 2))
+    results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log, error
     repeats = np.diff(first_blocks, append=len(patterns))
     return FilteredCovariances(*[*(np.repeat(part, repeats, axis=0) for part in results), P_root_final])
 
@@ -138,6 +151,7 @@ class SquareRootFilter:
 
     R: Noise variance of each measurement; (m,).
     H, Phi, Q_root: As in `ReducedBlocks`, for all patterns; (u, s, s).
+    noise_std: As in `ReducedBlocks`; (u, n).
     half_log_dets: Half the log determinant of the measurement covariance inside a block; (u,).
     cached_blocks, cached_irregular_blocks: Reduced blocks by the index of their group, if they are small enough.
     basis: The basis of `H`, if it was kept. For a rank-deficient H it depends on rounding, so all values have to be
@@ -151,6 +165,7 @@ class SquareRootFilter:
     H: Array
     Phi: Array
     Q_root: Array
+    noise_std: Array
     half_log_dets: Array
     covariances: FilteredCovariances
     cached_blocks: dict[int, ReducedBlocks]
@@ -177,6 +192,23 @@ class SquareRootFilter:
         for b in range(blocks - 1, -1, -1):
             N[b] += closed[b].T.dot(N[b + 1]).dot(closed[b])
         return N
+
+    def propagation_errors(self, scores: Array, whitened_innovations: Array) -> tuple[float, float]:
+        """Return what relative errors of process noise, and of roots of covariances, change in the log evidence.
+
+        Process noise is computed as a covariance, whose errors are proportional to variances. Those of roots are
+        proportional to standard deviations; rows of modes with almost equal roots are almost parallel.
+
+        Shapes: scores (b + 1, s, 1), whitened_innovations (b, s, 1).
+        """
+        n, N = self.model.n_stochastic, np.abs(self.information)
+        std, r = self.noise_std[self.layout.patterns], np.abs(scores[1:, :n, 0])
+        of_noise = np.einsum("bi,bij,bj->", std, N[1:, :n, :n], std) + np.sum(np.einsum("bi,bi->b", std, r) ** 2)
+        squares = np.max(whitened_innovations**2, axis=(1, 2), initial=0.0)
+        of_updates = self.covariances.relative_error * (1.0 + np.maximum(squares, np.append(squares[1:], 0.0)))
+        std = np.linalg.norm(self.covariances.P_root_predicted, axis=2)
+        of_roots = np.linalg.norm(of_updates) + np.sqrt(np.einsum("bi,bij,bj->", std, N[:-1], std))
+        return float(of_noise), float(of_roots)
 
     @cached_property
     def backward_information_roots(self) -> Array:
@@ -298,6 +330,7 @@ def run_filter(
         return None
     count, size, rows = int(layout.patterns.max()) + 1, model.size, layout.measurement_index[0].size
     (H, Phi, Q_root), half_log_dets = np.zeros((3, count, size, size)), np.zeros(count)
+    noise_std = np.zeros((count, model.n_stochastic))
     basis = np.zeros((count, max(rows, size + 1), size)) if keep_basis else None
     measurements = ReducedMeasurements.zeros(values, size)
     # Limits of what is kept for the gradient, in elements; other blocks are computed again.
@@ -320,11 +353,12 @@ def run_filter(
             H[patterns], Phi[patterns], Q_root[patterns] = reduced.H, reduced.Phi, reduced.Q_root
         except np.linalg.LinAlgError:
             return None
-        half_log_dets[patterns] = reduced.half_log_det
+        half_log_dets[patterns], noise_std[patterns] = reduced.half_log_det, reduced.noise_std
         if basis is not None:
             basis[patterns] = reduced.basis
     if not all(bool(np.isfinite(part).all()) for part in (H, Phi, Q_root, half_log_dets)):
         return None
-    matrices = H, Phi, Q_root, half_log_dets, filter_covariances(start, layout.patterns, H, Phi, Q_root)
+    covariances = filter_covariances(start, layout.patterns, H, Phi, Q_root)
+    matrices = H, Phi, Q_root, noise_std, half_log_dets, covariances
     filtered = SquareRootFilter(model, layout, R, *matrices, cached, cached_irregular, basis, boundary)
     return filtered, measurements

@@ -1,0 +1,142 @@
+"""Modes that grow across gaps, and roots that almost coincide: no engine loses digits without an estimate of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.data.observations import Observations
+from lodekit.data.records import Measurements
+from lodekit.errors import LodekitError
+from lodekit.fitting.settings import FitSettings
+from lodekit.fitting.setup import FitSetup, build_setup
+from lodekit.inference.fallback import FallbackEngine
+from lodekit.inference.kalman import KalmanEngine
+from lodekit.inference.kalman.blocks import KalmanData
+from lodekit.inference.kalman.state_space import build_state_space_model
+from lodekit.prior.prior import Hyperparameters
+from tests.agreement.kalman import Driven
+from tests.witness import Witness
+
+NONE = np.zeros(0)
+
+
+def exact_evidence(setup: FitSetup, hyper: Hyperparameters, noise: float) -> float:
+    """Return the log evidence of the same state-space model, in one hundred digits."""
+    prior, item = setup.prior, setup.measurements.series[0]
+    model = build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta))
+    times, n = prior.units.scale_times(item.times), model.n_stochastic
+    with mpmath.workdps(100):
+
+        def exact(matrix: Any) -> mpmath.matrix:
+            return mpmath.matrix(np.asarray(matrix, dtype=float).tolist())
+
+        density, root = mpmath.zeros(model.size), exact(model.prior_P_root(float(times[0])))
+        density[:n, :n] = exact(model.noise_intensity)
+        rows = [exact(model.H) * mpmath.mpf(float(prior.units.scales[0]))]
+        seen = [[(0, value, noise)] for value in item.values.tolist()]
+        return float(Driven(exact(model.F), density, root * root.T).filter(times.tolist(), rows, seen).value)
+
+
+def kalman_engine(setup: FitSetup) -> KalmanEngine:
+    return KalmanEngine(KalmanData.from_series(setup.prior, setup.measurements.series))
+
+
+@pytest.mark.parametrize("growth", [8, 14, 16, 17, 22])
+@pytest.mark.parametrize(
+    ("equations", "kind"),
+    [
+        ("x' = 2*x + w", "matern-3/2"),
+        ("x'' = 4*x + w", "white"),
+        ("x'' = 0.7*x' + 4*x + w", "white"),
+        ("x' = -0.7*x + v; v' = 2*v + w", "white"),
+        ("x''' = 8*x + w", "white"),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_growth_across_a_gap_is_right_or_refused(equations: str, kind: str, growth: float, seed: int) -> None:
+    """A mode grows by the exponential of `growth` in a gap; rows are irregular, and half of the records ignore it."""
+    generator = np.random.default_rng(seed)
+    noise, rows = [0.6, 0.001][seed], 12
+    times = np.concatenate([np.sort(generator.uniform(0, 1, rows)) + offset for offset in (0.0, 1.01 + 0.5 * growth)])
+    values = 0.3 * np.cumsum(generator.standard_normal(2 * rows))
+    data = Measurements.from_observations(Observations().add(times, "x", values, noise))
+    setup = build_setup(lk.System(equations), FitSettings(disturbances={"w": kind}), data)
+    amplitudes, coloured = np.full(len(setup.prior.groups), 0.7), np.full(int(kind != "white"), 0.3)
+    hyper = Hyperparameters(NONE, NONE, NONE, amplitudes, NONE, coloured, np.ones(1))
+    expected = exact_evidence(setup, hyper, noise)
+    value, error = kalman_engine(setup).value_with_error(hyper)
+    # The estimate of the error may be ten times too small, which no threshold notices.
+    assert abs(value - expected) <= max(10.0 * error, 1e-9 * abs(expected))
+    assert isinstance(setup.engine, FallbackEngine)
+    accepted = setup.engine.value(hyper)
+    assert accepted == -np.inf or accepted == pytest.approx(expected, rel=1e-6, abs=1e-3)
+    if accepted == -np.inf:
+        with pytest.raises(LodekitError, match="rounding leaves too few digits"):
+            setup.engine.posterior(hyper)
+
+
+def cluster(gap: float, right: str) -> lk.System:
+    """Return a system with three roots that are `gap` apart."""
+    a, b, c = (1 + k * Fraction(str(gap)) for k in range(3))
+    coefficients = (
+        f"({value.numerator}/{value.denominator})" for value in (a + b + c, a * b + a * c + b * c, a * b * c)
+    )
+    return lk.System("x''' + {}*x'' + {}*x' + {}*x = ".format(*coefficients) + right)
+
+
+def decay() -> Measurements:
+    times = np.linspace(0.0, 5.0, 14)
+    values = np.exp(-times) * (1 + times) + 0.05 * np.random.default_rng(0).standard_normal(14)
+    return Measurements.from_observations(Observations().add(times, "x", values, 0.05))
+
+
+@pytest.mark.parametrize("amplitude", [1.0, 1e7, 1e13])
+@pytest.mark.parametrize("gap", [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9])
+def test_roots_that_almost_coincide_beside_a_disturbance(gap: float, amplitude: float) -> None:
+    setup = build_setup(cluster(gap, "w"), FitSettings(disturbances={"w": "white"}), decay())
+    hyper = Hyperparameters(NONE, NONE, NONE, np.full(3, amplitude), NONE, NONE, np.array([0.2]))
+    expected = exact_evidence(setup, hyper, 0.05)
+    value, error = kalman_engine(setup).value_with_error(hyper)
+    assert abs(value - expected) <= max(10.0 * error, 1e-9 * abs(expected))
+    accepted = setup.engine.value(hyper)
+    assert accepted == -np.inf or accepted == pytest.approx(expected, rel=1e-6, abs=1e-3)
+
+
+@pytest.mark.parametrize("engine", ["dense", "spectral", "modal"])
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-6, 1e-7, 1e-9])
+def test_roots_that_almost_coincide_in_other_engines(engine: str, gap: float) -> None:
+    system = cluster(gap, "0")
+    setup = build_setup(system, FitSettings(engine=engine), decay())
+    for amplitude in (1.0, 1e7):
+        hyper = Hyperparameters(NONE, NONE, NONE, np.full(3, amplitude), NONE, NONE, NONE)
+        expected = Witness(system, setup.prior, setup.measurements).evidence(hyper, digits=100)
+        found = setup.engine.value(hyper)
+        assert found == -np.inf or found == pytest.approx(expected, rel=1e-6, abs=1e-3)
+
+
+def test_a_gain_behind_three_almost_equal_lags_does_not_depend_on_their_distance() -> None:
+    times = np.arange(0.0, 15.0, 0.25)
+    u = np.where(np.sin(0.7 * times) + 0.5 * np.sin(0.23 * times) > 0, 1.0, 0.0)
+    y = np.zeros(len(times))
+    for start, step in zip(times, np.diff(u, prepend=0.0), strict=True):
+        late = np.maximum(times - start, 0.0)
+        y += 1.3 * step * (1.0 - np.exp(-late) * (1.0 + late + late**2 / 2))
+    y += 0.02 * np.random.default_rng(1).standard_normal(len(times))
+    found = []
+    for gap in (1e-3, 1e-5, 1e-6, 1e-7):
+        a, b, c = (f"{1 + k * gap:.12f}" for k in range(3))
+        equations = [f"x1' = -{a}*x1 + K*u + w", f"x2' = -{b}*x2 + {b}*x1", f"y' = -{c}*y + {c}*x2"]
+        system = lk.System(equations, parameters=["K"])
+        gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0)
+        gp.fit(times, {"y": y, "u": u})
+        found.append(gp.parameters_["K"])
+    assert found[0].value == pytest.approx(1.3, abs=4 * found[0].std_error)
+    for other in found[1:]:
+        assert other.value == pytest.approx(found[0].value, rel=2e-3)
+        assert other.std_error == pytest.approx(found[0].std_error, rel=0.02)
