@@ -11,6 +11,7 @@ import lodekit as lk
 from lodekit.inference.fallback import NEGLIGIBLE_MEAN_ERROR, FallbackPosterior
 from lodekit.results import certificate
 from lodekit.results.certificate import compute_mean_residuals
+from lodekit.results.prediction import predict
 from tests.inference.fitted import EXAMPLES, keep_model
 
 CATALOG = [example.name for example in lk.catalog.examples()]
@@ -132,7 +133,6 @@ def test_a_smooth_perturbation_of_one_millionth_is_noticed(equations: str, monke
     noise = 0.02 * np.random.default_rng(0).standard_normal(25)
     gp = lk.LODEGP(system, random_state=0).fit(times, {system.plain_channels[0]: np.sin(times) + noise})
     assert gp.certificate(samples=0).is_strict
-    predict = certificate.predict
 
     def perturbed(fit: Any, at: Any, names: Any) -> Any:
         curves = predict(fit, at, names)
