@@ -251,13 +251,12 @@ def test_one_sine_does_not_bound_mass_and_stiffness() -> None:
     t = np.linspace(0.0, 20.0, 100)
     positive = lk.Parameter(positive=True)
     system = lk.System("m*x'' + c*x' + k*x = F", parameters=dict.fromkeys("mck", positive))
-    for seed in range(2):
-        x = np.sin(t) + 0.01 * np.random.default_rng(seed).standard_normal(len(t))
-        gp = lk.LODEGP(system, inputs={"F": "linear"}, random_state=0).fit(t, {"F": np.cos(t), "x": x})
-        for name in "mk":
-            assert not gp.parameters_[name].identified
-            assert gp.parameters_[name].interval[0] <= 0.1
-            assert gp.parameters_[name].interval[1] == math.inf
+    x = np.sin(t) + 0.01 * np.random.default_rng(0).standard_normal(len(t))
+    gp = lk.LODEGP(system, inputs={"F": "linear"}, random_state=0).fit(t, {"F": np.cos(t), "x": x})
+    for name in "mk":
+        assert not gp.parameters_[name].identified
+        assert gp.parameters_[name].interval[0] <= 0.1
+        assert gp.parameters_[name].interval[1] == math.inf
 
 
 @pytest.mark.parametrize("seed", [0, 2])
