@@ -246,19 +246,6 @@ def test_gains_of_proportional_inputs_are_not_identified(ratio: float, positive:
         assert found["b"].interval[0] <= b <= found["b"].interval[1]
 
 
-def test_one_sine_does_not_bound_mass_and_stiffness() -> None:
-    """With x = sin t and F = cos t, only k - m is determined."""
-    t = np.linspace(0.0, 20.0, 100)
-    positive = lk.Parameter(positive=True)
-    system = lk.System("m*x'' + c*x' + k*x = F", parameters=dict.fromkeys("mck", positive))
-    x = np.sin(t) + 0.01 * np.random.default_rng(0).standard_normal(len(t))
-    gp = lk.LODEGP(system, inputs={"F": "linear"}, random_state=0).fit(t, {"F": np.cos(t), "x": x})
-    for name in "mk":
-        assert not gp.parameters_[name].identified
-        assert gp.parameters_[name].interval[0] <= 0.1
-        assert gp.parameters_[name].interval[1] == math.inf
-
-
 @pytest.mark.parametrize("seed", [0, 2])
 def test_a_constant_input_does_not_bound_its_gain(seed: int) -> None:
     t, generator = np.linspace(0.0, 20.0, 100), np.random.default_rng(seed)

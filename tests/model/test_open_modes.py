@@ -294,14 +294,14 @@ def test_exact_initial_states_are_conditions_and_not_scored() -> None:
 
 def test_exact_initial_states_do_not_make_the_curve_vanish() -> None:
     """A zero curve would make the density of an exact C(0) = 0 as large as one likes; units must not matter either."""
-    noise = 0.3 * np.random.default_rng(1).standard_normal(len(HOURS))
+    noise = 0.8 * np.random.default_rng(2).standard_normal(len(HOURS))
     free = {name: lk.Parameter(positive=True) for name in DOSE}
     found = []
     for unit in (1e-3, 1e3):
         data = after_dose(concentration(HOURS, **DOSE) + noise, unit=unit)
         gp = lk.LODEGP(compartments(**free), random_state=0).fit(data)
         assert gp.converged_
-        assert gp.fit_.diagnosis.explained_variance["C"] > 0.9
+        assert gp.fit_.diagnosis.explained_variance["C"] > 0.8
         for name, value in DOSE.items():
             low, high = gp.parameters_[name].interval
             assert low < value * (1.0 if name == "ka" else unit) < high
