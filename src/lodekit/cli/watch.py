@@ -101,8 +101,8 @@ def _print_rows(
                     if as_json:
                         sys.stdout.write(json.dumps(row) + "\n")
                         continue
-                    header, line = to_csv({name: [cell] for name, cell in row.items()}).splitlines(keepends=True)
-                    sys.stdout.write(line if has_header else header + line)
+                    text = to_csv({name: [cell] for name, cell in row.items()})
+                    sys.stdout.write(text.partition("\n")[2] if has_header else text)
                     has_header = True
                     continue
                 sys.stdout.flush()

@@ -368,7 +368,7 @@ def _predict_linearly(surface: ObjectiveSurface, position: int, length: float) -
 #: Directions with less curvature than this, relative to that along single parameters, are followed along lines.
 _MAX_FLAT_EIGENVALUE = 1e-2
 #: How far: so many times the largest relative change of a parameter, or on the scale of the search.
-_LINE_DISTANCES, _LOG_LINE_DISTANCES = (0.3, 1.0, 3.0, 10.0, 100.0), (0.3, 1.0, 3.0, 6.0)
+_LINE_DISTANCES, _LOG_LINE_DISTANCES, _MIN_LINE_POINTS = (0.3, 1.0, 3.0, 10.0, 100.0), (0.3, 1.0, 3.0, 6.0), 4
 
 
 def trace_flat_lines(objective: Objective, optimum: Optimum, information: Array) -> list[ProfilePath]:
@@ -397,21 +397,20 @@ def trace_flat_lines(objective: Objective, optimum: Optimum, information: Array)
         fastest = float(np.max(np.abs(move) / sizes))
         if not fastest > 0.0:
             continue
-        lines: list[ProfilePath] = []
+        reach = float(np.max(np.abs(way[: len(values)])))
         for sign in (-1.0, 1.0):
-            linear, logarithmic = [(x, 0.0)], [(x, 0.0)]
+            linear = []
             for distance in _LINE_DISTANCES:
                 point, step = x + sign * distance / fastest * way, values + sign * distance / fastest * move
                 if not all(each.low < value < each.high for each, value in zip(transforms, step, strict=True)):
                     break
                 point[: len(values)] = [each.inverse(float(v)) for each, v in zip(transforms, step, strict=True)]
-                linear.append((point, objective.value(point) - best))
-            for distance in _LOG_LINE_DISTANCES:
-                point = x + sign * distance * way / float(np.max(np.abs(way[: len(values)])))
-                logarithmic.append((point, objective.value(point) - best))
-            lines += [linear, logarithmic]
-        lengths = (1 + len(_LINE_DISTANCES), 1 + len(_LOG_LINE_DISTANCES))
-        found += [line for line in lines if len(line) in lengths and line[-1][1] > -CHI2_95_HALF]
+                linear.append(point)
+            logarithmic = [x + sign * distance / reach * way for distance in _LOG_LINE_DISTANCES]
+            for line in (linear, logarithmic):
+                # A line that meets a bound before ten times its size shows nothing; most fall off at their ends.
+                if len(line) >= _MIN_LINE_POINTS and objective.value(line[-1]) - best > -CHI2_95_HALF:
+                    found.append([(x, 0.0), *((point, objective.value(point) - best) for point in line)])
     return found
 
 

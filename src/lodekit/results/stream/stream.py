@@ -34,7 +34,7 @@ from lodekit.results.prediction import format_prediction, parse_observables
 from lodekit.results.stream.cusum import MAX_CALIBRATION_ROWS, calibrate_threshold, check_alarm_options, update_cusum
 from lodekit.results.stream.input_response import InputBuffer, StreamInputResponse, TimeStepCache, clock_resolution
 from lodekit.support.files import StorageError, read_archive, write_archive
-from lodekit.support.text import format_count
+from lodekit.support.text import format_count, to_json_values
 from lodekit.version import __version__
 
 Array = NDArray[np.float64]
@@ -105,7 +105,7 @@ def save_stream_state(fit: Fit, state: StreamState, path: str | Path, settings: 
         "time": state.time,
         "leads": list(state.time_offsets),
         "rows": state.n_rows,
-        "rows_at_time": state.rows_at_time,
+        "rows_at_time": to_json_values(state.rows_at_time),
         "alarms": state.n_alarms,
         "settings": dict(settings),
         "inputs": {name: own.kind for name, own in state.input_buffers.items()},
@@ -160,7 +160,8 @@ def load_stream_state(
         sums = [(float(high), float(low)) for high, low in arrays["sums"]]
         own = (arrays["mean"], arrays["root"], arrays["response"], samples, sums, leads)
         # States that were saved before ties were counted have one row at their time.
-        ties = float(values.get("rows_at_time", 1))
+        known = values.get("rows_at_time", 1)
+        ties = math.inf if known is None else float(known)
         return StreamState(time, *own, int(values["rows"]), int(values["alarms"]), rows_at_time=ties), settings
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
         raise StorageError(f"{path} is not a complete state of a stream: {problem}") from None
