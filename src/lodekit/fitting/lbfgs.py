@@ -62,13 +62,23 @@ class Optimum:
 def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array, Array]:
     """Return lower and upper bounds of a run from `x0` of a search that began at `centre`, each of shape (n,).
 
-    Standard deviations have no unit of their own: their bounds lie around the start, which matches the data.
+    Standard deviations have no unit of their own: their bounds lie around the start, which matches the data. Those of
+    parameters lie around their expected magnitudes: beyond, a state or a coupling has no effect that data can show.
 
     Shapes: x0, centre (n,).
     """
     opt, layout, reach = options.SEARCH, objective.layout, objective.engine.search_limits
     blocks, noise = layout.slices, objective.engine.prior.noise
-    low, high = centre - opt.max_parameter_distance, centre + opt.max_parameter_distance
+    low, high = centre.copy(), centre.copy()
+    for place, transform in enumerate(layout.transforms.values()):
+        # An unbounded parameter may have either sign, and is in units of a hundredth of its expected magnitude.
+        middle, extra = (
+            (0.0, transform.inverse(transform.expected_magnitude))
+            if transform.is_unbounded
+            else (transform.centre, 0.0)
+        )
+        low[place] = min(x0[place], middle - extra - opt.max_parameter_distance)
+        high[place] = max(x0[place], middle + extra + opt.max_parameter_distance)
     shortest, longest = np.log(reach.min_lengthscale), np.log(reach.max_lengthscale)
     low[blocks.lengthscales] = np.maximum(shortest, x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
     low[blocks.disturbance_lengthscales] = shortest
@@ -162,7 +172,7 @@ def _run_lbfgs(
     Shapes: x0 (n,), axes (n, n).
     """
     opt, values = options.SEARCH, list[float]()
-    start, limits = x0, None
+    start, limits, (low, high) = x0, None, search_bounds(objective, x0, x0) if bounds is None else bounds
     if bounds is not None:
         start = np.clip(x0, *bounds)
         limits = np.stack([(bound - start) / np.diag(axes) for bound in bounds], axis=1)
@@ -173,7 +183,9 @@ def _run_lbfgs(
     unit = max(1.0, float(np.linalg.norm(slope))) if np.isfinite(slope).all() else 1.0
 
     def descend(z: Array) -> tuple[float, Array]:
-        value, gradient = objective.evaluate(start + axes @ z) if z.any() else first
+        x = start + axes @ z
+        value, gradient = objective.evaluate(np.clip(x, low, high)) if z.any() else first
+        gradient = np.where((x < low) | (x > high), 0.0, gradient)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             return -INFEASIBLE_VALUE / unit, np.zeros_like(z)
         return -value / unit, -(axes.T @ gradient) / unit
@@ -194,10 +206,9 @@ def _run_lbfgs(
     z0 = np.zeros(objective.layout.size)
     result = minimize(descend, z0, jac=True, method="L-BFGS-B", bounds=limits, options=settings, callback=watch)
     stopped = "StopIteration" in str(result.message)
-    x, value, is_flat = start + axes @ result.x, -unit * float(result.fun), False
+    x, value, is_flat = np.clip(start + axes @ result.x, low, high), -unit * float(result.fun), False
     at_bound = np.zeros(len(x), dtype=bool)
     if bounds is not None:
-        x = np.clip(x, *bounds)
         at_bound = (x <= bounds[0] + opt.at_bound_tolerance) | (x >= bounds[1] - opt.at_bound_tolerance)
         gradient = np.where(at_bound, 0.0, unit * result.jac / np.diag(axes))
         is_flat = float(np.max(np.abs(gradient), initial=0.0)) < opt.flat_gradient_ratio * max(1.0, abs(value))

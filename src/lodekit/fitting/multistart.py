@@ -9,7 +9,7 @@ with disturbances of several sizes, and compares the objective with and without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,14 +28,19 @@ from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_precon
 from lodekit.fitting.newton import refine_newton
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.output_error import multistart_output_error
+from lodekit.fitting.parameter_vector import build_transforms
+from lodekit.fitting.scaling import solve_balance_equations, time_gaps
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import (
     StartPoint,
+    VarianceTargets,
     build_start_points,
     estimate_correlation_time,
     explain_infeasible_start,
     initialize_disturbances,
+    match_variances,
+    median_correlation_time,
     rank_disturbance_starts,
 )
 from lodekit.fitting.starts.variable_projection import union_times
@@ -292,11 +297,13 @@ def maximize_with_disturbances(
         except (AccuracyError, FitError):
             # Data with next to no noise may not be possible at all without disturbances.
             first = None
-        origins = [] if first is None else [bare.layout.unpack(first.x)]
-        if first is None or not setup.engine_task.on_disk:
-            # Rows on disk take long to look at: what is best without disturbances has to do.
+        origins, drawn = [] if first is None else [bare.layout.unpack(first.x)], list[Array]()
+        # Rows on disk take long to look at: what is best without disturbances has to do.
+        if first is not None and setup.engine_task.has_inputs and not setup.engine_task.on_disk:
+            drawn = list(_draw_fast_starts(setup, origins[0].theta))
+        elif first is None or not setup.engine_task.on_disk:
             origins += [bare.layout.unpack(x) for x in rank_starts(bare)]
-        found = multistart_disturbances(objective, origins, setup.noise_estimate)
+        found = multistart_disturbances(objective, origins, setup.noise_estimate, drawn)
         if found is None:
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
     else:
@@ -491,20 +498,67 @@ def _evaluate_fixed(objective: Objective) -> Optimum:
     return Optimum(empty, value, True, "nothing to learn", 1, empty.astype(bool))
 
 
+def _draw_fast_starts(setup: FitSetup, optimum_theta: Array) -> Iterator[Array]:
+    """Yield random starts of a driven system with small disturbances, each farther from the expected magnitudes.
+
+    Time constants are shorter than the data suggest: from there searches find the best optimum far more often than
+    from slow states, of which one may end decoupled from all others. Delays are those of an optimum.
+
+    Shapes: optimum_theta (p,).
+    """
+    opt, kept, layout, engine = options.SEARCH, setup.measurements, setup.layout, setup.engine
+    gaps = time_gaps([item.times for part in kept.records.values() for item in part.series])
+    paces = np.log([np.median(gaps) if len(gaps) else np.nan, median_correlation_time(kept.records.values())])
+    (guesses, generator), noise = setup.collect_guesses(), setup.noise_estimate
+    if not np.isfinite(paces).all() or noise is None:
+        return
+    known = np.where(np.isnan(layout.fixed_values), guesses[-1].theta, layout.fixed_values)
+    delays = find_delay_parameters(setup.system, layout)
+    known[delays] = optimum_theta[delays]
+    statistics = [*kept.observable_statistics, *kept.input_statistics]
+    for attempt in range(opt.n_random_disturbance_starts if np.isnan(known).any() else 0):
+        pace = float(np.exp(paces[0] + generator.uniform(*opt.random_time_constants) * (paces[1] - paces[0])))
+        sizes = solve_balance_equations(setup.system, statistics, setup.prior.units.time_scale, pace)
+        magnitudes = np.array([sizes[name] for name in layout.names])
+        drawn = replace(layout, transforms=build_transforms(layout.names, setup.system.parameters, magnitudes)[1])
+        theta, reach = known.copy(), (attempt + 1) * opt.random_start_distance
+        for number in np.flatnonzero(np.isnan(theta)).tolist():
+            theta[number] = drawn.draw_start(number, attempt + 2, generator, reach)
+        with np.errstate(all="ignore"):
+            targets = VarianceTargets.evaluate_at(engine, theta)
+            hyper = match_variances(engine, layout, targets, opt.start_lengthscales[-1], noise[: layout.n_noise_levels])
+            if hyper is not None:
+                x = layout.pack(initialize_disturbances(engine, layout, hyper, opt.random_disturbance_share))
+                if np.isfinite(x).all() and np.isfinite(setup.objective.value(x)):
+                    yield x
+
+
 def multistart_disturbances(
-    objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None = None
+    objective: Objective,
+    origins: Sequence[Hyperparameters],
+    noise_estimate: Array | None = None,
+    random_starts: Sequence[Array] = (),
 ) -> Optimum | None:
-    """Return the best optimum of an objective with disturbances; None where no start is finite."""
-    opt, best = options.SEARCH, None
-    search = partial(maximize_lbfgs, objective, tolerance=opt.disturbance_tolerance, trusted=True)
-    most = opt.disturbance_max_iterations
+    """Return the best optimum of an objective with disturbances; None where no start is finite.
+
+    Random starts are followed after the best of the others, until two ends agree.
+    """
+    opt, ends = options.SEARCH, list[Optimum]()
+    search = partial(
+        maximize_lbfgs, objective, tolerance=opt.disturbance_tolerance, agreement=opt.disturbance_agreement
+    )
     with track_progress("fitting, sizes of disturbances"):
-        starts = rank_disturbance_starts(objective, origins, noise_estimate)
+        ranked = rank_disturbance_starts(objective, origins, noise_estimate)
+    starts = [(x, True) for x in (ranked[:1] if random_starts else ranked)] + [(x, False) for x in random_starts]
     with track_progress("fitting with disturbances", len(starts)) as advance:
-        for number, x in enumerate(starts):
+        for number, (x, trusted) in enumerate(starts):
             advance(min(number, 1), f"start {number + 1} of {len(starts)}")
-            end = search(x, max_iterations=most, known_optimum=best, agreement=opt.disturbance_agreement)
-            best = end if best is None or end.value > best.value else best
-    if best is None:
+            best, most = max(ends, key=lambda end: end.value, default=None), opt.disturbance_max_iterations
+            ends.append(search(x, max_iterations=most, trusted=trusted, known_optimum=best))
+            first, second = sorted([-np.inf, *(end.value for end in ends)])[-1:-3:-1]
+            if first - second < opt.disturbance_agreement:
+                break
+    if not ends:
         return None
-    return best if best.converged else search(best.x)
+    best = max(ends, key=lambda end: end.value)
+    return best if best.converged else search(best.x, trusted=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.fitting import search_options as options
-from lodekit.fitting.hessian import observed_information, whitening_axes
+from lodekit.fitting.hessian import whitening_axes
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
 from lodekit.fitting.objective import Objective
 from lodekit.support.progress import report_best_value
@@ -56,10 +56,7 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
 
     Shapes: information (n, n).
     """
-    opt = options.SEARCH
-    best = _follow_runaway(objective, optimum)
-    if best is not optimum:
-        information = observed_information(objective, best.x)
+    opt, best = options.SEARCH, optimum
     for number in range(opt.newton_rounds if objective.layout.free_parameters else 1):
         best = snap_to_bounds(objective, best)
         if best.at_bound.all() or not np.isfinite(information[np.ix_(~best.at_bound, ~best.at_bound)]).all():
@@ -71,44 +68,12 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
             if not np.isfinite(iteration.free_block(here)).all():
                 break
             end, information, promise = iteration.run(information)
-        gain, best = end.value - best.value, _follow_runaway(objective, end, best.x)
+        gain, best = end.value - best.value, end
         report_best_value(objective, objective.name, best.value)
-        if best is not end:
-            # The curvature is that of the way there.
-            information = observed_information(objective, best.x)
-            continue
-        least, tail = opt.newton_round_tolerance, iteration.negligible_gain
-        if not promise > least or (number and (gain < least or max(gain, promise) < tail)):
+        least = max(opt.newton_round_tolerance, iteration.negligible_gain)
+        if not promise > least or (number and gain < least):
             break
     return snap_to_bounds(objective, best), information
-
-
-def _follow_runaway(objective: Objective, optimum: Optimum, previous: Array | None = None) -> Optimum:
-    """Return an optimum in which a parameter that runs away along a plain is as far as it would get.
-
-    Steps would take it there a little at a time. Where disturbances make each of them dear, that is tried at once.
-
-    Shapes: previous (n,).
-    """
-    opt = options.SEARCH
-    layout, best = objective.layout, optimum
-    for place, number in enumerate(layout.free_parameters if layout.n_disturbances else ()):
-        if layout.transforms[number].is_unbounded or optimum.at_bound[place]:
-            continue
-        # The farthest comes first: it is the end of a plain.
-        ways = [opt.runaway_probes[0], -opt.runaway_probes[0]]
-        if previous is not None:
-            moved = float(optimum.x[place] - previous[place])
-            ways = [np.sign(moved) * probe for probe in opt.runaway_probes if abs(moved) > opt.runaway_distance]
-        for way in ways:
-            x = best.x.copy()
-            x[place] = optimum.x[place] + way
-            with np.errstate(all="ignore"):
-                value = objective.value(x)
-            if value > best.value + opt.negligible_gain:
-                best = replace(best, x=x, value=value, n_evaluations=best.n_evaluations + 1)
-                break
-    return best
 
 
 def _repair_information(information: Array, n_parameters: int) -> Array:
@@ -161,9 +126,14 @@ class NewtonIteration:
         low, high = (limit - self.x for limit in search_bounds(self.objective, self.x, self.x))
         for k, transform in enumerate(self.transforms):
             gap = options.SEARCH.bound_gap * transform.expected_magnitude
+            most = transform.forward(float(self.x[k] + high[k]))
+            least = transform.forward(float(self.x[k] + low[k]))
             if not transform.is_unbounded:
-                low[k] = min((transform.low + gap - self.values[k]) / self.units[k], 0.0)
-                high[k] = max((transform.high - gap - self.values[k]) / self.units[k], 0.0)
+                # A finite bound can be reached.
+                least = transform.low + gap if np.isfinite(transform.low) else least
+                most = transform.high - gap if np.isfinite(transform.high) else most
+            low[k] = min((least - self.values[k]) / self.units[k], 0.0)
+            high[k] = max((most - self.values[k]) / self.units[k], 0.0)
         for limit in (low, high):
             limit[self.reciprocal] = -np.expm1(-limit[self.reciprocal])
         return low, high
@@ -260,10 +230,10 @@ class NewtonIteration:
             clear_gain = opt.clear_relative_gain * (1.0 + abs(before))
             is_clear = promise > max(clear_gain, opt.value_noise_factor * self.value_noise)
             surprise = abs(gain - promise) > 0.3 * promise and promise > clear_gain
+            is_disappointing = surprise and self.negligible_gain > max(gain, 0.0)
             idle = idle + 1 if is_clear and gain < opt.idle_gain_ratio * promise else 0
-            if gain < opt.newton_fast_gain and (
-                number >= opt.newton_max_steps or noise > opt.blind_gradient_noise or idle == opt.max_idle_steps
-            ):
+            is_late = number >= opt.newton_max_steps or noise > opt.blind_gradient_noise or idle == opt.max_idle_steps
+            if is_disappointing or (gain < opt.newton_fast_gain and is_late):
                 break
             kept = self.drop_active_bounds()
             if not len(self.free_index):

@@ -181,7 +181,13 @@ class ParameterLayout:
         """Return the transform of a parameter; None where it is not learned."""
         return self.transforms.get(self.names.index(name))
 
-    def draw_start(self, index: int, attempt: int, generator: np.random.Generator) -> float:
+    def draw_start(
+        self,
+        index: int,
+        attempt: int,
+        generator: np.random.Generator,
+        log_range: float = options.SEARCH.start_log_range,
+    ) -> float:
         """Return a start value around the size to expect; what may be negative is tried with either sign."""
         opt = options.SEARCH
         transform = self.transforms[index]
@@ -190,7 +196,7 @@ class ParameterLayout:
         # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
         shift = opt.start_stagger * math.sin(index + 1.0)
         if not first:
-            shift = float(generator.uniform(-opt.start_log_range, opt.start_log_range))
+            shift = float(generator.uniform(-log_range, log_range))
         if not unbounded:
             return transform.forward(transform.centre + shift)
         negative = attempt == 1 if first else generator.random() < 0.5

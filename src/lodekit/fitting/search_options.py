@@ -189,8 +189,8 @@ class SearchOptions:
     restart_gain: float = 1e-2
     # distance to a known optimum at which a search has reached it
     same_point_distance: float = 0.3
-    # largest change of a parameter in all runs
-    max_parameter_distance: float = 40.0
+    # largest log distance of a parameter from its expected magnitude, and of the std of a disturbance from its start
+    max_parameter_distance: float = 16.0
     # largest decrease of the log std of a disturbance
     max_disturbance_decrease: float = 20.0
     # largest change of the log std of a mode
@@ -255,16 +255,10 @@ class SearchOptions:
     newton_rounds: int = 3
     # gain that justifies another round, relative to the objective
     newton_round_tolerance: float = 1e-13
-    # gain that makes a point far away the better one
-    negligible_gain: float = 1e-6
     # ratio of successive predicted gains of slow convergence
     slow_convergence_ratio: float = 0.1
     # rows below which evaluations are cheap: slow convergence is followed, and other optima are refined
     max_cheap_rows: int = 2000
-    # move of a parameter per round that is extrapolated
-    runaway_distance: float = 1.0
-    # log distances of the extrapolation
-    runaway_probes: tuple[float, ...] = (12.0, 8.0, 4.0)
     # predicted gain at which the iteration ends: absolute, and relative to the objective
     newton_tolerance: float = 1e-15
     newton_relative_tolerance: float = 1e-18
@@ -367,6 +361,14 @@ class SearchOptions:
     min_variance_gain: float = 1e-4
     # starts that are searched
     n_disturbance_starts: int = 2
+    # random starts that are searched with known inputs, unless two agree before
+    n_random_disturbance_starts: int = 4
+    # their time constants: logarithms between the sampling interval (0) and the correlation time of the data (1)
+    random_time_constants: tuple[float, float] = (0.1, 0.6)
+    # how far (log) the first of them is from the expected magnitudes; the second twice as far, and so on
+    random_start_distance: float = 0.5
+    # their disturbances, fraction of the std of the data
+    random_disturbance_share: float = 0.02
     # combinations of responses and lengthscales at all parameter vectors after the first
     n_disturbance_combinations: int = 3
     # gain of a step that ends the search

@@ -26,7 +26,7 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
 from lodekit.fitting.scaling import estimate_channel_scales, solve_balance_equations
 from lodekit.fitting.settings import FitSettings
-from lodekit.fitting.starts.candidates import StartPoint, collect_guesses, estimate_correlation_time
+from lodekit.fitting.starts.candidates import StartPoint, collect_guesses, median_correlation_time
 from lodekit.inference.engine import Engine, EngineTask
 from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.multi_record import combine_engines
@@ -309,12 +309,9 @@ def build_setup(
     prior = build_prior(
         measurements, reader, latents, settings.noise, channel_prior=case.channel_prior, time=time_units, scales=kept
     )
-    # What inputs drive shows its pace; a record may be much longer than that.
-    pace = None
-    if parameter_magnitudes is None and measurements.inputs:
-        records = [part.decimated_series() for part in measurements.records.values()]
-        pace = float(np.median([estimate_correlation_time(series) for series in records]))
     if parameter_magnitudes is None:
+        # What inputs drive shows its pace; a record may be much longer than that.
+        pace = median_correlation_time(measurements.records.values()) if measurements.inputs else None
         magnitudes = solve_balance_equations(system, known, prior.units.time_scale, pace)
         parameter_magnitudes = np.array([magnitudes[name] for name in system.operator.ring.parameters])
     names = prior.observables.compiled.parameters

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
+from lodekit.data.records import Measurements
 from lodekit.fitting import search_options as options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
@@ -208,6 +209,11 @@ def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
             _, time = _correlation_lag(item.times, item.values, 1)
         shortest = min(shortest, time)
     return shortest
+
+
+def median_correlation_time(records: Iterable[Measurements]) -> float:
+    """Return the median of the correlation times of records, in the user's time; infinite if unknown."""
+    return float(np.median([estimate_correlation_time(part.decimated_series()) for part in records]))
 
 
 def _correlation_lag(times: Array, values: Array, group_size: int) -> tuple[float, float]:
