@@ -239,15 +239,15 @@ class Plain:
         return value, np.array([-10.0 * bend, -5.0 * bend * left + 0.2 * left, -(x[2] + 1.0)])
 
 
-def test_what_runs_away_beside_disturbances_is_at_its_end_at_once() -> None:
-    """A step at a time it takes more than three times as long."""
+def test_what_runs_away_beside_disturbances_is_not_followed_for_long() -> None:
+    """Steps that gain less than a thousandth are not worth their evaluations there."""
     objective: Any = Plain()
     x = np.array([0.5, 0.2, -0.8])
     start = Optimum(x, objective.value(x), True, "", 0, np.zeros(3, dtype=bool))
     found, _ = refine_newton(objective, start, observed_information(objective, x))
-    assert found.value > -1e-4
-    assert found.x == pytest.approx([0.3, found.x[1], -1.0], abs=1e-3)
+    assert found.value > -5e-3
+    assert found.x == pytest.approx([0.3, found.x[1], -1.0], abs=1e-2)
     objective.layout = replace(objective.layout, n_disturbances=0, n_noise_levels=1)
     used, objective.calls = objective.calls, 0
     refine_newton(objective, start, observed_information(objective, x))
-    assert objective.calls > 3 * used
+    assert objective.calls > 1.5 * used

@@ -325,7 +325,7 @@ def maximize_with_disturbances(
             nested = drop_disturbances(setup, [name])
             start = nested.layout.pack(_drop_disturbance(setup.prior, active, name))
             # Rows on disk take long to look at, and are so many that a nat is next to nothing.
-            least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.full_record_tolerance
+            least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.disturbance_tolerance
             optimum = maximize_lbfgs(nested.objective, start, tolerance=least, trusted=True)
         without[name] = optimum.value
         if optimum.value > found.value - opt.min_variance_gain:

@@ -32,9 +32,11 @@ def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
         transform, x = layout.transforms[number], best.x.copy()
         value = transform.forward(float(x[place]))
         for bound, sign in ((transform.low, 1.0), (transform.high, -1.0)):
-            if best.at_bound[place] or not abs(value - bound) < opt.bound_snap_distance * transform.expected_magnitude:
+            end = transform.inverse(bound + sign * opt.bound_gap * transform.expected_magnitude)
+            is_near = abs(value - bound) < opt.bound_snap_distance * transform.expected_magnitude
+            if not is_near or (best.at_bound[place] and x[place] == end):
                 continue
-            x[place] = transform.inverse(bound + sign * opt.bound_gap * transform.expected_magnitude)
+            x[place] = end
             with np.errstate(all="ignore"):
                 there = objective.value(x)
             if there >= best.value - opt.max_snap_loss:
@@ -92,6 +94,20 @@ def _repair_information(information: Array, n_parameters: int) -> Array:
     lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
     share = min(1.0, (1.0 - options.SEARCH.min_consistent_eigenvalue) / max(1.0 - lowest, 1e-300))
     return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
+
+
+def _update_bfgs(information: Array, step: Array, slope_change: Array) -> Array:
+    """Return minus the Hessian after a step, by the formula of Broyden, Fletcher, Goldfarb and Shanno.
+
+    slope_change: The slope before the step minus that after it; (n,).
+
+    Shapes: information (n, n), step (n,).
+    """
+    expected, curvature = information @ step, float(slope_change @ step)
+    if not curvature > 0.0 or not float(expected @ step) > 0.0:
+        return information
+    change = np.outer(slope_change, slope_change) / curvature
+    return np.asarray(information + change - np.outer(expected, expected) / float(expected @ step))
 
 
 class NewtonIteration:
@@ -213,7 +229,7 @@ class NewtonIteration:
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.measure_gradient_noise(roots)
-        idle, last = 0, np.inf
+        idle, last, is_updated = 0, np.inf, False
         for number in range(opt.newton_max_fast_steps if self.n_parameters else opt.newton_max_steps_no_parameters):
             z = roots.T @ self.gradient[self.free_index]
             promise = 0.5 * float(z @ z)
@@ -222,7 +238,7 @@ class NewtonIteration:
             is_slow = opt.slow_convergence_ratio * last < promise < self.negligible_gain
             if not np.isfinite(promise) or promise < least or is_slow:
                 break
-            before, last = self.best.value, promise
+            before, last, start, slope = self.best.value, promise, self.y, self.gradient
             if not self.line_search(z, roots):
                 break
             # Where a step does not gain what it has promised, the curvature has changed.
@@ -243,7 +259,23 @@ class NewtonIteration:
                 whole[np.ix_(self.free_index, self.free_index)] = part = part[np.ix_(kept, kept)]
                 roots = whitening_axes(part)[0]
             if surprise or float(np.max(np.abs(z))) > opt.remeasure_step or not kept.all():
-                part, roots = self.measure_information(part, roots, noise)
+                # Where gradients are expensive, the information is updated as long as steps gain, and measured last.
+                is_updated = bool(self.negligible_gain and kept.all() and gain > opt.min_update_gain_ratio * promise)
+                if is_updated:
+                    index = self.free_index
+                    part = _update_bfgs(part, (self.y - start)[index], (slope - self.gradient)[index])
+                    roots = whitening_axes(part)[0]
+                else:
+                    part, roots = self.measure_information(part, roots, noise)
+        part, roots = self.measure_information(part, roots, noise) if is_updated and len(part) else (part, roots)
+        return self.conclude(whole, part, roots, noise)
+
+    def conclude(self, whole: Array, part: Array, roots: Array, noise: float) -> tuple[Optimum, Array, float]:
+        """Return what `run` does, from minus the Hessian of all entries and of the free ones, with the axes of these.
+
+        Shapes: whole (n, n), part, roots (f, f).
+        """
+        opt = options.SEARCH
         if noise > opt.quiet_gradient_noise and len(part):
             part = _repair_information(part, int(np.sum(self.free_index < self.n_parameters)))
             roots = whitening_axes(part)[0]

@@ -282,6 +282,8 @@ class SearchOptions:
     clear_relative_gain: float = 1e-10
     # step, in standard errors, after which the Hessian is measured again
     remeasure_step: float = 0.03
+    # expensive objectives: share of its prediction that a step must gain for the Hessian to be updated, not measured
+    min_update_gain_ratio: float = 0.1
     # ratio of eigenvalues below which the Hessian is measured along eigenvectors
     ill_conditioned_ratio: float = 1e-2
     # repetitions of that if gradients are noisy
@@ -376,7 +378,7 @@ class SearchOptions:
     # iterations
     disturbance_max_iterations: int = 150
     # difference of the objective of searches that agree
-    disturbance_agreement: float = 1.0
+    disturbance_agreement: float = 2.0
     # log decrease at which an inactive std of a mode is recognised
     mode_std_probe: float = 5.0
     # gain of a step that ends the search without one disturbance, with rows on disk
