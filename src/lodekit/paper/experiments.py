@@ -61,13 +61,13 @@ class PaperExperiment:
 @cache
 def experiments() -> dict[str, PaperExperiment]:
     """Return the three experiments by name."""
-    examples = {"bipendulum": catalog.bipendulum(), "heating": catalog.heating(), "three_tank": catalog.three_tank()}
-    found = {}
-    for name, example in examples.items():
-        own = load_published_results()["protocol"][name]
+    found, protocol = {}, load_published_results()["protocol"]
+    for example in catalog.examples():
+        if (own := protocol.get(example.name)) is None:
+            continue
         values = {key: float(value) for key, value in example.values.items() if key in example.system.parameters}
-        found[name] = PaperExperiment(
-            name,
+        found[example.name] = PaperExperiment(
+            example.name,
             example.system,
             example.system.with_basis(own["free_functions"]) if "free_functions" in own else example.system,
             example.solution_at,
