@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,12 @@ def load_published_results() -> dict[str, Any]:
     """Return the figures of the paper."""
     found: dict[str, Any] = json.loads(files("lodekit.paper").joinpath("published.json").read_text(encoding="utf-8"))
     return found
+
+
+@cache
+def load_report_texts() -> dict[str, Any]:
+    """Return the texts of the report, and the equations of systems that the data do not follow."""
+    return tomllib.loads(files("lodekit.paper").joinpath("report.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
