@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +162,22 @@ class Engine(Protocol):
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+
+
+class BaseEngine:
+    """What most engines have in common."""
+
+    uses_device: ClassVar[bool] = False
+    has_states: ClassVar[bool] = False
+    approximates_channel_prior: ClassVar[bool] = False
+
+    def value(self: Engine, hyper: Hyperparameters) -> float:
+        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+        return self.value_with_error(hyper)[0]
+
+    def explain_failure(self, hyper: Hyperparameters) -> str:
+        """Return an empty text: states, modes or covariances that are not finite have many causes."""
+        return ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import TimeSeries
 from lodekit.data.row_store import FilterCheckpoint, RowStore
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.engine import Evidence, SearchLimits
+from lodekit.inference.engine import BaseEngine, Evidence, SearchLimits
 from lodekit.inference.kalman.blocks import KalmanData, reduce_block_length
 from lodekit.inference.kalman.evidence import (
     NOT_FINITE,
@@ -27,7 +27,6 @@ from lodekit.inference.kalman.evidence import (
     evidence_vjp,
     lengthscale_limits,
     solve_filter,
-    subtract_mean,
 )
 from lodekit.inference.kalman.innovations import KalmanInnovations
 from lodekit.inference.kalman.posterior import KalmanPosterior
@@ -208,7 +207,7 @@ def _raise_unsupported(request: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class OutOfCoreEngine:
+class OutOfCoreEngine(BaseEngine):
     """Log evidence and posterior of rows on disk.
 
     spool: The rows.
@@ -304,10 +303,6 @@ class OutOfCoreEngine:
                 return Evidence.infeasible(hyper)
             return assemble_gradient(solution, gradient, noise, theta, value, error)
 
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity if it is not finite."""
-        return self.value_with_error(hyper)[0]
-
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence, and its estimated rounding error."""
         if self.checkpoints is not None and self._find_head(hyper) is None:
@@ -334,10 +329,6 @@ class OutOfCoreEngine:
         power = mode_mean_squares(self.prior, coefficients, times)
         return np.where(target > 0.0, target, 1.0), power
 
-    def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return an empty text: infinite states have many causes."""
-        return ""
-
     @cached_property
     def _sums_of_squares(self) -> tuple[Array, Array]:
         return self._sum_squares(None)
@@ -347,7 +338,7 @@ class OutOfCoreEngine:
         counts, sums = np.zeros((2, self.prior.observables.count))
         for number in range(len(self.batch_starts)):
             data = self.read_batch(number)
-            values = data.values if coefficients is None else subtract_mean(data, coefficients)
+            values = data.values if coefficients is None else data.subtract_mean(coefficients)
             counts += np.diff(data.offsets)
             sums += [float(np.sum(part**2)) for part in np.split(values, data.offsets[1:-1])]
         return counts, sums
