@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import streamlit as st
 from PIL import Image
 
 from lodekit.studio.figures import apply_theme
+from lodekit.support.html import read_asset
 
 #: The steps, from top to bottom, with what each is for.
 STEPS = {
@@ -34,17 +33,15 @@ PLOTLY_CONFIG = {
 }
 
 
-@cache
 def _read_assets(name: str, *extensions: str) -> dict[str, str]:
     """Return files of the package by extension: styles, scripts and HTML."""
-    folder = files("lodekit") / "assets"
-    return {extension: (folder / f"{name}.{extension}").read_text(encoding="utf-8") for extension in extensions}
+    return {extension: read_asset(f"{name}.{extension}") for extension in extensions}
 
 
 def configure_page() -> None:
     """Set title and style of the page, and show links to the steps."""
     st.set_page_config(page_title="lodekit studio", page_icon=_page_icon(), layout="wide")
-    st.html(f"<style>{_read_assets('studio', 'css')['css']}</style>{DARK_PAGE_STYLE if is_dark() else ''}")
+    st.html(f"<style>{read_asset('studio.css')}</style>{DARK_PAGE_STYLE if is_dark() else ''}")
     links = "".join(
         f'<li><a href="#step-{number}"><b>{number}</b>{escape(name)}</a></li>' for number, name in enumerate(STEPS, 1)
     )
