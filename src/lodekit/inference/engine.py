@@ -123,6 +123,19 @@ class Posterior(Protocol):
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
 
 
+class BasePosterior:
+    """What most posteriors have in common: states and amplitudes do not cancel."""
+
+    @property
+    def mean_rounding_error(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data."""
+        return float(np.finfo(float).eps)
+
+    def warnings(self) -> list[str]:
+        """Return sentences that users should read about its accuracy: none."""
+        return []
+
+
 class Engine(Protocol):
     """The log evidence and the posterior of a prior with data, at any hyperparameters."""
 

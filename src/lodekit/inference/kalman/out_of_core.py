@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import TimeSeries
 from lodekit.data.row_store import FilterCheckpoint, RowStore
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.engine import BaseEngine, Evidence, SearchLimits
+from lodekit.inference.engine import BaseEngine, BasePosterior, Evidence, SearchLimits
 from lodekit.inference.kalman.blocks import KalmanData, reduce_block_length
 from lodekit.inference.kalman.evidence import (
     NOT_FINITE,
@@ -47,7 +47,7 @@ _DRAWS_PER_PASS = 8
 
 
 @dataclass(frozen=True)
-class OutOfCorePosterior:
+class OutOfCorePosterior(BasePosterior):
     """The posterior of rows on disk.
 
     boundaries: The boundary conditions of each batch.
@@ -59,15 +59,10 @@ class OutOfCorePosterior:
     boundaries: tuple[BoundaryConditions, ...]
     value: float
     error: float
-    mean_rounding_error: ClassVar[float] = KalmanPosterior.mean_rounding_error
     _cached_batch: dict[int, KalmanPosterior] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cached_batch": {}}
-
-    def warnings(self) -> list[str]:
-        """Return warnings about its accuracy: none."""
-        return []
 
     def check_exact_values(self) -> None:
         """Raise if the mean does not meet exact values in some batch."""

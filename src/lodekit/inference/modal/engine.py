@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.engine import DISTURBANCES_NEED_STATES, EngineTask, Evidence, SearchLimits
+from lodekit.inference.engine import DISTURBANCES_NEED_STATES, BasePosterior, EngineTask, Evidence, SearchLimits
 from lodekit.inference.stacked_measurements import StackedEngine, StackedMeasurements
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
@@ -95,7 +95,7 @@ _CHUNK_ROWS = 16384
 
 
 @dataclass(frozen=True)
-class ModalPosterior:
+class ModalPosterior(BasePosterior):
     """The regression solved at given hyperparameters: a normal distribution of the amplitudes of modes.
 
     prior: Of the measured observables.
@@ -127,15 +127,6 @@ class ModalPosterior:
     def covariance_root(self) -> Array:
         """``R^-1``: the covariance of the amplitudes is its product with its transpose."""
         return np.asarray(solve_triangular(self.precision_root, np.eye(len(self.precision_root)), check_finite=False))
-
-    @property
-    def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data: amplitudes do not cancel."""
-        return float(np.finfo(float).eps)
-
-    def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy: none."""
-        return []
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met; there are none."""
