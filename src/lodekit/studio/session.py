@@ -255,10 +255,6 @@ def session_from_dict(content: Any) -> StudioSession:
     return session
 
 
-#: Blocks of the whole analysis that are shown elsewhere.
-OMITTED_SECTIONS = ("Equations", "What this means", "Notes")
-
-
 @dataclass(frozen=True)
 class ParsedEquations:
     """A text as far as it was understood, and what its equations imply.
