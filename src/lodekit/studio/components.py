@@ -11,7 +11,7 @@ import streamlit as st
 from PIL import Image
 
 from lodekit.studio.figures import apply_theme
-from lodekit.support.html import read_asset
+from lodekit.support.html import PLOTLY_CONFIG, read_asset
 
 #: The steps, from top to bottom, with what each is for.
 STEPS = {
@@ -25,12 +25,8 @@ STEPS = {
 DARK_PAGE_STYLE = (
     "<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; } .lk-badge { color: #10151a; }</style>"
 )
-PLOTLY_CONFIG = {
-    "displaylogo": False,
-    "modeBarButtonsToRemove": ["lasso2d", "autoScale2d"],
-    "plotlyServerURL": "",
-    "responsive": True,
-}
+#: Windows are selected with boxes here.
+SELECTION_CONFIG = {**PLOTLY_CONFIG, "modeBarButtonsToRemove": ["lasso2d", "autoScale2d"]}
 
 
 def _read_assets(name: str, *extensions: str) -> dict[str, str]:
@@ -95,7 +91,7 @@ def show_figure(figure: Mapping[str, Any], alt_text: str, key: str, **options: A
     unchecked = BaseFigure.__new__(BaseFigure)
     unchecked.to_dict = lambda: themed
     height = int(themed["layout"].get("height", 400))
-    options |= {"theme": None, "key": key, "alt": alt_text, "config": PLOTLY_CONFIG, "height": height}
+    options |= {"theme": None, "key": key, "alt": alt_text, "config": SELECTION_CONFIG, "height": height}
     return st.plotly_chart(unchecked, **options)
 
 

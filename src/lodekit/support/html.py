@@ -73,7 +73,8 @@ _CONTENT_SECURITY_POLICY = (
 )
 
 
-_PLOTLY_CONFIG = {
+#: How plots of Plotly behave; they send nothing.
+PLOTLY_CONFIG = {
     "displaylogo": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
     "plotlyServerURL": "",
@@ -161,7 +162,7 @@ class HtmlPage:
         """Add an interactive plot; the page embeds the Plotly script once."""
         self._plots += 1
         name = f"plot-{self._plots}"
-        content = json.dumps({"data": data, "layout": layout, "config": _PLOTLY_CONFIG}, allow_nan=False)
+        content = json.dumps({"data": data, "layout": layout, "config": PLOTLY_CONFIG}, allow_nan=False)
         content = content.replace("<", "\\u003c")
         self._body.append(
             f'<figure><div class="plot" id="{name}" style="min-height:{layout["height"]}px"></div>'
