@@ -58,7 +58,7 @@ def test_the_wheel_holds_the_sources_and_nothing_else(built: tuple[Path, Path]) 
         if path.is_file() and not skipped & set(path.parts)
     }
     assert own == there
-    assert {Path(name).suffix for name in own} <= {".py", ".typed", ".js", ".css", ".html", ".json", ".txt"}
+    assert {Path(name).suffix for name in own} <= {".py", ".typed", ".js", ".css", ".html", ".json", ".toml", ".txt"}
     assert {name: size for name, size in sizes.items() if size > 40_000 and name != SCRIPT} == {}
     assert "lodekit/py.typed" in own
     assert any(name.endswith("licenses/LICENSE") for name in sizes)

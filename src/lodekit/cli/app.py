@@ -210,13 +210,15 @@ def prediction_times(
         first, last = gp.fit_.for_record(name).measurements.window
         low = first if start is None else clock.parse_time(start, "--from")
         high = last if stop is None else clock.parse_time(stop, "--to")
-        given = f"{start or low} and {stop or high}"
-        if not low <= high:
-            raise LodekitError(f"expected --from before --to, got {given}")
-        if not math.isfinite(high - low):
-            raise LodekitError(f"expected --from and --to within the range of numbers, got {given}")
-        times[name] = np.linspace(low, high, count)
+        times[name] = np.linspace(*check_range(low, high, f"{start or low} and {stop or high}"), count)
     return times
+
+
+def check_range(low: float, high: float, given: str) -> tuple[float, float]:
+    """Return the first and the last time; raise where they are none, with what was `given`."""
+    if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
+        raise LodekitError(f"expected --from before --to, both within the range of numbers, got {given}")
+    return low, high
 
 
 def _read_times_file(gp: lk.LODEGP, path: Path) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from lodekit.cli.app import (
     Names,
     OutOption,
     ParamOption,
+    check_range,
     parse_horizon,
     parse_names,
     parse_numbers,
@@ -185,7 +186,8 @@ def simulate(
     if not math.isfinite(noise) or noise < 0:
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
     low = 0.0 if start is None else start
-    times = np.linspace(*_check_range(low, low + 10.0 if stop is None else stop), count)
+    high = low + 10.0 if stop is None else stop
+    times = np.linspace(*check_range(low, high, f"{low} and {high}"), count)
     generator, numbers = np.random.default_rng(seed), parse_numbers(values or [], "--set")
     example = lk.catalog.find_example(source)
     if example is None:
@@ -237,17 +239,10 @@ def _simulate_response(
     else:
         low = min(t[0] for t, _ in signals.values()) if first is None else first
         high = max(t[-1] for t, _ in signals.values()) if last is None else last
-        times = np.linspace(*_check_range(low, high), count)
+        times = np.linspace(*check_range(low, high, f"{low} and {high}"), count)
     names = gp.fit_.setup.channels
     mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record)
     return mean_std_table(gp, times, names, mean, std, known_channels=signals)
-
-
-def _check_range(low: float, high: float) -> tuple[float, float]:
-    """Return the first and the last time, or raise."""
-    if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
-        raise LodekitError(f"expected --from before --to, got {low} and {high}")
-    return low, high
 
 
 def validate(

@@ -112,17 +112,12 @@ def catalog(
 def _print_system(console: Console, system: lk.System) -> None:
     from lodekit.system.display import analysis_sections
 
-    for title, lines in analysis_sections(system):
-        console.print(Text(title, "bold"))
-        for line in lines:
-            console.print(Text(f"  {line}"), soft_wrap=True)
-        console.print()
+    sections = [(title, lines, "") for title, lines in analysis_sections(system)]
     try:
-        proved = system.verify()
+        sections.append(("Proved exactly", list(system.verify()), "green"))
     except AlgebraError as problem:
-        console.print(Text("Not proved", "bold yellow"))
-        console.print(Text(f"  {problem}", "yellow"), soft_wrap=True)
-        return
-    console.print(Text("Proved exactly", "bold green"))
-    for statement in proved:
-        console.print(Text(f"  {statement}", "green"), soft_wrap=True)
+        sections.append(("Not proved", [str(problem)], "yellow"))
+    for number, (title, lines, color) in enumerate(sections):
+        console.print(Text(f"\n{title}" if number else title, f"bold {color}"))
+        for line in lines:
+            console.print(Text(f"  {line}", color), soft_wrap=True)

@@ -601,7 +601,7 @@ def _decimate_row_store(measurements: Measurements, store: RowStore, count: int)
     series = [concatenate_series(items) for items in zip(*parts, strict=True)]
     times = np.unique(np.concatenate([item.times for item in series]))
     inputs = {name: _average_between_times(signal, times) for name, signal in measurements.inputs.items()}
-    return _nonempty_measurements(series, inputs)
+    return Measurements([item for item in series if len(item.times)], inputs=inputs)
 
 
 def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:
@@ -615,58 +615,33 @@ def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:
 
 
 def most_active_segment(measurements: Measurements, n_rows: int) -> Measurements:
-    """Return the segment of a record in which inputs change most; without inputs, measurements."""
-    if measurements.stored_rows is not None:
-        return _most_active_rows(measurements, measurements.stored_rows.store, n_rows)
-    longest = max(measurements.series, key=lambda item: len(item.times)).times
-    starts = _segment_starts(len(longest), n_rows)
-    windows = [(float(longest[k]), float(longest[min(k + n_rows, len(longest)) - 1])) for k in starts]
-    first, last = max(windows, key=lambda window: _segment_activity(measurements, *window))
-    series = [item.select((item.times >= first) & (item.times <= last)) for item in measurements.series]
-    inputs = {name: signal.restricted_to(first, last) for name, signal in measurements.inputs.items()}
-    return replace(measurements, series=[item for item in series if len(item.times)], inputs=inputs)
+    """Return the segment of a record in which inputs change most, relative to their spread; without them, measurements.
 
+    Up to 16 segments are compared; of rows on disk only these are read.
+    """
+    store = None if measurements.stored_rows is None else measurements.stored_rows.store
+    times = np.zeros(0) if store else max(measurements.series, key=lambda item: len(item.times)).times
+    total = store.n_rows if store else len(times)
+    statistics = (*measurements.observable_statistics, *measurements.input_statistics)
+    spreads = {item.observable: item.std or 1.0 for item in statistics}
 
-def _segment_starts(n_rows: int, count: int) -> list[int]:
-    """Return the first rows of up to 16 segments of a record."""
-    return [int(row) for row in np.unique(np.linspace(0, max(n_rows - count, 0), 16).astype(int))]
+    def read_segment(start: int) -> Measurements:
+        ends = start, min(start + n_rows, total) - 1
+        first, last = map(store.time_of_row, ends) if store else times[list(ends)].tolist()
+        inputs = {name: signal.restricted_to(first, last) for name, signal in measurements.inputs.items()}
+        if store:
+            series = store.read_series(start, start + n_rows)
+        else:
+            series = [item.select((item.times >= first) & (item.times <= last)) for item in measurements.series]
+        return Measurements([item for item in series if len(item.times)], inputs=inputs)
 
+    def activity(segment: Measurements) -> float:
+        changes = {name: float(np.abs(np.diff(each.values)).sum()) for name, each in segment.inputs.items()}
+        changes = changes or {item.observable: float(item.values.std()) for item in segment.series}
+        return sum(change / spreads[name] for name, change in changes.items())
 
-def _segment_activity(measurements: Measurements, first: float, last: float) -> float:
-    """Return how much inputs change in a window, each relative to its own spread; without inputs, measurements."""
-    total = 0.0
-    for item in () if measurements.inputs else measurements.series:
-        inside = item.values[(item.times >= first) & (item.times <= last)]
-        total += float(inside.std()) / (float(item.values.std()) or 1.0) if len(inside) else 0.0
-    for signal in measurements.inputs.values():
-        inside = signal.values[(signal.times >= first) & (signal.times <= last)]
-        total += float(np.abs(np.diff(inside)).sum()) / (float(signal.values.std()) or 1.0)
-    return total
-
-
-def _most_active_rows(measurements: Measurements, store: RowStore, count: int) -> Measurements:
-    """Return the most active segment of rows on disk; only the compared segments are read."""
-    scales = {item.observable: item.std or 1.0 for item in measurements.observable_statistics}
-    spreads = {item.observable: item.std or 1.0 for item in measurements.input_statistics}
-
-    def inputs_from(first: int) -> dict[str, InputSignal]:
-        ends = store.time_of_row(first), store.time_of_row(min(first + count, store.n_rows) - 1)
-        return {name: signal.restricted_to(*ends) for name, signal in measurements.inputs.items()}
-
-    def activity(first: int) -> float:
-        if measurements.inputs:
-            signals = inputs_from(first).items()
-            return sum(float(np.abs(np.diff(each.values)).sum()) / spreads[name] for name, each in signals)
-        filled = (item for item in store.read_series(first, first + count) if len(item.values))
-        return sum(float(item.values.std()) / scales[item.observable] for item in filled)
-
-    first = max(_segment_starts(store.n_rows, count), key=activity)
-    return _nonempty_measurements(store.read_series(first, first + count), inputs_from(first))
-
-
-def _nonempty_measurements(series: list[TimeSeries], inputs: dict[str, InputSignal]) -> Measurements:
-    """Return measurements in memory without empty series."""
-    return Measurements([item for item in series if len(item.times)], inputs=inputs)
+    starts = np.unique(np.linspace(0, max(total - n_rows, 0), 16).astype(int)).tolist()
+    return max(map(read_segment, starts), key=activity)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,19 @@ class Posterior(Protocol):
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
 
 
+class BasePosterior:
+    """What most posteriors have in common: states and amplitudes do not cancel."""
+
+    @property
+    def mean_rounding_error(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data."""
+        return float(np.finfo(float).eps)
+
+    def warnings(self) -> list[str]:
+        """Return sentences that users should read about its accuracy: none."""
+        return []
+
+
 class Engine(Protocol):
     """The log evidence and the posterior of a prior with data, at any hyperparameters."""
 
@@ -162,6 +175,22 @@ class Engine(Protocol):
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+
+
+class BaseEngine:
+    """What most engines have in common."""
+
+    uses_device: ClassVar[bool] = False
+    has_states: ClassVar[bool] = False
+    approximates_channel_prior: ClassVar[bool] = False
+
+    def value(self: Engine, hyper: Hyperparameters) -> float:
+        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+        return self.value_with_error(hyper)[0]
+
+    def explain_failure(self, hyper: Hyperparameters) -> str:
+        """Return an empty text: states, modes or covariances that are not finite have many causes."""
+        return ""
 
 
 @dataclass(frozen=True)

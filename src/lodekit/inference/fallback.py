@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.engine import Engine, EngineTask, Evidence, Posterior, SearchLimits
+from lodekit.inference.engine import BaseEngine, Engine, EngineTask, Evidence, Posterior, SearchLimits
 from lodekit.inference.selection import ENGINES, EngineChoice
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
@@ -100,7 +100,7 @@ class FallbackPosterior:
 
 
 @dataclass(frozen=True)
-class FallbackEngine:
+class FallbackEngine(BaseEngine):
     """An engine, and another one that is used if the first loses digits; points that neither can compute are rejected.
 
     primary: The chosen engine.
@@ -161,10 +161,6 @@ class FallbackEngine:
         if not self._is_usable(best.value, best.error):
             return Evidence.infeasible(hyper)
         return best if self.conditions is None else best - self.conditions.evaluate(hyper)
-
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity if no engine is accurate."""
-        return self.value_with_error(hyper)[0]
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and its estimated rounding error."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.errors import LodekitError
-from lodekit.inference.engine import Engine, Evidence, SearchLimits
+from lodekit.inference.engine import BaseEngine, Engine, Evidence, SearchLimits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Hyperparameters, Prior
 
@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MultiRecordEngine:
+class MultiRecordEngine(BaseEngine):
     """The log evidence of several records; each record has its own posterior.
 
     engines: One for each record, by name; their priors differ only in inputs and in the time at which they start.
@@ -78,10 +78,6 @@ class MultiRecordEngine:
         columns = zip(*(each.gradient.arrays for each in found), strict=True)
         gradient = Hyperparameters(*(reduce(np.add, parts) for parts in columns))
         return Evidence(float(sum(each.value for each in found)), gradient, float(sum(each.error for each in found)))
-
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
-        return self.value_with_error(hyper)[0]
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""

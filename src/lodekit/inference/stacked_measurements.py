@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import TimeSeries
+from lodekit.inference.engine import BaseEngine
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
@@ -83,6 +84,42 @@ class StackedMeasurements:
     def observable_rows(self) -> list[slice]:
         """The rows of each observable among all measurements."""
         return [slice(start, stop) for start, stop in pairwise(self.offsets.tolist())]
+
+    def gather_rows(self, parts: Sequence[Array]) -> Array:
+        """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
+        return np.concatenate([part[index] for part, index in zip(parts, self.index, strict=True)])
+
+    def subtract_mean(self, coefficients: Coefficients) -> Array:
+        """Return the scaled measurements minus their prior mean, shape (m,)."""
+        if not self.observables.has_mean:
+            return self.values
+        means, _ = self.observables.means(coefficients, self.times, with_jacobian=False)
+        return np.asarray(self.values - self.gather_rows(means))
+
+
+@dataclass(frozen=True)
+class StackedEngine(BaseEngine):
+    """An engine on measurements in memory.
+
+    data: Measurements with their prior.
+    """
+
+    data: StackedMeasurements
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.data.prior
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return self.data.size
+
+    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
+        """Return scaled mean squares: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
+        parts = np.split(self.data.subtract_mean(coefficients), self.data.offsets[1:-1])
+        return data_mean_squares(parts), mode_mean_squares(self.prior, coefficients, self.data.subsampled_times)
 
 
 def data_mean_squares(parts: Sequence[Array]) -> Array:

@@ -5,5 +5,5 @@
 - `metrics`: errors of a trained model, cost of the construction, comparison with Groebner bases.
 - `model_comparison`: log evidence of wrong systems, and the latent force model of the appendix.
 - `runner`: all runs, each kept in a file; `results`: medians and ratios of them.
-- `tables`, `figures`, `claims`: what the report shows; `report`: the report itself.
+- `tables`, `figures`, `claims`: what the report shows; `report`: the report itself, with the texts of report.toml.
 """

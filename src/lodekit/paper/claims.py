@@ -6,13 +6,12 @@ Comparisons use Wilcoxon's signed-rank test, coverage the Clopper-Pearson interv
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.paper.experiments import find_experiment, load_published_results
+from lodekit.paper.experiments import find_experiment, load_published_results, load_report_texts
 from lodekit.paper.model_comparison import FEWER_EQUATIONS, TRUE_SYSTEM
 from lodekit.paper.results import (
     COLUMN_TITLES,
@@ -30,13 +29,17 @@ Array = NDArray[np.float64]
 ClaimStatus = str
 
 
-@dataclass(frozen=True)
 class PaperClaim:
-    """A statement about the results."""
+    """A statement about the results, with its texts of report.toml.
 
-    text: str
-    status: ClaimStatus
-    evidence: str
+    name: Of the texts.
+    status: Whether it holds.
+    numbers: What is put into the texts.
+    """
+
+    def __init__(self, name: str, status: ClaimStatus, **numbers: object) -> None:
+        self.status = status
+        self.text, self.evidence = (text.format(**numbers) for text in load_report_texts()["claims"][name])
 
 
 def claim_status(holds: bool) -> ClaimStatus:
@@ -127,12 +130,9 @@ def _reproduction_claims(results: RunResults) -> Iterator[PaperClaim]:
         cells = [(system, column) for system in results.systems for column in COLUMNS]
         inside = sum(is_reproduced(results, system, method, column) for system, column in cells)
         count = min(len(results.select("main", system, method)) for system in results.systems)
-        yield PaperClaim(
-            f"Trained as published, {title} lands within the published spread in every cell of the main table",
-            # A few data sets give no median that could be compared.
-            claim_status(inside == len(cells)) if count >= MIN_DATA_SETS else "open",
-            f"{inside} of {len(cells)} cells",
-        )
+        # A few data sets give no median that could be compared.
+        status = claim_status(inside == len(cells)) if count >= MIN_DATA_SETS else "open"
+        yield PaperClaim("reproduction", status, title=title, inside=inside, count=len(cells))
 
 
 def _published_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
@@ -141,12 +141,9 @@ def _published_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
             ours = results.median_std(column, system, method)
             spreads = [published_median_std(system, way, column) for way in ("paper", "baseline")]
             best = min(spreads, key=lambda spread: spread.median)
-            yield PaperClaim(
-                f"{SYSTEM_TITLES[system]}: the {COLUMN_TITLES[column]} of {_LODEKIT_TITLES[method]} is as good as that "
-                "of the better published model, within its spread",
-                claim_status(ours.median <= best.median + best.std),
-                f"{format_number(ours.median)} against {best}",
-            )
+            names = {"system": SYSTEM_TITLES[system], "column": COLUMN_TITLES[column], "way": _LODEKIT_TITLES[method]}
+            status = claim_status(ours.median <= best.median + best.std)
+            yield PaperClaim("published", status, **names, median=format_number(ours.median), best=best)
 
 
 def _paired_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
@@ -164,12 +161,9 @@ def _paired_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
 def _paired_claim(results: RunResults, system: str, column: str, method: str, rival: str) -> PaperClaim:
     ours, theirs = results.paired_values(column, system, method, rival)
     status, evidence = compare_pairs(ours, theirs)
-    return PaperClaim(
-        f"{SYSTEM_TITLES[system]}: the {COLUMN_TITLES[column]} of {_LODEKIT_TITLES[method]} is better than that of "
-        f"{_OTHER_TITLES[rival]} on the same data sets",
-        status,
-        f"medians {format_number(float(np.median(ours)))} and {format_number(float(np.median(theirs)))}; {evidence}",
-    )
+    names = {"system": SYSTEM_TITLES[system], "column": COLUMN_TITLES[column], "way": _LODEKIT_TITLES[method]}
+    medians = [format_number(float(np.median(values))) for values in (ours, theirs)]
+    return PaperClaim("paired", status, **names, rival=_OTHER_TITLES[rival], medians=medians, evidence=evidence)
 
 
 def _ode_error_claim(results: RunResults, system: str) -> PaperClaim:
@@ -178,72 +172,48 @@ def _ode_error_claim(results: RunResults, system: str) -> PaperClaim:
     # Far from what was seen, so that no machine decides; the paper has 30000 for the bipendulum. If parameters are
     # learned, their errors are most of an ODE error at the true ones.
     wanted = 1000 if exact else 5
+    where = "" if exact else " (at the true parameters, which it has to learn)"
     beside = f", published roughly {load_published_results()['precision_factor']}" if system == "bipendulum" else ""
-    return PaperClaim(
-        f"{SYSTEM_TITLES[system]}: the ODE error of lodekit by differences is at least {wanted} times smaller than "
-        "the GP's" + ("" if exact else " (at the true parameters, which it has to learn)"),
-        claim_status(factor >= wanted),
-        f"{factor:.2g} times{beside}",
-    )
+    numbers = {"wanted": wanted, "where": where, "factor": factor, "beside": beside}
+    return PaperClaim("ode_error", claim_status(factor >= wanted), system=SYSTEM_TITLES[system], **numbers)
 
 
 def _residual_claim(results: RunResults, system: str) -> PaperClaim:
     rows = [row for way in _LODEKIT_TITLES for row in results.select("main", system, way)]
     errors = np.array([row["measured_error"] for row in rows])
     rival = np.array([row["measured_error"] for row in results.select("main", system, "baseline")])
-    largest, bound = float(errors.max()), power_of_ten_bound(float(errors.max()))
-    return PaperClaim(
-        # Rounding in the second derivative of an interpolation stays below this bound.
-        f"{SYSTEM_TITLES[system]}: the curves that lodekit returns satisfy the equations to {1e-6:g} of their terms, "
-        "in every run on noisy data",
-        claim_status(largest < 1e-6),
-        f"measured on the curves: largest of {len(errors)} runs below {bound:g}; the GP "
-        f"{format_number(float(np.median(rival)), 2)} in the median",
-    )
+    numbers = {"count": len(errors), "bound": power_of_ten_bound(float(errors.max()))}
+    texts = {"rival": format_number(float(np.median(rival)), 2), "system": SYSTEM_TITLES[system]}
+    # Rounding in the second derivative of an interpolation stays below this bound.
+    return PaperClaim("residual", claim_status(float(errors.max()) < 1e-6), **texts, **numbers)
 
 
 def _exact_heating_claim(results: RunResults) -> PaperClaim:
     error = float(results.heating_errors("lodekit", noisy=False).max())
     theirs = load_published_results()["heating_parameters"]["max_relative_error_noise_free"]
-    return PaperClaim(
-        "Heating, noise-free: the largest relative parameter error is below 0.5 %",
-        claim_status(error < 0.005),
-        f"below {100 * power_of_ten_bound(error):g} %, published {100 * theirs:.1f} %; one data set and one search, "
-        "because the search is the same every time",
-    )
+    percent = {"bound": 100 * power_of_ten_bound(error), "published": 100 * theirs}
+    return PaperClaim("exact_heating", claim_status(error < 0.005), **percent)
 
 
 def _noisy_heating_claims(results: RunResults) -> Iterator[PaperClaim]:
     ours, paper = (np.sqrt(np.mean(results.heating_errors(way, noisy=True) ** 2, axis=1)) for way in _COMPARED_METHODS)
     status, evidence = compare_pairs(ours, paper)
-    yield PaperClaim(
-        "Heating, noisy: the parameters are better than those of the paper's way on the same data sets",
-        status,
-        f"root mean square errors {100 * np.sqrt(np.mean(ours**2)):.2f} % and {100 * np.sqrt(np.mean(paper**2)):.2f} "
-        f"%; {evidence}",
-    )
+    percent = [100 * float(np.sqrt(np.mean(errors**2))) for errors in (ours, paper)]
+    yield PaperClaim("noisy_heating", status, percent=percent, evidence=evidence)
     inside, count = results.heating_coverage()
     low, high = coverage_interval(inside, count)
-    yield PaperClaim(
-        f"Heating, noisy: the 95 % intervals cover the truth as often as they say, as far as {count} intervals can "
-        "tell",
-        claim_status(low <= 0.95 <= high),
-        f"{inside} of {count} intervals; the share is {100 * low:.0f} to {100 * high:.0f} % (binomial, 95 %)",
-    )
+    status = claim_status(low <= 0.95 <= high)
+    yield PaperClaim("coverage", status, inside=inside, count=count, low=100 * low, high=100 * high)
 
 
 def _runtime_claim(results: RunResults, system: str) -> PaperClaim:
     factor = results.speedup(system)
     losses = [results.median_std("loss", system, method).median for method in _COMPARED_METHODS]
     several = f"; {results.jobs} runs at once, which is not how times should be taken" if results.jobs > 1 else ""
-    return PaperClaim(
-        # Far from what was seen on three machines, 22 to 49 times.
-        f"{SYSTEM_TITLES[system]}: lodekit trains at least 10 times faster than the paper's way, to an equal or better "
-        "loss",
-        claim_status(factor >= 10 and losses[0] <= losses[1] + 1e-4 * abs(losses[1])),
-        f"{factor:.0f} times on this machine, loss {format_number(losses[0])} against "
-        f"{format_number(losses[1])}{several}",
-    )
+    # Ten is far from what was seen on three machines, 22 to 49 times.
+    status = claim_status(factor >= 10 and losses[0] <= losses[1] + 1e-4 * abs(losses[1]))
+    numbers = {"factor": factor, "losses": [format_number(loss) for loss in losses], "several": several}
+    return PaperClaim("runtime", status, system=SYSTEM_TITLES[system], **numbers)
 
 
 def _construction_claims(results: RunResults) -> Iterator[PaperClaim]:
@@ -251,27 +221,17 @@ def _construction_claims(results: RunResults) -> Iterator[PaperClaim]:
     if not rows:
         return
     # The system of the paper that is not controllable is the one that the earlier approach cannot do.
-    same = all(row["same_image"] for row in rows)
+    equal = sum(row["same_image"] for row in rows)
     scope = {row["system"] for row in rows if not row["applies"]}
-    yield PaperClaim(
-        "The free columns span exactly what the earlier approach, by Groebner bases, finds; it applies to all but the "
-        "three tanks",
-        claim_status(same and scope <= {"three_tank"} and ("three_tank" in scope or len(rows) < len(SYSTEM_TITLES))),
-        f"equal modules in {sum(row['same_image'] for row in rows)} of {len(rows)} systems, by SymPy's syzygies",
-    )
+    in_scope = scope <= {"three_tank"} and ("three_tank" in scope or len(rows) < len(SYSTEM_TITLES))
+    yield PaperClaim("modules", claim_status(equal == len(rows) and in_scope), equal=equal, count=len(rows))
     slowest = max(row["construction_seconds"] for row in rows)
-    yield PaperClaim(
-        "The construction, from text to a covariance, takes less than 0.1 s",
-        claim_status(slowest < 0.1),
-        f"{1000 * slowest:.0f} ms at most; published {load_published_results()['construction_seconds']['total']} s",
-    )
+    published = load_published_results()["construction_seconds"]["total"]
+    yield PaperClaim("construction", claim_status(slowest < 0.1), milliseconds=1000 * slowest, published=published)
     ratios = [row["covariance_seconds"]["lodegp"] / row["covariance_seconds"]["gp"] for row in rows]
     limit = load_published_results()["covariance_cost_factor"]
-    yield PaperClaim(
-        f"The covariance matrix of a LODE-GP costs less than {limit} times that of a GP, both in GPyTorch",
-        claim_status(max(ratios) < limit),
-        f"{min(ratios):.1f} to {max(ratios):.1f} times",
-    )
+    numbers = {"limit": limit, "least": min(ratios), "most": max(ratios)}
+    yield PaperClaim("covariance", claim_status(max(ratios) < limit), **numbers)
 
 
 def _evidence_claims(results: RunResults) -> Iterator[PaperClaim]:
@@ -285,12 +245,9 @@ def _evidence_claims(results: RunResults) -> Iterator[PaperClaim]:
             values = np.array([[row["log_evidence"][name] for name in wrong] for row in rows])
             statuses = {compare_pairs(-right, -column)[0] for column in values.T}
             best = int(np.sum(right > values.max(axis=1)))
-            yield PaperClaim(
-                f"{SYSTEM_TITLES[system]}: the log evidence prefers the system that the data follow to each of "
-                f"{len(wrong)} wrong ones",
-                statuses.pop() if len(statuses) == 1 else "no" if "no" in statuses else "tie",
-                f"highest on {best} of {len(rows)} data sets",
-            )
+            status = statuses.pop() if len(statuses) == 1 else "no" if "no" in statuses else "tie"
+            numbers = {"n_wrong": len(wrong), "best": best, "count": len(rows)}
+            yield PaperClaim("evidence", status, system=SYSTEM_TITLES[system], **numbers)
 
 
 def find_differences(results: RunResults) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,12 @@ def load_published_results() -> dict[str, Any]:
     """Return the figures of the paper."""
     found: dict[str, Any] = json.loads(files("lodekit.paper").joinpath("published.json").read_text(encoding="utf-8"))
     return found
+
+
+@cache
+def load_report_texts() -> dict[str, Any]:
+    """Return the texts of the report, and the equations of systems that the data do not follow."""
+    return tomllib.loads(files("lodekit.paper").joinpath("report.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,13 @@ class PaperExperiment:
 @cache
 def experiments() -> dict[str, PaperExperiment]:
     """Return the three experiments by name."""
-    examples = {"bipendulum": catalog.bipendulum(), "heating": catalog.heating(), "three_tank": catalog.three_tank()}
-    found = {}
-    for name, example in examples.items():
-        own = load_published_results()["protocol"][name]
+    found, protocol = {}, load_published_results()["protocol"]
+    for example in catalog.examples():
+        if (own := protocol.get(example.name)) is None:
+            continue
         values = {key: float(value) for key, value in example.values.items() if key in example.system.parameters}
-        found[name] = PaperExperiment(
-            name,
+        found[example.name] = PaperExperiment(
+            example.name,
             example.system,
             example.system.with_basis(own["free_functions"]) if "free_functions" in own else example.system,
             example.solution_at,

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lodekit.paper.experiments import PaperExperiment, experiments, find_experiment, load_published_results
+from lodekit.paper.experiments import (
+    PaperExperiment,
+    experiments,
+    find_experiment,
+    load_published_results,
+    load_report_texts,
+)
 from lodekit.paper.methods import train
 from lodekit.paper.results import SYSTEM_TITLES, RunResults, ode_error_floor
 from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels, to_png
@@ -76,11 +82,7 @@ def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
         axes[row * len(channels)].set_ylabel(("noisy data", "noise-free data", "a sample, noisy data")[row], fontsize=8)
     label_bottom(axes[-len(channels) :], "t")
     add_legend(figure, axes, outside=True)
-    title = SYSTEM_TITLES[experiment.name]
-    caption = (
-        f"{title}: posterior LODE-GP trained lodekit's way on noisy data (top) and noise-free data (middle), and a "
-        "sample from the first (bottom), with 95 % bands; extrapolation is shaded."
-    )
+    caption = load_report_texts()["captions"]["posterior"].format(title=SYSTEM_TITLES[experiment.name])
     return f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure)
 
 
@@ -125,13 +127,7 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
         color=OKABE_ITO["green"],
     )
     axis.set_xlabel("ODE error by forward differences")
-    caption = (
-        "Bipendulum: the error in satisfying each equation, by forward differences, noisy data; the published boxes "
-        "are grey. The dashed line is what this measure leaves of the exact solution; what lies somewhat above it is "
-        "rounding, a second difference being divided by 1e-6. Runs of the paper's way far to its left have ended in a "
-        "nearly constant zero function, here and as published."
-    )
-    return "ode-errors", caption, to_png(figure)
+    return "ode-errors", load_report_texts()["captions"]["ode_errors"], to_png(figure)
 
 
 def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> PaperFigure:
@@ -164,10 +160,6 @@ def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> 
             axis.set_ylim(axes[count * row].get_ylim())
     label_bottom(axes[-count:], "t")
     add_legend(figure, axes, outside=True)
-    caption = (
-        "Bipendulum, beyond the data: the mean of a LODE-GP (left) has to satisfy the equations on its way back to "
-        "zero, that of a GP (right) has not. "
-        + ("With a prior on the channels (middle) the way back is a quiet one. " if "channels" in shown else "")
-        + "The bands say what each of them knows."
-    )
+    captions = load_report_texts()["captions"]
+    caption = captions["extrapolation"].format(middle=captions["middle"] if "channels" in shown else "")
     return "extrapolation", caption, to_png(figure)

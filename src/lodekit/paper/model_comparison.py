@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.model import LODEGP
-from lodekit.paper.experiments import PaperExperiment, find_experiment
+from lodekit.paper.experiments import PaperExperiment, find_experiment, load_report_texts
 from lodekit.paper.methods import require_gpytorch
 from lodekit.paper.metrics import ode_error
 from lodekit.system.parameters import Parameter
@@ -28,33 +28,12 @@ from lodekit.system.system import System
 TRUE_SYSTEM = "the system itself"
 #: What begins so leaves an equation out: such a system is not wrong, it knows less.
 FEWER_EQUATIONS = "no equation"
-_PENDULUM_EQUATIONS = "f1'' + 9.81/{0}*f1 - u/{0} = 0; f2'' + 9.81/{1}*f2 - u/{1} = 0"
-_ALTERNATIVE_EQUATIONS = {
-    "bipendulum": {
-        "equal lengths": _PENDULUM_EQUATIONS.format(1, 1),
-        "lengths exchanged": _PENDULUM_EQUATIONS.format(2, 1),
-        "second pendulum free of the rod": "f1'' + 9.81*f1 - u = 0; f2'' + 9.81/2*f2 = 0",
-        f"{FEWER_EQUATIONS} for the second": "f1'' + 9.81*f1 - u = 0",
-    },
-    "heating": {
-        "no heat back": "f1' = -a*f1 + u; f2' = -b*(f2 - f1)",
-        "equal rates": "f1' = -a*(f1 - f2) + u; f2' = -a*(f2 - f1)",
-        "object loses heat": "f1' = -a*(f1 - f2) + u; f2' = -b*f2",
-        f"{FEWER_EQUATIONS} for the object": "f1' = -a*(f1 - f2) + u",
-    },
-    "three_tank": {
-        "pipes exchanged": "f1' = u2; f2' = u1 + u2; f3' = u1",
-        "first pipe into two tanks": "f1' = u1; f2' = u1; f3' = u2",
-        "second pipe into all tanks": "f1' = u1 + u2; f2' = u1 + u2; f3' = u2",
-        f"{FEWER_EQUATIONS} for the middle": "f1' = u1; f3' = u2",
-    },
-}
 
 
 def alternative_systems(experiment: PaperExperiment) -> dict[str, System]:
     """Return systems of the same channels that the data do not follow, or that say less than is known, by name."""
     found = {}
-    for name, text in _ALTERNATIVE_EQUATIONS[experiment.name].items():
+    for name, text in load_report_texts()["alternatives"][experiment.name].items():
         letters = [letter for letter in experiment.system.parameters if f"-{letter}*" in text]
         parameters = {letter: Parameter(positive=True) for letter in letters}
         found[name] = System(text, parameters=parameters, channels=experiment.system.channels)

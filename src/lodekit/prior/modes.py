@@ -91,19 +91,14 @@ def _multiply_polynomials(xp: Any, first: Any, second: Any) -> Any:
     return xp.stack(parts, -1)
 
 
-def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
-    """Return the companion matrix of a monic factor to its multiplicity, shape (..., m, m).
+def companion_terms(xp: Any, factor: Any, multiplicity: int) -> tuple[Any, Any, Any, Any]:
+    """Return the companion matrix of a monic factor to its multiplicity, that power, omega, and scales of the last row.
 
-    It is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters and about the size of roots that are fast
-    compared with the window, so p and p'/omega have the same prior variance.
+    The matrix, shape (..., m, m), is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters and about the
+    size of roots that are fast compared with the window, so p and p'/omega have the same prior variance.
 
     Shapes: factor (..., e + 1).
     """
-    return _companion_terms(xp, factor, multiplicity)[0]
-
-
-def _companion_terms(xp: Any, factor: Any, multiplicity: int) -> tuple[Any, Any, Any, Any]:
-    """Return the companion matrix, the factor to its multiplicity, omega, and the scales of the last row."""
     degree = factor.shape[-1] - 1
     size, full = degree * multiplicity, factor
     for _ in range(multiplicity - 1):
@@ -119,7 +114,7 @@ def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) 
 
     Shapes: factor, factor_jacobian (e + 1,) and (p, e + 1).
     """
-    matrix, full, omega, scales = _companion_terms(np, factor, multiplicity)
+    matrix, full, omega, scales = companion_terms(np, factor, multiplicity)
     degree, size, d_full = len(factor) - 1, len(matrix), factor_jacobian
     if multiplicity > 1:
         power = factor

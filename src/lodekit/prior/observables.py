@@ -33,7 +33,7 @@ from lodekit.prior.modes import (
     Companion,
     ModeGroup,
     balance_companion,
-    companion_matrix,
+    companion_terms,
     exponential_basis,
     fundamental_basis,
     fundamental_basis_vjp,
@@ -133,7 +133,7 @@ class Observables:
         for group in groups:
             operators = arrays.mode_columns[group.column]
             if group.root is None:
-                matrix = companion_matrix(xp, arrays.factors[group.factor], group.multiplicity)
+                matrix = companion_terms(xp, arrays.factors[group.factor], group.multiplicity)[0]
                 parts.append(fundamental_basis(xp, times, operators, matrix, window))
             else:
                 root = group.root * self.units.time_scale

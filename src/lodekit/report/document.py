@@ -30,7 +30,7 @@ from lodekit.support.text import (
     significant_digits,
 )
 from lodekit.system.dimensions import derive_units, white_noise_unit
-from lodekit.system.display import analysis_sections, equations_to_mathml
+from lodekit.system.display import equations_to_mathml, format_analysis
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate
 from lodekit.version import __version__
 
@@ -287,8 +287,7 @@ def _add_equations(page: HtmlPage, context: ReportContext) -> None:
         given = [*context.fit.measurements.inputs, *context.gp.disturbances_]
         page.add_paragraph(f"Given {join_list(given)}, of what responds:")
     page.add_list([*reduced.explain().splitlines(), *_modes_at_estimate(context)])
-    shown = [block for block in analysis_sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
-    text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
+    text = format_analysis(system, omitted=("Equations", "What this means", "Notes"))
     page.add_details("The algebra in full", f"<pre>{escape(text)}</pre>")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +21,19 @@ from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 from lodekit.studio.step_data import render_data
 from lodekit.studio.step_fit import render_comparison, render_downloads, render_fit
 from lodekit.studio.step_system import render_parameters, render_system
+from lodekit.support.html import read_asset
 
 #: The variable of the environment that names the file to begin with.
 START_FILE_VARIABLE = "LODEKIT_STUDIO_START"
-THEMES = {
-    "light": ("#0072b2", "#1b2733", "#ffffff", "#f5f7f9", "#dbe2e8"),
-    "dark": ("#56b4e9", "#e6edf3", "#12171c", "#1b2229", "#333d47"),
-}
 
 
 def streamlit_options(port: int, address: str, *, browser: bool) -> dict[str, Any]:
     """Return the options of Streamlit."""
-    options = {
-        "server.port": port,
-        "server.address": address,
-        "server.headless": not browser,
-        "server.maxUploadSize": MAX_UPLOAD_BYTES >> 20,
-        "server.fileWatcherType": "none",
-        "server.runOnSave": False,
-        "browser.gatherUsageStats": False,
-        "client.showErrorDetails": "none",
-        "client.toolbarMode": "minimal",
-        "global.developmentMode": False,
-        "logger.level": "error",
-        "logger.hideWelcomeMessage": True,
-        "theme.font": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif",
-    }
-    names = ("primaryColor", "textColor", "backgroundColor", "secondaryBackgroundColor", "borderColor")
-    return options | {
-        f"theme.{theme}.{name}": color
-        for theme, colors in THEMES.items()
-        for name, color in zip(names, colors, strict=True)
-    }
+    tables = tomllib.loads(read_asset("studio.toml"))
+    tables |= {f"theme.{kind}": tables["theme"].pop(kind) for kind in ("light", "dark")}
+    own = {"port": port, "address": address, "headless": not browser, "maxUploadSize": MAX_UPLOAD_BYTES >> 20}
+    tables["server"] |= own
+    return {f"{table}.{name}": value for table, options in tables.items() for name, value in options.items()}
 
 
 def serve(data: Path | None, *, port: int, browser: bool, address: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import streamlit as st
 from PIL import Image
 
 from lodekit.studio.figures import apply_theme
+from lodekit.support.html import PLOTLY_CONFIG, read_asset
 
 #: The steps, from top to bottom, with what each is for.
 STEPS = {
@@ -26,25 +25,19 @@ STEPS = {
 DARK_PAGE_STYLE = (
     "<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; } .lk-badge { color: #10151a; }</style>"
 )
-PLOTLY_CONFIG = {
-    "displaylogo": False,
-    "modeBarButtonsToRemove": ["lasso2d", "autoScale2d"],
-    "plotlyServerURL": "",
-    "responsive": True,
-}
+#: Windows are selected with boxes here.
+SELECTION_CONFIG = {**PLOTLY_CONFIG, "modeBarButtonsToRemove": ["lasso2d", "autoScale2d"]}
 
 
-@cache
 def _read_assets(name: str, *extensions: str) -> dict[str, str]:
     """Return files of the package by extension: styles, scripts and HTML."""
-    folder = files("lodekit") / "assets"
-    return {extension: (folder / f"{name}.{extension}").read_text(encoding="utf-8") for extension in extensions}
+    return {extension: read_asset(f"{name}.{extension}") for extension in extensions}
 
 
 def configure_page() -> None:
     """Set title and style of the page, and show links to the steps."""
     st.set_page_config(page_title="lodekit studio", page_icon=_page_icon(), layout="wide")
-    st.html(f"<style>{_read_assets('studio', 'css')['css']}</style>{DARK_PAGE_STYLE if is_dark() else ''}")
+    st.html(f"<style>{read_asset('studio.css')}</style>{DARK_PAGE_STYLE if is_dark() else ''}")
     links = "".join(
         f'<li><a href="#step-{number}"><b>{number}</b>{escape(name)}</a></li>' for number, name in enumerate(STEPS, 1)
     )
@@ -98,7 +91,7 @@ def show_figure(figure: Mapping[str, Any], alt_text: str, key: str, **options: A
     unchecked = BaseFigure.__new__(BaseFigure)
     unchecked.to_dict = lambda: themed
     height = int(themed["layout"].get("height", 400))
-    options |= {"theme": None, "key": key, "alt": alt_text, "config": PLOTLY_CONFIG, "height": height}
+    options |= {"theme": None, "key": key, "alt": alt_text, "config": SELECTION_CONFIG, "height": height}
     return st.plotly_chart(unchecked, **options)
 
 

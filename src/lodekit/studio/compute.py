@@ -31,7 +31,6 @@ from lodekit.studio.figures import curves_svg
 from lodekit.studio.server import serve_requests
 from lodekit.studio.session import (
     NO_EQUATIONS_MESSAGE,
-    OMITTED_SECTIONS,
     CatalogEntry,
     ColumnAssignment,
     EquationText,
@@ -43,7 +42,7 @@ from lodekit.studio.session import (
 from lodekit.studio.session_files import SYSTEM_FILE, generate_system_file, unpack_session
 from lodekit.support.files import write_atomically
 from lodekit.system.catalog import Example, examples
-from lodekit.system.display import analysis_sections
+from lodekit.system.display import format_analysis
 from lodekit.system.files import read_system_file
 from lodekit.system.grammar import Equation, Name, Sum, parse_equations, walk_equation
 from lodekit.system.parameters import MAX_PARAMETERS, Parameter, find_channel_names, find_likely_parameters
@@ -198,8 +197,7 @@ def locate_exponents(
 @lru_cache(maxsize=64)
 def show_proof(text: EquationText) -> tuple[str, tuple[str, ...], str]:
     """Return the Smith form and all solutions of a system, the proved identities, or the reason if there are none."""
-    shown = [block for block in analysis_sections(_require_system(text)) if block[0] not in OMITTED_SECTIONS]
-    algebra = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
+    algebra = format_analysis(_require_system(text), omitted=("Equations", "What this means", "Notes"))
     try:
         return algebra, tuple(_require_system(text).verify()), ""
     except LodekitError as problem:

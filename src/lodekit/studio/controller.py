@@ -335,18 +335,9 @@ class SessionController:
         plain = safe_name(name)
         write_atomically(self.folder / plain, content)
         self.errors.pop("data", None)
-        self.change(
-            file=plain,
-            is_simulated=is_simulated,
-            assignments=(),
-            dt=None,
-            window=StudioSession().window,
-            held_out=None,
-            record="",
-            truth={},
-            truth_of="",
-            revision=self.session.revision + 1,
-        )
+        names = ("assignments", "dt", "window", "held_out", "record", "truth", "truth_of")
+        defaults = {name: getattr(StudioSession(), name) for name in names}
+        self.change(file=plain, is_simulated=is_simulated, revision=self.session.revision + 1, **defaults)
 
     def apply_proposal(self) -> None:
         """Use the proposed equations for the data file if none were written yet."""

@@ -25,6 +25,7 @@ from lodekit.report.panels import (
 )
 from lodekit.results.validation import Validation
 from lodekit.support.html import escape_plotly
+from lodekit.support.text import format_complex
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
@@ -193,14 +194,8 @@ def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> s
     parts = []
     for what, own in (("poles", poles), ("modes that nothing can influence", modes)):
         if own:
-            parts.append(f"{what} at {', '.join(_format_complex(complex(root)) for root in own)}")
+            parts.append(f"{what} at {', '.join(format_complex(complex(root)) for root in own)}")
     return f"Complex plane with {' and '.join(parts)}" if parts else "Complex plane without exponents"
-
-
-def _format_complex(root: complex) -> str:
-    if not root.imag:
-        return f"{root.real:.4g}"
-    return f"{root.real:.4g} {'-' if root.imag < 0 else '+'} {abs(root.imag):.4g}i"
 
 
 #: Width of the drawing, height of a panel, and what is left for labels at the left, above a panel and at the bottom.

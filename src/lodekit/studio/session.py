@@ -6,12 +6,13 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
 
 from lodekit.errors import AlgebraError, LodekitError, ParameterError
+from lodekit.support.files import check_types
 from lodekit.system.display import equations_to_mathml
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
@@ -235,57 +236,23 @@ def session_from_dict(content: Any) -> StudioSession:
     """
     try:
         plain = dict(content)
-        plain["entries"] = tuple(_checked_dataclass(ParameterEntry, item) for item in plain["entries"])
-        plain["assignments"] = tuple(_checked_dataclass(ColumnAssignment, item) for item in plain["assignments"])
-        plain["choices"] = _checked_choices(plain["choices"])
-        plain["truth"] = {str(name): float(value) for name, value in dict(plain["truth"]).items()}
-        for name in ("tray", "given"):
-            plain[name] = tuple(str(each) for each in plain[name])
-        first, last = plain["window"]
-        plain["window"] = (_optional_float(first), _optional_float(last))
-        held = plain["held_out"]
-        plain["held_out"] = None if held is None else (float(held[0]), float(held[1]))
-        plain["dt"] = None if plain["dt"] is None else float(plain["dt"])
-        session: StudioSession = _checked_dataclass(StudioSession, plain)
-    except (KeyError, TypeError, ValueError, IndexError) as problem:
+        plain["entries"] = tuple(ParameterEntry(**item) for item in plain["entries"])
+        plain["assignments"] = tuple(ColumnAssignment(**item) for item in plain["assignments"])
+        plain["choices"] = {**DEFAULT_CHOICES, **plain["choices"]}
+        plain |= {name: tuple(plain[name]) for name in ("tray", "given", "window")}
+        plain["held_out"] = plain["held_out"] and tuple(plain["held_out"])
+        session = StudioSession(**plain)
+        check_types(session, StudioSession)
+        check_types(session.choices["seed"], int)
+    except (KeyError, TypeError, ValueError) as problem:
         raise LodekitError(f"expected a session of the studio, got something else: {problem}") from None
     if any(item.kind not in INPUT_KINDS for item in session.assignments):
         raise LodekitError("expected inputs that are held, linear or auto in a session, got something else")
     offered = {"noise": NOISE_MODELS, "prior": PRIOR_TYPES, "latent": LATENT_KERNELS}
-    if any(session.choices[name] not in options for name, options in offered.items()):
+    known = session.choices.keys() == DEFAULT_CHOICES.keys()
+    if not known or any(session.choices[name] not in options for name, options in offered.items()):
         raise LodekitError("expected a session with choices that the page offers, got others")
     return session
-
-
-def _optional_float(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _checked_choices(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the choices of a fit, completed by defaults; raise for unknown names and for values of other types."""
-    choices = {**DEFAULT_CHOICES, **content}
-    for name, value in choices.items():
-        if type(value) is not type(DEFAULT_CHOICES[name]):
-            raise TypeError(f"{name} is no {type(DEFAULT_CHOICES[name]).__name__}")
-    return choices
-
-
-def _checked_dataclass(cls: type[Any], content: Mapping[str, Any]) -> Any:
-    """Return a frozen value from plain ones whose types are those of its defaults."""
-    made = cls(**content)
-    for item in fields(cls):
-        value = getattr(made, item.name)
-        # Names have no default.
-        default = "" if item.name in ("name", "channel") else item.default
-        if isinstance(default, str | bool | int) and type(value) is not type(default):
-            raise TypeError(f"{item.name} is no {type(default).__name__}")
-        if isinstance(default, float) and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise TypeError(f"{item.name} is no number")
-    return made
-
-
-#: Blocks of the whole analysis that are shown elsewhere.
-OMITTED_SECTIONS = ("Equations", "What this means", "Notes")
 
 
 @dataclass(frozen=True)

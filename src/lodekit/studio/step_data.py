@@ -32,11 +32,7 @@ def render_data(controller: SessionController) -> None:
         _simulation_form(controller)
     if trouble := controller.errors.get("data"):
         show_notice(trouble, "warning")
-    try:
-        recording = controller.data_file
-    except LodekitError as problem:
-        show_notice(controller.error_message(problem), "warning")
-        return
+    recording = controller.data_file
     if recording is None:
         show_notice("Drop a CSV or Parquet file with a column of times, or simulate one from the equations above.")
         return

@@ -371,12 +371,7 @@ def _show_scripts(controller: SessionController) -> None:
     if controller.system is None or not controller.session.file:
         show_notice("With equations and data, the lines of Python and of shell that do the same appear here.")
         return
-    try:
-        text = controller.system_file()
-    except LodekitError as problem:
-        show_notice(controller.error_message(problem), "warning")
-        return
-    own = controller.resolved_session()
+    own, text = controller.resolved_session(), controller.system_file()
     st.markdown("**The same on the shell**, beside the system file and the data file")
     st.code(generate_shell(own), language="bash", wrap_lines=True)
     st.markdown("**The same in Python**")

@@ -318,7 +318,7 @@ def check_types(value: object, hint: Any) -> None:
         for key, item in value.items():
             check_types(key, parts[0])
             check_types(item, parts[1])
-    else:
+    elif hint is not Any:
         is_valid = type(value) is hint or (hint is float and isinstance(value, float | int))
         if isinstance(value, int) and hint in (int, float):
             # Larger integers are exact in JSON and in Python, but not as floats.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 
-def _read_asset(name: str) -> str:
-    """Return the text of a file in the folder ``assets`` of this package (see docs/dependencies.md)."""
+@cache
+def read_asset(name: str) -> str:
+    """Return the text of a file, by its `name`, in the folder ``assets`` of this package (see docs/dependencies.md)."""
     return (files("lodekit") / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -24,7 +26,7 @@ def notebook_card(title: str, lead: str = "", parts: Iterable[str] = ()) -> str:
     True
     """
     about = f' <span class="soft">{escape(lead)}</span>' if lead else ""
-    style = _read_asset("notebook.css").replace("\n", "")
+    style = read_asset("notebook.css").replace("\n", "")
     head = f'<p><span class="title">{escape(title)}</span>{about}</p>'
     return f'<div class="lodekit"><style>{style}</style>{head}{"".join(parts)}</div>'
 
@@ -71,7 +73,8 @@ _CONTENT_SECURITY_POLICY = (
 )
 
 
-_PLOTLY_CONFIG = {
+#: How plots of Plotly behave; they send nothing.
+PLOTLY_CONFIG = {
     "displaylogo": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
     "plotlyServerURL": "",
@@ -159,7 +162,7 @@ class HtmlPage:
         """Add an interactive plot; the page embeds the Plotly script once."""
         self._plots += 1
         name = f"plot-{self._plots}"
-        content = json.dumps({"data": data, "layout": layout, "config": _PLOTLY_CONFIG}, allow_nan=False)
+        content = json.dumps({"data": data, "layout": layout, "config": PLOTLY_CONFIG}, allow_nan=False)
         content = content.replace("<", "\\u003c")
         self._body.append(
             f'<figure><div class="plot" id="{name}" style="min-height:{layout["height"]}px"></div>'
@@ -172,15 +175,15 @@ class HtmlPage:
         """Return the whole page as HTML."""
         scripts = []
         if self._plots:
-            plotly = _read_asset("plotly-basic.min.js").replace("</script", "<\\/script")
-            scripts = [f"<script>{plotly}</script>", f"<script>\n{_read_asset('plots.js')}</script>"]
+            plotly = read_asset("plotly-basic.min.js").replace("</script", "<\\/script")
+            scripts = [f"<script>{plotly}</script>", f"<script>\n{read_asset('plots.js')}</script>"]
         return "\n".join(
             [
                 '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
                 f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">',
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 f"<title>{escape(self.title)}</title>",
-                f"<style>\n{_read_asset('page.css')}</style>",
+                f"<style>\n{read_asset('page.css')}</style>",
                 *self._head,
                 "</head>\n<body>\n<main>",
                 *self._body,

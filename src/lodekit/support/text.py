@@ -52,6 +52,19 @@ def format_number(value: float, error: float, minimum: int = 4) -> str:
     return f"{value:.{significant_digits(value, error, minimum if 0.0 < error < math.inf else 4)}g}"
 
 
+def format_complex(value: complex) -> str:
+    """Return a complex number with four digits.
+
+    Examples
+    --------
+    >>> format_complex(-1 - 2j), format_complex(0.25 + 0j)
+    ('-1 - 2i', '0.25')
+    """
+    if not value.imag:
+        return f"{value.real:.4g}"
+    return f"{value.real:.4g} {'-' if value.imag < 0 else '+'} {abs(value.imag):.4g}i"
+
+
 def format_quantity(value: float, unit: str) -> str:
     """Return a number with its unit, rounded to two digits, without an exponent where that is short."""
     return f"{float(f'{value:.2g}'):g} {unit}".rstrip()

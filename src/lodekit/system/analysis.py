@@ -21,6 +21,7 @@ from lodekit.algebra.parametrization import Parametrization
 from lodekit.algebra.polynomials import Polynomial, divide_exactly, format_polynomial, primitive_part
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError, ParameterError
+from lodekit.support.text import format_complex
 from lodekit.system.linear import format_observable
 
 if TYPE_CHECKING:
@@ -105,9 +106,9 @@ class Mode:
             return f"{'second-order mode' if size == 2 else f'mode of order {size}'} with {self} = 0"
         roots = [complex(root) for root in self.roots]
         if size > 2:
-            return f"mode of order {size} with exponents {', '.join(_format_complex(root) for root in roots)}"
+            return f"mode of order {size} with exponents {', '.join(format_complex(root) for root in roots)}"
         if size == 2 and roots[0].imag == 0:
-            return "pair of exponential modes with exponents " + " and ".join(_format_complex(root) for root in roots)
+            return "pair of exponential modes with exponents " + " and ".join(format_complex(root) for root in roots)
         root = roots[-1]
         time = f"{1 / abs(root.real):.4g}{unit}" if root.real else ""
         if root.imag:
@@ -138,13 +139,6 @@ def find_modes(operator: OperatorMatrix, parametrization: Parametrization, chann
         observable = format_observable([[Scalar(ring, value) for value in entry] for entry in row], channels)
         modes.append(Mode(ring, polynomial, multiplicity, observable, column, operator.variable))
     return tuple(modes)
-
-
-def _format_complex(root: complex) -> str:
-    if root.imag == 0:
-        return f"{root.real:.4g}"
-    sign = "-" if root.imag < 0 else "+"
-    return f"{root.real:.4g} {sign} {abs(root.imag):.4g}i"
 
 
 def symbolic_covariance(

@@ -1,17 +1,23 @@
 """Ready systems with known solutions: the paper's three, and classics that engineers recognise.
 
-Every function returns an `Example`. Its solution is exact: a test puts it into the equations with SymPy.
+Every function returns an `Example`; most of them stand in catalog.toml. Solutions are exact: a test puts them into the
+equations with SymPy.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property, partial
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from lodekit.algebra.scalars import ScalarRing
 from lodekit.errors import LodekitError
+from lodekit.system import grammar
+from lodekit.system.linear import LinearFormBuilder, extend_ring_by_constants
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
@@ -105,9 +111,34 @@ class Example:
         return np.stack([np.broadcast_to(column, points.shape) for column in columns], axis=1).astype(float)
 
 
-def _positive_parameters(**values: Fraction | int | str) -> tuple[dict[str, Parameter], dict[str, Fraction]]:
-    """Return positive parameters and their true values."""
-    return {name: Parameter(positive=True) for name in values}, {name: Fraction(v) for name, v in values.items()}
+@cache
+def _read_catalog() -> dict[str, dict[str, Any]]:
+    """Return the content of catalog.toml by example; decimal numbers are fractions."""
+    text = files("lodekit.system").joinpath("catalog.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text, parse_float=Fraction)
+
+
+def _load_example(name: str) -> Example:
+    """Return an example of catalog.toml."""
+    own = _read_catalog()[name]
+    positive = own.get("positive", {})
+    values = {key: Fraction(value) for key, value in {**positive, **own.get("parameters", {})}.items()}
+    parameters = {key: Parameter(positive=key in positive) for key in values}
+    system = System(own["equations"], parameters=parameters, channels=own.get("channels"))
+    return Example(name, own["story"], system, values, partial(_evaluate_solution, own["solution"], values))
+
+
+def _evaluate_solution(texts: Mapping[str, str], values: Mapping[str, Fraction], *_: Any) -> dict[str, Any]:
+    """Return each channel as a SymPy expression, from texts that may mention parameters and the channels before."""
+    trees = {name: grammar.parse_expression(str(value)) for name, value in values.items()}
+    for name, text in texts.items():
+        trees[name] = grammar.replace_names(grammar.parse_expression(text), trees)
+
+    def build(ring: ScalarRing) -> dict[str, Any]:
+        builder = LinearFormBuilder(ring, ())
+        return {name: builder.form(trees[name]).affine_term.to_sympy() for name in texts}
+
+    return extend_ring_by_constants((), build)[1]
 
 
 def bipendulum(l1: float | str = 1, l2: float | str = 2, *, parametric: bool = False) -> Example:
@@ -128,7 +159,7 @@ def bipendulum(l1: float | str = 1, l2: float | str = 2, *, parametric: bool = F
     lengths = [_parse_length(value) for value in (l1, l2)]
     system = System(
         "f1'' + 9.81/l1*f1 - u/l1 = 0; f2'' + 9.81/l2*f2 - u/l2 = 0",
-        parameters={name: Parameter(positive=True) for name in ("l1", "l2")},
+        parameters=dict.fromkeys(("l1", "l2"), Parameter(positive=True)),
         channels=["f1", "f2", "u"],
     )
     values = dict(zip(("l1", "l2"), lengths, strict=True))
@@ -170,21 +201,7 @@ def heating() -> Example:
     >>> heating().system.equations
     ("f1' = -a*(f1 - f2) + u", "f2' = -b*(f2 - f1)")
     """
-    parameters, values = _positive_parameters(a=3, b=1)
-
-    def solve(sympy: Any, t: Any, _: Any) -> dict[str, Any]:
-        decay, wave, turn = sympy.exp(-t / 10), sympy.sin(t / 2), sympy.cos(t / 2)
-        half, tenth = sympy.Rational(1, 2), sympy.Rational(1, 10)
-        return {
-            "f1": decay * (half * turn + 9 * tenth * wave),
-            "f2": decay * wave,
-            "u": decay * (19 * tenth * turn - sympy.Rational(16, 25) * wave),
-        }
-
-    system = System("f1' = -a*(f1 - f2) + u; f2' = -b*(f2 - f1)", parameters=parameters)
-    return Example(
-        "heating", "A heating element f1, driven by u, exchanges heat with an object f2.", system, values, solve
-    )
+    return _load_example("heating")
 
 
 def three_tank() -> Example:
@@ -195,13 +212,7 @@ def three_tank() -> Example:
     >>> three_tank().system.is_controllable
     False
     """
-
-    def solve(sympy: Any, t: Any, _: Any) -> dict[str, Any]:
-        f1, f2 = sympy.exp(-t / 2), sympy.exp(-t / 4)
-        return {"f1": f1, "f2": f2, "f3": f2 - f1, "u1": f1.diff(t), "u2": f2.diff(t) - f1.diff(t)}
-
-    system = System("-f1' + u1 = 0; -f2' + u1 + u2 = 0; -f3' + u2 = 0", channels=["f1", "f2", "f3", "u1", "u2"])
-    return Example("three_tank", "Two pumps fill three tanks; one balance of levels never changes.", system, {}, solve)
+    return _load_example("three_tank")
 
 
 def spring_mass_damper() -> Example:
@@ -212,16 +223,7 @@ def spring_mass_damper() -> Example:
     >>> spring_mass_damper().system.equations
     ("m*x'' + c*x' + k*x = F",)
     """
-    parameters, values = _positive_parameters(m=1, c="0.4", k=4)
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        x = sympy.exp(-t / 5) * sympy.sin(t)
-        return {"x": x, "F": p["m"] * x.diff(t, 2) + p["c"] * x.diff(t) + p["k"] * x}
-
-    system = System("m*x'' + c*x' + k*x = F", parameters=parameters)
-    return Example(
-        "spring_mass_damper", "A mass on a spring with a damper, pushed by a force F.", system, values, solve
-    )
+    return _load_example("spring_mass_damper")
 
 
 def free_decay() -> Example:
@@ -232,16 +234,7 @@ def free_decay() -> Example:
     >>> free_decay().system.free_functions
     0
     """
-    parameters, values = _positive_parameters(c="0.4", k=4)
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        rate, speed = p["c"] / 2, sympy.sqrt(p["k"] - p["c"] ** 2 / 4)
-        return {"x": sympy.exp(-rate * t) * (sympy.cos(speed * t) + sympy.sin(speed * t) / 2)}
-
-    system = System("x'' + c*x' + k*x = 0", parameters=parameters)
-    return Example(
-        "free_decay", "A plucked oscillator rings down by itself; damping and stiffness unknown.", system, values, solve
-    )
+    return _load_example("free_decay")
 
 
 def shaken_oscillator() -> Example:
@@ -252,19 +245,7 @@ def shaken_oscillator() -> Example:
     >>> shaken_oscillator().system.equations
     ("x'' + c*x' + k*x = sin(3*t)",)
     """
-    parameters, values = _positive_parameters(c="0.5", k=2)
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        w, c, k = 3, p["c"], p["k"]
-        scale = (k - w**2) ** 2 + (c * w) ** 2
-        forced = ((k - w**2) * sympy.sin(w * t) - c * w * sympy.cos(w * t)) / scale
-        free = sympy.exp(-c / 2 * t) * sympy.cos(sympy.sqrt(k - c**2 / 4) * t)
-        return {"x": forced + free}
-
-    system = System("x'' + c*x' + k*x = sin(3*t)", parameters=parameters)
-    return Example(
-        "shaken_oscillator", "An oscillator under a known force sin(3 t), after a push.", system, values, solve
-    )
+    return _load_example("shaken_oscillator")
 
 
 def two_mass() -> Example:
@@ -275,15 +256,7 @@ def two_mass() -> Example:
     >>> two_mass().system.channels
     ('x1', 'x2', 'F')
     """
-    parameters, values = _positive_parameters(m1=1, m2=2, k1=3, k2=1)
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        x1 = sympy.sin(t) + sympy.cos(t / 3) / 2
-        x2 = (p["m1"] * x1.diff(t, 2) + p["k1"] * x1) / p["k2"] + x1
-        return {"x1": x1, "x2": x2, "F": p["m2"] * x2.diff(t, 2) + p["k2"] * (x2 - x1)}
-
-    system = System("m1*x1'' = -k1*x1 + k2*(x2 - x1); m2*x2'' = -k2*(x2 - x1) + F", parameters=parameters)
-    return Example("two_mass", "Two masses in a row on two springs; a force F pulls the second.", system, values, solve)
+    return _load_example("two_mass")
 
 
 def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
@@ -309,9 +282,9 @@ def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
         left = f" + k*x{i - 1}" if i > 1 else ""
         force = " + F" if i == 1 else ""
         lines.append(f"m*x{i}'' = -2*k*x{i}{left}{right}{force}")
-    parameters, values = _positive_parameters(m=2, k=3) if parametric else _positive_parameters(m=1, k=1)
+    values = {"m": Fraction(2), "k": Fraction(3)} if parametric else {"m": Fraction(1), "k": Fraction(1)}
     channels = [f"x{i}" for i in range(1, n + 1)] + ["F"]
-    system = System(lines, parameters=parameters, channels=channels)
+    system = System(lines, parameters=dict.fromkeys(values, Parameter(positive=True)), channels=channels)
     if not parametric:
         system = system.substitute(values)
 
@@ -338,22 +311,7 @@ def rlc_circuit() -> Example:
     >>> rlc_circuit().system.equations
     ("q' = i", "L*i' + R*i + q/C = V")
     """
-    parameters, values = _positive_parameters(R=2, L="0.5", C="0.25")
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        charge = sympy.exp(-t) * sympy.sin(2 * t) / 5
-        current = charge.diff(t)
-        voltage = p["L"] * current.diff(t) + p["R"] * current + charge / p["C"]
-        return {"q": charge, "i": current, "V": voltage}
-
-    system = System("q' = i; L*i' + R*i + q/C = V", parameters=parameters)
-    return Example(
-        "rlc_circuit",
-        "Resistor, coil and capacitor in series at a voltage V; charge q, current i.",
-        system,
-        values,
-        solve,
-    )
+    return _load_example("rlc_circuit")
 
 
 def dc_motor() -> Example:
@@ -364,15 +322,7 @@ def dc_motor() -> Example:
     >>> dc_motor().system.channels
     ('w', 'i', 'V')
     """
-    parameters, values = _positive_parameters(J="0.01", b="0.1", K="0.05", R=1, L="0.5")
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        speed = 1 - sympy.exp(-t) * sympy.cos(t)
-        current = (p["J"] * speed.diff(t) + p["b"] * speed) / p["K"]
-        return {"w": speed, "i": current, "V": p["L"] * current.diff(t) + p["R"] * current + p["K"] * speed}
-
-    system = System("J*w' + b*w = K*i; L*i' + R*i = V - K*w", parameters=parameters)
-    return Example("dc_motor", "A DC motor turns at speed w with current i under a voltage V.", system, values, solve)
+    return _load_example("dc_motor")
 
 
 def cart_pendulum() -> Example:
@@ -383,24 +333,7 @@ def cart_pendulum() -> Example:
     >>> cart_pendulum().system.is_controllable
     True
     """
-    parameters, values = _positive_parameters(M=1, m="0.2", l="0.5")
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        g = sympy.Rational(981, 100)
-        # The flat output y = x + l*phi moves by y'' = g*phi.
-        y = sympy.sin(t) / 2
-        phi = y.diff(t, 2) / g
-        x = y - p["l"] * phi
-        return {"x": x, "phi": phi, "F": (p["M"] + p["m"]) * x.diff(t, 2) + p["m"] * p["l"] * phi.diff(t, 2)}
-
-    system = System("(M + m)*x'' + m*l*phi'' = F; x'' + l*phi'' - 9.81*phi = 0", parameters=parameters)
-    return Example(
-        "cart_pendulum",
-        "A pendulum balances upright on a cart that a force F pushes (linearised).",
-        system,
-        values,
-        solve,
-    )
+    return _load_example("cart_pendulum")
 
 
 def quarter_car() -> Example:
@@ -411,21 +344,7 @@ def quarter_car() -> Example:
     >>> quarter_car().story
     'Body zs and wheel zu of a car follow the road zr.'
     """
-    parameters, values = _positive_parameters(ms=300, mu=40, ks=20000, cs=1500, kt=180000)
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        # The flat output z gives body and wheel such that the body's equation holds.
-        z = sympy.sin(2 * t) / 100
-        body = p["cs"] * z.diff(t) + p["ks"] * z
-        wheel = p["ms"] * z.diff(t, 2) + body
-        push = p["ks"] * (body - wheel) + p["cs"] * (body - wheel).diff(t)
-        return {"zs": body, "zu": wheel, "zr": (p["mu"] * wheel.diff(t, 2) - push) / p["kt"] + wheel}
-
-    system = System(
-        "ms*zs'' = -ks*(zs - zu) - cs*(zs' - zu'); mu*zu'' = ks*(zs - zu) + cs*(zs' - zu') - kt*(zu - zr)",
-        parameters=parameters,
-    )
-    return Example("quarter_car", "Body zs and wheel zu of a car follow the road zr.", system, values, solve)
+    return _load_example("quarter_car")
 
 
 def coupled_tanks() -> Example:
@@ -436,19 +355,7 @@ def coupled_tanks() -> Example:
     >>> coupled_tanks().system.channels
     ('h1', 'h2', 'q')
     """
-    parameters, values = _positive_parameters(A1=2, A2=1, c1="0.5", c2="0.3")
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        h2 = 1 - sympy.exp(-t / 4)
-        h1 = (p["A2"] * h2.diff(t) + p["c2"] * h2) / p["c1"] + h2
-        return {"h1": h1, "h2": h2, "q": p["A1"] * h1.diff(t) + p["c1"] * (h1 - h2)}
-
-    system = System(
-        "A1*h1' = q - c1*(h1 - h2); A2*h2' = c1*(h1 - h2) - c2*h2", parameters=parameters, channels=["h1", "h2", "q"]
-    )
-    return Example(
-        "coupled_tanks", "A pump q fills a tank h1 that drains into a second one, h2.", system, values, solve
-    )
+    return _load_example("coupled_tanks")
 
 
 def compartments() -> Example:
@@ -459,20 +366,7 @@ def compartments() -> Example:
     >>> compartments().system.channels
     ('blood', 'tissue', 'dose')
     """
-    parameters, values = _positive_parameters(k10="0.2", k12="0.5", k21="0.3")
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        tissue = t * sympy.exp(-t / 3)
-        blood = (tissue.diff(t) + p["k21"] * tissue) / p["k12"]
-        dose = blood.diff(t) + (p["k10"] + p["k12"]) * blood - p["k21"] * tissue
-        return {"blood": blood, "tissue": tissue, "dose": dose}
-
-    system = System(
-        "blood' = -(k10 + k12)*blood + k21*tissue + dose; tissue' = k12*blood - k21*tissue", parameters=parameters
-    )
-    return Example(
-        "compartments", "A drug dose spreads between blood and tissue and leaves the body.", system, values, solve
-    )
+    return _load_example("compartments")
 
 
 def two_room() -> Example:
@@ -483,18 +377,7 @@ def two_room() -> Example:
     >>> [str(value) for value in two_room().values.values()]
     ['3/10', '1/10', '1/5', '8']
     """
-    parameters, values = _positive_parameters(a="0.3", b="0.1", c="0.2")
-    parameters, values = {**parameters, "Ta": Parameter()}, {**values, "Ta": Fraction(8)}
-
-    def solve(sympy: Any, t: Any, p: Any) -> dict[str, Any]:
-        t2 = 18 + 2 * sympy.sin(t / 4)
-        t1 = (t2.diff(t) + p["c"] * (t2 - p["Ta"])) / p["a"] + t2
-        return {"T1": t1, "T2": t2, "q": t1.diff(t) - p["a"] * (t2 - t1) - p["b"] * (p["Ta"] - t1)}
-
-    system = System("T1' = a*(T2 - T1) + b*(Ta - T1) + q; T2' = a*(T1 - T2) + c*(Ta - T2)", parameters=parameters)
-    return Example(
-        "two_room", "A heater q warms one of two rooms; the ambient temperature Ta is unknown.", system, values, solve
-    )
+    return _load_example("two_room")
 
 
 def examples() -> tuple[Example, ...]:
@@ -505,24 +388,7 @@ def examples() -> tuple[Example, ...]:
     >>> [example.name for example in examples()][:3]
     ['bipendulum', 'heating', 'three_tank']
     """
-    makers = (
-        bipendulum,
-        heating,
-        three_tank,
-        spring_mass_damper,
-        free_decay,
-        shaken_oscillator,
-        two_mass,
-        mass_chain,
-        rlc_circuit,
-        dc_motor,
-        cart_pendulum,
-        quarter_car,
-        coupled_tanks,
-        compartments,
-        two_room,
-    )
-    return tuple(make() for make in makers)
+    return (bipendulum(), *map(_load_example, _read_catalog()), mass_chain())
 
 
 def find_example(name: str) -> Example | None:

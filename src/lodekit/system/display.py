@@ -209,6 +209,12 @@ def analysis_sections(system: System) -> list[tuple[str, list[str]]]:
     return blocks
 
 
+def format_analysis(system: System, *, omitted: Sequence[str] = ()) -> str:
+    """Return the analysis as text, without the blocks whose titles are `omitted`."""
+    blocks = [block for block in analysis_sections(system) if block[0] not in omitted]
+    return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in blocks)
+
+
 def _format_diagonal(system: System) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
     ring, operator = system.operator.ring, system.operator

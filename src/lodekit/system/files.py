@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from itertools import chain, count
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from lodekit.errors import EquationError, LodekitError, SystemFileError
@@ -274,46 +277,8 @@ def _parse_columns(place: Path, entry: Any) -> dict[str, str]:
     return columns
 
 
-#: What a file to start from says about the model, about parameters, and about data; {0} is a channel.
-_MODEL_COMMENTS = (
-    '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
-    '# latent = "matern-7/2"   # rougher than "se", the default',
-    '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
-    '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
-    '# mode_deviation = 1.0    # the prior deviation of every mode, or "open", or "learned"; see the documentation',
-    '# records = "run"         # the column that says which record a line of the measurement file belongs to',
-)
 #: An equation, where a file has none yet.
 _EXAMPLE_EQUATION = "tau*y' + y = K*u"
-_PARAMETER_COMMENTS = (
-    "# What you know of each parameter goes between its braces, separated by commas:",
-    "#   positive = true                  only values above zero make sense",
-    "#   bounds = [0.1, 10]               smallest and largest value",
-    "#   start = 2                        where the search starts",
-    "#   fixed = 9.81                     known, not learned",
-    "#   prior = { normal = [5, 1] }      about 5, give or take 1",
-    "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
-)
-_INPUT_COMMENT = (
-    '# Channels that somebody set: known from their samples, and held until the next one, or "linear", or "auto".'
-)
-#: The same about disturbances; {0} is one, and {1} an equation that it stands in.
-_DISTURBANCE_COMMENTS = (
-    "",
-    '# Channels that drive the equations and are never measured: "white" noise, or "matern-1/2", which lasts a while.',
-    "# Each has to stand in an equation above, where it acts, as {0} does in {1}",
-    "# [disturbances]",
-    '# {0} = "white"',
-)
-_NOISE_COMMENTS = (
-    "",
-    "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
-    "# [noise]",
-    "# {0} = 0.1",
-    "",
-    "# Columns of the measurement file, where their names differ: a name, or a number from one.",
-    '# For shorter names, write T for {0} throughout this file, and here: T = "NAME OF ITS COLUMN".',
-)
 
 
 @dataclass(frozen=True)
@@ -367,63 +332,42 @@ def format_system_file(
     any_value = "{}  # any value; or { positive = true }"
     options = {name: f"{{ {text} }}" for name, text in known.parameter_options.items() if text}
     example = next(n for n in chain(("w", "d"), (f"w{k}" for k in count(1))) if n not in {*names, *parameters})
-    disturbed = _toml_string(f"{written[0] if written else _EXAMPLE_EQUATION} + {example}")
-    lines = [
-        "# Show what the equations imply: lodekit inspect THIS_FILE",
-        "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
-        f"title = {_toml_string(title)}",
-        "",
-        *_describe_equations(known, written, names if channels is not None else ()),
-        "",
-        *_PARAMETER_COMMENTS,
-        "[parameters]",
-        *(f"{_toml_key(name)} = {options.get(name, any_value)}" for name in parameters),
-        *([] if written else ["# tau = { positive = true }"]),
-        "",
-        '# For labels, such as t = "s"; where all are given, they are checked against the equations.',
-        "[units]",
-        *(f"{_toml_key(name)} = {_toml_string(known.units.get(name, ''))}" for name in ("t", *names)),
-        "",
-        *_describe_data(known, names, (example, disturbed)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _describe_equations(hints: SystemFileHints, equations: Sequence[str], channels: Sequence[str]) -> list[str]:
-    """Return lines about equations, channels in their order where there is one, and the model."""
-    order = f"channels = [{', '.join(map(_toml_string, channels))}]" if channels else ""
-    return [
-        *([f"# {hints.comment}"] if hints.comment else []),
-        "# x' is the derivative in time; a name that is no parameter is a channel.",
-        "# With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.",
-        "equations = [",
-        *(f"  {_toml_string(equation)}," for equation in equations),
-        *([] if equations else [f"  # {_toml_string(_EXAMPLE_EQUATION)},"]),
-        "]",
-        order if equations else f"# {order}",
-        *_MODEL_COMMENTS,
-        *([f"records = {_toml_string(hints.records)}"] if hints.records else []),
-    ]
-
-
-def _describe_data(hints: SystemFileHints, names: Sequence[str], disturbed: tuple[str, str]) -> list[str]:
-    """Return lines about inputs, noise and columns: what is known of them, or how it would be said."""
+    order = "" if channels is None else f"channels = [{', '.join(map(_toml_string, names))}]"
     first, last = _toml_key(names[0]), _toml_key(names[-1])
-    inputs = [f"{_toml_key(n)} = {_toml_string(kind)}  # it {why}" for n, (kind, why) in hints.inputs.items()]
-    lines = [_INPUT_COMMENT, *(["[inputs]", *inputs] if inputs else ["# [inputs]", f'# {last} = "hold"'])]
-    lines += [line.format(*disturbed) for line in _DISTURBANCE_COMMENTS]
-    lines += [line.format(first) for line in _NOISE_COMMENTS]
-    if hints.columns:
-        places = {n: str(c) if isinstance(c, int) else _toml_string(c) for n, c in hints.columns.items()}
-        return [*lines, "[columns]", *(f"{_toml_key(name)} = {place}" for name, place in places.items())]
-    return [*lines, "# [columns]", '# t = "time [s]"', f"# {first} = 2"]
+    inputs = [f"{_toml_key(n)} = {_toml_string(kind)}  # it {why}" for n, (kind, why) in known.inputs.items()]
+    places = {n: str(c) if isinstance(c, int) else _toml_string(c) for n, c in known.columns.items()}
+    columns = [f"{_toml_key(name)} = {place}" for name, place in places.items()]
+    template = files("lodekit.system").joinpath("template.txt").read_text(encoding="utf-8").rstrip("\n")
+    return Template(template).substitute(
+        title=_toml_string(title),
+        comment=_join_lines([f"# {known.comment}"] if known.comment else []),
+        equations=_join_lines(
+            [f"  {_toml_string(equation)}," for equation in written] or [f"  # {_toml_string(_EXAMPLE_EQUATION)},"]
+        ),
+        channels=order if written else f"# {order}",
+        records=_join_lines([f"records = {_toml_string(known.records)}"] if known.records else []),
+        parameters=_join_lines(
+            [f"{_toml_key(name)} = {options.get(name, any_value)}" for name in parameters]
+            + ([] if written else ["# tau = { positive = true }"])
+        ),
+        units=_join_lines(f"{_toml_key(n)} = {_toml_string(known.units.get(n, ''))}" for n in ("t", *names)),
+        inputs=_join_lines(["[inputs]", *inputs] if inputs else ["# [inputs]", f'# {last} = "hold"']),
+        disturbance=example,
+        disturbed=_toml_string(f"{written[0] if written else _EXAMPLE_EQUATION} + {example}"),
+        first=first,
+        columns=_join_lines(
+            ["[columns]", *columns] if columns else ["# [columns]", '# t = "time [s]"', f"# {first} = 2"]
+        ),
+    )
+
+
+def _join_lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _toml_string(text: str) -> str:
     """Return a text as a TOML string."""
-    short = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    escaped = "".join(short.get(character, character) for character in text)
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _toml_key(name: str) -> str:

@@ -779,8 +779,7 @@ class System:
         return display.to_dict(self)
 
     def __str__(self) -> str:
-        sections = display.analysis_sections(self)
-        return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections)
+        return display.format_analysis(self)
 
     def __repr__(self) -> str:
         count = len(self.equations)

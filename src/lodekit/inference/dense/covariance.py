@@ -42,10 +42,6 @@ class DenseData(StackedMeasurements):
         check_consistent_exact_values(series)
         return super().from_series(prior, series)
 
-    def gather_rows(self, parts: Sequence[Array]) -> Array:
-        """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
-        return np.concatenate([part[index] for part, index in zip(parts, self.index, strict=True)])
-
     def scatter_add(self, values: Array) -> Array:
         """Return values of all measurements, (m, s), added up at the times of each observable: shape (o, n, s)."""
         found = np.zeros((len(self.index), len(self.times), values.shape[1]))

@@ -39,7 +39,7 @@ from lodekit.inference.engine import (
     channel_search_limits,
     find_torch_device,
 )
-from lodekit.inference.stacked_measurements import data_mean_squares
+from lodekit.inference.stacked_measurements import StackedEngine, data_mean_squares
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -106,7 +106,7 @@ def factorize_covariance(
 
 
 @dataclass(frozen=True)
-class DenseEngine:
+class DenseEngine(StackedEngine):
     """Log evidence and posterior by Cholesky.
 
     data: Measurements with their prior.
@@ -115,20 +115,8 @@ class DenseEngine:
 
     name: ClassVar[str] = "dense"
     uses_device: ClassVar[bool] = True
-    has_states: ClassVar[bool] = False
-    approximates_channel_prior: ClassVar[bool] = False
     data: DenseData
     device: str | None = None
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.data.prior
-
-    @property
-    def size(self) -> int:
-        """The number of measurements."""
-        return self.data.size
 
     @property
     def search_limits(self) -> SearchLimits:
@@ -188,10 +176,6 @@ class DenseEngine:
         result = factorize_on_device(self.data, hyper, find_torch_device(self.device))
         return result and replace(result[0], cholesky=np.asfortranarray(result[1].cpu().numpy()))
 
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
-        return self.value_with_error(hyper)[0]
-
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         state = self._factorize(hyper)
@@ -211,8 +195,7 @@ class DenseEngine:
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
         data, observables = self.data, self.data.observables
-        means, _ = observables.means(coefficients, data.times, with_jacobian=False)
-        rest = np.split(data.values - data.gather_rows(means), data.offsets[1:-1])
+        rest = np.split(data.subtract_mean(coefficients), data.offsets[1:-1])
         basis, _ = observables.mode_basis(coefficients, data.prior.groups, data.scaled_times, with_jacobian=False)
         measured = [part[index] if len(index) else part for part, index in zip(basis, data.index, strict=True)]
         power = np.mean([np.mean(part**2, axis=0) for part in measured], axis=0) if data.prior.groups else np.zeros(0)

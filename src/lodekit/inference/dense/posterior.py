@@ -24,6 +24,7 @@ from lodekit.data.records import check_exact_residuals
 from lodekit.errors import LodekitError
 from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.evidence import CovarianceFactor, measurement_prior_variance
+from lodekit.inference.engine import BasePosterior
 from lodekit.prior.channel_prior.quadrature import FrequencyPanels, build_frequency_panels
 from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.compile import Coefficients
@@ -44,7 +45,7 @@ FunctionSamples = tuple[list[Array], Array]
 
 
 @dataclass(frozen=True)
-class DensePosterior:
+class DensePosterior(BasePosterior):
     """The posterior at given hyperparameters, from a Cholesky factor of the covariance of the data.
 
     data: Measurements with their prior.
@@ -76,10 +77,6 @@ class DensePosterior:
         size = float(np.abs(state.terms.residual).max(initial=0.0))
         spread = np.finfo(float).eps * float(deviations.max(initial=0.0) * np.linalg.norm(deviations * state.alpha))
         return spread / size if size > 0 else 0.0
-
-    def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
-        return []
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met: they contradict each other or the equations."""

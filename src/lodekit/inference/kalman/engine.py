@@ -18,13 +18,11 @@ from lodekit.inference.kalman.evidence import (
     evaluate_evidence,
     lengthscale_limits,
     solve_filter,
-    subtract_mean,
 )
 from lodekit.inference.kalman.innovations import KalmanInnovations
 from lodekit.inference.kalman.out_of_core import OutOfCoreEngine
 from lodekit.inference.kalman.posterior import KalmanPosterior
-from lodekit.inference.stacked_measurements import data_mean_squares, mode_mean_squares
-from lodekit.prior.compile import Coefficients
+from lodekit.inference.stacked_measurements import StackedEngine
 from lodekit.prior.kernels import MAX_MATERN_ORDER
 from lodekit.prior.prior import Hyperparameters, Prior
 
@@ -32,32 +30,20 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class KalmanEngine:
+class KalmanEngine(StackedEngine):
     """Log evidence and posterior of measurements in memory.
 
     For latent functions with finitely many states, and any number of measurements.
     """
 
     name: ClassVar[str] = "markov"
-    uses_device: ClassVar[bool] = False
     has_states: ClassVar[bool] = True
-    approximates_channel_prior: ClassVar[bool] = False
     benefits_from_threads: ClassVar[bool] = False
     data: KalmanData
     _block_lengths: list[int | None] = field(default_factory=lambda: [None], compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_block_lengths": [None]}
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.data.prior
-
-    @property
-    def size(self) -> int:
-        """The number of measurements."""
-        return self.data.size
 
     @property
     def search_limits(self) -> SearchLimits:
@@ -68,10 +54,6 @@ class KalmanEngine:
         """Return the log evidence in the user's units, and its gradient; minus infinity if it is not finite."""
         solution = self._solve(hyper, keep_blocks=True)
         return Evidence.infeasible(hyper) if solution is None else evaluate_evidence(self.data, hyper, solution)
-
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity if it is not finite."""
-        return self.value_with_error(hyper)[0]
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence, and its estimated rounding error."""
@@ -89,15 +71,6 @@ class KalmanEngine:
         """Return the innovations of all measurements; None if something is not finite."""
         solution = self._solve(hyper)
         return None if solution is None else KalmanInnovations(self.data, solution)
-
-    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return scaled mean squares: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
-        parts = np.split(subtract_mean(self.data, coefficients), self.data.offsets[1:-1])
-        return data_mean_squares(parts), mode_mean_squares(self.prior, coefficients, self.data.subsampled_times)
-
-    def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return an empty text: infinite states have many causes."""
-        return ""
 
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:

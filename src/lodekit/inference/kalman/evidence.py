@@ -51,15 +51,6 @@ class FilterSolution:
     block_error: float
 
 
-def subtract_mean(data: KalmanData, coefficients: Coefficients) -> Array:
-    """Return the scaled measurements minus their prior mean, shape (m,)."""
-    observables = data.prior.observables
-    if not observables.has_mean:
-        return data.values
-    means, _ = observables.means(coefficients, data.times, with_jacobian=False)
-    return np.asarray(data.values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)]))
-
-
 @np.errstate(all="ignore")
 def solve_filter(
     data: KalmanData,
@@ -72,7 +63,7 @@ def solve_filter(
     """Run filter and smoother and compute the log evidence; None if something is not finite."""
     coefficients = data.prior.observables.evaluate(hyper.theta)
     model = add_averaging_states(build_state_space_model(data.prior, hyper, coefficients), data.averaging)
-    residual = subtract_mean(data, coefficients)
+    residual = data.subtract_mean(coefficients)
     if not np.isfinite(residual).all():
         return None
     y, R = layout.to_blocks(residual, 0.0)[:, :, None], data.noise.variance(hyper.noise_std)

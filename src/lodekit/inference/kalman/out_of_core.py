@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import TimeSeries
 from lodekit.data.row_store import FilterCheckpoint, RowStore
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.engine import Evidence, SearchLimits
+from lodekit.inference.engine import BaseEngine, BasePosterior, Evidence, SearchLimits
 from lodekit.inference.kalman.blocks import KalmanData, reduce_block_length
 from lodekit.inference.kalman.evidence import (
     NOT_FINITE,
@@ -27,7 +27,6 @@ from lodekit.inference.kalman.evidence import (
     evidence_vjp,
     lengthscale_limits,
     solve_filter,
-    subtract_mean,
 )
 from lodekit.inference.kalman.innovations import KalmanInnovations
 from lodekit.inference.kalman.posterior import KalmanPosterior
@@ -48,7 +47,7 @@ _DRAWS_PER_PASS = 8
 
 
 @dataclass(frozen=True)
-class OutOfCorePosterior:
+class OutOfCorePosterior(BasePosterior):
     """The posterior of rows on disk.
 
     boundaries: The boundary conditions of each batch.
@@ -60,15 +59,10 @@ class OutOfCorePosterior:
     boundaries: tuple[BoundaryConditions, ...]
     value: float
     error: float
-    mean_rounding_error: ClassVar[float] = KalmanPosterior.mean_rounding_error
     _cached_batch: dict[int, KalmanPosterior] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cached_batch": {}}
-
-    def warnings(self) -> list[str]:
-        """Return warnings about its accuracy: none."""
-        return []
 
     def check_exact_values(self) -> None:
         """Raise if the mean does not meet exact values in some batch."""
@@ -208,7 +202,7 @@ def _raise_unsupported(request: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class OutOfCoreEngine:
+class OutOfCoreEngine(BaseEngine):
     """Log evidence and posterior of rows on disk.
 
     spool: The rows.
@@ -304,10 +298,6 @@ class OutOfCoreEngine:
                 return Evidence.infeasible(hyper)
             return assemble_gradient(solution, gradient, noise, theta, value, error)
 
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity if it is not finite."""
-        return self.value_with_error(hyper)[0]
-
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence, and its estimated rounding error."""
         if self.checkpoints is not None and self._find_head(hyper) is None:
@@ -334,10 +324,6 @@ class OutOfCoreEngine:
         power = mode_mean_squares(self.prior, coefficients, times)
         return np.where(target > 0.0, target, 1.0), power
 
-    def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return an empty text: infinite states have many causes."""
-        return ""
-
     @cached_property
     def _sums_of_squares(self) -> tuple[Array, Array]:
         return self._sum_squares(None)
@@ -347,7 +333,7 @@ class OutOfCoreEngine:
         counts, sums = np.zeros((2, self.prior.observables.count))
         for number in range(len(self.batch_starts)):
             data = self.read_batch(number)
-            values = data.values if coefficients is None else subtract_mean(data, coefficients)
+            values = data.values if coefficients is None else data.subtract_mean(coefficients)
             counts += np.diff(data.offsets)
             sums += [float(np.sum(part**2)) for part in np.split(values, data.offsets[1:-1])]
         return counts, sums

@@ -10,13 +10,14 @@ follow Matheron's rule (the simulation smoother of Durbin and Koopman [1]_): a p
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.records import check_exact_residuals
 from lodekit.errors import AccuracyError, LodekitError
+from lodekit.inference.engine import BasePosterior
 from lodekit.inference.kalman.blocks import BlockLayout, KalmanData, shorten_blocks
 from lodekit.inference.kalman.discretize import ProcessDiscretization
 from lodekit.inference.kalman.evidence import FilterSolution
@@ -33,7 +34,7 @@ _MAX_OPEN_INTERVALS = 16
 
 
 @dataclass(frozen=True)
-class KalmanPosterior:
+class KalmanPosterior(BasePosterior):
     """The posterior at given hyperparameters.
 
     block_length: The number of measurements of a block, if it was reduced.
@@ -43,8 +44,6 @@ class KalmanPosterior:
     hyper: Hyperparameters
     solution: FilterSolution
     block_length: int | None = None
-    #: The rounding error of the mean relative to the data: machine precision, as states do not cancel.
-    mean_rounding_error: ClassVar[float] = float(np.finfo(float).eps)
     _cached_smoother: dict[bytes, StateSmoother] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,10 +58,6 @@ class KalmanPosterior:
     def error(self) -> float:
         """The estimated rounding error of the log evidence."""
         return self.solution.error
-
-    def warnings(self) -> list[str]:
-        """Return warnings about its accuracy: none."""
-        return []
 
     def check_exact_values(self) -> None:
         """Raise if the mean does not meet exact values: they contradict each other or the equations."""

@@ -27,8 +27,8 @@ from scipy.sparse import csr_array
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.engine import DISTURBANCES_NEED_STATES, EngineTask, Evidence, SearchLimits
-from lodekit.inference.stacked_measurements import StackedMeasurements, data_mean_squares, mode_mean_squares
+from lodekit.inference.engine import DISTURBANCES_NEED_STATES, BasePosterior, EngineTask, Evidence, SearchLimits
+from lodekit.inference.stacked_measurements import StackedEngine, StackedMeasurements
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -95,7 +95,7 @@ _CHUNK_ROWS = 16384
 
 
 @dataclass(frozen=True)
-class ModalPosterior:
+class ModalPosterior(BasePosterior):
     """The regression solved at given hyperparameters: a normal distribution of the amplitudes of modes.
 
     prior: Of the measured observables.
@@ -127,15 +127,6 @@ class ModalPosterior:
     def covariance_root(self) -> Array:
         """``R^-1``: the covariance of the amplitudes is its product with its transpose."""
         return np.asarray(solve_triangular(self.precision_root, np.eye(len(self.precision_root)), check_finite=False))
-
-    @property
-    def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data: amplitudes do not cancel."""
-        return float(np.finfo(float).eps)
-
-    def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy: none."""
-        return []
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met; there are none."""
@@ -188,33 +179,19 @@ class ModalPosterior:
 
 
 @dataclass(frozen=True)
-class ModalEngine:
+class ModalEngine(StackedEngine):
     """Log evidence and posterior of modes beside known functions.
 
     data: Measurements with their prior, which has no free functions.
     """
 
     name: ClassVar[str] = "modal"
-    uses_device: ClassVar[bool] = False
-    has_states: ClassVar[bool] = False
-    approximates_channel_prior: ClassVar[bool] = False
     benefits_from_threads: ClassVar[bool] = False
     search_limits: ClassVar[SearchLimits] = SearchLimits(1e-3)
-    data: StackedMeasurements
     _grids: dict[Any, ModeGrid] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_grids": {}}
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.data.prior
-
-    @property
-    def size(self) -> int:
-        """The number of measurements."""
-        return self.data.size
 
     @cached_property
     def _noises(self) -> list[MeasurementNoise]:
@@ -368,10 +345,6 @@ class ModalEngine:
             gathered.append(solution.grid.interpolate_adjoint(at_times))
         return gathered
 
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity if it is not finite."""
-        return self.value_with_error(hyper)[0]
-
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and its estimated rounding error."""
         solution = self._solve(hyper)
@@ -383,18 +356,6 @@ class ModalEngine:
         if solution is None:
             raise AccuracyError("the modes are not finite at these values; check units and starting values")
         return solution
-
-    def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return scaled mean squares: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
-        data = self.data
-        means, _ = self.prior.observables.means(coefficients, data.times, with_jacobian=False)
-        pairs = zip(data.observable_rows, self._gather_rows(means), strict=True)
-        residuals = [data.values[rows] - part for rows, part in pairs]
-        return data_mean_squares(residuals), mode_mean_squares(self.prior, coefficients, data.subsampled_times)
-
-    def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return an empty text: a prior that is not finite has many causes."""
-        return ""
 
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:

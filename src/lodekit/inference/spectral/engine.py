@@ -23,6 +23,7 @@ from lodekit.errors import LodekitError
 from lodekit.inference.engine import (
     DENSE_CROSSOVER,
     DISTURBANCES_NEED_STATES,
+    BaseEngine,
     EngineTask,
     Evidence,
     SearchLimits,
@@ -72,7 +73,7 @@ class SpectralToleranceError(LodekitError):
 
 
 @dataclass(frozen=True)
-class SpectralEngine:
+class SpectralEngine(BaseEngine):
     """Log evidence and posterior in Fourier features, with a cache of their Gram matrices.
 
     prior: Of the measured observables.
@@ -81,8 +82,6 @@ class SpectralEngine:
     """
 
     name: ClassVar[str] = "spectral"
-    uses_device: ClassVar[bool] = False
-    has_states: ClassVar[bool] = False
     approximates_channel_prior: ClassVar[bool] = True
     benefits_from_threads: ClassVar[bool] = False
     prior: Prior
@@ -177,10 +176,6 @@ class SpectralEngine:
             if result := SpectralEvaluation(self, hyper).solve(with_gradient=True):
                 return result[0]
         return Evidence.infeasible(hyper)
-
-    def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity if it is not finite."""
-        return self.value_with_error(hyper)[0]
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and its estimated rounding error."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.records import check_exact_residuals
 from lodekit.errors import AccuracyError, LodekitError
+from lodekit.inference.engine import BasePosterior
 from lodekit.inference.spectral.fourier import apply_operator, fourier_basis, to_fourier_amplitudes
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_function_covariance
@@ -34,7 +35,7 @@ _CHUNK_TIMES = 4096
 
 
 @dataclass(frozen=True)
-class SpectralPosterior:
+class SpectralPosterior(BasePosterior):
     """The posterior at given hyperparameters, as a normal distribution of the amplitudes of waves and modes.
 
     engine: Prior and data.
@@ -71,11 +72,6 @@ class SpectralPosterior:
         """The coefficients of all channels under the channel prior."""
         channels = self.engine.prior.channels
         return None if channels is None else channels.evaluate(self.hyper.theta)
-
-    @property
-    def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data: amplitudes do not cancel."""
-        return float(np.finfo(float).eps)
 
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
