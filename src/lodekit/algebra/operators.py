@@ -73,6 +73,10 @@ class OperatorMatrix:
         """Number of rows and columns."""
         return len(self.rows), self.width
 
+    def columns(self) -> list[Vector]:
+        """Return the columns of the numerators; only where every denominator is one do they describe the matrix."""
+        return [[row[j] for row in self.rows] for j in range(self.width)]
+
     def take_rows(self, indices: Sequence[int]) -> OperatorMatrix:
         """Return the matrix of the chosen rows."""
         return replace(self, rows=[self.rows[i] for i in indices], denominators=[self.denominators[i] for i in indices])

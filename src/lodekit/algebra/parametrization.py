@@ -50,6 +50,7 @@ from lodekit.algebra.smith import (
     SmithForm,
     build_transformation_matrices,
     diagonalize,
+    divide_columns,
     divide_rows,
     invariant_factors_of_diagonal,
     invert_right_transformation,
@@ -318,7 +319,7 @@ def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> lis
     kept = [j for j, divisor in enumerate(divisors) if divisor]
     if not kept:
         return divisors
-    quotients = divide_rows(image.take_columns(kept).transpose(), [divisors[j] for j in kept]).transpose()
+    quotients = divide_columns(image.take_columns(kept), [divisors[j] for j in kept])
     return divisors if left_inverse(quotients) is not None else None
 
 

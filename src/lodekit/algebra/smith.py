@@ -420,9 +420,17 @@ class SmithForm:
     @cached_property
     def left_inverse(self) -> OperatorMatrix:
         """``U^-1``."""
-        # The transposed form is one of the transposed operator: V^T A^T U^T = D^T.
-        image = (self.operator @ self.right).transpose()
-        return invert_right_transformation(image, self.left.transpose(), self.invariants).transpose()
+        ring, height, variable = self.operator.ring, len(self.operator.rows), self.operator.variable
+        first = divide_columns(self.operator @ self.right, self.invariants)
+        if self.rank == height:
+            return first
+        relations = self.left.take_rows(range(self.rank, height))
+        # These rows are their numerators: they have no denominators, for those of A are multiplied into them.
+        basis, witness, _ = kernel_and_image(ring, relations.columns())
+        below = [vector[i][0] for i, vector in enumerate(basis)]
+        start = OperatorMatrix.from_vectors(ring, witness, height, variable, below).transpose()
+        rest = start - first @ self.left.take_rows(range(self.rank)) @ start
+        return first.hstack(rest)
 
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking the form exactly by multiplication; no elimination is trusted."""
@@ -556,6 +564,13 @@ def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> Opera
     columns = range(matrix.width)
     entries = [[_divide_entry(matrix, i, j, divisor) for j in columns] for i, divisor in enumerate(divisors)]
     return OperatorMatrix.from_scalars(matrix.ring, entries, matrix.width, matrix.variable)
+
+
+def divide_columns(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
+    """Return the first columns of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
+    rows = range(len(matrix.rows))
+    entries = [[_divide_entry(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in rows]
+    return OperatorMatrix.from_scalars(matrix.ring, entries, len(divisors), matrix.variable)
 
 
 def _divide_entry(matrix: OperatorMatrix, i: int, j: int, divisor: Polynomial) -> list[Scalar]:
