@@ -381,7 +381,8 @@ def fit_dask(rows: int) -> Found:
 
     partitions = max(rows // PARTITION_ROWS, 2)
     own = range(partitions)
-    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    # Processes take longer to start than few rows to sum.
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "processes": rows > PARTITION_ROWS}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         options: dict[str, Any] = {"partitions": partitions, "rows": rows // partitions}
         frame = dask.dataframe.from_map(generate_partition, own, meta=generate_partition(0, 1, 2), **options)
