@@ -98,7 +98,6 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
     "subsamples of long records": (("long records",), {"long_record_rows": 10**9}, {}),
     "refinement of rival optima": ((*FREE, "channel prior"), {}, {MULTISTART + "_leads_to": _always}),
     "snap to bounds": (EVERY, {"bound_snap_distance": 0.0}, {}),
-    "probes far away after Newton": (DISTURBED, {"runaway_probes": (0.0,)}, {}),
     "Hessian along its eigenvectors": (
         (*EVERY, "little noise"),
         {"max_axes_updates": 0, "ill_conditioned_ratio": 0.0},
@@ -112,6 +111,7 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
         {"disturbance_shares": (0.1,), "disturbance_lengthscales": (0.05,)},
         {},
     ),
+    "random starts with disturbances": (DISTURBED, {"n_random_disturbance_starts": 0}, {}),
     "second start with disturbances": (DISTURBED, {"n_disturbance_starts": 1}, {}),
     "origins beside the fit without disturbances": (DISTURBED, {}, {MULTISTART + "rank_starts": _nothing}),
 }

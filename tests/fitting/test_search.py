@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import buildings
 import lodekit as lk
+import lodekit.fitting.multistart as fit_multistart
 import lodekit.fitting.setup as fit_setup
 import plants
+from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.starts.candidates import StartPoint
 
 #: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.
@@ -71,3 +74,33 @@ def test_fast_oscillations_are_no_noise() -> None:
     assert gp.parameters_["a0"].value == pytest.approx(plant.truth["a0"], rel=0.1)
     spread = {key: float(np.std(values)) for _, key, values, _ in plant.data}
     assert gp.noise_["y"] < 0.3 * spread["y"]
+
+
+def test_a_state_that_the_data_do_not_need_stays_where_the_evidence_is_sure() -> None:
+    """A heater without capacity: 1e12 times farther, rounding made the same curves more likely by two nats."""
+    building = buildings.make_building(3, 0, rows=200)
+    gp = lk.LODEGP(building.system, **building.options).fit(building.times, building.data)
+    fit, objective = gp.fit_, gp.fit_.setup.objective
+    for position, transform in enumerate(fit.layout.transforms.values()):
+        assert abs(fit.optimum.x[position] - transform.centre) < 16.1 or fit.optimum.at_bound[position]
+    for move in (2.0, 4.0):
+        x = fit.optimum.x.copy()
+        x[fit.layout.index_of("Ch")] -= move
+        x[fit.layout.index_of("Rih")] += move
+        assert objective.value(x) < fit.optimum.value + 0.01
+
+
+def test_random_starts_with_disturbances_are_followed_until_two_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    heights, followed = {0.0: 1.0, 1.0: 50.0, 2.0: 49.0, 3.0: 90.0}, []
+
+    def search(objective: Any, x: Any, **limits: Any) -> Optimum:
+        followed.append(float(x[0]))
+        return Optimum(x, heights[float(x[0])], True, "", 1, np.zeros(1, dtype=bool))
+
+    monkeypatch.setattr(fit_multistart, "maximize_lbfgs", search)
+    monkeypatch.setattr(fit_multistart, "rank_disturbance_starts", lambda *_: [np.zeros(1), np.zeros(1)])
+    objective: Any = None
+    found = fit_multistart.multistart_disturbances(objective, (), None, [np.full(1, k) for k in (1.0, 2.0, 3.0)])
+    assert found is not None
+    assert found.value == 50.0
+    assert followed == [0.0, 1.0, 2.0]

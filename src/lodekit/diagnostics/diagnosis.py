@@ -27,6 +27,7 @@ from lodekit.diagnostics.identifiability import (
     IdentifiabilityResult,
     assess_alternatives,
     assess_identifiability,
+    assess_signs,
     assess_structure,
     relative_standard_errors,
 )
@@ -236,6 +237,9 @@ def assess_parameters(
     inflation = max(inflations, default=1.0) if setup.prior.n_processes else 1.0
     results = assess_identifiability(structure, list(records.values()), *known, inflation)
     results |= assess_alternatives(*known, diagnosis.alternatives, results)
+    either = dict.fromkeys(name for names in diagnosis.sign_symmetries for name in names)
+    sure = [name for name in either if name not in results or results[name].identified]
+    results |= assess_signs(*known, sure)
     if is_noise_free(setup, optimum, noise_std_of, _times_of(records)):
         undersampled = find_undersampled_parameters(setup.system, setup.measurements.names)
         unresolved = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")

@@ -144,8 +144,8 @@ class IdentifiabilityResult:
     reason: How that was found out: ``"structure"`` by exact algebra, ``"size"`` where that of a disturbance makes up
         for it, ``"motion"`` because the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
         ``"profile"`` by a profile of the evidence, ``"bound"`` by moving others from their bounds, ``"rival"`` and
-        ``"alias"`` because other values fit about as well, ``"unresolved"`` because measurements without noise are
-        too few, ``"failed"`` because the search has failed.
+        ``"alias"`` because other values fit about as well, ``"twin"`` because they make no difference at all,
+        ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
     interval: 95 %, in the user's units, where it is known.
     ladder: Intervals of several levels: how many standard errors of a normal distribution each stands for, and its
         ends.
@@ -297,7 +297,8 @@ def assess_alternatives(
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is to be said about parameters of which other values fit about as well, by name.
 
-    Their intervals hold all of them; those that aliases leave open are not identified.
+    Their intervals hold all of them. Those with aliases, or with values that make no difference at all, are not
+    identified.
 
     Shapes: information (n, n).
     """
@@ -312,13 +313,36 @@ def assess_alternatives(
         places += [(rival.point[position], rival.errors[name]) for rival in own]
         ends = [x + sign * NORMAL_QUANTILE_95 * error for x, error in places for sign in (-1, 1)]
         interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
-        if any(rival.is_alias for rival in own):
+        if any(rival.is_alias or rival.is_twin for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
-            found[name] = IdentifiabilityResult(False, f"{others} would do as well", "alias", interval)
+            reason = "alias" if any(rival.is_alias for rival in own) else "twin"
+            found[name] = IdentifiabilityResult(False, f"{others} would do as well", reason, interval)
         elif max(ends) - min(ends) > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
         else:
             found[name] = IdentifiabilityResult(True, "", "rival", interval)
+    return found
+
+
+def assess_signs(
+    objective: Objective, optimum: Optimum, information: Array, names: Sequence[str]
+) -> dict[str, IdentifiabilityResult]:
+    """Return what is to be said about parameters of which the data do not tell the sign, by name.
+
+    A start value that the user has given tells it.
+
+    Shapes: information (n, n).
+    """
+    layout, found = objective.layout, dict[str, IdentifiabilityResult]()
+    covariance, theta = invert_information(information, ~optimum.at_bound), layout.unpack(optimum.x).theta
+    for name in names:
+        position, transform = layout.index_of(name), layout.transform_of(name)
+        if transform is None or objective.parameters[name].start is not None:
+            continue
+        value = float(theta[layout.names.index(name)])
+        spread = math.sqrt(max(float(covariance[position, position]), 0.0))
+        reach = abs(value) + NORMAL_QUANTILE_95 * transform.derivative(float(optimum.x[position])) * spread
+        found[name] = IdentifiabilityResult(False, f"{-value:.4g} would do as well", "twin", (-reach, reach))
     return found
 
 

@@ -369,7 +369,7 @@ def collect_warnings(
     is_informative = [is_shared or name not in constant for name in measured][: layout.n_noise_levels]
     if optimum.at_bound[layout.slices.noise][is_informative].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    found += near_degenerate_warnings(system, hyper.theta)
+    found += [*near_degenerate_warnings(system, hyper.theta), *instability_warnings(setup, hyper.theta, time_unit)]
     found += [text for posterior in posteriors for text in posterior.warnings()]
     found += uninformative_data_warnings(measurements.observable_statistics, prior.noise)
     series = [item for part in measurements.records.values() if prior.kernels for item in part.series]
@@ -379,6 +379,32 @@ def collect_warnings(
         unexplained_std, is_conditioned=prior.channels is not None
     )
     return list(dict.fromkeys(found))
+
+
+def instability_warnings(setup: FitSetup, theta: NDArray[np.float64], time_unit: str = "") -> list[str]:
+    """Return that a mode grows, where no measured channel does.
+
+    Shapes: theta (p,).
+    """
+    prior, parts = setup.prior, setup.measurements.records.values()
+    coefficients = prior.observables.evaluate(theta)
+    exponents = prior.observables.exponents(coefficients, prior.groups, include_signals=False)
+    fastest = float(np.max(exponents.real, initial=-np.inf))
+    if not 1.0 < fastest < np.inf or not setup.layout.free_parameters or setup.measurements.has_only_statistics:
+        return []
+    growth = [0.0]
+    for item in (item for part in parts for item in part.decimated_series()):
+        halves = np.array_split(np.abs(item.values - np.median(item.values)), 2)
+        growth.append(float(np.max(halves[1], initial=0.0) / max(np.max(halves[0], initial=0.0), 1e-300)))
+    # A mode that grows becomes larger by this factor from one half of a record to the next.
+    if max(growth) > np.exp(min(0.25 * fastest, 300.0)):
+        return []
+    constant = prior.units.unscale_durations(1.0 / fastest)
+    return [
+        f"the fitted model is unstable: a mode grows with a time constant of {f'{constant:.3g} {time_unit}'.rstrip()}, "
+        "though the data do not grow; unless a controller keeps it stable, check the signs in the equations, or give "
+        "bounds at which it is stable"
+    ]
 
 
 def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], time_unit: str = "") -> list[str]:

@@ -560,5 +560,5 @@ def multistart_disturbances(
                 break
     if not ends:
         return None
-    best = max(ends, key=lambda end: end.value)
-    return best if best.converged else search(best.x, trusted=True)
+    best = _best_optimum(ends)
+    return best if best.converged else replace(search(best.x, trusted=True), other_optima=best.other_optima)
