@@ -78,7 +78,7 @@ def test_fast_oscillations_are_no_noise() -> None:
 
 def test_a_state_that_the_data_do_not_need_stays_where_the_evidence_is_sure() -> None:
     """A heater without capacity: 1e12 times farther, rounding made the same curves more likely by two nats."""
-    building = buildings.make_building(3, 0, rows=200)
+    building = buildings.make_building(3, 0, rows=300)
     gp = lk.LODEGP(building.system, **building.options).fit(building.times, building.data)
     fit, objective = gp.fit_, gp.fit_.setup.objective
     for position, transform in enumerate(fit.layout.transforms.values()):

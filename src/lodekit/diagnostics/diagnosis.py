@@ -115,9 +115,9 @@ class Diagnosis:
     @property
     def needs_more_data(self) -> bool:
         """Whether parameters are left open that the equations do not leave open: other data could tell them."""
-        # No other record helps against structural reasons.
+        # No other record helps against structural reasons, nor tells apart what makes no difference.
         open_ = (each for each in (self.identifiability or {}).values() if not each.identified)
-        return any(each.reason not in ("structure", "size") for each in open_)
+        return any(each.reason not in ("structure", "size", "twin") for each in open_)
 
     @property
     def explained_variance(self) -> dict[str, float]:

@@ -98,7 +98,8 @@ class Objective:
 
     def value(self, x: Array) -> float:
         """Return the log evidence plus the log prior at a point; minus infinity where it is not finite."""
-        value = self.engine.value(self.layout.unpack(x)) + self.layout.restricted_likelihood_correction(x)
+        value, _ = self.engine.value_with_error(self.layout.unpack(x))
+        value += self.layout.restricted_likelihood_correction(x)
         return value + self._explicit_log_prior(x)[0]
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
