@@ -23,9 +23,9 @@ from lodekit.data.records import Measurements, decimate_record, most_active_segm
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
 from lodekit.fitting.escape import scan_lengthscales, zero_inactive_disturbances
-from lodekit.fitting.hessian import observed_information, observed_information_across_kinks
+from lodekit.fitting.hessian import observed_information, observed_information_across_kinks, whitening_axes
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
-from lodekit.fitting.newton import refine_newton
+from lodekit.fitting.newton import NewtonIteration, refine_newton
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.output_error import multistart_output_error
 from lodekit.fitting.parameter_vector import build_transforms
@@ -44,7 +44,7 @@ from lodekit.fitting.starts.candidates import (
     rank_disturbance_starts,
 )
 from lodekit.fitting.starts.variable_projection import union_times
-from lodekit.fitting.starts.weak_form import find_delay_parameters
+from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
 from lodekit.inference.engine import Engine
 from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.multi_record import combine_engines
@@ -304,6 +304,7 @@ def maximize_with_disturbances(
         elif first is None or not setup.engine_task.on_disk:
             origins += [bare.layout.unpack(x) for x in rank_starts(bare)]
         found = multistart_disturbances(objective, origins, setup.noise_estimate, drawn)
+        found = found if found is None or setup.engine_task.on_disk else scan_delays_beside_disturbances(setup, found)
         if found is None:
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
     else:
@@ -333,6 +334,39 @@ def maximize_with_disturbances(
             x = layout.pack(_insert_disturbance(setup.prior, nested.layout.unpack(optimum.x), active, name))
             found = zero_inactive_disturbances(objective, replace(found, x=x, value=objective.value(x)))
     return found, without
+
+
+def scan_delays_beside_disturbances(setup: FitSetup, optimum: Optimum) -> Optimum:
+    """Return an optimum, or a better one at other delays, zero among them.
+
+    At wrong delays the response to an input that changes all the time is best absent, and no gradient leads from there
+    to the right ones. At those, the score test for all other parameters promises a large gain.
+    """
+    opt, objective, layout = options.SEARCH, setup.objective, setup.layout
+    delays, best = find_delay_parameters(setup.system, layout), optimum
+    grid = build_delay_grid(np.concatenate([part.series[0].times for part in setup.measurements.records.values()]))
+    for number in delays if len(grid) else ():
+        place = layout.free_parameters.index(number)
+        others, chart = np.arange(layout.size) != place, NewtonIteration(objective, best, linear=True)
+        information = chart.information_from_search(observed_information(objective, best.x), chart.y, chart.gradient)
+        finite = np.nan_to_num(information[np.ix_(others, others)], posinf=0.0, neginf=0.0)
+        axes = whitening_axes(finite, opt.preconditioner_floor)[0]
+        promises = []
+        transform = layout.transforms[number]
+        for delay in (
+            each for each in (opt.zero_delay_share * grid[0], *grid) if transform.low < each < transform.high
+        ):
+            y = np.zeros(layout.size)
+            y[place] = (delay - chart.values[place]) / chart.units[place]
+            value, slope = chart.evaluate(np.clip(y, *chart.bounds))
+            z = axes.T @ slope[others]
+            y[others] = axes @ z
+            promises.append((value + 0.5 * float(z @ z), chart.point(np.clip(y, *chart.bounds))))
+        for promise, x in sorted(promises, key=lambda pair: -pair[0])[: opt.n_disturbance_starts]:
+            if promise > best.value + opt.disturbance_agreement:
+                found = maximize_lbfgs(objective, x, tolerance=opt.disturbance_tolerance, trusted=True)
+                best = found if found.value > best.value else best
+    return best
 
 
 def _continue_from_subsample(objective: Objective, x: Array, information: Array) -> Optimum:

@@ -375,6 +375,8 @@ class SearchOptions:
     n_disturbance_combinations: int = 3
     # gain of a step that ends the search
     disturbance_tolerance: float = 3e-4
+    # the delay that stands for none, fraction of the shortest one of the grid
+    zero_delay_share: float = 0.01
     # iterations
     disturbance_max_iterations: int = 150
     # difference of the objective of searches that agree
