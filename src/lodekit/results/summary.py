@@ -73,6 +73,8 @@ def format_summary(
 Array = NDArray[np.float64]
 #: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
 _MIN_COVERAGE = 0.9
+#: A free run that removes less than this share of the variance is of no use.
+MIN_EXPLAINED = 0.5
 
 
 class Summary(str):
@@ -327,18 +329,27 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     # Below what it should be, a share is not rounded up to it.
     shown = format_below(share, _MIN_COVERAGE)[0] if share < _MIN_COVERAGE else format_percent(share)
     band = f"the 95 % band holds {shown} of the measurements"
-    but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
     if np.isnan(fit):
+        but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
         return f"the measurements of {item.name} do not change in this record; {band}{but}"
-    if fit <= 0:
-        return f"the free run does not predict {item.name}: its own mean would be as good; {band}{but}"
     text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
-    if item.misses:
-        return f"{text}{but}"
-    if share < _MIN_COVERAGE:
+    if fit <= 0:
+        text = f"the free run does not predict {item.name}: its own mean would be as good; {band}"
+    elif not item.useful:
+        removed = format_percent(item.explained_variance)
+        text += (
+            f": the model is of little use here, because it removes {removed} of the variance that a constant leaves"
+        )
+    elif not item.calibrated:
+        text += ": the model is useful, but do not rely on its bands"
+    elif not item.adequate:
+        text += ": the model holds here, but it is not complete"
+    elif share < _MIN_COVERAGE:
         # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
-        return f"{text}: the model holds from row to row, but its free run is surer than it should be here"
-    return f"{text}: the model holds here"
+        text += ": the model holds from row to row, but its free run is surer than it should be here"
+    else:
+        return f"{text}: the model holds here"
+    return f"{text}; {'; '.join(item.misses)}" if item.misses else text
 
 
 def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:
