@@ -427,7 +427,11 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
             "curve follows their noise; where the noise is known, give noise_std"
         )
     if check.has_dependent_noise:
-        text += f", but {describe_dependent_noise(check)}"
+        text += (
+            f", but their size depends on the value of {check.name}: noise differs by a factor of "
+            f"{check.noise_ratio:.1f} between low and high ones, so bands are too wide for some and too narrow for "
+            "others; give noise_std for each row"
+        )
     but = "; they go" if check.is_correlated else ", but they go"
     for name in found.correlated_inputs:
         lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * found.links[name].restless
@@ -436,15 +440,6 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
             f"try a dead time, delay({name}, T), {'' if lines else 'or '}another lag{lines}"
         )
     return text
-
-
-def describe_dependent_noise(check: ResidualCheck) -> str:
-    """Return how noise depends on the signal, and what to do about it."""
-    return (
-        f"their size depends on the value of {check.name}: noise differs by a factor of {check.noise_ratio:.1f} "
-        "between low and high ones, so bands are too wide for some and too narrow for others; give noise_std for each "
-        "row"
-    )
 
 
 def describe_input_correlation(check: ResidualCheck, name: str, time_unit: str = "") -> str:

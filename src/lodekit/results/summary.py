@@ -327,29 +327,22 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     """Return how well an observable was predicted, in one sentence."""
     share, fit = item.coverage, item.fit_percent
     # Below what it should be, a share is not rounded up to it.
-    shown = format_below(share, _MIN_COVERAGE)[0] if share < _MIN_COVERAGE else format_percent(share)
+    is_low = share < _MIN_COVERAGE
+    shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"the 95 % band holds {shown} of the measurements"
-    if np.isnan(fit):
-        but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
-        return f"the measurements of {item.name} do not change in this record; {band}{but}"
     text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
-    if fit <= 0:
-        text = f"the free run does not predict {item.name}: its own mean would be as good; {band}"
-    elif not item.useful:
-        removed = format_percent(item.explained_variance)
-        text += (
-            f": the model is of little use here, because it removes {removed} of the variance that a constant leaves"
-        )
-    elif not item.calibrated:
-        text += ": the model is useful, but do not rely on its bands"
-    elif not item.adequate:
-        text += ": the model holds here, but it is not complete"
-    elif share < _MIN_COVERAGE:
+    removed, name = format_percent(item.explained_variance), item.name
+    verdicts = {
+        f"the measurements of {name} do not change in this record; {band}": np.isnan(fit),
+        f"the free run does not predict {name}: its own mean would be as good; {band}": fit <= 0,
+        f"{text}: of little use, because it removes {removed} of the variance about the mean": not item.useful,
+        f"{text}: the model is useful, but do not rely on its bands": not item.calibrated,
         # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
-        text += ": the model holds from row to row, but its free run is surer than it should be here"
-    else:
-        return f"{text}: the model holds here"
-    return f"{text}; {'; '.join(item.misses)}" if item.misses else text
+        f"{text}: the model holds from row to row, but its free run is surer than it should be here": is_low,
+        f"{text}: the model holds here, but it is not complete": not item.adequate,
+        f"{text}: the model holds here": True,
+    }
+    return "; ".join([next(words for words, is_true in verdicts.items() if is_true), *item.misses])
 
 
 def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:

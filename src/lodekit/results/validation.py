@@ -359,7 +359,10 @@ def validate(
         errors = innovation_errors if fit.prior.has_process else _free_run(fit, record, known, None)[1]
     counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
     errors = [replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in errors]
-    misses, calibrated = _find_failures(fit, record, errors), {each.name: each.is_calibrated for each in errors}
+    delayed, unit = {name.channel for name in fit.system.delayed_channels}, fit.labels.units.get("t", "")
+    white = fit.record_fits[0].fitted_record.white_disturbances
+    misses = find_validation_failures(errors, record.inputs, delayed, unit, white)
+    calibrated = {each.name: each.is_calibrated for each in errors}
     rated = tuple(
         replace(
             item,
@@ -369,18 +372,11 @@ def validate(
         )
         for item in channels
     )
-    findings = Findings.of(fit.joint_fit.diagnosis, fit.labels.units.get("t", ""))
+    findings = Findings.of(fit.joint_fit.diagnosis, unit)
     judged = zip(findings.checks, findings.sentences, strict=True)
     doubts = tuple(text for check, text in judged if check.is_suspicious)
     words, names = describe_initial_state(fit, start, count), (*record.inputs, *known)
     return Validation(rated, words, names, fit.labels.units, record.inputs, doubts, fit.labels.origin)
-
-
-def _find_failures(fit: Fit, record: Measurements, errors: Sequence[ValidationErrors]) -> dict[str, tuple[str, ...]]:
-    """Return the evidence against a model on a record, by observable."""
-    delayed = {name.channel for name in fit.system.delayed_channels}
-    white = fit.record_fits[0].fitted_record.white_disturbances
-    return find_validation_failures(errors, record.inputs, delayed, fit.labels.units.get("t", ""), white)
 
 
 def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
