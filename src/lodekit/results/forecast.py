@@ -70,6 +70,7 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
     requested = [(order.index(name), horizon) for name in names if name in order for horizon in horizons]
     standardized = [_standardized_errors(fit, *segment, requested) for segment in every]
     bands: dict[str, list[ForecastBand]] = {}
+    free_runs = calibrate_free_run(fit)
     for name in names:
         # Other records may have observables that the fit has not.
         number, segments = (order.index(name), every) if name in order else (0, [])
@@ -82,7 +83,12 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
             scaled, variances = ([each[part] for each in errors] for part in (0, 1))
             behind = (np.arange(len(each)) - horizon.count_known(each, each) for each in times if len(each))
             rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
-            bands[name].append(ForecastBand(horizon, garch, calibrate_error_scale(scaled, ratios, variances, rows)))
+            scale = calibrate_error_scale(scaled, ratios, variances, rows)
+            if name in free_runs and fit.diagnosis.widening:
+                # Correlated innovations: parameters that the record has not determined yet err by more.
+                time = horizon.time or horizon.steps * median_step(max(times, key=len))
+                scale = replace(scale, scale=max(scale.scale, float(np.interp(time, *free_runs[name]))))
+            bands[name].append(ForecastBand(horizon, garch, scale))
     return bands
 
 
@@ -174,7 +180,7 @@ def calibrate_free_run(fit: Fit) -> dict[str, tuple[Array, Array]]:
     known, order = fit.calibrated_free_runs, fit.prior.noise.observables
     if known or fit.prior.n_processes or not (fit.prior.disturbances or fit.diagnosis.widening):
         return known
-    every = [segment for part in fit.record_fits for segment in _filter_segments(part)]
+    every = [segment for part in fit.record_fits for segment in _filter_segments(part) if len(segment[0].times)]
     longest = max((float(np.ptp(innovations.times)) for innovations, *_ in every), default=0.0) / 4.0
     shortest = min((median_step(np.unique(innovations.times)) for innovations, *_ in every), default=0.0)
     if not 0.0 < shortest < longest:
@@ -200,7 +206,8 @@ def _rolling_origin_errors(
         return [np.zeros(0)] * len(requested)
     shifts, own = _split_error_shifts(laplace, innovations, filter_at, requested)
     usable = np.isfinite(innovations.standardized)
-    residuals, shifts = np.where(usable, innovations.standardized, 0.0), shifts * usable / innovations.std
+    # Innovations of exact values are not finite.
+    residuals, shifts = (np.where(usable, part, 0.0) for part in (innovations.standardized, shifts / innovations.std))
     # Half of the rows determine the first estimates.
     origins = np.linspace(len(residuals) // 2, len(residuals), _N_ORIGINS, endpoint=False).astype(int)
     estimates = [estimate_from_first_rows(shifts, residuals, innovations.observables, int(k)) for k in origins]
