@@ -130,20 +130,22 @@ class Fit:
                 diagnosis = replace(diagnosis, widening=inflate_all(self.layout, diagnosis.checks))
             elif any(check.is_autocorrelated for check in diagnosis.checks):
                 covariance_root = self.parameter_uncertainty.covariance_root
-                factors = compute_inflation_factors(self.layout, covariance_root, *self._sandwich)
+                factors = compute_inflation_factors(self.layout, covariance_root, *self._sandwich(with_modes=False))
                 diagnosis = replace(diagnosis, widening=factors)
         return replace(self, diagnosis=diagnosis)
 
-    @cached_property
-    def _sandwich(self) -> tuple[Array, Array]:
-        """The covariance of estimates, in their own units, under correlated and under independent residuals, (k, k)."""
+    def _sandwich(self, *, with_modes: bool) -> tuple[Array, Array]:
+        """Return covariances of estimates, in their own units, under correlated and independent residuals, (k, k).
+
+        With modes, what initial states have taken from the correlations of errors is given back, too.
+        """
         tested = [(part, part.fitted_record.tested_rows.measurements.series) for part in self.record_fits]
         pairs = [(part, item) for part, series in tested for item in series]
         usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item))[1])]
-        k = self.parameter_uncertainty.covariance_root.shape[1]
-        expected = k + sum(group.size for group in self.prior.groups)
-        usable = usable if all(jacobian.shape[1] == expected for jacobian, _ in usable) else []
-        return sandwich_covariance([each for each, _ in usable], [each for _, each in usable], k)
+        k, modes = self.parameter_uncertainty.covariance_root.shape[1], sum(group.size for group in self.prior.groups)
+        usable = usable if all(jacobian.shape[1] == k + modes for jacobian, _ in usable) else []
+        jacobians = [jacobian[:, : k + modes * with_modes] for jacobian, _ in usable]
+        return sandwich_covariance(jacobians, [residuals for _, residuals in usable], k)
 
     @cached_property
     def _inflation_root(self) -> Array:
@@ -151,7 +153,7 @@ class Fit:
         laplace, factors = self.parameter_uncertainty, self.diagnosis.widening
         if self.prior.has_process:
             return np.linalg.pinv(laplace.covariance_root) @ laplace.inflated_covariance_root(factors)
-        correlated, plain = self._sandwich
+        correlated, plain = self._sandwich(with_modes=True)
         values, vectors = np.linalg.eigh(correlated - plain)
         return np.linalg.cholesky(np.eye(len(plain)) + (vectors * np.maximum(values, 0.0)) @ vectors.T)
 
