@@ -42,6 +42,7 @@ def predict(
 
     All are of the observables themselves, without noise, and in the user's units. Deviations count that everything was
     estimated: to the posterior covariance is added what the uncertainty of all that was learned does to the mean.
+    Beyond the data they include model error, as large as it was in the record.
 
     Parameters
     ----------

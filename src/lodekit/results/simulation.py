@@ -328,7 +328,8 @@ def simulate_response(
     return_std : bool
         Whether standard deviations are wanted as well.
     parameters : {"uncertain", "fixed"}
-        Whether deviations count the uncertainty of all that was learned.
+        Whether deviations include the uncertainty of all that was learned, and model error as large as it was in the
+        fitted records.
     record : str or int, optional
         As in `predict`; needed where there are several and the system starts as one of them began or ended.
 
