@@ -195,16 +195,36 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     late = {"y": np.interp(times - 1.0, times, data["y"]), "u": data["u"]}
     wide = gp.validate(times, late, noise_std={"y": 0.6}, ahead=())
     assert wide["y"].coverage >= 0.95
-    assert not wide.holds
-    assert "errors are correlated (lag 1: 0." in wide.sentences[0]
-    assert "the model holds" not in repr(wide)
-    assert wide.to_dict()["holds"] is False
+    assert wide.calibrated
+    assert not wide.adequate
+    assert "the model holds here, but it is not complete; errors are correlated (lag 1: 0." in wide.sentences[0]
+    assert wide.to_dict()["adequate"] is False
+    assert wide.to_dict()["channels"]["y"]["useful"] is True
     assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)
     doubtful = replace(gp.fit_.diagnosis.checks[0], whiteness=wide_whiteness())
     assert doubtful.is_suspicious
     fit = replace(gp.fit_, diagnosis=replace(gp.fit_.diagnosis, checks=(doubtful,)))
     carried = lk.LODEGP.from_fit(fit).validate(times, data, ahead=())
     assert carried.sentences[-1].startswith("the fit itself said: residuals of y are correlated (lag 1: 0.9")
+
+
+def test_a_verdict_needs_an_effect_and_not_only_significance() -> None:
+    """A free run that removes 9 % of the variance is of no use; one with 96 % may have errors that tests find."""
+    generator, times = np.random.default_rng(0), np.arange(2000.0)
+    wave = np.sin(times / 30.0)
+    noise = generator.standard_normal(2000)
+    useless = ChannelValidation("y", times, 0.45 * wave + noise, 0.45 * wave, np.ones(2000))
+    assert useless.explained_variance == pytest.approx(0.09, abs=0.03)
+    assert (useless.useful, useless.adequate, useless.calibrated, useless.holds) == (False, True, True, False)
+    assert "of little use, because it removes" in Validation((useless,), "", ()).sentences[0]
+    slow = 0.03 * signal.lfilter([0.3], [1.0, -0.95], noise)
+    errors = ValidationErrors("y", times, slow, np.full(2000, 0.03), np.zeros((0, 2000)))
+    assert errors.is_calibrated
+    found = ChannelValidation(
+        "y", times, wave + slow, wave, errors.deviations, misses=find_validation_failures([errors], {})["y"]
+    )
+    assert found.fit_percent > 95.0
+    assert (found.useful, found.adequate, found.calibrated, found.holds) == (True, False, True, True)
 
 
 def wide_whiteness() -> WhitenessTest | None:

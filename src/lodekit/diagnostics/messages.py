@@ -452,6 +452,12 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
             f" swing from one side to the other ({describe_lag(check)}): the measurements are not independent, or the "
             "curve follows their noise; where the noise is known, give noise_std"
         )
+    if check.has_dependent_noise:
+        text += (
+            f", but their size depends on the value of {check.name}: noise differs by a factor of "
+            f"{check.noise_ratio:.1f} between low and high ones, so bands are too wide for some and too narrow for "
+            "others; give noise_std for each row"
+        )
     but = "; they go" if check.is_correlated else ", but they go"
     for name in found.correlated_inputs:
         lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * found.links[name].restless
@@ -555,7 +561,7 @@ def residual_warnings(
         + "; look at the residuals for what is missing"
         * (check.is_autocorrelated and not check.copied and not check.suggests_coloured_noise)
         for check in checks
-        if check.is_suspicious
+        if check.is_suspicious or check.has_dependent_noise
     ]
     loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
     learned = dict(zip(noise.observables, noise.learned, strict=True))
@@ -686,6 +692,7 @@ class Findings:
         residuals = {}
         for check, verdict in zip(self.checks, self.sentences, strict=True):
             own = {"verdict": verdict, "correlated": check.is_correlated, "rms": check.size, "count": check.count}
+            own |= {"noise_p_value": check.noise_p_value, "noise_ratio": check.noise_ratio}
             residuals[check.title] = own | ({} if check.whiteness is None else asdict(check.whiteness))
         found: dict[str, Any] = to_json_values({"residuals": residuals, "widening": dict(self.widening)})
         return found
@@ -703,6 +710,8 @@ class Findings:
                 f"  Ljung-Box  {found.ljung_box:.1f} over {len(found.lags)} lags, {chance(found.p_value)}",
                 f"  cumulated periodogram  {found.excursion:.3f} from a line, 95 % band {found.band:.3f}",
             ]
+            if not math.isnan(check.noise_p_value):
+                lines.append(f"  noise over the curve  factor {check.noise_ratio:.2f}, {chance(check.noise_p_value)}")
             for name, link in found.links.items():
                 delay = f"at a delay of {link.delay:.3g}, {chance(link.p_value)}"
                 lines.append(f"  with {name}  {link.correlation:.2f} {delay}")

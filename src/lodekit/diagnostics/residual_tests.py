@@ -246,6 +246,28 @@ def _changes_every_sample(signal: InputSignal, times: Array, step: float) -> boo
     return bool(np.mean(np.diff(own.values) != 0.0) > 0.8 and median_step(own.times) <= _MAX_GAP_STEPS * step)
 
 
+def constant_noise_test(curve: Array, residuals: Array) -> tuple[float, float]:
+    """Test whether the size of residuals depends on the curve; return the p-value and how much noise grows, or NaN.
+
+    The score test of Breusch and Pagan in Koenker's form with ranks, which outliers hardly change: sizes of residuals
+    are regressed on the curve and its square, and n R^2 is chi-squared with two degrees of freedom. The ratio is that
+    of root mean squares where the regression expects the largest third of all sizes and the smallest.
+
+    Shapes: curve, residuals (n,).
+    """
+    count, spread = len(residuals), float(np.std(curve)) if len(curve) else 0.0
+    if count < 3 * MIN_RESIDUALS or not spread > 1e-9 * float(np.abs(curve).max()):
+        return math.nan, math.nan
+    scaled = (curve - curve.mean()) / spread
+    ranks = np.argsort(np.argsort(np.abs(residuals), kind="stable")) - 0.5 * (count - 1)
+    basis, _ = np.linalg.qr(np.stack([np.ones(count), scaled, scaled**2], axis=1))
+    fitted = basis @ (basis.T @ ranks)
+    share = float(fitted @ fitted / (ranks @ ranks))
+    order, third = np.argsort(fitted, kind="stable"), count // 3
+    low, high = (float(np.sqrt(np.mean(residuals[rows] ** 2))) for rows in (order[:third], order[-third:]))
+    return float(chdtrc(2, (count - 1) * share)), high / low if low > 0.0 else math.nan
+
+
 def find_outliers(times: Array, values: Array, residuals: Array, noise_std: Array) -> tuple[tuple[float, float], ...]:
     """Return times and distances of isolated values far from the curve, the farthest first.
 
@@ -290,6 +312,7 @@ class ResidualSeries:
     prediction_mean_square: Where disturbances are there: the mean square of measurements minus predictions from those
         before.
     outliers: As in `Check`.
+    curve: The fitted curve at these times, in the user's units; (n,).
     """
 
     times: Array
@@ -300,6 +323,7 @@ class ResidualSeries:
     variance: float
     prediction_mean_square: float = math.nan
     outliers: tuple[tuple[float, float], ...] = ()
+    curve: Array = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -319,6 +343,9 @@ class ResidualCheck:
     copied: Whether many measurements have time and value of another one.
     outliers: Times and distances of values far from the curve.
     white: Disturbances of white noise that drive the fit, without those that are best at zero.
+    noise_p_value: How likely noise that does not depend on the curve looks as if it did; NaN where they are too few.
+    noise_ratio: The noise where the curve suggests the largest over that where it suggests the smallest.
+    noise_level: Below which likelihood noise is called dependent on the signal.
     """
 
     name: str
@@ -334,6 +361,15 @@ class ResidualCheck:
     copied: bool = False
     outliers: tuple[tuple[float, float], ...] = ()
     white: tuple[str, ...] = ()
+    noise_p_value: float = math.nan
+    noise_ratio: float = math.nan
+    noise_level: float = SIGNIFICANCE_LEVEL
+
+    @property
+    def has_dependent_noise(self) -> bool:
+        """Whether the size of the noise depends on the signal by more than chance, and enough to matter."""
+        # Of correlated residuals, what the equations miss comes first: it is larger where the signal is.
+        return self.noise_p_value < self.noise_level and self.noise_ratio > 1.5 and not self.is_correlated
 
     @property
     def title(self) -> str:
@@ -469,6 +505,7 @@ class FittedRecord:
     def _check_residuals(self, series: TimeSeries) -> ResidualCheck:
         """Return the residual check of one observable in memory."""
         residuals, is_learned = self.residuals(series), bool(series.has_unknown_noise.any())
+        level = SIGNIFICANCE_LEVEL / max(len(self.measurements.series), 1)
         is_varying = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
 
         def explained(mean_square: float, is_known: bool = True) -> float:
@@ -480,8 +517,9 @@ class FittedRecord:
             residuals.values,
             innovations=residuals.are_innovations,
             inputs=self.measurements.inputs,
-            significance=SIGNIFICANCE_LEVEL / max(len(self.measurements.series), 1),
+            significance=level,
         )
+        noise_p_value, noise_ratio = constant_noise_test(residuals.curve, residuals.values)
         return ResidualCheck(
             series.observable,
             len(series.times),
@@ -495,6 +533,9 @@ class FittedRecord:
             copied=series.has_duplicates,
             outliers=residuals.outliers,
             white=self.white_disturbances,
+            noise_p_value=noise_p_value,
+            noise_ratio=noise_ratio,
+            noise_level=level,
         )
 
     def _check_statistics(self, data: ObservableStatistics, last: ResidualCheck | None) -> ResidualCheck:
@@ -532,8 +573,10 @@ class FittedRecord:
         moments = size, float(np.mean(plain**2)), float(np.var(values))
         outliers = find_outliers(times, values[usable], plain[usable], noise[usable])
         if self.innovations is not None:
-            return ResidualSeries(*self.innovations[name][:2], True, *moments, self.innovations[name][2], outliers)
-        return ResidualSeries(times, scaled, False, *moments, outliers=outliers)
+            own, standardized, mean_square, _ = self.innovations[name]
+            near = mean[np.minimum(np.searchsorted(tested.times, own), len(mean) - 1)] if len(mean) else mean
+            return ResidualSeries(own, standardized, True, *moments, mean_square, outliers, near)
+        return ResidualSeries(times, scaled, False, *moments, outliers=outliers, curve=mean[usable])
 
     @cached_property
     def innovations(self) -> Innovations | None:

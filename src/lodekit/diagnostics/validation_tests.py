@@ -85,6 +85,11 @@ class ValidationErrors:
             variance += (2.0 * NORMAL_QUANTILE_95 * 0.05844507) ** 2 / (2.0 * self.n_fitted_rows)
         return _NOMINAL_COVERAGE - max(0.05, 3.0 * math.sqrt(variance))
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the band holds as many measurements as it should, up to chance."""
+        return self.coverage >= self.min_coverage
+
 
 def concatenate_errors(parts: Sequence[ValidationErrors]) -> ValidationErrors:
     """Return runs of one observable as one; combinations that only some of them know are left out."""

@@ -35,7 +35,7 @@ from lodekit.support.progress import track_progress
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
 from lodekit.uncertainty.laplace import LaplaceApproximation
-from lodekit.uncertainty.sandwich import compute_inflation_factors
+from lodekit.uncertainty.sandwich import compute_inflation_factors, sandwich_covariance
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
 Array = NDArray[np.float64]
@@ -129,14 +129,44 @@ class Fit:
             if self.prior.has_process:
                 diagnosis = replace(diagnosis, widening=inflate_all(self.layout, diagnosis.checks))
             elif any(check.is_autocorrelated for check in diagnosis.checks):
-                tested = [(part, part.fitted_record.tested_rows.measurements.series) for part in self.record_fits]
-                pairs = [(part, item) for part, series in tested for item in series]
-                usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item))[1])]
-                jacobians, residuals = ([each[k] for each in usable] for k in (0, 1))
                 covariance_root = self.parameter_uncertainty.covariance_root
-                factors = compute_inflation_factors(self.layout, covariance_root, jacobians, residuals)
+                factors = compute_inflation_factors(self.layout, covariance_root, *self._sandwich(with_modes=False))
                 diagnosis = replace(diagnosis, widening=factors)
         return replace(self, diagnosis=diagnosis)
+
+    def _sandwich(self, *, with_modes: bool) -> tuple[Array, Array]:
+        """Return covariances of estimates, in their own units, under correlated and independent residuals, (k, k).
+
+        With modes, what initial states have taken from the correlations of errors is given back, too.
+        """
+        tested = [(part, part.fitted_record.tested_rows.measurements.series) for part in self.record_fits]
+        pairs = [(part, item) for part, series in tested for item in series]
+        usable = [each for part, item in pairs if len((each := part._residual_sensitivity(item))[1])]
+        k, modes = self.parameter_uncertainty.covariance_root.shape[1], sum(group.size for group in self.prior.groups)
+        usable = usable if all(jacobian.shape[1] == k + modes for jacobian, _ in usable) else []
+        jacobians = [jacobian[:, : k + modes * with_modes] for jacobian, _ in usable]
+        return sandwich_covariance(jacobians, [residuals for _, residuals in usable], k)
+
+    @cached_property
+    def _inflation_root(self) -> Array:
+        """A root of the covariance of estimates under correlated residuals, in units of their own, (k, k)."""
+        laplace, factors = self.parameter_uncertainty, self.diagnosis.widening
+        if self.prior.has_process:
+            return np.linalg.pinv(laplace.covariance_root) @ laplace.inflated_covariance_root(factors)
+        correlated, plain = self._sandwich(with_modes=True)
+        values, vectors = np.linalg.eigh(correlated - plain)
+        return np.linalg.cholesky(np.eye(len(plain)) + (vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+    def inflate_shifts(self, shifts: Array) -> Array:
+        """Return shifts of predictions along inflated standard errors, if residuals are correlated, (k, ...).
+
+        Those at alternative optima come after those along the estimates, and stay.
+        """
+        k, factors = self.parameter_uncertainty.covariance_root.shape[1], self.diagnosis.widening
+        if not factors or len(shifts) < k:
+            return shifts * max([1.0, *factors.values()])
+        own = np.tensordot(self.joint_fit._inflation_root.T, shifts[:k], 1)
+        return np.concatenate([own, shifts[k:]])
 
     @property
     def _fitted_records(self) -> dict[str, FittedRecord]:
@@ -164,20 +194,28 @@ class Fit:
         return FittedRecord(self.setup, self.optimum, self.posterior, self.measurements, self.typical_noise)
 
     def _residual_sensitivity(self, item: TimeSeries) -> tuple[Array, Array]:
-        """Return the Jacobian of the curve at the residuals of one observable, (m, k), and these residuals, (m,)."""
+        """Return the Jacobian of the curve at the residuals of one observable, (m, k + modes), and these residuals."""
         left = self.fitted_record.residuals(item)
         noise = item.noise_std_for_level(self.typical_noise(item.observable))[np.searchsorted(item.times, left.times)]
-        shifts = self.parameter_uncertainty.mean_jacobian(self.observables([item.observable]), left.times)[:, :, 0]
-        return np.asarray((shifts / noise).T), left.values
+        observables = self.observables([item.observable])
+        shifts = self.parameter_uncertainty.mean_jacobian(observables, left.times)[:, :, 0]
+        known, times = observables.evaluate(self.hyperparameters.theta), self.prior.units.scale_times(left.times)
+        modes = observables.mode_basis(known, self.prior.groups, times, with_jacobian=False)[0][0]
+        return np.concatenate([shifts.T, modes], axis=1) / noise[:, None], left.values
 
     @cached_property
     def unexplained_std(self) -> dict[str, float]:
-        """The deviation of what is left of each observable beside noise, where free functions cannot follow it."""
-        if not self.prior.n_processes:
+        """The deviation of what is left of each observable beside noise: residuals are correlated, so it is a curve."""
+        if self.prior.disturbances and not self.prior.n_processes:
             return {}
         scatter = self.measurements.difference_noise_std()
         noise = {} if scatter is None else dict(zip(self.measurements.names, scatter.tolist(), strict=True))
         return estimate_unexplained_std(self.diagnosis.checks, self.typical_noise, noise)
+
+    @cached_property
+    def calibrated_free_runs(self) -> dict[str, tuple[Array, Array]]:
+        """Horizons, and factors of the bands of free runs so long, by observable; filled in when they are needed."""
+        return {} if self.parent is None else self.parent.calibrated_free_runs
 
     @property
     def converged(self) -> bool:
@@ -305,7 +343,8 @@ class Fit:
         if self.parent is not None:
             return self.parent.warnings
         state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
-        return collect_warnings(*state, self.unexplained_std, self.clock.unit)
+        # Without free functions, correlated residuals say it all.
+        return collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock.unit)
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units."""

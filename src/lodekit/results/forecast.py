@@ -21,6 +21,7 @@ from lodekit.inference.innovations import (
     split_into_segments,
     uses_kalman_filter,
 )
+from lodekit.inference.selection import ENGINES
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
 from lodekit.support.units import UnitConversion, find_unit_conversion
@@ -31,12 +32,19 @@ from lodekit.uncertainty.forecast_errors import (
     GarchVariance,
     calibrate_error_scale,
     fit_garch,
+    median_step,
+    rolling_origin_scale,
 )
 from lodekit.uncertainty.laplace import LaplaceApproximation
+from lodekit.uncertainty.sandwich import estimate_from_first_rows
 
 Array = NDArray[np.float64]
 #: So many rows determine the initial state; before that nothing can be predicted.
 BURN_IN_ROWS = 10
+#: Free runs are calibrated at so many horizons, from one row to a quarter of the record.
+_N_HORIZONS = 5
+#: Parameters are estimated again from the rows before so many places of the second half.
+_N_ORIGINS = 8
 #: From hyperparameters to innovations; None if rounding hides what single measurements add.
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
 _Segment = tuple[InnovationSequence, _FilterFunction, LaplaceApproximation | None]
@@ -62,6 +70,7 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
     requested = [(order.index(name), horizon) for name in names if name in order for horizon in horizons]
     standardized = [_standardized_errors(fit, *segment, requested) for segment in every]
     bands: dict[str, list[ForecastBand]] = {}
+    free_runs = calibrate_free_run(fit)
     for name in names:
         # Other records may have observables that the fit has not.
         number, segments = (order.index(name), every) if name in order else (0, [])
@@ -74,7 +83,12 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
             scaled, variances = ([each[part] for each in errors] for part in (0, 1))
             behind = (np.arange(len(each)) - horizon.count_known(each, each) for each in times if len(each))
             rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
-            bands[name].append(ForecastBand(horizon, garch, calibrate_error_scale(scaled, ratios, variances, rows)))
+            scale = calibrate_error_scale(scaled, ratios, variances, rows)
+            if name in free_runs and fit.diagnosis.widening:
+                # Correlated innovations: parameters that the record has not determined yet err by more.
+                time = horizon.time or horizon.steps * median_step(max(times, key=len))
+                scale = replace(scale, scale=max(scale.scale, float(np.interp(time, *free_runs[name]))))
+            bands[name].append(ForecastBand(horizon, garch, scale))
     return bands
 
 
@@ -108,6 +122,18 @@ def error_shifts(
 
     One pass of the filter at each neighbouring point serves both.
     """
+    shifts, own = _split_error_shifts(laplace, innovations, filter_at, requested, n_given)
+    return shifts, [np.sum(each**2, axis=0) for each in own]
+
+
+def _split_error_shifts(
+    laplace: LaplaceApproximation,
+    innovations: InnovationSequence,
+    filter_at: _FilterFunction,
+    requested: Sequence[tuple[int, Horizon]],
+    n_given: int = 0,
+) -> tuple[Array, list[Array]]:
+    """Return how parameter uncertainty moves innovations, (k, n), and each of the requested prediction errors."""
 
     def errors_at(hyper: Hyperparameters) -> Array | None:
         found = filter_at(hyper)
@@ -120,8 +146,84 @@ def error_shifts(
     count = len(innovations.times)
     sizes = [int(np.sum(innovations.observables == number)) for number, _ in requested]
     shifts = laplace.shifts_of(errors_at).reshape(-1, count + sum(sizes))
-    variances = np.sum(shifts[:, count:] ** 2, axis=0)
-    return shifts[:, :count], np.split(variances, np.cumsum(sizes)[:-1]) if sizes else []
+    return shifts[:, :count], np.split(shifts[:, count:], np.cumsum(sizes)[:-1], axis=1) if sizes else []
+
+
+def widen_free_run(fit: Fit, texts: Sequence[str], elapsed: Array, variance: Array) -> Array:
+    """Return variances of a free run that include model error, as large as it was in the fitted records; (n, o).
+
+    Observables that were not measured have the largest factor of the measured ones.
+
+    Shapes: elapsed (n,), the time since the start of the run; variance (n, o).
+    """
+    known = calibrate_free_run(fit.joint_fit)
+    if not known:
+        return variance
+    found = []
+    for text, own in zip(texts, variance.T, strict=True):
+        chosen = [known[text]] if text in known else list(known.values())
+        # Nothing is wrong yet when the run starts.
+        factors = [np.interp(elapsed, np.append(0.0, times), np.append(1.0, scales)) for times, scales in chosen]
+        total = own + (fit.typical_noise(text) ** 2 if text in known else 0.0)
+        found.append(own + (np.max(factors, axis=0) ** 2 - 1.0) * total)
+    return np.stack(found, axis=1)
+
+
+def calibrate_free_run(fit: Fit) -> dict[str, tuple[Array, Array]]:
+    """Return horizons, and by which factors free runs so long err by more than the model has it, by observable.
+
+    A rolling origin: every row of the fitted records is predicted from rows that are at least the horizon before it,
+    with parameters that are estimated from these rows alone. Model error of any kind (a missing lag, slow disturbances,
+    nonlinearity) shows in these errors, as it will in the next free run. Nothing is known without disturbances if
+    residuals are independent, and with free functions.
+    """
+    known, order = fit.calibrated_free_runs, fit.prior.noise.observables
+    if known or fit.prior.n_processes or not (fit.prior.disturbances or fit.diagnosis.widening):
+        return known
+    every = [segment for part in fit.record_fits for segment in _filter_segments(part) if len(segment[0].times)]
+    longest = max((float(np.ptp(innovations.times)) for innovations, *_ in every), default=0.0) / 4.0
+    shortest = min((median_step(np.unique(innovations.times)) for innovations, *_ in every), default=0.0)
+    if not 0.0 < shortest < longest:
+        return known
+    horizons = np.geomspace(shortest, longest, _N_HORIZONS)
+    requested = [(number, Horizon(time=time)) for number in range(len(order)) for time in horizons.tolist()]
+    with np.errstate(all="ignore"):
+        errors = [_rolling_origin_errors(*segment, requested) for segment in every]
+    for name, numbers in zip(order, np.split(np.arange(len(requested)), len(order)), strict=True):
+        scales = [rolling_origin_scale([each[number] for each in errors]) for number in numbers]
+        known[name] = horizons, np.array(scales)
+    return known
+
+
+def _rolling_origin_errors(
+    innovations: InnovationSequence,
+    filter_at: _FilterFunction,
+    laplace: LaplaceApproximation | None,
+    requested: Sequence[tuple[int, Horizon]],
+) -> list[Array]:
+    """Return standardised errors of predictions with parameters from the rows before, NaN if these are too few."""
+    if laplace is None:
+        return [np.zeros(0)] * len(requested)
+    shifts, own = _split_error_shifts(laplace, innovations, filter_at, requested)
+    usable = np.isfinite(innovations.standardized)
+    # Innovations of exact values are not finite.
+    residuals, shifts = (np.where(usable, part, 0.0) for part in (innovations.standardized, shifts / innovations.std))
+    # Half of the rows determine the first estimates.
+    origins = np.linspace(len(residuals) // 2, len(residuals), _N_ORIGINS, endpoint=False).astype(int)
+    estimates = [estimate_from_first_rows(shifts, residuals, innovations.observables, int(k)) for k in origins]
+    moves, covariances, levels = (np.stack(each) for each in zip(*estimates, strict=True))
+    found = []
+    for (number, horizon), slopes, (errors, deviations) in zip(
+        requested, own, forecast_errors(innovations, requested), strict=True
+    ):
+        times = _measured_times(innovations, number)
+        places = np.searchsorted(origins, horizon.count_known(innovations.times, times), side="right") - 1
+        added = np.einsum("kn,nkl,ln->n", slopes, covariances[places], slopes)
+        # Noise may be known to be smaller than residuals are.
+        variance = levels[places] / np.mean(residuals**2) * (deviations**2 + added)
+        standardized = (errors + np.sum(slopes.T * moves[places], axis=1)) / np.sqrt(variance)
+        found.append(np.where((places >= 0) & (variance > 0.0), standardized, np.nan))
+    return found
 
 
 def _standardized_errors(
@@ -160,6 +262,8 @@ def _filter_segments(fit: Fit) -> list[_Segment]:
     # Alternative optima were not fitted to anything: they have absorbed no errors.
     uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
     segments: list[_Segment] = []
+    # Without free functions everything has states.
+    factory = factory if fit.prior.n_processes else ENGINES["markov"]
     for part in [series] if uses_kalman_filter(factory, fit.prior) else split_into_segments(series):
         filter_at = create_filter(factory, fit.prior, part)
         innovations = filter_at(fit.hyperparameters)

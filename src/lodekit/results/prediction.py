@@ -14,7 +14,7 @@ from lodekit.data.records import Measurements
 from lodekit.data.sources import load_arrays
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.fit import Fit
-from lodekit.results.forecast import forecast_observables, parse_horizon
+from lodekit.results.forecast import forecast_observables, parse_horizon, widen_free_run
 from lodekit.support.arguments import (
     check_count,
     check_finite,
@@ -42,6 +42,7 @@ def predict(
 
     All are of the observables themselves, without noise, and in the user's units. Deviations count that everything was
     estimated: to the posterior covariance is added what the uncertainty of all that was learned does to the mean.
+    Beyond the data they include model error, as large as it was in the record.
 
     Parameters
     ----------
@@ -112,9 +113,11 @@ def _predict_record(
             dof_fraction = fit.residual_dof_fraction
             unexplained = np.array([fit.unexplained_std.get(text, 0.0) for text in texts])
             if return_std or return_cov:
-                shifts = fit.parameter_uncertainty.mean_shifts(observables, times)
+                shifts = fit.inflate_shifts(fit.parameter_uncertainty.mean_shifts(observables, times))
         if return_std:
             variance = fit.posterior.variance(observables, times) / dof_fraction + np.sum(shifts**2, axis=0)
+            if include_uncertainty and (elapsed := times - fit.measurements.window[1]).max() > 0.0:
+                variance = widen_free_run(fit, texts, np.maximum(elapsed, 0.0), variance)
             parts.append(np.sqrt(variance + unexplained**2))
         if return_cov:
             check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
@@ -282,7 +285,7 @@ def score(
         observables = reader.compile_unscaled([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = series.noise_std_for_level(fit.typical_noise(series.observable))
-        slopes = fit.parameter_uncertainty.mean_shifts(observables, series.times)[:, :, 0]
+        slopes = fit.inflate_shifts(fit.parameter_uncertainty.mean_shifts(observables, series.times))[:, :, 0]
         variance = fit.posterior.variance(observables, series.times)[:, 0] / fit.residual_dof_fraction
         variance += np.sum(slopes**2, axis=0) + noise**2
         if not (variance > 0).all():

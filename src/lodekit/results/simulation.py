@@ -21,6 +21,7 @@ from lodekit.prior.modes import ModeGroup, mode_group_index
 from lodekit.prior.observables import ObservableCompiler, Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
+from lodekit.results.forecast import widen_free_run
 from lodekit.results.prediction import format_prediction, parse_observables
 from lodekit.support.arguments import (
     as_times,
@@ -327,7 +328,8 @@ def simulate_response(
     return_std : bool
         Whether standard deviations are wanted as well.
     parameters : {"uncertain", "fixed"}
-        Whether deviations count the uncertainty of all that was learned.
+        Whether deviations include the uncertainty of all that was learned, and model error as large as it was in the
+        fitted records.
     record : str or int, optional
         As in `predict`; needed where there are several and the system starts as one of them began or ended.
 
@@ -367,8 +369,10 @@ def simulate_response(
             observables = reader.compile_unscaled(texts, fit.prior.units)
             mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
             if uncertain:
-                shifts = fit.parameter_uncertainty.mean_shifts(observables, times)
+                begin = fit.measurements.window[start == "end"]
+                shifts = fit.inflate_shifts(fit.parameter_uncertainty.mean_shifts(observables, times))
                 variance = variance / fit.residual_dof_fraction + np.sum(shifts**2, axis=0)
+                variance = _add_model_error(fit, texts, times - begin, variance)
     return format_prediction([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
 
 
@@ -401,11 +405,19 @@ def _start_from_values(
     motion = DeterministicResponse.from_texts(reader, texts, times, values, units)
     motion.check_initial_values(fit.hyperparameters)
     mean = motion.mean(fit.hyperparameters)
-    variance = _parameter_variance(fit, motion) if include_uncertainty else np.zeros_like(mean)
+    variance = np.zeros_like(mean)
+    if include_uncertainty:
+        variance += np.sum(fit.inflate_shifts(fit.parameter_uncertainty.shifts_of(motion.mean)) ** 2, axis=0)
     if fit.prior.disturbances:
         # They go on as they were, from rest at the start.
         variance += disturbance_response_variance(motion.observables, fit.hyperparameters, units.scale_times(times))
-    return mean, variance
+    return mean, _add_model_error(fit, texts, times - units.start, variance) if include_uncertainty else variance
+
+
+def _add_model_error(fit: Fit, texts: Sequence[str], elapsed: Array, variance: Array) -> Array:
+    """Return variances, (n, o), of a run that began so long ago, with what the equations miss."""
+    unexplained = np.array([fit.unexplained_std.get(text, 0.0) for text in texts])
+    return np.asarray(widen_free_run(fit, texts, elapsed, variance) + unexplained**2)
 
 
 def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]:
@@ -442,23 +454,3 @@ def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None
         np.concatenate([old.values[before], values, new.values[after]]),
         old.kind,
     )
-
-
-def _parameter_variance(fit: Fit, response: DeterministicResponse) -> Array:
-    """Return the variance that the uncertainty of all that was learned gives to a motion, shape (n, o).
-
-    No measurement holds a motion that starts anew, so parameters are as uncertain as is said of them: where standard
-    errors were widened for correlated residuals, so is this.
-    """
-    uncertainty = fit.parameter_uncertainty
-    total = np.zeros((len(response.times), response.observables.count))
-    for column in uncertainty.inflated_covariance_root(fit.diagnosis.widening).T:
-        # Central differences over 0.1 standard deviations, or 0.01 if nothing finite is known there.
-        for step in (0.1, 0.1 * 0.1):
-            points = (uncertainty.shifted_point(sign * step * column) for sign in (1.0, -1.0))
-            above, below = (response.mean(fit.layout.unpack(point)) for point in points)
-            slope = (above - below) / (2.0 * step)
-            if np.isfinite(slope).all():
-                total += slope**2
-                break
-    return total

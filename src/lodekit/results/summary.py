@@ -73,6 +73,8 @@ def format_summary(
 Array = NDArray[np.float64]
 #: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
 _MIN_COVERAGE = 0.9
+#: A free run that removes less than this share of the variance is of no use.
+MIN_EXPLAINED = 0.5
 
 
 class Summary(str):
@@ -325,20 +327,22 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     """Return how well an observable was predicted, in one sentence."""
     share, fit = item.coverage, item.fit_percent
     # Below what it should be, a share is not rounded up to it.
-    shown = format_below(share, _MIN_COVERAGE)[0] if share < _MIN_COVERAGE else format_percent(share)
+    is_low = share < _MIN_COVERAGE
+    shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"the 95 % band holds {shown} of the measurements"
-    but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
-    if np.isnan(fit):
-        return f"the measurements of {item.name} do not change in this record; {band}{but}"
-    if fit <= 0:
-        return f"the free run does not predict {item.name}: its own mean would be as good; {band}{but}"
     text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
-    if item.misses:
-        return f"{text}{but}"
-    if share < _MIN_COVERAGE:
+    removed, name = format_percent(item.explained_variance), item.name
+    verdicts = {
+        f"the measurements of {name} do not change in this record; {band}": np.isnan(fit),
+        f"the free run does not predict {name}: its own mean would be as good; {band}": fit <= 0,
+        f"{text}: of little use, because it removes {removed} of the variance about the mean": not item.useful,
+        f"{text}: the model is useful, but do not rely on its bands": not item.calibrated,
         # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
-        return f"{text}: the model holds from row to row, but its free run is surer than it should be here"
-    return f"{text}: the model holds here"
+        f"{text}: the model holds from row to row, but its free run is surer than it should be here": is_low,
+        f"{text}: the model holds here, but it is not complete": not item.adequate,
+        f"{text}: the model holds here": True,
+    }
+    return "; ".join([next(words for words, is_true in verdicts.items() if is_true), *item.misses])
 
 
 def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:

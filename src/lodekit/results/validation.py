@@ -32,13 +32,15 @@ from lodekit.results.forecast import (
     error_shifts,
     forecast_with_bands,
     parse_horizon,
+    widen_free_run,
 )
-from lodekit.results.summary import describe_channel_validation, describe_initial_state
+from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
 from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
 from lodekit.support.units import find_unit_conversion
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 Array = NDArray[np.float64]
+_VERDICTS = ("holds", "useful", "adequate", "calibrated")
 
 
 class Ahead(NamedTuple):
@@ -90,6 +92,9 @@ class ChannelValidation:
     misses : tuple of str
         What speaks against the model here, in words: a band that holds too little, errors that are correlated or go
         with an input by more than chance.
+    calibrated : bool
+        Whether 95 % bands contain as many measurements as they should, up to chance: of the free run; with
+        disturbances or free functions, one row ahead.
     """
 
     name: str
@@ -99,11 +104,30 @@ class ChannelValidation:
     std: Array
     ahead: Mapping[int | str, Ahead] = field(default_factory=dict)
     misses: tuple[str, ...] = ()
+    calibrated: bool = True
 
     @property
     def holds(self) -> bool:
-        """Whether the free run predicts something, and nothing speaks against the model."""
-        return not self.misses and not self.fit_percent <= 0
+        """Whether the model can be used for predictions like this one: it is useful and calibrated.
+
+        It need not be adequate: of long records, tests find errors of a size that does not matter.
+        """
+        return self.useful and self.calibrated
+
+    @property
+    def useful(self) -> bool:
+        """Whether the free run removes at least half of the variance that a constant, the mean, leaves."""
+        return not self.explained_variance < MIN_EXPLAINED
+
+    @property
+    def adequate(self) -> bool:
+        """Whether errors pass all residual tests: the equations miss nothing that this record shows."""
+        return len(self.misses) == (not self.calibrated)
+
+    @property
+    def explained_variance(self) -> float:
+        """``1 - |y - yhat|^2 / |y - mean(y)|^2``: the share that a naive forecast, the mean of the record, leaves."""
+        return 1.0 - (1.0 - self.fit_percent / 100.0) ** 2
 
     @property
     def fit_percent(self) -> float:
@@ -163,8 +187,23 @@ class Validation:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against the model on this record."""
+        """Whether the model can be used for predictions like these: all observables are useful and calibrated."""
         return all(item.holds for item in self.channels)
+
+    @property
+    def useful(self) -> bool:
+        """Whether the free run is clearly better than a constant, for all observables."""
+        return all(item.useful for item in self.channels)
+
+    @property
+    def adequate(self) -> bool:
+        """Whether errors of all observables pass the residual tests."""
+        return all(item.adequate for item in self.channels)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the bands of all observables contain as many measurements as they should."""
+        return all(item.calibrated for item in self.channels)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -186,11 +225,14 @@ class Validation:
                 **item._scores.to_dict(),
                 "log_density": item.log_density,
                 "misses": item.misses,
+                "explained_variance": item.explained_variance,
+                **{key: getattr(item, key) for key in _VERDICTS},
                 "ahead": {str(step): each.to_dict() for step, each in item.ahead.items()},
             }
             for item in self.channels
         }
-        found = {"verdict": self.sentences, "holds": self.holds, "start": self.start, "given": self.given}
+        found = {"verdict": self.sentences, **{key: getattr(self, key) for key in _VERDICTS}}
+        found |= {"start": self.start, "given": self.given}
         return dict(to_json_values(found | {"channels": channels}))
 
     def __repr__(self) -> str:
@@ -315,22 +357,26 @@ def validate(
     if count is not None:
         # Errors of a free run are correlated if something unknown drives the system; innovations are not.
         errors = innovation_errors if fit.prior.has_process else _free_run(fit, record, known, None)[1]
-    misses = _find_failures(fit, record, errors)
-    rated = tuple(replace(item, ahead=scores.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
-    findings = Findings.of(fit.joint_fit.diagnosis, fit.labels.units.get("t", ""))
+    counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
+    errors = [replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in errors]
+    delayed, unit = {name.channel for name in fit.system.delayed_channels}, fit.labels.units.get("t", "")
+    white = fit.record_fits[0].fitted_record.white_disturbances
+    misses = find_validation_failures(errors, record.inputs, delayed, unit, white)
+    calibrated = {each.name: each.is_calibrated for each in errors}
+    rated = tuple(
+        replace(
+            item,
+            ahead=scores.get(item.name, {}),
+            misses=misses.get(item.name, ()),
+            calibrated=calibrated.get(item.name, True),
+        )
+        for item in channels
+    )
+    findings = Findings.of(fit.joint_fit.diagnosis, unit)
     judged = zip(findings.checks, findings.sentences, strict=True)
     doubts = tuple(text for check, text in judged if check.is_suspicious)
     words, names = describe_initial_state(fit, start, count), (*record.inputs, *known)
     return Validation(rated, words, names, fit.labels.units, record.inputs, doubts, fit.labels.origin)
-
-
-def _find_failures(fit: Fit, record: Measurements, errors: Sequence[ValidationErrors]) -> dict[str, tuple[str, ...]]:
-    """Return the evidence against a model on a record, by observable."""
-    counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
-    errors = [replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in errors]
-    delayed = {name.channel for name in fit.system.delayed_channels}
-    white = fit.record_fits[0].fitted_record.white_disturbances
-    return find_validation_failures(errors, record.inputs, delayed, fit.labels.units.get("t", ""), white)
 
 
 def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
@@ -464,10 +510,15 @@ def _predict_targets(
         with np.errstate(all="ignore"):
             mean = posterior.mean(observables, item.times)[:, 0]
             variance = posterior.variance(observables, item.times)[:, 0] / fit.residual_dof_fraction + item.std**2
-            slopes = uncertainty.mean_jacobian(observables, item.times)[:, :, 0]
-        std = np.sqrt(variance + np.sum(slopes**2, axis=0))
-        channels.append(ChannelValidation(item.observable, item.times, item.values, mean, std))
-        errors.append(ValidationErrors(item.observable, item.times, item.values - mean, np.sqrt(variance), slopes))
+            slopes = fit.inflate_shifts(uncertainty.mean_jacobian(observables, item.times))[:, :, 0]
+        plain = variance + np.sum(slopes**2, axis=0)
+        # The run is as long as can be if all rows tell the initial state.
+        elapsed = np.full(len(item.times), np.inf) if used is record else item.times - used.window[1]
+        curve = widen_free_run(fit, [item.observable], elapsed, (plain - item.std**2)[:, None])[:, 0]
+        wider = np.sqrt((curve + item.std**2) / plain)
+        channels.append(ChannelValidation(item.observable, item.times, item.values, mean, wider * np.sqrt(plain)))
+        left = item.values - mean
+        errors.append(ValidationErrors(item.observable, item.times, left, wider * np.sqrt(variance), wider * slopes))
     return channels, errors
 
 

@@ -25,6 +25,8 @@ _GAIN_GRID = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8])
 _MEMORY_GRID = np.geomspace(1.0, 200.0, 12)
 #: Fewer errors say nothing of their sizes.
 _MIN_ERRORS = 50
+#: A root mean square takes fewer.
+_MIN_FREE_RUN_ERRORS = 20
 #: The last ones of so many tell.
 _MAX_ROWS = 20_000
 #: Where the size is followed, it is never taken to be less than this share of the mean square.
@@ -161,6 +163,26 @@ def calibrate_error_scale(
     return ForecastErrorScale(persistence, _estimate_scale(z[finite], effective_size))
 
 
+def rolling_origin_scale(errors: Sequence[Array]) -> float:
+    """Return by which factor errors of free runs of one length are larger than expected, at least one.
+
+    The quantile is that of Student for as many errors as are independent.
+
+    Shapes: errors (n,), standardised; NaN if unknown.
+    """
+    pooled = np.concatenate([np.zeros(0), *errors])
+    pooled = pooled[np.isfinite(pooled)]
+    if len(pooled) < _MIN_FREE_RUN_ERRORS:
+        return 1.0
+    effective_size = _effective_sample_size(errors, max(len(own) for own in errors))
+    return max(1.0, float(np.sqrt(np.mean(pooled**2)))) * _student_factor(effective_size)
+
+
+def _student_factor(effective_size: float) -> float:
+    """Return the 97.5 % quantile of Student over that of the normal distribution."""
+    return float(stdtrit(max(effective_size, 4.0), 0.5 + 0.5 * _COVERAGE)) / NORMAL_QUANTILE_95
+
+
 def _estimate_scale(errors: Array, effective_size: float) -> float:
     """Return by which factor bands are too narrow, where so many independent errors tell.
 
@@ -175,8 +197,7 @@ def _estimate_scale(errors: Array, effective_size: float) -> float:
     log_scale = np.log(max(float(sorted_[place]) / NORMAL_QUANTILE_95, min(1.0, deviation), 0.01))
     # The relative variance of the sample 95 % quantile is 0.905/n for normal errors.
     chance_variance = 0.905 / effective_size
-    student = float(stdtrit(max(effective_size, 4.0), 0.5 + 0.5 * _COVERAGE)) / NORMAL_QUANTILE_95
-    return float(np.exp(log_scale * log_scale**2 / (log_scale**2 + chance_variance))) * student
+    return float(np.exp(log_scale * log_scale**2 / (log_scale**2 + chance_variance))) * _student_factor(effective_size)
 
 
 def _estimate_persistence(errors: Array, variance_ratios: Array) -> float:

@@ -59,21 +59,50 @@ def ar_autocorrelation(coefficients: Array, count: int) -> Array:
     return found
 
 
-def sandwich_covariance(jacobians: Sequence[Array], residuals: Sequence[Array]) -> tuple[Array, Array]:
+def sandwich_covariance(
+    jacobians: Sequence[Array], residuals: Sequence[Array], count: int | None = None
+) -> tuple[Array, Array]:
     """Return ``g^T R g`` for the errors that residuals tell of, and ``g^T g`` for independent ones, both (k, k).
 
     The correlations of residuals are smaller than those of errors, because the fit has taken its share of them: what
-    it takes from an autoregression is computed and given back, a few times.
+    it takes from an autoregression is computed and given back, a few times. Columns after the first k are those of
+    initial states, which take their share, too.
 
-    Shapes: jacobians (n, k), residuals (n,).
+    Shapes: jacobians (n, k + modes), residuals (n,).
     """
-    count = jacobians[0].shape[1]
+    count = jacobians[0].shape[1] if count is None else count
     correlated, plain = np.zeros((count, count)), np.zeros((count, count))
     for own, values in zip(jacobians, residuals, strict=True):
         correlations, scale = _error_correlations(own, values)
-        correlated += scale * own.T @ matmul_toeplitz(correlations, own)
-        plain += own.T @ own
+        used = own[:, :count]
+        correlated += scale * used.T @ matmul_toeplitz(correlations, used)
+        plain += used.T @ used
     return correlated, plain
+
+
+def estimate_from_first_rows(
+    shifts: Array, residuals: Array, observables: NDArray[np.intp], count: int
+) -> tuple[Array, Array, float]:
+    """Return how estimates move if later rows are left out, their sandwich covariance, and the variance of residuals.
+
+    All in units of the estimates from all rows, to first order: ``P b`` with ``P = (I - A)^-1``, where A and b are
+    information and score of the later rows.
+
+    Shapes: shifts (k, n), residuals (n,), observables (n,); returns (k,), (k, k).
+    """
+    values, vectors = np.linalg.eigh(np.eye(len(shifts)) - shifts @ shifts.T)
+    # Other records and the prior know at least something of every direction.
+    information = (vectors * np.maximum(values, 1e-3)) @ vectors.T + shifts[:, :count] @ shifts[:, :count].T
+    plain = np.linalg.inv(information)
+    move = plain @ (shifts[:, count:] @ residuals[count:])
+    own, errors = shifts[:, :count], residuals[:count] + move @ shifts[:, :count]
+    used = float(np.trace(plain @ own @ own.T))
+    variance = float(errors @ errors) / max(count - used, 1.0)
+    rows = [np.flatnonzero(observables[:count] == number) for number in np.unique(observables)]
+    sums = [sandwich_covariance([own[:, each].T], [errors[each]]) for each in rows if len(each)]
+    correlated = sum((each - alone for each, alone in sums), np.zeros_like(plain))
+    inflated, directions = np.linalg.eigh(plain @ correlated @ plain)
+    return move, plain + (directions * np.maximum(inflated, 0.0)) @ directions.T, variance
 
 
 def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float]:
@@ -110,23 +139,18 @@ def _expected_residual_products(basis: Array, correlations: Array, lags: int) ->
 
 
 def compute_inflation_factors(
-    layout: ParameterLayout, covariance_root: Array, jacobians: Sequence[Array], residuals: Sequence[Array]
+    layout: ParameterLayout, covariance_root: Array, correlated: Array, plain: Array
 ) -> dict[str, float]:
     """Return factors of standard errors for estimated parameters by name, at least one, under correlated residuals.
 
-    Jacobians are those of the curve along the columns of the covariance root, in units of the noise, as residuals are.
+    The sandwich covariance and the plain one are in units of the columns of the covariance root.
 
-    Shapes: covariance_root (n, k), jacobians (m, k), residuals (m,).
+    Shapes: covariance_root (n, k), correlated (k, k), plain (k, k).
     """
-    n_columns = covariance_root.shape[1]
-    if not jacobians or not n_columns or any(each.shape[1] != n_columns for each in jacobians):
-        return {}
-    correlated, plain = (
-        covariance_root @ each @ covariance_root.T for each in sandwich_covariance(jacobians, residuals)
-    )
+    variances = [np.diag(covariance_root @ each @ covariance_root.T) for each in (plain, correlated)]
     factors = {}
     for position, number in enumerate(layout.free_parameters):
-        before, after = float(plain[position, position]), float(correlated[position, position])
+        before, after = (float(each[position]) for each in variances)
         if before > 0.0 and np.isfinite(after):
             factors[layout.names[number]] = max(1.0, float(np.sqrt(after / before)))
     return factors
