@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
 import lodekit as lk
 from lodekit.fitting.hessian import invert_information, observed_information, observed_information_across_kinks
@@ -117,3 +118,23 @@ def test_a_dead_time_that_is_best_at_a_multiple_of_the_sampling_time_has_an_erro
         x[place] = np.log(edge)
         falls.append(fit.optimum.value - fit.setup.objective.value(x))
     assert 1.0 < np.mean(falls) < 5.0
+
+
+def test_a_delay_below_the_sampling_interval_is_found_beside_a_disturbance() -> None:
+    """The search ended at a delay of zero, nine nats lower, or far away, where the input is best without effect."""
+    generator, n, fine, tau, T = np.random.default_rng(0), 400, 50, 9.0, 0.3
+    u, decay = generator.uniform(0.0, 1.0, n), np.exp(-1.0 / (fine * tau))
+    later = np.concatenate([np.full(round(T * fine), u[0]), np.repeat(u, fine)])[: n * fine]
+    moves = -1.7 * (1.0 - decay) * later + 0.5 / tau / np.sqrt(fine) * generator.standard_normal(n * fine)
+    states, _ = lfilter([1.0], [1.0, -decay], moves, zi=[decay * -1.7 * u[0]])
+    y = 35.0 + np.concatenate([[-1.7 * u[0]], states])[: n * fine : fine] + 0.05 * generator.standard_normal(n)
+    parameters = {"tau": lk.Parameter(positive=True), "K": lk.Parameter(), "T": lk.Parameter(bounds=(0, 10))}
+    system = lk.System("tau*y' = K*delay(u, T) + y0 - y + w", parameters=parameters | {"y0": lk.Parameter()})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0)
+    fit = gp.fit(np.arange(float(n)), {"y": y, "u": u}).fit_
+    found = dict(zip(fit.layout.names, fit.hyperparameters.theta, strict=True))
+    assert 0.1 < found["T"] < 0.6
+    assert -2.5 < found["K"] < -1.2
+    x = fit.optimum.x.copy()
+    x[fit.layout.index_of("T")] = fit.layout.transforms[fit.layout.names.index("T")].inverse(1e-6)
+    assert fit.setup.objective.value(x) < fit.optimum.value
