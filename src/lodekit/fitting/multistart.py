@@ -60,7 +60,8 @@ SubsampleOptimum = tuple[Array, Array, dict[str, float]]
 def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
     """Return the best optimum, the observed information there, and the gain of each disturbance in nats."""
     if not setup.layout.n_disturbances:
-        optimum, curvature = _refine(setup.objective, _search_without_disturbances(setup, initial_point))
+        found = improve_delays(setup, _search_without_disturbances(setup, initial_point))
+        optimum, curvature = _refine(setup.objective, found)
         return optimum, refine_information(setup, optimum, curvature), {}
     piece = _fit_disk_subsample(setup) if initial_point is None and _reads_from_disk(setup) else None
     found, without = maximize_with_disturbances(setup, initial_point, piece)
@@ -304,7 +305,7 @@ def maximize_with_disturbances(
         elif first is None or not setup.engine_task.on_disk:
             origins += [bare.layout.unpack(x) for x in rank_starts(bare)]
         found = multistart_disturbances(objective, origins, setup.noise_estimate, drawn)
-        found = found if found is None or setup.engine_task.on_disk else scan_delays_beside_disturbances(setup, found)
+        found = None if found is None else improve_delays(setup, found)
         if found is None:
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
     else:
@@ -336,36 +337,49 @@ def maximize_with_disturbances(
     return found, without
 
 
-def scan_delays_beside_disturbances(setup: FitSetup, optimum: Optimum) -> Optimum:
+def improve_delays(setup: FitSetup, optimum: Optimum) -> Optimum:
     """Return an optimum, or a better one at other delays, zero among them.
 
     At wrong delays the response to an input that changes all the time is best absent, and no gradient leads from there
     to the right ones. At those, the score test for all other parameters promises a large gain.
     """
-    opt, objective, layout = options.SEARCH, setup.objective, setup.layout
-    delays, best = find_delay_parameters(setup.system, layout), optimum
+    parameters, best = find_delay_parameters(setup.system, setup.layout), optimum
+    if setup.measurements.has_only_statistics or setup.engine_task.on_disk or not parameters:
+        return best
     grid = build_delay_grid(np.concatenate([part.series[0].times for part in setup.measurements.records.values()]))
-    for number in delays if len(grid) else ():
-        place = layout.free_parameters.index(number)
-        others, chart = np.arange(layout.size) != place, NewtonIteration(objective, best, linear=True)
-        information = chart.information_from_search(observed_information(objective, best.x), chart.y, chart.gradient)
-        finite = np.nan_to_num(information[np.ix_(others, others)], posinf=0.0, neginf=0.0)
-        axes = whitening_axes(finite, opt.preconditioner_floor)[0]
-        promises = []
-        transform = layout.transforms[number]
-        for delay in (
-            each for each in (opt.zero_delay_share * grid[0], *grid) if transform.low < each < transform.high
-        ):
-            y = np.zeros(layout.size)
-            y[place] = (delay - chart.values[place]) / chart.units[place]
-            value, slope = chart.evaluate(np.clip(y, *chart.bounds))
-            z = axes.T @ slope[others]
-            y[others] = axes @ z
-            promises.append((value + 0.5 * float(z @ z), chart.point(np.clip(y, *chart.bounds))))
-        for promise, x in sorted(promises, key=lambda pair: -pair[0])[: opt.n_disturbance_starts]:
-            if promise > best.value + opt.disturbance_agreement:
-                found = maximize_lbfgs(objective, x, tolerance=opt.disturbance_tolerance, trusted=True)
-                best = found if found.value > best.value else best
+    for number in parameters if len(grid) else ():
+        reached = -np.inf
+        while best.value > reached + options.SEARCH.disturbance_agreement:
+            reached = best.value
+            now = float(setup.layout.unpack(best.x).theta[number])
+            # The grid begins at half a sampling interval, in which a delay may pass the kink at the next sample.
+            delays = [options.SEARCH.zero_delay_share * grid[0], now - grid[0], now + grid[0], *grid]
+            best = _improve_delay(setup.objective, best, number, delays)
+    return best
+
+
+def _improve_delay(objective: Objective, optimum: Optimum, number: int, delays: Sequence[float]) -> Optimum:
+    """Return an optimum, or a better one from the most promising of some values of a delay, the parameter `number`."""
+    opt, layout, best = options.SEARCH, objective.layout, optimum
+    place, transform = layout.free_parameters.index(number), layout.transforms[number]
+    others, chart = np.arange(layout.size) != place, NewtonIteration(objective, best, linear=True)
+    information = chart.information_from_search(observed_information(objective, best.x), chart.y, chart.gradient)
+    finite = np.nan_to_num(information[np.ix_(others, others)], posinf=0.0, neginf=0.0)
+    axes = whitening_axes(finite, opt.preconditioner_floor)[0]
+    steps = list[tuple[float, Array, Array]]()
+    for delay in (each for each in delays if transform.low < each < transform.high):
+        y = np.zeros(layout.size)
+        y[place] = (delay - chart.values[place]) / chart.units[place]
+        value, slope = chart.evaluate(np.clip(y, *chart.bounds))
+        z, step = axes.T @ slope[others], np.zeros(layout.size)
+        step[others] = axes @ z
+        steps.append((value + 0.5 * float(z @ z), y, step))
+    for _, y, step in sorted(steps, key=lambda item: -item[0])[: opt.n_disturbance_starts]:
+        points = [chart.point(np.clip(y + share * step, *chart.bounds)) for share in (1.0, 0.5, 0.25, 0.1)]
+        value, x = max(((objective.value(x), x) for x in points), key=lambda pair: pair[0])
+        if value > best.value:
+            found = maximize_lbfgs(objective, x, tolerance=opt.disturbance_tolerance, trusted=True)
+            best = found if found.value > best.value else best
     return best
 
 
