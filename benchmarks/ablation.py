@@ -53,6 +53,10 @@ def _nothing(*arguments: Any, **keywords: Any) -> list[Any]:
     return []
 
 
+def _same_optimum(setup: Any, optimum: Any) -> Any:
+    return optimum
+
+
 def _none(*arguments: Any, **keywords: Any) -> None:
     return None
 
@@ -111,6 +115,7 @@ HEURISTICS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = 
         {"disturbance_shares": (0.1,), "disturbance_lengthscales": (0.05,)},
         {},
     ),
+    "scan of delays": ((*DRIVEN, *DISTURBED), {}, {MULTISTART + "improve_delays": _same_optimum}),
     "random starts with disturbances": (DISTURBED, {"n_random_disturbance_starts": 0}, {}),
     "second start with disturbances": (DISTURBED, {"n_disturbance_starts": 1}, {}),
     "origins beside the fit without disturbances": (DISTURBED, {}, {MULTISTART + "rank_starts": _nothing}),
