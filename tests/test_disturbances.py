@@ -267,7 +267,7 @@ def test_a_search_that_ends_below_the_optimum_without_a_disturbance_takes_that(
     kinds = dict(zip(names, ("white", "matern-1/2"), strict=False))
     setup = build_setup(system, FitSettings(inputs={"u": "hold"}, disturbances=kinds), source.measurements)
 
-    def end_early(objective: Objective, origins: Sequence[Hyperparameters], noise: Array | None = None) -> Optimum:
+    def end_early(objective: Objective, origins: Sequence[Hyperparameters], *_: Any) -> Optimum:
         start = initialize_disturbances(objective.engine, objective.layout, origins[0], 0.5)
         x = objective.layout.pack(start) + 0.3 * np.eye(objective.layout.size)[0]
         return Optimum(x, objective.value(x), True, "", 1, np.zeros(len(x), dtype=bool))
