@@ -345,7 +345,6 @@ class ResidualCheck:
     white: Disturbances of white noise that drive the fit, without those that are best at zero.
     noise_p_value: How likely noise that does not depend on the curve looks as if it did; NaN where they are too few.
     noise_ratio: The noise where the curve suggests the largest over that where it suggests the smallest.
-    noise_level: Below which likelihood noise is called dependent on the signal.
     """
 
     name: str
@@ -363,13 +362,13 @@ class ResidualCheck:
     white: tuple[str, ...] = ()
     noise_p_value: float = math.nan
     noise_ratio: float = math.nan
-    noise_level: float = SIGNIFICANCE_LEVEL
 
     @property
     def has_dependent_noise(self) -> bool:
         """Whether the size of the noise depends on the signal by more than chance, and enough to matter."""
         # Of correlated residuals, what the equations miss comes first: it is larger where the signal is.
-        return self.noise_p_value < self.noise_level and self.noise_ratio > 1.5 and not self.is_correlated
+        level = SIGNIFICANCE_LEVEL if self.whiteness is None else self.whiteness.level
+        return self.noise_p_value < level and self.noise_ratio > 1.5 and not self.is_correlated
 
     @property
     def title(self) -> str:
@@ -505,7 +504,6 @@ class FittedRecord:
     def _check_residuals(self, series: TimeSeries) -> ResidualCheck:
         """Return the residual check of one observable in memory."""
         residuals, is_learned = self.residuals(series), bool(series.has_unknown_noise.any())
-        level = SIGNIFICANCE_LEVEL / max(len(self.measurements.series), 1)
         is_varying = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
 
         def explained(mean_square: float, is_known: bool = True) -> float:
@@ -517,7 +515,7 @@ class FittedRecord:
             residuals.values,
             innovations=residuals.are_innovations,
             inputs=self.measurements.inputs,
-            significance=level,
+            significance=SIGNIFICANCE_LEVEL / max(len(self.measurements.series), 1),
         )
         noise_p_value, noise_ratio = constant_noise_test(residuals.curve, residuals.values)
         return ResidualCheck(
@@ -535,7 +533,6 @@ class FittedRecord:
             white=self.white_disturbances,
             noise_p_value=noise_p_value,
             noise_ratio=noise_ratio,
-            noise_level=level,
         )
 
     def _check_statistics(self, data: ObservableStatistics, last: ResidualCheck | None) -> ResidualCheck:

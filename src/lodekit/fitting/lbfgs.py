@@ -72,13 +72,10 @@ def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array
     low, high = centre.copy(), centre.copy()
     for place, transform in enumerate(layout.transforms.values()):
         # An unbounded parameter may have either sign, and is in units of a hundredth of its expected magnitude.
-        middle, extra = (
-            (0.0, transform.inverse(transform.expected_magnitude))
-            if transform.is_unbounded
-            else (transform.centre, 0.0)
-        )
-        low[place] = min(x0[place], middle - extra - opt.max_parameter_distance)
-        high[place] = max(x0[place], middle + extra + opt.max_parameter_distance)
+        middle, far = transform.centre, opt.max_parameter_distance
+        if transform.is_unbounded:
+            far += transform.inverse(transform.expected_magnitude)
+        low[place], high[place] = min(x0[place], middle - far), max(x0[place], middle + far)
     shortest, longest = np.log(reach.min_lengthscale), np.log(reach.max_lengthscale)
     low[blocks.lengthscales] = np.maximum(shortest, x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
     low[blocks.disturbance_lengthscales] = shortest
@@ -185,7 +182,8 @@ def _run_lbfgs(
     def descend(z: Array) -> tuple[float, Array]:
         x = start + axes @ z
         value, gradient = objective.evaluate(np.clip(x, low, high)) if z.any() else first
-        gradient = np.where((x < low) | (x > high), 0.0, gradient)
+        if limits is None:
+            gradient = np.where((x < low) | (x > high), 0.0, gradient)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             return -INFEASIBLE_VALUE / unit, np.zeros_like(z)
         return -value / unit, -(axes.T @ gradient) / unit

@@ -305,9 +305,9 @@ def maximize_with_disturbances(
         elif first is None or not setup.engine_task.on_disk:
             origins += [bare.layout.unpack(x) for x in rank_starts(bare)]
         found = multistart_disturbances(objective, origins, setup.noise_estimate, drawn)
-        found = None if found is None else improve_delays(setup, found)
         if found is None:
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
+        found = improve_delays(setup, found)
     else:
         found = maximize_lbfgs(objective, initial_point)
     # A disturbance next to zero would stay there; without another one it may be needed.

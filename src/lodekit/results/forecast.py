@@ -95,18 +95,21 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
 def forecast_with_bands(
     innovations: InnovationSequence,
     requested: Sequence[tuple[int, ForecastBand]],
-    variances: Sequence[Array],
+    slopes: Sequence[Array],
     dof_fraction: float = 1.0,
     n_given: int = 0,
 ) -> list[tuple[Array, Array]]:
     """Return measurements minus predictions ahead, and deviations of these, for observables and bands.
 
-    `variances` are those due to parameter uncertainty, as from `error_shifts`.
+    `slopes` are changes of the errors due to parameter uncertainty, as from `error_shifts`.
     """
     with_bands = []
     forecasts = forecast_errors(innovations, [(number, band.horizon) for number, band in requested], n_given)
-    for (errors, deviations), (number, band), variance in zip(forecasts, requested, variances, strict=True):
-        ratios = _variance_ratios(band.variance_model, band.horizon, innovations, number)
+    for (errors, deviations), (number, band), own in zip(forecasts, requested, slopes, strict=True):
+        ratios, variance = (
+            _variance_ratios(band.variance_model, band.horizon, innovations, number),
+            np.sum(own**2, axis=0),
+        )
         with_bands.append((errors, band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, variance)))
     return with_bands
 
@@ -118,22 +121,10 @@ def error_shifts(
     requested: Sequence[tuple[int, Horizon]],
     n_given: int = 0,
 ) -> tuple[Array, list[Array]]:
-    """Return how parameter uncertainty moves innovations, (k, n), and its variances of the requested prediction errors.
+    """Return how parameter uncertainty moves innovations, (k, n), and each of the requested prediction errors.
 
     One pass of the filter at each neighbouring point serves both.
     """
-    shifts, own = _split_error_shifts(laplace, innovations, filter_at, requested, n_given)
-    return shifts, [np.sum(each**2, axis=0) for each in own]
-
-
-def _split_error_shifts(
-    laplace: LaplaceApproximation,
-    innovations: InnovationSequence,
-    filter_at: _FilterFunction,
-    requested: Sequence[tuple[int, Horizon]],
-    n_given: int = 0,
-) -> tuple[Array, list[Array]]:
-    """Return how parameter uncertainty moves innovations, (k, n), and each of the requested prediction errors."""
 
     def errors_at(hyper: Hyperparameters) -> Array | None:
         found = filter_at(hyper)
@@ -204,7 +195,7 @@ def _rolling_origin_errors(
     """Return standardised errors of predictions with parameters from the rows before, NaN if these are too few."""
     if laplace is None:
         return [np.zeros(0)] * len(requested)
-    shifts, own = _split_error_shifts(laplace, innovations, filter_at, requested)
+    shifts, own = error_shifts(laplace, innovations, filter_at, requested)
     usable = np.isfinite(innovations.standardized)
     # Innovations of exact values are not finite.
     residuals, shifts = (np.where(usable, part, 0.0) for part in (innovations.standardized, shifts / innovations.std))
@@ -237,12 +228,12 @@ def _standardized_errors(
 
     And the variances that parameter uncertainty adds to errors of another record, in the same unit.
     """
-    variances = None if laplace is None else error_shifts(laplace, innovations, filter_at, requested)[1]
+    slopes = None if laplace is None else error_shifts(laplace, innovations, filter_at, requested)[1]
     standardized = {}
     for k, (errors, deviations) in enumerate(forecast_errors(innovations, requested)):
         observable, horizon = requested[k]
         times = _measured_times(innovations, observable)
-        variance = np.zeros(len(times)) if variances is None else variances[k]
+        variance = np.zeros(len(times)) if slopes is None else np.sum(slopes[k] ** 2, axis=0)
         is_known = (horizon.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
         # Variances are larger by the degrees of freedom that the fit has used.
         std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
@@ -352,9 +343,9 @@ def forecast_observables(
         numbers = [order.index(name) for name in names]
         requested = [(number, horizon) for number in numbers]
         if include_uncertainty:
-            _, variances = error_shifts(fit.parameter_uncertainty, innovations, filter_at, requested)
+            _, slopes = error_shifts(fit.parameter_uncertainty, innovations, filter_at, requested)
             own_bands = [(number, bands[name][0]) for name, number in zip(names, numbers, strict=True)]
-            parts = forecast_with_bands(innovations, own_bands, variances, fit.residual_dof_fraction)
+            parts = forecast_with_bands(innovations, own_bands, slopes, fit.residual_dof_fraction)
         else:
             parts = forecast_errors(innovations, requested)
         for name, number, (errors, deviations) in zip(names, numbers, parts, strict=True):

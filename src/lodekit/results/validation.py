@@ -565,8 +565,8 @@ def _predict_ahead(
         n_given = int(np.isin(innovations.observables, [order.index(name) for name in given]).sum())
         laplace, dof_fraction = fit.parameter_uncertainty, fit.residual_dof_fraction
         ahead = [(number, band.horizon) for number, band in requested]
-        shifts, variances = error_shifts(laplace, innovations, filter_at, ahead, n_given)
-        forecasts = forecast_with_bands(innovations, requested, variances, dof_fraction, n_given)
+        shifts, slopes = error_shifts(laplace, innovations, filter_at, ahead, n_given)
+        forecasts = forecast_with_bands(innovations, requested, slopes, dof_fraction, n_given)
         for (item, step), (number, band), forecast in zip(product(targets, leads), requested, forecasts, strict=True):
             times, values = segment[number].times, segment[number].values
             # Nothing can be predicted before the initial state is known.
