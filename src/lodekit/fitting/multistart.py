@@ -60,8 +60,8 @@ SubsampleOptimum = tuple[Array, Array, dict[str, float]]
 def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
     """Return the best optimum, the observed information there, and the gain of each disturbance in nats."""
     if not setup.layout.n_disturbances:
-        found = improve_delays(setup, _search_without_disturbances(setup, initial_point))
-        optimum, curvature = _refine(setup.objective, found)
+        found, information = improve_delays(setup, _search_without_disturbances(setup, initial_point))
+        optimum, curvature = _refine(setup.objective, found, information)
         return optimum, refine_information(setup, optimum, curvature), {}
     piece = _fit_disk_subsample(setup) if initial_point is None and _reads_from_disk(setup) else None
     found, without = maximize_with_disturbances(setup, initial_point, piece)
@@ -153,16 +153,19 @@ def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction:
     return FallbackEngine(choice.factory.create(setup.prior, softer, case), choice, softer, case)
 
 
-def _refine(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
+def _refine(objective: Objective, optimum: Optimum, information: Array | None = None) -> tuple[Optimum, Array]:
     """Return an optimum after the last steps towards it, and the curvature there.
 
     Others that the search could not tell from it are followed, too: their last steps may lead higher.
+
+    Shapes: information (n, n), before the last steps, if it is known.
     """
     opt, n_rows = options.SEARCH, objective.engine.size
     others = optimum.other_optima if objective.layout.free_parameters and n_rows < opt.max_cheap_rows else ()
     with track_progress("fitting, last steps"):
         report_best_value(objective, objective.name, optimum.value)
-        found, curvature = refine_newton(objective, optimum, observed_information(objective, optimum.x))
+        information = observed_information(objective, optimum.x) if information is None else information
+        found, curvature = refine_newton(objective, optimum, information)
         for value, x in others:
             gap = optimum.value - value
             if gap > objective.engine.search_limits.evidence_tolerance or _leads_to(objective, x, found, curvature):
@@ -307,7 +310,7 @@ def maximize_with_disturbances(
         found = multistart_disturbances(objective, origins, setup.noise_estimate, drawn)
         if found is None:
             raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
-        found = improve_delays(setup, found)
+        found = improve_delays(setup, found)[0]
     else:
         found = maximize_lbfgs(objective, initial_point)
     # A disturbance next to zero would stay there; without another one it may be needed.
@@ -337,15 +340,16 @@ def maximize_with_disturbances(
     return found, without
 
 
-def improve_delays(setup: FitSetup, optimum: Optimum) -> Optimum:
-    """Return an optimum, or a better one at other delays, zero among them.
+def improve_delays(setup: FitSetup, optimum: Optimum) -> tuple[Optimum, Array | None]:
+    """Return an optimum, or a better one at other delays, zero among them, and its information if it was computed.
 
     At wrong delays the response to an input that changes all the time is best absent, and no gradient leads from there
     to the right ones. At those, the score test for all other parameters promises a large gain.
     """
     parameters, best = find_delay_parameters(setup.system, setup.layout), optimum
     if setup.measurements.has_only_statistics or setup.engine_task.on_disk or not parameters:
-        return best
+        return best, None
+    information: Array | None = None
     grid = build_delay_grid(np.concatenate([part.series[0].times for part in setup.measurements.records.values()]))
     for number in parameters if len(grid) else ():
         reached = -np.inf
@@ -354,17 +358,24 @@ def improve_delays(setup: FitSetup, optimum: Optimum) -> Optimum:
             now = float(setup.layout.unpack(best.x).theta[number])
             # The grid begins at half a sampling interval, in which a delay may pass the kink at the next sample.
             delays = [options.SEARCH.zero_delay_share * grid[0], now - grid[0], now + grid[0], *grid]
-            best = _improve_delay(setup.objective, best, number, delays)
-    return best
+            information = observed_information(setup.objective, best.x) if information is None else information
+            found = _improve_delay(setup.objective, best, information, number, delays)
+            best, information = found, information if found is best else None
+    return best, information
 
 
-def _improve_delay(objective: Objective, optimum: Optimum, number: int, delays: Sequence[float]) -> Optimum:
-    """Return an optimum, or a better one from the most promising of some values of a delay, the parameter `number`."""
+def _improve_delay(
+    objective: Objective, optimum: Optimum, information: Array, number: int, delays: Sequence[float]
+) -> Optimum:
+    """Return an optimum, or a better one from the most promising of some values of a delay, the parameter `number`.
+
+    Shapes: information (n, n), at the optimum.
+    """
     opt, layout, best = options.SEARCH, objective.layout, optimum
     place, transform = layout.free_parameters.index(number), layout.transforms[number]
     others, chart = np.arange(layout.size) != place, NewtonIteration(objective, best, linear=True)
-    information = chart.information_from_search(observed_information(objective, best.x), chart.y, chart.gradient)
-    finite = np.nan_to_num(information[np.ix_(others, others)], posinf=0.0, neginf=0.0)
+    curvature = chart.information_from_search(information, chart.y, chart.gradient)
+    finite = np.nan_to_num(curvature[np.ix_(others, others)], posinf=0.0, neginf=0.0)
     axes = whitening_axes(finite, opt.preconditioner_floor)[0]
     steps = list[tuple[float, Array, Array]]()
     for delay in (each for each in delays if transform.low < each < transform.high):
