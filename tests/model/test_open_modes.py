@@ -16,8 +16,11 @@ from scipy.optimize import least_squares
 
 import lodekit as lk
 from lodekit.data.records import Measurements
+from lodekit.errors import AlgebraError
+from lodekit.fitting.objective import Objective
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
+from lodekit.prior.prior import Hyperparameters
 from tests.test_archive import repack
 
 Array = NDArray[np.float64]
@@ -324,3 +327,66 @@ def test_gradient_beside_exact_values(n_exact: int) -> None:
     moves = 1e-3 * np.eye(len(x))
     slopes = [(setup.objective.value(x + move) - setup.objective.value(x - move)) / 2e-3 for move in moves]
     np.testing.assert_allclose(gradient, slopes, rtol=1e-3, atol=1e-9)
+
+
+def chain_objective(states: int, engine: str = "auto") -> tuple[Objective, Array]:
+    """Return the objective for a chain of states, half of them driven, with all rates unknown, and the true vector."""
+    rng, inputs = np.random.default_rng(3), states // 2
+    equations, values = [], dict[str, float]()
+    F, G = np.zeros((states, states)), np.zeros((states, inputs))
+    for i in range(states):
+        terms = [f"x{i}' = -c*x0"] if i == 0 else [f"x{i}' = 0"]
+        for letter, other in (("a", i - 1), ("b", i + 1)):
+            if 0 <= other < states:
+                values[f"{letter}{i}"] = rate = float(rng.uniform(0.5, 2.0))
+                F[i, other], F[i, i] = rate, F[i, i] - rate
+                terms.append(f"{letter}{i}*(x{other} - x{i})")
+        if i < inputs:
+            values[f"g{i}"] = G[i, i] = float(rng.uniform(0.5, 2.0))
+            terms.append(f"g{i}*u{i}")
+        equations.append(" + ".join(terms))
+    values["c"], F[0, 0] = 1.0, F[0, 0] - 1.0
+    flow = expm(0.2 * np.block([[F, G], [np.zeros((inputs, states + inputs))]]))
+    u = np.repeat(rng.standard_normal((8, inputs)), 5, axis=0)
+    x = np.zeros((len(u), states))
+    for k in range(len(u) - 1):
+        x[k + 1] = flow[:states, :states] @ x[k] + flow[:states, states:] @ u[k]
+    data, times = lk.Observations(), 0.2 * np.arange(len(u))
+    for letter, columns in (("x", x + 0.01 * rng.standard_normal(x.shape)), ("u", u)):
+        for i, column in enumerate(columns.T):
+            data = data.add(times, f"{letter}{i}", column)
+    system = lk.System(equations, parameters={name: lk.Parameter(positive=True) for name in values})
+    settings = FitSettings(inputs={f"u{i}": "hold" for i in range(inputs)}, engine=engine)
+    objective = build_setup(system, settings, Measurements.from_observations(data)).objective
+    theta, none = np.array([values[name] for name in objective.layout.names]), np.zeros(0)
+    return objective, objective.layout.pack(Hyperparameters(theta, none, none, none, np.full(states, 0.01)))
+
+
+@pytest.mark.parametrize("engine", ["modal", "markov", "dense"])
+def test_a_state_matrix_gives_the_evidence_of_the_characteristic_polynomial(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The initial state is diffuse, so its coordinates change nothing."""
+    objective, x = chain_objective(3, engine)
+    expected = objective.evaluate(x + 0.1)
+
+    def give_up(*_: object) -> None:
+        raise AlgebraError("expressions grow too large")
+
+    monkeypatch.setattr("lodekit.prior.compile.factor_annihilators", give_up)
+    other, _ = chain_objective(3, engine)
+    assert other.engine.prior.groups[0].has_state_matrix
+    value, gradient = other.evaluate(x + 0.1)
+    assert value == pytest.approx(expected[0], abs=1e-5)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-5, atol=1e-4)
+
+
+def test_a_chain_of_twelve_states_with_29_parameters_needs_no_characteristic_polynomial() -> None:
+    """It would have more than a hundred thousand terms. The true values are near the optimum, and slopes are right."""
+    objective, x = chain_objective(12)
+    assert len(objective.layout.free_parameters) == 29
+    value, gradient = objective.evaluate(x)
+    step = 1e-5 * np.random.default_rng(0).standard_normal(len(x))
+    change = objective.value(x + step) - objective.value(x - step)
+    assert change == pytest.approx(2.0 * float(gradient @ step), rel=1e-3, abs=1e-6)
+    assert objective.value(x + 0.1) < value - 100.0

@@ -13,11 +13,11 @@ from lodekit.prior import expm as exponentials
 from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet
 from lodekit.prior.modes import (
     ModeGroup,
-    balance_companion,
     companion_terms,
     exponential_basis,
     fundamental_basis,
     mode_group_index,
+    mode_matrix_with_jacobian,
 )
 from lodekit.prior.observables import ObservableCompiler, Observables
 from tests.inference.fitted import system_of
@@ -119,8 +119,9 @@ def test_the_companion_matrix_has_the_roots_of_the_factor_and_its_exponential_is
     for time, found in zip(4.0 * TIMES, flow.swapaxes(0, 1), strict=True):
         exact = expm(matrix * time)
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-12 * np.abs(exact).max())
-    np.testing.assert_array_equal(balance_companion(factor, np.zeros((1, 3)), 2)[0], matrix)
-    first = fundamental_basis(np, TIMES, np.array([[1.0]]), matrix)
+    group = ModeGroup(0, None, 4, 0, 2, slice(0, 3))
+    np.testing.assert_array_equal(mode_matrix_with_jacobian(factor, np.zeros((1, 3)), group)[0], matrix)
+    first = fundamental_basis(np, TIMES, np.array([[1.0]]), matrix, group)
     np.testing.assert_allclose(first[0], expm_frechet(matrix * TIMES[:, None, None])[0][:, 0], rtol=1e-13, atol=1e-15)
 
 

@@ -147,6 +147,39 @@ class LeftMatrixFraction:
         return states
 
 
+def _multiply_row(row: list[Scalar], matrix: ScalarMatrix, width: int, zero: Scalar) -> list[Scalar]:
+    """Return a row times a matrix with so many columns."""
+    product = [zero] * width
+    for value, line in zip(row, matrix, strict=True):
+        if value:
+            product = [total + value * entry if entry else total for total, entry in zip(product, line, strict=True)]
+    return product
+
+
+def observable_rows(
+    entries: Sequence[Sequence[Scalar]], matrices: Sequence[ScalarMatrix], zero: Scalar
+) -> tuple[list[Scalar], ScalarMatrix]:
+    """Return an observable as a row on the states, and rows on derivatives of the inputs.
+
+    With ``g = H x + D v + D1 v'``, each further derivative takes H to H F, and adds H G to what stands before v.
+    """
+    F, G, H, *feedthrough = matrices
+    size, count = len(F), len(feedthrough[0][0]) if feedthrough[0] else 0
+    X, W = [zero] * size, ScalarMatrix()
+    for c, entry in enumerate(entries):
+        h, V = H[c], [list(feed[c]) for feed in feedthrough]
+        for number, value in enumerate(entry):
+            if number:
+                V, h = [_multiply_row(h, G, count, zero), *V], _multiply_row(h, F, size, zero)
+            if not value:
+                continue
+            X = [total + value * own for total, own in zip(X, h, strict=True)]
+            W += [[zero] * count for _ in range(len(V) - len(W))]
+            for k, row in enumerate(V):
+                W[k] = [total + value * own for total, own in zip(W[k], row, strict=True)]
+    return X, W
+
+
 def resolvent_fraction(
     F: Sequence[Sequence[Scalar]], row: Sequence[Scalar], column: Sequence[Scalar]
 ) -> tuple[list[Scalar], list[Scalar]]:

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from lodekit.algebra.modes import factor_annihilators, isolate_roots
 from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.polynomials import Polynomial
+from lodekit.algebra.realization import ScalarMatrix, observable_rows
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing, multiply_powers
-from lodekit.errors import EquationError
+from lodekit.errors import AlgebraError, EquationError
 from lodekit.prior.expm import exponential_moments
 from lodekit.prior.kernels import match_array
 from lodekit.prior.modes import ModeGroup
@@ -325,7 +327,7 @@ def compile_observables(
             f"{delayed[0]!r} is delayed in the equations, so it must be a known input, such as "
             f"inputs={{{delayed[0]!r}: 'hold'}}"
         )
-    ring, parametrization = system.operator.ring, system.parametrization
+    ring, count = system.operator.ring, len(operators.rows)
     scalars: list[Scalar] = []
     zero = ring.rational(0)
 
@@ -337,13 +339,25 @@ def compile_observables(
             scalars.extend([*entry, *([zero] * (length - len(entry)))])
         return length
 
-    count = len(operators.rows)
-    length = append(operators @ parametrization.free)
-    free_shape = (count, parametrization.free.width, length)
-    column_shapes = tuple((count, append(operators @ mode.column)) for mode in parametrization.modes)
-    groups = []
-    annihilators = [mode.annihilator for mode in parametrization.modes]
-    for index, (polynomial, multiplicity, column) in enumerate(factor_annihilators(ring, annihilators)):
+    groups, free_shape, factors = list[ModeGroup](), (count, 0, 1), list[tuple[Polynomial, int, int]]()
+    column_shapes: tuple[tuple[int, int], ...]
+    try:
+        parametrization = system.parametrization
+        factors = factor_annihilators(ring, [mode.annihilator for mode in parametrization.modes])
+    except AlgebraError:
+        # A chain of twelve states has a characteristic polynomial of many thousand terms, but a sparse state matrix.
+        if system.free_functions:
+            raise
+        rows, matrix = _observables_of_states(system, operators)
+        scalars.extend(value for row in (*rows, *matrix) for value in row)
+        size, start = len(matrix), count * len(matrix)
+        column_shapes = ((count, size),)
+        groups.append(ModeGroup(0, None, size, 0, 1, slice(start, len(scalars)), has_state_matrix=True))
+    else:
+        length = append(operators @ parametrization.free)
+        free_shape = (count, parametrization.free.width, length)
+        column_shapes = tuple((count, append(operators @ mode.column)) for mode in parametrization.modes)
+    for index, (polynomial, multiplicity, column) in enumerate(factors):
         start, degree = len(scalars), len(polynomial) - 1
         scalars.extend(Scalar(ring, value, polynomial[-1]) for value in polynomial)
         place = slice(start, len(scalars))
@@ -363,3 +377,12 @@ def compile_observables(
     return CompiledObservables(
         ring.parameters, ScalarFunctions(ring, scalars), free_shape, column_shapes, tuple(groups), tuple(signals)
     )
+
+
+def _observables_of_states(system: System, operators: OperatorMatrix) -> tuple[ScalarMatrix, ScalarMatrix]:
+    """Return observables as rows on the states of a system in which nothing is free, and the state matrix."""
+    space = system.state_space(())
+    columns = [system.channels.index(name) for name in space.outputs]
+    matrices = [[list(row) for row in space.exact[name]] for name in ("F", "G", "H", "D", "D1")]
+    entries = [[operators.coefficients(i, j) for j in columns] for i in range(len(operators.rows))]
+    return [observable_rows(row, matrices, space.ring.rational(0))[0] for row in entries], matrices[0]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.modes import ModeGroup, mode_group_index
+from lodekit.prior.modes import ModeGroup, mode_group_index, mode_matrix
 from lodekit.prior.observables import Observables
 
 Array = NDArray[np.float64]
@@ -201,8 +201,15 @@ class DiffuseModes:
             return False
         # Factors that agree at arbitrary irrational numbers are identical.
         theta = np.sqrt(1.0 + 0.37 * np.arange(1, len(compiled.parameters) + 1))
-        factors = self.observables.evaluate(theta).factors
-        return len({tuple(np.round(each / np.abs(each).max(), 9)) for each in factors}) == len(factors)
+        values = self.observables.evaluate(theta)
+        if any(group.has_state_matrix for group in self.groups):
+            # Distinct eigenvalues, and eigenvectors that some measurement shows (Popov-Belevitch-Hautus test).
+            matrix = mode_matrix(np, values.factors[0], compiled.factors[0])
+            rates, vectors = np.linalg.eig(matrix)
+            gaps = np.abs(np.subtract.outer(rates, rates))[~np.eye(len(rates), dtype=bool)]
+            shown = np.abs(values.mode_columns[0] @ vectors).max(axis=0)
+            return bool(gaps.min() > 1e-9 * np.abs(rates).max() and shown.min() > 1e-9 * shown.max())
+        return len({tuple(np.round(each / np.abs(each).max(), 9)) for each in values.factors}) == len(values.factors)
 
     @property
     def _group_index(self) -> NDArray[np.intp]:

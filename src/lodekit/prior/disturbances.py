@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.scalars import Scalar
+from lodekit.algebra.realization import ScalarMatrix, observable_rows
 from lodekit.errors import EquationError, LodekitError
 from lodekit.prior.compile import CompiledObservables, ScalarFunctions, split_table
 from lodekit.prior.kernels import MAX_MATERN_ORDER, Kernel, parse_kernel
@@ -23,7 +23,6 @@ from lodekit.system.state_space import StateSpace
 from lodekit.system.system import System
 
 Array = NDArray[np.float64]
-Row = list[Scalar]
 #: Matrices of a state space driven by disturbances, or their derivatives in the parameters, in the user's units: F,
 #: (..., s, s), G, (..., s, d), H, from states to observables, (..., o, s), and D, from disturbances and their
 #: derivatives, lowest order first, to observables, (..., k, o, d).
@@ -126,7 +125,7 @@ def compile_disturbances(
     zero, rows, direct = space.ring.rational(0), [], []
     for i, text in enumerate(texts):
         entries = [operators.coefficients(i, j) for j in columns]
-        X, W = _observable_rows(entries, [F, G, H, D, D1], zero)
+        X, W = observable_rows(entries, [F, G, H, D, D1], zero)
         for w, j in enumerate(own):
             for k, value in enumerate(operators.coefficients(i, j)):
                 W += [[zero] * len(own) for _ in range(k + 1 - len(W))]
@@ -144,41 +143,8 @@ def compile_disturbances(
     return CompiledDisturbances(tuple(kinds), latents, ScalarFunctions(space.ring, scalars), shapes)
 
 
-def _multiply_row(row: Row, matrix: Sequence[Row], width: int, zero: Scalar) -> Row:
-    """Return a row times a matrix with so many columns."""
-    product = [zero] * width
-    for value, line in zip(row, matrix, strict=True):
-        if value:
-            product = [total + value * entry if entry else total for total, entry in zip(product, line, strict=True)]
-    return product
-
-
-def _observable_rows(
-    entries: Sequence[Sequence[Scalar]], matrices: Sequence[Sequence[Row]], zero: Scalar
-) -> tuple[Row, list[Row]]:
-    """Return an observable as a row on the states, and rows on derivatives of the disturbances.
-
-    With ``g = H x + D w + D1 w'``, each further derivative takes H to H F, and adds H G to what stands before w.
-    """
-    F, G, H, *feedthrough = matrices
-    size, count = len(F), len(feedthrough[0][0]) if feedthrough[0] else 0
-    X, W = [zero] * size, list[Row]()
-    for c, entry in enumerate(entries):
-        h, V = H[c], [list(feed[c]) for feed in feedthrough]
-        for number, value in enumerate(entry):
-            if number:
-                V, h = [_multiply_row(h, G, count, zero), *V], _multiply_row(h, F, size, zero)
-            if not value:
-                continue
-            X = [total + value * own for total, own in zip(X, h, strict=True)]
-            W += [[zero] * count for _ in range(len(V) - len(W))]
-            for k, row in enumerate(V):
-                W[k] = [total + value * own for total, own in zip(W[k], row, strict=True)]
-    return X, W
-
-
 def _check_derivative_exists(
-    text: str, W: Sequence[Row], names: Sequence[str], kernels: Sequence[Kernel | None]
+    text: str, W: ScalarMatrix, names: Sequence[str], kernels: Sequence[Kernel | None]
 ) -> None:
     """Raise where an observable holds more derivatives of a disturbance than it has."""
     for number, (name, latent) in enumerate(zip(names, kernels, strict=True)):

@@ -3,7 +3,7 @@
 If no parameter occurs in the roots: ``s^k e^(l s)``, real and imaginary parts, as in the paper's table of base
 covariances, with s counted from the start of the data for decaying modes and from the end for growing ones. Otherwise:
 the fundamental system of the companion matrix at the start, which is analytic in the parameters even if roots collide
-or turn from complex to real.
+or turn from complex to real. If a characteristic polynomial would be too large, that of a state matrix.
 
 Values support any array library, with leading batch dimensions; derivatives in the parameters need NumPy.
 """
@@ -22,8 +22,8 @@ from lodekit.prior.expm import expm_action, expm_action_vjp, expm_mean, exponent
 from lodekit.prior.kernels import match_array
 
 Array = NDArray[np.float64]
-#: The balanced companion matrix, shape (m, m), and its derivatives in the parameters, (p, m, m).
-Companion = tuple[Array, Array]
+#: The state matrix of a group of modes, shape (m, m), and its derivatives in the parameters, (p, m, m).
+ModeMatrix = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class ModeGroup:
     column: Index of the mode column that the factor belongs to.
     multiplicity: Of the factor.
     coefficients: The slice of the table with the coefficients of the factor, lowest power first; monic.
+    has_state_matrix: Whether these are a state matrix instead, row by row, and mode columns act on its states.
     """
 
     factor: int
@@ -44,6 +45,7 @@ class ModeGroup:
     column: int
     multiplicity: int
     coefficients: slice
+    has_state_matrix: bool = False
 
 
 def mode_group_index(groups: Sequence[ModeGroup]) -> list[int]:
@@ -109,11 +111,21 @@ def companion_terms(xp: Any, factor: Any, multiplicity: int) -> tuple[Any, Any, 
     return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2), full, omega, scales
 
 
-def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) -> Companion:
-    """Return the balanced companion matrix of a monic factor to its multiplicity, in scaled time, with derivatives.
+def mode_matrix(xp: Any, coefficients: Any, group: ModeGroup) -> Any:
+    """Return the state matrix of a group, a balanced companion matrix unless it has its own; shape (..., m, m)."""
+    if group.has_state_matrix:
+        return coefficients.reshape((*coefficients.shape[:-1], group.size, group.size))
+    return companion_terms(xp, coefficients, group.multiplicity)[0]
+
+
+def mode_matrix_with_jacobian(factor: Array, factor_jacobian: Array, group: ModeGroup) -> ModeMatrix:
+    """Return the state matrix of a group in scaled time, with derivatives in the parameters.
 
     Shapes: factor, factor_jacobian (e + 1,) and (p, e + 1).
     """
+    if group.has_state_matrix:
+        return mode_matrix(np, factor, group), mode_matrix(np, factor_jacobian, group)
+    multiplicity = group.multiplicity
     matrix, full, omega, scales = companion_terms(np, factor, multiplicity)
     degree, size, d_full = len(factor) - 1, len(matrix), factor_jacobian
     if multiplicity > 1:
@@ -129,9 +141,11 @@ def balance_companion(factor: Array, factor_jacobian: Array, multiplicity: int) 
     return matrix, d_matrix
 
 
-def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:
-    """Return ``e_1^T M^k`` for k below a count, each of shape (..., m): the derivatives of the first state."""
+def _state_rows(xp: Any, matrix: Any, count: int, group: ModeGroup) -> list[Any]:
+    """Return what operators act on, each of shape (..., m): derivatives ``e_1^T M^k`` of the first state, or states."""
     size = matrix.shape[-1]
+    if group.has_state_matrix:
+        return list(match_array(xp, np.eye(size), matrix))
     first = match_array(xp, np.eye(1, size), matrix)
     rows = [xp.broadcast_to(first, (*matrix.shape[:-2], 1, size))]
     for _ in range(count - 1):
@@ -140,16 +154,16 @@ def _krylov_rows(xp: Any, matrix: Any, count: int) -> list[Any]:
 
 
 def _output_rows(operators: Any, rows: Sequence[Any]) -> Any:
-    """Return operators on the first state as rows on all states, shape (..., o, m)."""
+    """Return operators as rows on all states, shape (..., o, m)."""
     return sum(operators[..., k, None] * row[..., None, :] for k, row in enumerate(rows))
 
 
-def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: float = 0.0) -> Any:
-    """Return the fundamental system of a companion matrix, seen through observables, shape (..., o, n, m).
+def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, group: ModeGroup, window: float = 0.0) -> Any:
+    """Return the fundamental system of a state matrix, seen through observables, shape (..., o, n, m).
 
     Shapes: times (..., n), operators (..., o, k), matrix (..., m, m).
     """
-    weights = _output_rows(operators, _krylov_rows(xp, matrix, operators.shape[-1]))
+    weights = _output_rows(operators, _state_rows(xp, matrix, operators.shape[-1], group))
     if window:
         weights = weights @ expm_mean(matrix, np.zeros((0, *matrix.shape)), window)[0]
     if xp is np:
@@ -161,13 +175,13 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: 
 
 
 def _output_rows_with_jacobian(
-    operators: Array, d_operators: Array, companion: Companion, window: float
+    operators: Array, d_operators: Array, state_matrix: ModeMatrix, group: ModeGroup, window: float
 ) -> tuple[Array, Array]:
-    """Return operators on the first state as rows on all states, (o, m), and their derivatives, (p, o, m)."""
-    matrix, d_matrix = companion
-    rows = _krylov_rows(np, matrix, operators.shape[-1])
+    """Return operators as rows on all states, (o, m), and their derivatives, (p, o, m)."""
+    matrix, d_matrix = state_matrix
+    rows = _state_rows(np, matrix, operators.shape[-1], group)
     d_rows = [np.zeros(d_matrix.shape[:2])]
-    for row in rows[:-1]:
+    for row in () if group.has_state_matrix else rows[:-1]:
         d_rows.append(d_rows[-1] @ matrix + row @ d_matrix)
     weights, d_weights = (
         _output_rows(operators, rows),
@@ -183,7 +197,8 @@ def fundamental_basis_vjp(
     times: Array,
     operators: Array,
     operators_jacobian: Array,
-    companion: Companion,
+    state_matrix: ModeMatrix,
+    group: ModeGroup,
     cotangents: Array,
     window: float = 0.0,
 ) -> Array:
@@ -191,20 +206,25 @@ def fundamental_basis_vjp(
 
     Shapes: cotangents (o, n, m).
     """
-    matrix, d_matrix = companion
-    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
+    matrix, d_matrix = state_matrix
+    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, state_matrix, group, window)
     in_weights, in_matrix = expm_action_vjp(weights, matrix, times, cotangents)
     pairs = (d_weights, in_weights), (d_matrix, in_matrix)
     return np.asarray(sum(jacobian.reshape(len(jacobian), part.size) @ part.ravel() for jacobian, part in pairs))
 
 
 def fundamental_basis_with_jacobian(
-    times: Array, operators: Array, operators_jacobian: Array, companion: Companion, window: float = 0.0
+    times: Array,
+    operators: Array,
+    operators_jacobian: Array,
+    state_matrix: ModeMatrix,
+    group: ModeGroup,
+    window: float = 0.0,
 ) -> tuple[Array, Array]:
     """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
 
     Shapes: times (n,), operators, operators_jacobian (o, k) and (p, o, k).
     """
-    matrix, d_matrix = companion
-    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, companion, window)
+    matrix, d_matrix = state_matrix
+    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, state_matrix, group, window)
     return expm_action(weights, d_weights, matrix, d_matrix, times)

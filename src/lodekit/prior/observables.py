@@ -30,14 +30,14 @@ from lodekit.prior.disturbances import CompiledDisturbances, compile_disturbance
 from lodekit.prior.input_response.mean import InputResponse, compile_input_response
 from lodekit.prior.kernels import group_by_window, match_array
 from lodekit.prior.modes import (
-    Companion,
     ModeGroup,
-    balance_companion,
-    companion_terms,
+    ModeMatrix,
     exponential_basis,
     fundamental_basis,
     fundamental_basis_vjp,
     fundamental_basis_with_jacobian,
+    mode_matrix,
+    mode_matrix_with_jacobian,
 )
 from lodekit.support.interval_means import averaging_time, parse_interval
 from lodekit.system.dimensions import check_column_units
@@ -118,9 +118,11 @@ class Observables:
         """Unit factors of the coefficients: k derivatives in scaled time are span^k derivatives in the user's."""
         span, scales = self.units.time_scale, self.units.scales
         free = span ** -np.arange(float(self.compiled.free_shape[-1])) / scales[:, None, None]
+        counts = [factor.coefficients.stop - factor.coefficients.start for factor in self.compiled.factors]
+        if any(factor.has_state_matrix for factor in self.compiled.factors):
+            return free, [np.ones(self.compiled.column_shapes[0]) / scales[:, None]], [np.full(counts[0], span)]
         columns = [span ** -np.arange(float(length)) / scales[:, None] for _, length in self.compiled.column_shapes]
-        degrees = [factor.coefficients.stop - factor.coefficients.start - 1 for factor in self.compiled.factors]
-        return free, columns, [span ** np.arange(float(degree), -1.0, -1.0) for degree in degrees]
+        return free, columns, [span ** np.arange(count - 1.0, -1.0, -1.0) for count in counts]
 
     def mode_values(
         self, xp: Any, arrays: CoefficientArrays, groups: Sequence[ModeGroup], times: Any, window: float = 0.0
@@ -133,8 +135,8 @@ class Observables:
         for group in groups:
             operators = arrays.mode_columns[group.column]
             if group.root is None:
-                matrix = companion_terms(xp, arrays.factors[group.factor], group.multiplicity)[0]
-                parts.append(fundamental_basis(xp, times, operators, matrix, window))
+                matrix = mode_matrix(xp, arrays.factors[group.factor], group)
+                parts.append(fundamental_basis(xp, times, operators, matrix, group, window))
             else:
                 root = group.root * self.units.time_scale
                 parts.append(exponential_basis(xp, times, operators, root, group.multiplicity, window))
@@ -168,9 +170,9 @@ class Observables:
         """Return the basis functions, shape (o, n, r), and derivatives in the parameters, (o, p, n, r)."""
         parts, d_parts = [], []
         for group in groups:
-            operators, companion = self._mode_terms(values, group)
-            if companion is not None:
-                part, d_part = fundamental_basis_with_jacobian(times, *operators, companion, window)
+            operators, matrix = self._mode_terms(values, group)
+            if matrix is not None:
+                part, d_part = fundamental_basis_with_jacobian(times, *operators, matrix, group, window)
             else:
                 # The basis is linear in the operators, so their derivatives replace them.
                 part, d_part = (self._exponential_basis(times, W, group, window) for W in operators)
@@ -183,14 +185,14 @@ class Observables:
         root = group.root * self.units.time_scale
         return np.asarray(exponential_basis(np, times, operators, root, group.multiplicity, window))
 
-    def _mode_terms(self, values: Coefficients, group: ModeGroup) -> tuple[tuple[Array, Array], Companion | None]:
-        """Return operators with derivatives, and the companion matrix if there is no fixed root."""
+    def _mode_terms(self, values: Coefficients, group: ModeGroup) -> tuple[tuple[Array, Array], ModeMatrix | None]:
+        """Return operators with derivatives, and the state matrix if there is no fixed root."""
         both = values.values, values.jacobian
         operators = both[0].mode_columns[group.column], both[1].mode_columns[group.column]
         if group.root is not None:
             return operators, None
         factor, d_factor = (part.factors[group.factor] for part in both)
-        return operators, balance_companion(factor, d_factor, group.multiplicity)
+        return operators, mode_matrix_with_jacobian(factor, d_factor, group)
 
     def mode_basis_vjp(
         self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, weights: Sequence[Array]
@@ -203,10 +205,10 @@ class Observables:
         for window, rows, selected in _split_by_window(values):
             start = 0
             for group in groups:
-                operators, companion = self._mode_terms(selected, group)
+                operators, matrix = self._mode_terms(selected, group)
                 cotangents = np.stack([weights[row][:, start : start + group.size] for row in rows])
-                if companion is not None:
-                    total += fundamental_basis_vjp(times - window, *operators, companion, cotangents, window)
+                if matrix is not None:
+                    total += fundamental_basis_vjp(times - window, *operators, matrix, group, cotangents, window)
                 else:
                     jacobian = self._exponential_basis(times - window, operators[1], group, window)
                     total += np.tensordot(jacobian, cotangents, 3)
@@ -222,10 +224,9 @@ class Observables:
         for group in groups:
             if group.root is not None:
                 exponents.append(group.root * span)
-            elif np.isfinite(values.factors[group.factor]).all():
-                exponents += list(np.roots(values.factors[group.factor][::-1]))
-            else:
-                exponents.append(np.inf)
+                continue
+            matrix = mode_matrix(np, values.factors[group.factor], replace(group, multiplicity=1))
+            exponents += list(np.linalg.eigvals(matrix)) if np.isfinite(matrix).all() else [np.inf]
         for signal in self.compiled.signals if include_signals else ():
             rates = values.table[0][signal.coefficients].reshape(-1, 3)[:, 1:] * span
             exponents += list(rates[:, 0] + 1j * rates[:, 1])
@@ -333,7 +334,7 @@ class ObservableCompiler:
     @cached_property
     def _disturbance_states(self) -> CompiledObservables | None:
         """The states that disturbances drive, as observables of the modes; None where functions are free."""
-        if self.undriven_system.parametrization.free.width:
+        if self.undriven_system.free_functions:
             return None
         system, every = self._set_to_zero(tuple(self.inputs), [])[0], (*self.inputs, *self.disturbances)
         states = [parse_expression(text) for text in realize_disturbance_response(system, self.disturbances).states]

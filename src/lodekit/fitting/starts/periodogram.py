@@ -87,7 +87,9 @@ def _strongest_exponent(scaled_times: Array, values: Array, exponents: NDArray[n
 
 def parametric_pole_factors(prior: Prior) -> list[int]:
     """Return the factors whose roots depend on parameters; none where a free function drives the system."""
-    return [] if prior.kernels else sorted({group.factor for group in prior.groups if group.root is None})
+    if prior.kernels or any(group.has_state_matrix for group in prior.groups):
+        return []
+    return sorted({group.factor for group in prior.groups if group.root is None})
 
 
 def parameters_from_poles(

@@ -30,7 +30,7 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.disturbances import CompiledDisturbances, DisturbanceMatrices, require_disturbances
 from lodekit.prior.expm import expm_frechet
 from lodekit.prior.kernels import Kernel
-from lodekit.prior.modes import ModeGroup, balance_companion
+from lodekit.prior.modes import ModeGroup, mode_matrix, mode_matrix_with_jacobian
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 
@@ -435,7 +435,7 @@ class StateSpaceModel:
             if group.root is None:
                 _, in_F = expm_frechet((time - origin) * F.T[None], in_root[None, None])
                 factor = values.factors[group.factor], values.jacobian.factors[group.factor]
-                _, jacobian = balance_companion(*factor, observables.compiled.factors[group.factor].multiplicity)
+                _, jacobian = mode_matrix_with_jacobian(*factor, group)
                 theta += np.tensordot(jacobian, gradient.F[place, place] + (time - origin) * in_F[0, 0], 2)
         result = Hyperparameters(theta, lengthscales, amplitudes, mode_amplitudes, np.zeros(0))
         if self.disturbances is None:
@@ -487,11 +487,9 @@ def _mode_origin(group: ModeGroup) -> float:
 
 def _build_mode_matrix(observables: Observables, coefficients: Coefficients, group: ModeGroup) -> Array:
     """Return the state matrix of a group of modes, shape (r, r)."""
-    factor = observables.compiled.factors[group.factor]
     if group.root is None:
-        none = coefficients.jacobian.factors[group.factor][:0]
-        return balance_companion(coefficients.factors[group.factor], none, factor.multiplicity)[0]
+        return np.asarray(mode_matrix(np, coefficients.factors[group.factor], group))
     root = group.root * observables.units.time_scale
     block = np.array([[root.real, root.imag], [-root.imag, root.real]]) if root.imag else np.array([[root.real]])
-    shift = np.diag(np.arange(1.0, factor.multiplicity), 1)
-    return np.asarray(np.kron(np.eye(factor.multiplicity), block) + np.kron(shift, np.eye(len(block))))
+    shift = np.diag(np.arange(1.0, group.multiplicity), 1)
+    return np.asarray(np.kron(np.eye(group.multiplicity), block) + np.kron(shift, np.eye(len(block))))
