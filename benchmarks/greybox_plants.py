@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +15,11 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.linalg import expm
+from scipy.signal import lfilter
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from lodekit.fitting.lbfgs import maximize_lbfgs
 
 Array = NDArray[np.float64]
 NOISE, ROWS = 0.03, 400
@@ -183,6 +185,56 @@ def run_delay(seed: int) -> dict[str, Any]:
     return {"seed": seed, "covered": covered(gp, truth), "found": found, "truth": truth, "seconds": seconds}
 
 
+def nested_record(seed: int) -> tuple[Array, dict[str, Array], dict[str, float], float]:
+    """Return times, data and truth of a lag with a dead time of 0 to 3 samples, and the intensity of a disturbance."""
+    generator, fine = np.random.default_rng([seed, 9]), 10
+    rows = int(generator.choice([500, 1000, 2000, 5000]))
+    T = float(generator.choice([0.0, 0.1, 0.3, 0.7, 1.0, 1.4, 2.2, 3.0]))
+    tau, K = 10.0 ** generator.uniform(0.3, 1.5), 1.7 * generator.choice([-1.0, 1.0])
+    offset, intensity = generator.uniform(-5.0, 60.0), 0.5 * (seed // 2 % 2)
+    u = generator.uniform(size=rows) if seed % 2 else np.repeat(generator.uniform(size=rows // 20 + 1), 20)[:rows]
+    late = np.concatenate([np.full(round(T * fine), u[0]), np.repeat(u, fine)])[: rows * fine]
+    decay = np.exp(-1.0 / (fine * tau))
+    pushed = (1.0 - decay) * K * late + intensity / tau / np.sqrt(fine) * generator.standard_normal(len(late))
+    y = np.append(K * u[0], lfilter([1.0], [1.0, -decay], pushed, zi=[decay * K * u[0]])[0][:-1])[::fine]
+    y = y + offset + 10.0 ** generator.uniform(-2.0, -0.5) * generator.standard_normal(rows)
+    return np.arange(float(rows)), {"y": y, "u": u}, {"tau": tau, "K": K, "T": T, "y0": offset}, intensity
+
+
+def fit_nested(seed: int, random_state: int, *, delayed: bool = True) -> lk.LODEGP:
+    """Return the fit of such a record, with or without a dead time in the model."""
+    times, data, _, intensity = nested_record(seed)
+    parameters = {"tau": lk.Parameter(positive=True), "K": lk.Parameter(), "y0": lk.Parameter()}
+    if delayed:
+        parameters["T"] = lk.Parameter(bounds=(0.0, 10.0))
+    text = f"tau*y' = K*{'delay(u, T)' if delayed else 'u'} + y0 - y" + (" + w" if intensity else "")
+    disturbances = {"w": "white"} if intensity else None
+    system = lk.System(text, parameters=parameters)
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances=disturbances, random_state=random_state)
+    return gp.fit(times, data)
+
+
+def run_nested(seed: int) -> dict[str, Any]:
+    """Fit a record with a dead time, also without one, and from 20 starts without any heuristics."""
+    generator, (times, _, values, _) = np.random.default_rng([seed, 10]), nested_record(seed)
+    with threadpool_limits(1):
+        fits = [fit_nested(seed, k) for k in range(4)]
+        nested = fit_nested(seed, 0, delayed=False)
+        setup, hyper = fits[0].fit_.setup, fits[0].fit_.hyperparameters
+        truth, best = np.array([values[name] for name in setup.layout.names]), -np.inf
+        where = setup.layout.names.index("T")
+        for k in range(20):
+            theta = truth * np.exp(min(k, 1) * generator.standard_normal(4))
+            theta[where] = np.clip(theta[where], 1e-3, 9.0)
+            start = setup.layout.pack(replace(hyper, theta=theta))
+            best = max(best, maximize_lbfgs(setup.objective, start).value)
+    found = [gp.fit_.optimum.value for gp in fits]
+    return {
+        "seed": seed, "rows": len(times), "delay": values["T"], "found": [gp.parameters_["T"].value for gp in fits],
+        "below_nested": nested.fit_.optimum.value - min(found), "below_best": max(best, *found) - min(found),
+    }  # fmt: skip
+
+
 def run_kind(seed: int) -> dict[str, Any]:
     """Let the evidence decide what an input does between its samples."""
     generator = np.random.default_rng([seed, 4])
@@ -233,6 +285,16 @@ def print_delays(seeds: int, jobs: int) -> list[dict[str, Any]]:
     seconds = np.mean([row["seconds"] for row in rows])
     print(f"dead time: {len(rows)} step tests, intervals hold {held} % (90 to 98)")
     print(f"           T off by {np.median(off):.3f} samples, {seconds:.2f} s each")
+    return rows
+
+
+def print_nested(seeds: int, jobs: int) -> list[dict[str, Any]]:
+    rows = run_all(run_nested, seeds, jobs)
+    for row in (row for row in rows if max(row["below_nested"], row["below_best"]) > SAME):
+        print(f"  {row}")
+    worse = [sum(row[name] > SAME for row in rows) for name in ("below_nested", "below_best")]
+    print(f"nested: of {len(rows)} records with four seeds each, {worse[0]} end below the model without a dead time")
+    print(f"        and {worse[1]} below the best of 20 starts")
     return rows
 
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+import greybox_plants
 import lodekit as lk
 from lodekit.fitting.hessian import invert_information, observed_information, observed_information_across_kinks
 from lodekit.fitting.starts.weak_form import build_delay_grid, bump_quadrature, held_bump_quadrature
@@ -138,3 +139,9 @@ def test_a_delay_below_the_sampling_interval_is_found_beside_a_disturbance() -> 
     x = fit.optimum.x.copy()
     x[fit.layout.index_of("T")] = fit.layout.transforms[fit.layout.names.index("T")].inverse(1e-6)
     assert fit.setup.objective.value(x) < fit.optimum.value
+
+
+def test_a_dead_time_below_the_steps_of_a_thinned_record_is_found() -> None:
+    """Starts on every eighth row had delays of four samples and more, and the search ended 3,134 nats too low."""
+    gp = greybox_plants.fit_nested(141, random_state=1)
+    assert gp.parameters_["T"].value == pytest.approx(1.4, abs=0.1)

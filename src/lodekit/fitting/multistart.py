@@ -344,7 +344,7 @@ def improve_delays(setup: FitSetup, optimum: Optimum) -> tuple[Optimum, Array | 
     """Return an optimum, or a better one at other delays, zero among them, and its information if it was computed.
 
     At wrong delays the response to an input that changes all the time is best absent, and no gradient leads from there
-    to the right ones. At those, the score test for all other parameters promises a large gain.
+    to the right ones. At those, a scoring step of all other parameters gains much.
     """
     parameters, best = find_delay_parameters(setup.system, setup.layout), optimum
     if setup.measurements.has_only_statistics or setup.engine_task.on_disk or not parameters:
@@ -356,8 +356,9 @@ def improve_delays(setup: FitSetup, optimum: Optimum) -> tuple[Optimum, Array | 
         while best.value > reached + options.SEARCH.disturbance_agreement:
             reached = best.value
             now = float(setup.layout.unpack(best.x).theta[number])
-            # The grid begins at half a sampling interval, in which a delay may pass the kink at the next sample.
-            delays = [options.SEARCH.zero_delay_share * grid[0], now - grid[0], now + grid[0], *grid]
+            # The grid begins at half a sampling interval. At its multiples there are kinks, with optima on both sides.
+            mirrored = 4.0 * grid[0] * np.rint(now / (2.0 * grid[0])) - now
+            delays = [options.SEARCH.zero_delay_share * grid[0], mirrored, now - grid[0], now + grid[0], *grid]
             information = observed_information(setup.objective, best.x) if information is None else information
             found = _improve_delay(setup.objective, best, information, number, delays)
             best, information = found, information if found is best else None
@@ -381,10 +382,11 @@ def _improve_delay(
     for delay in (each for each in delays if transform.low < each < transform.high):
         y = np.zeros(layout.size)
         y[place] = (delay - chart.values[place]) / chart.units[place]
-        value, slope = chart.evaluate(np.clip(y, *chart.bounds))
-        z, step = axes.T @ slope[others], np.zeros(layout.size)
-        step[others] = axes @ z
-        steps.append((value + 0.5 * float(z @ z), y, step))
+        _, slope = chart.evaluate(np.clip(y, *chart.bounds))
+        step = np.zeros(layout.size)
+        step[others] = axes @ (axes.T @ slope[others])
+        # Far from the optimum whole steps are too long, and what the score test promises is not what they gain.
+        steps.append((objective.value(chart.point(np.clip(y + 0.5 * step, *chart.bounds))), y, step))
     for _, y, step in sorted(steps, key=lambda item: -item[0])[: opt.n_disturbance_starts]:
         points = [chart.point(np.clip(y + share * step, *chart.bounds)) for share in (1.0, 0.5, 0.25, 0.1)]
         value, x = max(((objective.value(x), x) for x in points), key=lambda pair: pair[0])

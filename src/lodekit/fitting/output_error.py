@@ -7,7 +7,7 @@ starts of a preconditioned search of the objective.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from lodekit.fitting import search_options as options
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs_preconditioned
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import StartPoint
-from lodekit.fitting.starts.variable_projection import ProjectedFit, VariableProjection
+from lodekit.fitting.starts.variable_projection import ProjectedFit, VariableProjection, union_times
 from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.progress import track_progress
@@ -44,13 +44,17 @@ def multistart_output_error(
     layout = objective.layout
     whole = VariableProjection.from_records(priors, layout, records, opt.simulation_rows)
     thin = VariableProjection.from_records(priors, layout, records, opt.screening_rows)
+    lags = find_delay_parameters(system, layout)
+    # A delay may be shorter than the steps of a thinned record.
+    grid = build_delay_grid(max(map(union_times, records), key=np.ptp)) if lags else np.zeros(0)
+    delays = {n: np.roll(grid, -k * opt.delay_grid_offset) for k, n in enumerate(lags) if len(grid)}
     given = [guess.theta for guess in guesses if guess.family == "given"]
     if initial_theta is not None:
-        ends = _continue_from_previous(system, thin, whole, initial_theta, guesses, generator)
+        ends = _continue_from_previous(thin, whole, initial_theta, guesses, delays, generator)
     elif given:
         ends = [end for theta in given if (end := _descend(whole, whole.from_parameters(theta))) is not None]
     else:
-        ends = _screen_and_descend(thin, whole, _screen_starts(system, thin, guesses, generator))
+        ends = _screen_and_descend(thin, whole, _screen_starts(thin, guesses, delays, generator))
     if not ends:
         return None
     return _maximize_from_projection(objective, whole, ends[0], tolerance)
@@ -63,17 +67,17 @@ def _descend(whole: VariableProjection, z: Array, target_deviance: float = -np.i
 
 
 def _continue_from_previous(
-    system: System,
     thin: VariableProjection,
     whole: VariableProjection,
     initial_theta: Array,
     guesses: Sequence[StartPoint],
+    delays: Mapping[int, Array],
     generator: np.random.Generator,
 ) -> list[ProjectedFit]:
     """Return where an earlier fit leads, and where others do if they start out better; best first."""
     end = _descend(whole, whole.from_parameters(initial_theta))
     here = None if end is None else thin.evaluate(end.z, end.noise_std, with_jacobian=False)
-    starts = _screen_starts(system, thin, guesses, generator)
+    starts = _screen_starts(thin, guesses, delays, generator)
     best = thin.evaluate(starts[0], None if end is None else end.noise_std, with_jacobian=False) if starts else None
     if end is not None and (best is None or (here is not None and here.deviance <= best.deviance)):
         return [end]
@@ -103,28 +107,33 @@ def _screen_and_descend(
 
 
 def _screen_starts(
-    system: System, thin: VariableProjection, guesses: Sequence[StartPoint], generator: np.random.Generator
+    thin: VariableProjection, guesses: Sequence[StartPoint], delays: Mapping[int, Array], generator: np.random.Generator
 ) -> list[Array]:
-    """Return coordinates of values to start from, the most promising first."""
+    """Return coordinates of values to start from, the most promising first; `delays` are tried one after the other.
+
+    A lag that vanishes beside a long delay can hide the optimum with a short one. So the best start with the shortest
+    delays, near the model without any, comes first.
+    """
     opt = options.SEARCH
     layout = thin.layout
     count = min(opt.n_screened_per_parameter * (1 + len(layout.free_parameters)), opt.max_screened)
-    lags = find_delay_parameters(system, layout)
-    grid = build_delay_grid(thin.times) if lags else np.zeros(0)
     blind = next((guess.theta for guess in guesses if guess.family == "blind"), np.full(len(layout.names), np.nan))
     drawn = [*(guess.theta for guess in guesses if guess.family != "blind"), *[blind] * count]
     found = []
     for attempt, theta in enumerate(drawn):
         filled = np.where(np.isnan(layout.fixed_values), theta, layout.fixed_values)
         for n in layout.free_parameters:
-            if np.isnan(filled[n]) and n in lags and len(grid):
-                filled[n] = grid[(attempt + lags.index(n) * opt.delay_grid_offset) % len(grid)]
+            if np.isnan(filled[n]) and n in delays:
+                filled[n] = delays[n][attempt % len(delays[n])]
             elif np.isnan(filled[n]):
                 # From the third on, guesses are random.
                 filled[n] = layout.draw_start(n, attempt, generator)
         if (end := thin.evaluate(thin.from_parameters(filled), with_jacobian=False)) is not None:
             found.append(end)
-    return [end.z for end in sorted(found, key=lambda end: end.deviance)]
+    found = sorted(found, key=lambda end: end.deviance)
+    if delays and found:
+        found.insert(0, min(found, key=lambda end: float(thin.to_parameters(end.z)[list(delays)].sum())))
+    return [end.z for end in found]
 
 
 def _maximize_from_projection(

@@ -122,11 +122,6 @@ class VariableProjection:
         """What was measured, compiled."""
         return self.priors[0].observables
 
-    @property
-    def times(self) -> Array:
-        """Those of the longest record."""
-        return max(self.record_times, key=lambda times: float(np.ptp(times)))
-
     @cached_property
     def scaled_times(self) -> list[Array]:
         """The times of each record, scaled."""
