@@ -358,7 +358,9 @@ def improve_delays(setup: FitSetup, optimum: Optimum) -> tuple[Optimum, Array | 
             now = float(setup.layout.unpack(best.x).theta[number])
             # The grid begins at half a sampling interval. At its multiples there are kinks, with optima on both sides.
             mirrored = 4.0 * grid[0] * np.rint(now / (2.0 * grid[0])) - now
-            delays = [options.SEARCH.zero_delay_share * grid[0], mirrored, now - grid[0], now + grid[0], *grid]
+            near = [options.SEARCH.zero_delay_share * grid[0], mirrored, now - grid[0], now + grid[0]]
+            # Without disturbances, the whole grid has been screened by the output-error method.
+            delays = [*near, *grid] if setup.layout.n_disturbances else near
             information = observed_information(setup.objective, best.x) if information is None else information
             found = _improve_delay(setup.objective, best, information, number, delays)
             best, information = found, information if found is best else None
