@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
@@ -120,7 +121,8 @@ def find_starts(kind: str, rows: int) -> Callable[[], object]:
 
 
 def draw_preview(kind: str, rows: int) -> Callable[[], object]:
-    fit = fit_rows(kind, rows)[0].fit_
+    # A copy has no cached results of the search, whose last point depends on rounding.
+    fit = deepcopy(fit_rows(kind, rows)[0].fit_)
     return lambda: compute_curve(fit.setup, fit.setup, fit.hyperparameters, {})
 
 
