@@ -185,7 +185,7 @@ def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> li
 
 
 def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str:
-    """Return that the response to disturbances solves the equations, after checking it exactly; raise otherwise.
+    """Return that the response to disturbances, if any, solves the equations, after an exact check; raise otherwise.
 
     Every equation is an observable of ``x' = F x + G w``: its rows on the states and on all derivatives of w vanish
     identically in the parameters.
@@ -195,10 +195,14 @@ def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str
     >>> import lodekit as lk
     >>> verify_disturbance_response(lk.System("x' = -a*x + w", parameters=["a"]), {"w": "white"})
     "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"
+    >>> verify_disturbance_response(lk.System("x'' = -a*x - b*x'", parameters=["a", "b"]), {})
+    "A f = 0 along x' = F x, f = H x"
     """
     names = [f"equation {i}" for i, _ in enumerate(system.equations)]
     compiled = compile_disturbances(system, system.operator, names, kinds)
     _, _, H, D = compiled.split(compiled.table.nonzero_mask)
     if H.any() or D.any():
         raise LodekitError("the response to disturbances does not solve the equations; this should not happen")
-    return "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"
+    if compiled.shapes[0][0] != system.states and not kinds:
+        raise LodekitError("the state space does not have all solutions of the equations; this should not happen")
+    return "A f = 0 along x' = F x" + (" + G w, f = H x + D w + D1 w', for all functions w" if kinds else ", f = H x")

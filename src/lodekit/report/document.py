@@ -296,10 +296,10 @@ def _add_equations(page: HtmlPage, context: ReportContext) -> None:
 def _modes_at_estimate(context: ReportContext) -> list[str]:
     """Return what modes with parameters inside look like at the estimate."""
     system = context.fit.setup.reduced_system
-    if not any(mode.depends_on_parameters for mode in system.modes):
-        return []
     values = {name: float(f"{found.value:.6g}") for name, found in context.gp.parameters_.items()}
     try:
+        if not any(mode.depends_on_parameters for mode in system.exponents):
+            return []
         modes = [mode.describe(context.unit_suffix("t").strip()) for mode in system.substitute(values).modes]
     except LodekitError:
         return []

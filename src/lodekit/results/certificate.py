@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import format_sum
-from lodekit.errors import LodekitError
+from lodekit.errors import AlgebraError, LodekitError
 from lodekit.prior.disturbances import verify_disturbance_response
 from lodekit.results.equation_residuals import (
     STRICT_TOLERANCE,
@@ -61,7 +61,14 @@ def _eliminate_channels(system: System, rows: Sequence[int], names: Sequence[str
 
 def list_proved_identities(fit: Fit) -> tuple[str, ...]:
     """Return what was proved exactly about the solutions of a fit."""
-    found = fit.setup.reduced_system.verify()
+    reduced = fit.setup.reduced_system
+    try:
+        found = reduced.verify()
+    except AlgebraError:
+        # Where nothing is free, a fit needs no more than a state matrix.
+        if reduced.free_functions:
+            raise
+        found = (verify_disturbance_response(reduced, {}), "x has as many entries as a solution has initial values")
     if fit.prior.disturbances:
         system = fit.system.given(tuple(fit.measurements.inputs)) if fit.measurements.inputs else fit.system
         found = (*found, verify_disturbance_response(system, fit.prior.disturbances))

@@ -14,7 +14,7 @@ from lodekit import plotting
 from lodekit.data.observations import TimeSeries
 from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
 from lodekit.diagnostics.residual_tests import cumulative_periodogram, cumulative_periodogram_band
-from lodekit.errors import LodekitError
+from lodekit.errors import AlgebraError, LodekitError
 from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
 from lodekit.results.certificate import compute_mean_residuals, pointwise_equations
 from lodekit.results.fit import Fit
@@ -354,7 +354,12 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
     figure, panels, _ = plotting.read_axes(axes, ["the modes"], width=4.0, height_each=2.8, share=False)
     values = {name: float(value) for name, value in zip(fit.layout.names, fit.hyperparameters.theta, strict=True)}
     found: dict[complex, int] = {}
-    for mode in fit.setup.reduced_system.modes:
+    system = fit.setup.reduced_system
+    try:
+        modes = system.modes
+    except AlgebraError:
+        modes = system.substitute(values).modes
+    for mode in modes:
         for root in mode.roots_at({n: v for n, v in values.items() if n in mode.ring.parameters}):
             # Roots that differ by rounding alone are one.
             near = next((other for other in found if abs(other - root) <= 1e-9 * abs(root)), root)

@@ -398,7 +398,7 @@ def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
         del drawn["equations.png"]
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
-    if gp.fit_.setup.reduced_system.modes:
+    if not gp.fit_.setup.reduced_system.is_controllable:
         drawn["modes.png"] = gp.plot_modes
     if not gp.fit_.measurements.has_only_statistics:
         drawn["residuals.png"] = gp.plot_residuals
