@@ -384,13 +384,14 @@ def _improve_delay(
     for delay in (each for each in delays if transform.low < each < transform.high):
         y = np.zeros(layout.size)
         y[place] = (delay - chart.values[place]) / chart.units[place]
-        _, slope = chart.evaluate(np.clip(y, *chart.bounds))
+        value, slope = chart.evaluate(np.clip(y, *chart.bounds))
         step = np.zeros(layout.size)
         step[others] = axes @ (axes.T @ slope[others])
         # Far from the optimum whole steps are too long, and what the score test promises is not what they gain.
-        steps.append((objective.value(chart.point(np.clip(y + 0.5 * step, *chart.bounds))), y, step))
+        half = objective.value(chart.point(np.clip(y + 0.5 * step, *chart.bounds)))
+        steps.append((max(value, half), y, step))
     for _, y, step in sorted(steps, key=lambda item: -item[0])[: opt.n_disturbance_starts]:
-        points = [chart.point(np.clip(y + share * step, *chart.bounds)) for share in (1.0, 0.5, 0.25, 0.1)]
+        points = [chart.point(np.clip(y + share * step, *chart.bounds)) for share in (1.0, 0.5, 0.25, 0.1, 0.0)]
         value, x = max(((objective.value(x), x) for x in points), key=lambda pair: pair[0])
         if value > best.value:
             found = maximize_lbfgs(objective, x, tolerance=opt.disturbance_tolerance, trusted=True)
