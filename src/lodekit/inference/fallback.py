@@ -211,7 +211,8 @@ class FallbackEngine(BaseEngine):
                 self.choice.factory.has_states and abs(found.value) <= 100.0 * self.size
             ):
                 raise AccuracyError(f"{self._describe_precision_loss()}; {message}")
-            found = FallbackPosterior(found, found, f"rounding: {message}")
+            both = (found.primary, found.fallback) if isinstance(found, FallbackPosterior) else (found, found)
+            found = FallbackPosterior(*both, f"rounding: {message}")
         return found if self.conditions is None else FallbackPosterior(found, found, "", self.conditions.value(hyper))
 
     def _most_accurate_posterior(self, hyper: Hyperparameters) -> Posterior:
