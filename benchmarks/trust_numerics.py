@@ -1,12 +1,14 @@
 """Whether numbers are right: engines against each other, evidence against many digits, and cases made to break it.
 
-    python benchmarks/trust_numerics.py --fits 1000 --evidences 300
+    python benchmarks/trust_numerics.py --fits 1000 --evidences 300 --gaps 200
 
-Three counts, and what does not belong there is listed. Fits: public fits of catalog systems, half of them with one
+Four counts, and what does not belong there is listed. Fits: public fits of catalog systems, half of them with one
 level of noise for all channels, half of the data from the prior itself, where channels differ by decades; the other
 engine evaluates where each fit has ended (where it has too few digits for that, many digits do). Evidences: both
 engines at random hyperparameters, far from any optimum, against an independent calculation with 50 or 90 digits; under
 the channel prior, in extended precision.
+Gaps: modes that grow across a gap, and two or three roots that are 1e-3 to 1e-9 apart, with and without a disturbance,
+against one hundred digits: log evidence to 1e-6 nats (1e-12 of it, if that is more), deviations of predictions to 1e-6.
 Torture: public fits of extreme systems and data (`torture_cases.py`), each right with many digits, or refused in words.
 
 Right means: the log evidence errs by less than 1e-6, relative to itself or to the number of measurements; the mean at
@@ -22,6 +24,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +231,76 @@ def check_channel_evidence(seed: int) -> Iterator[str]:
         yield from judge(setup, hyper, expected, f"{engine} under the channel prior")
 
 
+def draw_gap_or_cluster(seed: int) -> tuple[FitSetup, Hyperparameters, float, Array]:
+    """Return a system with a mode that grows in a gap, or with almost equal roots; the noise, and times to predict."""
+    generator = np.random.default_rng([7, seed])
+
+    def draw_roots(sign: int, count: int) -> list[Fraction]:
+        return [sign * Fraction(int(generator.integers(3, 30)), 10) for _ in range(count)]
+
+    is_driven, grows = seed % 2 == 0, seed // 2 % 2 == 0
+    if grows:
+        roots = draw_roots(1, 1) + draw_roots(-1, int(generator.integers(3)))
+        gap = generator.uniform(4.0, 24.0) / float(roots[0])
+    else:
+        first, apart = draw_roots(-1, 1)[0], Fraction(int(10 ** generator.uniform(0.0, 6.0)), 10**9)
+        roots = [first - k * apart for k in range(int(generator.integers(2, 4)))]
+        roots += draw_roots(-1, int(generator.integers(2)))
+        gap = float(generator.choice([0.0, 3.0]))
+    polynomial = [Fraction(1)]
+    for root in roots:
+        shifted, own = [Fraction(0), *polynomial], [*polynomial, Fraction(0)]
+        polynomial = [a - root * b for a, b in zip(shifted, own, strict=True)]
+    left = " + ".join(f"({c.numerator}/{c.denominator})*x" + "'" * k for k, c in enumerate(polynomial))
+    count = int(generator.integers(5, 12))
+    parts = [np.sort(generator.uniform(0.0, 2.0, count)) for _ in range(2)]
+    times = np.concatenate([np.linspace(0.0, 2.0, count) if seed % 3 else part for part in parts])
+    times[count:] += 2.1 + gap
+    noise, values = 10.0 ** generator.uniform(-4.0, 0.0), 0.3 * np.cumsum(generator.standard_normal(2 * count))
+    if generator.integers(2):
+        values = values * np.exp(-0.3 * times) + noise * generator.standard_normal(2 * count)
+    measurements = Measurements.from_observations(lk.Observations().add(times, "x", values, noise))
+    kind = ("white", "matern-3/2")[int(generator.integers(2))]
+    settings = FitSettings(disturbances={"w": kind}) if is_driven else FitSettings()
+    setup = build_setup(lk.System(f"{left} = {'w' if is_driven else '0'}"), settings, measurements)
+    modes, none = np.full(len(setup.prior.groups), 10.0 ** generator.uniform(-1.0, 6.0)), np.zeros(0)
+    coloured = np.full(int(is_driven and kind != "white"), 0.3)
+    level = 10.0 ** generator.uniform(-1.0, 1.0, int(is_driven))
+    asked = np.append(generator.uniform(times[0], times[-1], 4), times[count - 1] + 0.5 * gap)
+    return setup, Hyperparameters(none, none, none, modes, none, coloured, level), noise, asked
+
+
+def check_gap_or_cluster(seed: int) -> Iterator[str]:
+    """Yield whether evidence, deviations and means are those of one hundred digits, or refused, or said to be rough."""
+    from tests.agreement.kalman import filter_exactly
+    from tests.witness import Witness
+
+    setup, hyper, noise, asked = draw_gap_or_cluster(seed)
+    try:
+        posterior = setup.engine.posterior(hyper)
+        scale, observables = float(setup.prior.units.scales[0]), setup.prior.observables
+        mean = scale * posterior.mean(observables, asked)[:, 0]
+        std = scale * np.sqrt(posterior.variance(observables, asked)[:, 0])
+    except lk.LodekitError:
+        yield "refused"
+        return
+    if seed % 2 == 0:
+        expected, exact_mean, exact_std = filter_exactly(setup, hyper, noise, asked)
+    else:
+        witness = Witness(setup.system, setup.prior, setup.measurements)
+        expected, (exact_mean, exact_std) = witness.evidence(hyper, 100), witness.predict(hyper, asked)
+    error, allowed = abs(posterior.value - expected), max(TOLERANCE, 1e-12 * abs(expected))
+    worst, spread = float(np.max(np.abs(std / exact_std - 1.0))), setup.measurements.series[0].values.std()
+    if posterior.warnings():
+        yield "a warning states the error of the evidence"
+    elif worst > TOLERANCE:
+        yield f"WRONG: a deviation by {worst:.1g} of itself"
+    elif not means_agree(mean, exact_mean, spread, exact_std):
+        yield f"WRONG: a mean by {np.max(np.abs(mean - exact_mean)):.1g}"
+    else:
+        yield "right" if error <= allowed else f"WRONG: evidence {posterior.value!r}, exact {expected!r}"
+
+
 def torture(name: str) -> str:
     """Return what became of one case: right with many digits, refused, or wrong."""
     from tests.witness import Witness
@@ -270,6 +343,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fits", type=int, default=100, help="how many public fits, half by each engine")
     parser.add_argument("--evidences", type=int, default=60, help="how many random hyperparameters")
+    parser.add_argument("--gaps", type=int, default=200, help="how many systems with growth in gaps or equal roots")
     parser.add_argument("--torture", nargs="*", help="names of cases; all by default, none where nothing follows")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
@@ -281,12 +355,13 @@ def main() -> None:
             "evidences": _count("evidences against many digits", check_evidence, options.evidences),
             "channels": _count("evidences under the channel prior", check_channel_evidence, options.evidences),
             "fits": _count("fits, engines against each other", compare_engines, options.fits // 2),
+            "gaps": _count("gaps and clusters against 100 digits", check_gap_or_cluster, options.gaps),
             "torture": {},
         }
         for name in CASES if options.torture is None else options.torture:
             found["torture"][name] = torture(name)
             print(f"torture, {name}: {found['torture'][name]}", flush=True)
-    several = [*found["evidences"].items(), *found["channels"].items(), *found["fits"].items()]
+    several = [item for key in ("evidences", "channels", "fits", "gaps") for item in found[key].items()]
     counts = [*several, *((what, 1) for what in found["torture"].values())]
     bad = sum(count for what, count in counts if what.startswith(OFFENCES))
     print(f"wrong: {bad}")

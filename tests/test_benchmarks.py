@@ -37,7 +37,7 @@ SMALLEST = {
     "search": "--plants decay --seeds 1",
     "stream": "--rows 1000 --streams 1",
     "trust": "evidences --evidences 1 --jobs 1",
-    "trust_numerics": "--fits 2 --evidences 1 --torture",
+    "trust_numerics": "--fits 2 --evidences 1 --gaps 4 --torture",
     "validation": "--rows 60 --runs 1 --only free",
     "units": "--quick --systems free_decay --noise 0.02",
 }

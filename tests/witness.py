@@ -44,6 +44,24 @@ class Witness:
             evidence, mean = self._solve(hyper)
         return float(evidence), mean
 
+    def predict(
+        self, hyper: Hyperparameters, times: NDArray[np.float64], digits: int = 100
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return posterior means and deviations of the only observable, whose noise is known and which has no mean."""
+        item = self.series[0]
+        with mpmath.workdps(digits), flint_context.workprec(int(digits * 3.4) + 20):
+            n, theta = len(item.times), [mpmath.mpf(float(v)) for v in hyper.theta]
+            K = self._covariance(hyper, theta, [(0, mpmath.mpf(float(t))) for t in [*item.times, *times]])
+            for k, std in enumerate(item.std.tolist()):
+                K[k, k] += mpmath.mpf(std) ** 2
+            L = mpmath.cholesky(K[:n, :n])
+            y = _forward(L, mpmath.matrix(item.values.tolist()))
+            found = []
+            for j in range(n, K.rows):
+                gain = _forward(L, K[:n, j])
+                found.append((mpmath.fdot(gain, y), mpmath.sqrt(K[j, j] - mpmath.fdot(gain, gain))))
+        return np.array([float(m) for m, _ in found]), np.array([float(s) for _, s in found])
+
     def _solve(self, hyper: Hyperparameters) -> tuple[Number, NDArray[np.float64]]:
         units = self.prior.units
         theta = [mpmath.mpf(float(v)) for v in hyper.theta]

@@ -13,7 +13,11 @@ import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Driven", "Filtered", "matern"]
+from lodekit.fitting.setup import FitSetup
+from lodekit.inference.kalman.state_space import build_state_space_model
+from lodekit.prior.prior import Hyperparameters
+
+__all__ = ["Driven", "Filtered", "filter_exactly", "matern"]
 
 Array = NDArray[np.float64]
 Moments = tuple[mpmath.matrix, mpmath.matrix]
@@ -103,3 +107,31 @@ def matern(order: int, lengthscale: float, deviation: float) -> Driven:
         start = k * mpmath.matrix([[1, 0, -third], [0, third, 0], [-third, 0, rate**4]])
     # At rest nothing changes: what the equations take away noise brings.
     return Driven(F, -(F * start + start * F.T), start)
+
+
+def filter_exactly(
+    setup: FitSetup, hyper: Hyperparameters, noise: float, asked: Array | None = None
+) -> tuple[float, Array, Array]:
+    """Return the log evidence of one observable in one hundred digits, and means and deviations at some times, (n,).
+
+    The state-space model is the one of the Kalman engine, the filter is not.
+    """
+    prior, item = setup.prior, setup.measurements.series[0]
+    model = build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta))
+    every = item.times if asked is None else np.concatenate([item.times, asked])
+    order, n = np.argsort(every, kind="stable"), model.n_stochastic
+    times = prior.units.scale_times(every)[order]
+    seen = [[(0, float(item.values[k]), noise)] if k < len(item.times) else [] for k in order.tolist()]
+    with mpmath.workdps(100):
+        F, intensity, H, root = (
+            mpmath.matrix(np.asarray(part, dtype=float).tolist())
+            for part in (model.F, model.noise_intensity, model.H, model.prior_P_root(float(times[0])))
+        )
+        density = mpmath.zeros(model.size)
+        density[:n, :n] = intensity
+        rows = [H * mpmath.mpf(float(prior.units.scales[0]))]
+        filtered = Driven(F, density, root * root.T).filter(times.tolist(), rows, seen)
+        if asked is None:
+            return float(filtered.value), np.zeros(0), np.zeros(0)
+        mean, deviation = (part[np.argsort(order)[len(item.times) :], 0] for part in filtered.smooth())
+        return float(filtered.value), mean, deviation

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -18,29 +17,12 @@ from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.kalman import KalmanEngine
 from lodekit.inference.kalman.blocks import KalmanData
-from lodekit.inference.kalman.state_space import build_state_space_model
 from lodekit.prior.prior import Hyperparameters
-from tests.agreement.kalman import Driven
+from tests.agreement.kalman import filter_exactly
 from tests.witness import Witness
+from trust_numerics import check_gap_or_cluster
 
 NONE = np.zeros(0)
-
-
-def exact_evidence(setup: FitSetup, hyper: Hyperparameters, noise: float) -> float:
-    """Return the log evidence of the same state-space model, in one hundred digits."""
-    prior, item = setup.prior, setup.measurements.series[0]
-    model = build_state_space_model(prior, hyper, prior.observables.evaluate(hyper.theta))
-    times, n = prior.units.scale_times(item.times), model.n_stochastic
-    with mpmath.workdps(100):
-
-        def exact(matrix: Any) -> mpmath.matrix:
-            return mpmath.matrix(np.asarray(matrix, dtype=float).tolist())
-
-        density, root = mpmath.zeros(model.size), exact(model.prior_P_root(float(times[0])))
-        density[:n, :n] = exact(model.noise_intensity)
-        rows = [exact(model.H) * mpmath.mpf(float(prior.units.scales[0]))]
-        seen = [[(0, value, noise)] for value in item.values.tolist()]
-        return float(Driven(exact(model.F), density, root * root.T).filter(times.tolist(), rows, seen).value)
 
 
 def kalman_engine(setup: FitSetup) -> KalmanEngine:
@@ -69,16 +51,40 @@ def test_growth_across_a_gap_is_right_or_refused(equations: str, kind: str, grow
     setup = build_setup(lk.System(equations), FitSettings(disturbances={"w": kind}), data)
     amplitudes, coloured = np.full(len(setup.prior.groups), 0.7), np.full(int(kind != "white"), 0.3)
     hyper = Hyperparameters(NONE, NONE, NONE, amplitudes, NONE, coloured, np.ones(1))
-    expected = exact_evidence(setup, hyper, noise)
+    expected = filter_exactly(setup, hyper, noise)[0]
     value, error = kalman_engine(setup).value_with_error(hyper)
     # The estimate of the error may be ten times too small, which no threshold notices.
     assert abs(value - expected) <= max(10.0 * error, 1e-9 * abs(expected))
     assert isinstance(setup.engine, FallbackEngine)
     accepted = setup.engine.value(hyper)
     assert accepted == -np.inf or accepted == pytest.approx(expected, rel=1e-6, abs=1e-3)
-    if accepted == -np.inf:
+    if not error <= 1e-6 and abs(expected) <= 100 * 2 * rows:
         with pytest.raises(LodekitError, match="rounding leaves too few digits"):
             setup.engine.posterior(hyper)
+    elif np.isfinite(accepted):
+        posterior = setup.engine.posterior(hyper)
+        assert posterior.warnings() or posterior.value == pytest.approx(expected, rel=1e-12, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 20, 62, 93])
+def test_random_systems_are_right_to_a_millionth_or_refused(seed: int) -> None:
+    """Evidence and deviations against 100 digits; the evidence of seed 62 was off by 1e-5, without a warning."""
+    assert not [found for found in check_gap_or_cluster(seed) if found.startswith("WRONG")]
+
+
+def test_points_far_from_any_fit_do_not_shorten_blocks_for_later_points() -> None:
+    times = 0.25 * np.arange(100.0)
+    u, weights = np.sign(np.sin(0.7 * times)), times * np.exp(-times)
+    y = np.convolve(u, weights / weights.sum())[:100] + 0.01 * np.cos(37.0 * times**2)
+    system = lk.System("x' = -a*x + a*u + w; y' = -b*y + b*x", parameters=["a", "b"])
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0, restarts=1)
+    hyper = gp.fit(times, {"y": y, "u": u}).fit_.hyperparameters
+    engine = kalman_engine(gp.fit_.setup)
+    before = engine.value(hyper)
+    # The response to the input grows by the exponential of 75.
+    assert engine.value(replace(hyper, theta=np.array([-3.0, 1.0]))) < -1e20
+    # Blocks of another length have other rounding errors.
+    assert engine.value(hyper) == before
 
 
 def cluster(gap: float, right: str) -> lk.System:
@@ -101,7 +107,7 @@ def decay() -> Measurements:
 def test_roots_that_almost_coincide_beside_a_disturbance(gap: float, amplitude: float) -> None:
     setup = build_setup(cluster(gap, "w"), FitSettings(disturbances={"w": "white"}), decay())
     hyper = Hyperparameters(NONE, NONE, NONE, np.full(3, amplitude), NONE, NONE, np.array([0.2]))
-    expected = exact_evidence(setup, hyper, 0.05)
+    expected = filter_exactly(setup, hyper, 0.05)[0]
     value, error = kalman_engine(setup).value_with_error(hyper)
     assert abs(value - expected) <= max(10.0 * error, 1e-9 * abs(expected))
     accepted = setup.engine.value(hyper)

@@ -235,14 +235,35 @@ _NOT_IDENTIFIED_REASONS = {
 }
 
 
+def _unneeded_parameters(layout: ParameterLayout, estimates: Mapping[str, Estimate]) -> dict[str, str]:
+    """Return a sentence for each positive parameter that is not identified and went to zero or to infinity."""
+    found = {}
+    for number, transform in layout.transforms.items():
+        name, size = layout.names[number], transform.expected_magnitude
+        value, is_positive = estimates[name].value, transform.low == 0.0 and math.isinf(transform.high)
+        # A parameter that is a hundred times smaller or larger than expected.
+        if is_positive and not estimates[name].identified and not 0.01 * size < value < 100.0 * size:
+            end = "zero" if value < size else "infinity"
+            found[name] = (
+                f"{name} went to {end} ({value:.2g}, expected about {size:.1g}): these data do not need the state or "
+                f"coupling that it describes; leave it out of the equations, or fix {name}"
+            )
+    return found
+
+
 def _unidentified_warnings(
-    system: System, measured: Sequence[str], diagnosis: Diagnosis, estimates: Mapping[str, Estimate]
+    system: System,
+    measured: Sequence[str],
+    diagnosis: Diagnosis,
+    estimates: Mapping[str, Estimate],
+    unneeded: Mapping[str, str],
 ) -> list[str]:
     """Return one sentence for each reason why the data do not identify parameters, with what to try."""
     by_reason: dict[str, list[str]] = {}
     known = diagnosis.identifiability or {}
     for name, result in known.items():
-        if not result.identified and estimates[name].note == result.note:
+        is_needed = name not in unneeded or result.reason not in ("flat", "motion")
+        if not result.identified and estimates[name].note == result.note and is_needed:
             by_reason.setdefault(result.reason, []).append(name)
     hidden, sure = [name for name in system.channels if name not in measured], diagnosis.identifiable_combinations
     found = []
@@ -258,7 +279,8 @@ def _unidentified_warnings(
                 fix="fix it, at 1 for example" if len(names) == 1 else "fix one that is known",
             )
             found.append(f"{who} {NOT_IDENTIFIED_MESSAGE}: {why}")
-    reported = {name for names in by_reason.values() for name in names}
+    found += unneeded.values()
+    reported = {*unneeded, *(name for names in by_reason.values() for name in names)}
     others = {name: each for name, each in estimates.items() if not each.identified and name not in reported}
     advice = {
         AT_BOUND_MESSAGE: "; widen its bounds where it may go farther, or check the equations",
@@ -354,7 +376,8 @@ def collect_warnings(
     if diagnosis.failed or diagnosis.needs_more_data:
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, time_unit)
-    found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates)]
+    unneeded = _unneeded_parameters(layout, estimates)
+    found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
     for rival in (each for each in diagnosis.alternatives if not each.is_twin):

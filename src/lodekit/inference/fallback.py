@@ -3,7 +3,8 @@
 A dense covariance is nearly singular if noise is low or modes are diffuse: rounding then dominates the evidence, and
 means are sums of huge weights that cancel. In Fourier features the same evidence is a regression with small amplitudes.
 If the estimated errors of both engines are too large, the point is rejected: the log evidence is minus infinity for a
-search, and the posterior raises an error.
+search, and the posterior raises an error. Steps of a search may have larger errors than its result: for an error of
+more than 1e-6 nats, the posterior of the Kalman engine is refused, and that of other engines has a warning.
 
 Exact values that only set the state of a system say nothing about its parameters, but their density does not know that:
 it grows without limit as the prior narrows around them. So the evidence is that of all other measurements, conditioned
@@ -203,11 +204,15 @@ class FallbackEngine(BaseEngine):
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at given hyperparameters, by another engine if the first one loses too many digits."""
         found = self._most_accurate_posterior(hyper)
-        if np.isfinite(found.value) and not self._is_usable(found.value, found.error):
-            raise AccuracyError(
-                f"{self._describe_precision_loss()}; the log evidence at these values, {found.value:.6g}, has an error "
-                f"of about {found.error:.1g}"
-            )
+        if np.isfinite(found.value) and not self._is_precise(found.value, found.error):
+            message = f"the log evidence at these values, {found.value:.6g}, has an error of about {found.error:.1g}"
+            # Evidences of data that contradict the model are no results, and so low that no engine has as many digits.
+            if not self._is_usable(found.value, found.error) or (
+                self.choice.factory.has_states and abs(found.value) <= 100.0 * self.size
+            ):
+                raise AccuracyError(f"{self._describe_precision_loss()}; {message}")
+            both = (found.primary, found.fallback) if isinstance(found, FallbackPosterior) else (found, found)
+            found = FallbackPosterior(*both, f"rounding: {message}")
         return found if self.conditions is None else FallbackPosterior(found, found, "", self.conditions.value(hyper))
 
     def _most_accurate_posterior(self, hyper: Hyperparameters) -> Posterior:
@@ -224,7 +229,7 @@ class FallbackEngine(BaseEngine):
             return first
         if doubt := self._cross_check(hyper, first.value):
             return FallbackPosterior(first, first, doubt)
-        is_fine = self._needs_no_fallback(first.value, first.error)
+        is_fine = self._needs_no_fallback(first.value, first.error) and self._is_precise(first.value, first.error)
         if self.fallback is None or (is_fine and not first.mean_rounding_error > NEGLIGIBLE_MEAN_ERROR):
             return first
         try:
@@ -279,8 +284,12 @@ class FallbackEngine(BaseEngine):
         """Return whether a log evidence is finite and so precise that no other engine is needed."""
         return bool(np.isfinite(value) and error <= 1e-8 * max(self.size, abs(value)))
 
+    def _is_precise(self, value: float, error: float) -> bool:
+        """Return whether the error of a log evidence is below 1e-6 nats, or 4,500 times the rounding of its value."""
+        return error <= max(1e-6, 1e-12 * max(self.size, abs(value)))
+
     def _is_usable(self, value: float, error: float) -> bool:
-        """Return whether a log evidence is finite and its error acceptable.
+        """Return whether a log evidence is finite and its error acceptable in a search.
 
         An error of 0.001 nats always is. Otherwise values far below the best, whose errors are larger, would be
         accepted, and the best rejected.

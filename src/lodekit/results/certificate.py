@@ -105,6 +105,9 @@ class Certificate:
         Whether every sample has parameters of its own, which its equations were taken at.
     sense : str
         In which sense the equations hold, where white noise drives some; empty otherwise.
+    input_error : float
+        The largest difference between curves of known inputs and their samples, relative to the largest sample; NaN
+        without known inputs.
     """
 
     identities: tuple[str, ...]
@@ -114,6 +117,7 @@ class Certificate:
     why: str = ""
     own: bool = False
     sense: str = ""
+    input_error: float = np.nan
 
     @property
     def residual(self) -> float:
@@ -129,8 +133,10 @@ class Certificate:
     def is_strict(self) -> bool:
         """Whether residuals are below 1e-6 and explained by differentiation: below 100 times its error, or 1e-11.
 
-        A sample too rough to be measured does not count.
+        A sample too rough to be measured does not count. Curves of known inputs meet their samples to 1e-11.
         """
+        if self.input_error > 1e-11:
+            return False
         clear = [part for part in self._parts if part is self.mean or part.uncertainty < STRICT_TOLERANCE]
         return all(part.residual < min(STRICT_TOLERANCE, max(100.0 * part.uncertainty, 1e-11)) for part in clear)
 
@@ -155,6 +161,8 @@ class Certificate:
                 lines.append("  Every sample is put into the equations at the parameters that were drawn with it.")
         if self.why:
             lines.append(f"  no samples: {self.why}")
+        if np.isfinite(self.input_error):
+            lines.append(f"  known inputs differ from what was logged by at most {self.input_error:.1e}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -208,14 +216,15 @@ def compute_certificate(
         return join_certificates(parts)
     fit = fit.for_record(record)
     mean = compute_mean_residuals(fit, t)
-    identities, sense = list_proved_identities(fit), describe_solution_sense(fit, pointwise_equations(fit))
+    sense = describe_solution_sense(fit, pointwise_equations(fit))
+    found = Certificate(list_proved_identities(fit), mean, sense=sense, input_error=_compute_input_error(fit))
     if not samples or not mean.residuals.shape[1]:
-        return Certificate(identities, mean, sense=sense)
+        return found
     try:
         drawn = _compute_sample_residuals(fit, mean, int(samples), seed)
     except LodekitError as problem:
-        return Certificate(identities, mean, why=str(problem), sense=sense)
-    return Certificate(identities, mean, drawn, int(samples), own=bool(fit.layout.free_parameters), sense=sense)
+        return replace(found, why=str(problem))
+    return replace(found, samples=drawn, size=int(samples), own=bool(fit.layout.free_parameters))
 
 
 def join_certificates(parts: Sequence[Certificate]) -> Certificate:
@@ -225,7 +234,25 @@ def join_certificates(parts: Sequence[Certificate]) -> Certificate:
     drawn = [part.samples for part in parts if part.samples is not None]
     why = next((part.why for part in parts if part.why), "")
     samples = concatenate_residuals(drawn) if len(drawn) == len(parts) else None
-    return replace(parts[0], mean=concatenate_residuals([part.mean for part in parts]), samples=samples, why=why)
+    mean, error = (
+        concatenate_residuals([part.mean for part in parts]),
+        np.fmax.reduce([part.input_error for part in parts]),
+    )
+    return replace(parts[0], mean=mean, samples=samples, why=why, input_error=error)
+
+
+def _compute_input_error(fit: Fit) -> float:
+    """Return how far curves of known inputs are from their samples: in the middle of steps, if they are held."""
+    (first, last), errors = fit.measurements.available_window, [np.nan]
+    for name, signal in fit.measurements.inputs.items():
+        ends = np.append(signal.times[1:], last)
+        times = 0.5 * (signal.times + ends) if signal.kind == "hold" else signal.times
+        inside = np.flatnonzero((times >= first) & (times <= last))
+        if len(inside):
+            inside = inside[np.linspace(0, len(inside) - 1, min(len(inside), _MAX_TIMES)).round().astype(int)]
+            apart = np.abs(predict(fit, times[inside], [name])[:, 0] - signal.values[inside])
+            errors.append(float(apart.max() / (np.abs(signal.values).max() or 1.0)))
+    return float(np.fmax.reduce(errors))
 
 
 def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResiduals:

@@ -18,6 +18,7 @@ from lodekit.inference.spectral import fourier
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.kernels import Matern, SquaredExponential
 from lodekit.prior.observables import Observables
+from lodekit.results.prediction import predict
 from tests.inference.fitted import EXAMPLES, keep_model
 
 PART = 1e-3
@@ -144,3 +145,19 @@ def test_an_equation_that_was_read_wrongly_is_noticed() -> None:
     found = gp.certificate(ASKED, samples=1)
     assert not found.is_strict
     assert found.residual > 0.01
+
+
+@pytest.mark.parametrize("kind", ["hold", "linear"])
+def test_known_inputs_that_differ_from_their_samples_are_noticed(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A common factor on all channels satisfies linear equations: only samples of the input show it."""
+    times = np.linspace(0.0, 6.0, 30)
+    gp = lk.LODEGP(lk.System("x' = -x + u"), inputs={"u": kind}, random_state=0, restarts=1)
+    gp.fit(times, {"x": 0.5 * (np.sin(times) - np.cos(times)), "u": np.sin(times)})
+    before = gp.certificate(ASKED, samples=0)
+    assert before.is_strict
+    assert "known inputs differ from what was logged by at most 0.0e+00" in str(before)
+    monkeypatch.setattr("lodekit.results.certificate.predict", lambda *args: (1 + 1e-9) * predict(*args))
+    after = gp.certificate(ASKED, samples=0)
+    assert after.mean.residual < 1e-10
+    assert after.input_error == pytest.approx(1e-9, rel=1e-3)
+    assert not after.is_strict

@@ -109,12 +109,17 @@ class KalmanEngine(StackedEngine):
 
     def _solve(self, hyper: Hyperparameters, *, keep_blocks: bool = False) -> FilterSolution | None:
         """Run filter and smoother; shorten blocks while rounding inside them affects the log evidence."""
+        length, best = self._block_lengths[-1], None
         while True:
-            layout = self.data.layout(self._block_lengths[-1])
+            layout = self.data.layout(length)
             solution = solve_filter(self.data, hyper, layout, keep_blocks=keep_blocks)
-            length = None
-            if solution is not None:
-                length = reduce_block_length(layout, self.size, solution.value, solution.block_error)
+            if solution is None:
+                return best
+            if best is None or solution.error < best.error:
+                best = solution
+                # At points far from any fit short blocks are not accurate either: later points keep longer ones.
+                if solution.error <= 1e-7 * max(self.size, abs(solution.value)):
+                    self._block_lengths[-1] = length
+            length = reduce_block_length(layout, self.size, solution.value, solution.block_error)
             if length is None:
-                return solution
-            self._block_lengths[-1] = length
+                return best

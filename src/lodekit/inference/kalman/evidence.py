@@ -82,10 +82,43 @@ def solve_filter(
     # Errors of whitened values are proportional to them; their effect follows from the scores.
     of_values = float(np.sqrt(reduced.residual_error) + np.linalg.norm(smoothed.measurement_scores * reduced.z))
     # In practice the relative error of an entry of a covariance and of its factorization is 2e-15.
-    of_noise, of_roots = kalman_filter.propagation_errors(smoothed.scores, whitened_v)
+    of_noise, of_roots = _propagation_errors(kalman_filter, smoothed)
     block_error = 2e-15 * (reduced.covariance_error + of_values + of_noise + data.size)
     errors = [each if np.isfinite(each) else np.inf for each in (block_error + 2e-15 * of_roots, block_error)]
     return FilterSolution(kalman_filter, coefficients, residual, smoothed, value, *errors)
+
+
+def _propagation_errors(kalman_filter: SquareRootFilter, smoothed: SmoothedMeans) -> tuple[float, float]:
+    """Return what relative errors of process noise, and of roots of covariances, change in the log evidence.
+
+    Process noise is computed as a covariance, whose errors are proportional to variances. Those of roots are
+    proportional to standard deviations; rows of modes with almost equal roots are almost parallel. In an update, errors
+    of H times a root are proportional to those of its columns, and act through the derivative of the log evidence.
+    """
+    covariances, patterns, n = (
+        kalman_filter.covariances,
+        kalman_filter.layout.patterns,
+        kalman_filter.model.n_stochastic,
+    )
+    N, r = kalman_filter.information, smoothed.scores[1:]
+    std = kalman_filter.noise_std[patterns]
+    of_noise = np.einsum("bi,bij,bj->", std, np.abs(N[1:, :n, :n]), std)
+    of_noise += np.sum(np.einsum("bi,bi->b", std, np.abs(r[:, :n, 0])) ** 2)
+    root, explained, update = covariances.P_root_predicted, covariances.explained_root, covariances.update_root
+    Phi_root = kalman_filter.Phi[patterns] @ covariances.P_root_updated
+    Phi_root_t, unit = Phi_root.swapaxes(-1, -2), np.eye(root.shape[-1])
+    means = update @ (explained.swapaxes(-1, -2) @ smoothed.innovations + Phi_root_t @ r)
+    gradient = smoothed.measurement_scores @ means.swapaxes(-1, -2)
+    gradient -= explained @ (unit - Phi_root_t @ N[1:] @ Phi_root) @ update.swapaxes(-1, -2)
+    columns = np.linalg.norm(np.abs(kalman_filter.H[patterns]) @ np.abs(root), axis=1)
+    of_updates = np.einsum("bij,bj->b", np.abs(gradient), columns)
+    std, scores = np.linalg.norm(root, axis=2), smoothed.scores[:-1]
+    of_values = np.einsum("bi,bik->b", std, np.abs(scores)) * np.linalg.norm(
+        root.swapaxes(-1, -2) @ scores, axis=(1, 2)
+    )
+    of_roots = np.sqrt(np.einsum("bi,bij,bj->", std, np.abs(N[:-1]), std))
+    of_roots += np.linalg.norm(of_updates) + np.linalg.norm(of_values)
+    return float(of_noise), float(of_roots)
 
 
 @np.errstate(all="ignore")

@@ -58,7 +58,7 @@ class FilteredCovariances:
     S_inverse_root: Root E of the inverse innovation covariance, ``E E' = S^-1``.
     closed_loop_Phi: How the mean at the start of a block enters that of the next one, ``Phi (1 - gain H)``.
     half_log_det_S: Half the log determinant of S; (b,).
-    relative_error: Relative error of `S_inverse_root` and `P_root_updated`, in units of rounding; (b,).
+    update_root: The factor of `P_root_updated` relative to `P_root_predicted`.
     P_root_final: Root of the covariance of the state after the last block, given all blocks; (s, s).
     """
 
@@ -69,7 +69,7 @@ class FilteredCovariances:
     S_inverse_root: Array
     closed_loop_Phi: Array
     half_log_det_S: Array
-    relative_error: Array
+    update_root: Array
     P_root_final: Array
 
 
@@ -83,7 +83,7 @@ def filter_covariances(
     blocks, size = len(patterns), len(P_root_initial)
     if not size:
         none, zeros = np.zeros((blocks, 0, 0)), np.zeros(blocks)
-        return FilteredCovariances(none, none, none, none, none, none, zeros, zeros, P_root_initial)
+        return FilteredCovariances(none, none, none, none, none, none, zeros, none, P_root_initial)
     std, order, now = np.linalg.norm(P_root_initial, axis=1), np.arange(size), P_root_initial
     if std.max() > 1e4 * np.min(std[std > 0], initial=np.inf):
         # Uncertain states come first: in this order the columns of a triangular root are not almost parallel, which
@@ -122,13 +122,12 @@ def _complete_covariances(
     # [H P^(1/2), 1] = V U: the lower part of V is the inverse of U, and its orthogonal complement is a root of S^-1.
     stacked = np.concatenate([H @ P_roots, np.broadcast_to(unit, H.shape)], axis=1)
     V, U = np.linalg.qr(stacked, mode="complete")
-    updated = P_roots @ V[:, size:, :size]
+    update_root = V[:, size:, :size]
+    updated = P_roots @ update_root
     explained, S_inverse_root = V[:, :size, :size], V[:, :size, size:]
     gain = updated @ explained.swapaxes(-1, -2)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
-    # Rounding of almost parallel columns (Skeel's condition number), which scales of columns do not change.
-    error = np.linalg.norm(np.abs(stacked[:, :size]) @ np.abs(V[:, size:, :size]), axis=(1, 2))
-    results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log, error
+    results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log, update_root
     repeats = np.diff(first_blocks, append=len(patterns))
     return FilteredCovariances(*[*(np.repeat(part, repeats, axis=0) for part in results), P_root_final])
 
@@ -192,23 +191,6 @@ class SquareRootFilter:
         for b in range(blocks - 1, -1, -1):
             N[b] += closed[b].T.dot(N[b + 1]).dot(closed[b])
         return N
-
-    def propagation_errors(self, scores: Array, whitened_innovations: Array) -> tuple[float, float]:
-        """Return what relative errors of process noise, and of roots of covariances, change in the log evidence.
-
-        Process noise is computed as a covariance, whose errors are proportional to variances. Those of roots are
-        proportional to standard deviations; rows of modes with almost equal roots are almost parallel.
-
-        Shapes: scores (b + 1, s, 1), whitened_innovations (b, s, 1).
-        """
-        n, N = self.model.n_stochastic, np.abs(self.information)
-        std, r = self.noise_std[self.layout.patterns], np.abs(scores[1:, :n, 0])
-        of_noise = np.einsum("bi,bij,bj->", std, N[1:, :n, :n], std) + np.sum(np.einsum("bi,bi->b", std, r) ** 2)
-        squares = np.max(whitened_innovations**2, axis=(1, 2), initial=0.0)
-        of_updates = self.covariances.relative_error * (1.0 + np.maximum(squares, np.append(squares[1:], 0.0)))
-        std = np.linalg.norm(self.covariances.P_root_predicted, axis=2)
-        of_roots = np.linalg.norm(of_updates) + np.sqrt(np.einsum("bi,bij,bj->", std, N[:-1], std))
-        return float(of_noise), float(of_roots)
 
     @cached_property
     def backward_information_roots(self) -> Array:
