@@ -145,6 +145,18 @@ def test_a_profile_gives_intervals_that_do_not_depend_on_the_scale_of_the_search
         assert above[0](root) == pytest.approx(1.0 + 0.4 * root, abs=0.03)
 
 
+def test_a_flat_direction_among_the_others_does_not_end_a_profile() -> None:
+    def value(x: np.ndarray) -> float:
+        # Of two others that may have either sign, only the product is told, and has to follow.
+        product = 1e-4 * math.prod(math.sinh(min(float(each), 300.0)) for each in x[1:])
+        return -0.5 * ((float(x[0]) / 0.5) ** 2 + 1e4 * (product - 1.0 - float(x[0]) - 0.5 * float(x[0]) ** 2) ** 2)
+
+    flat = 1e4 * np.outer([1.0, -1.0, -1.0], [1.0, -1.0, -1.0]) + np.diag([4.0, 1e-4, 1e-4])
+    for end, is_open, _ in graded(value, [0.0, math.asinh(100.0), math.asinh(100.0)], flat):
+        assert not is_open
+        assert abs(math.log(end(2.0))) == pytest.approx(1.0, abs=0.05)
+
+
 def test_what_is_compatible_with_nothing_is_open_below() -> None:
     def value(x: np.ndarray) -> float:
         return -0.5 * ((math.exp(float(x[0])) - 1.0) / 0.6) ** 2

@@ -42,8 +42,8 @@ from lodekit.uncertainty.estimates import (
     NORMAL_QUANTILE_95,
     NOT_IDENTIFIED_MESSAGE,
     Estimate,
+    confidence_interval,
     inflated_quantile,
-    satterthwaite_dof,
     student_quantile,
 )
 
@@ -133,6 +133,9 @@ def _equation_moments(
 #: An interval of 95 % that reaches farther than that of so large an error to one side leaves a parameter open; so does
 #: one that is as wide on the whole, where it holds rivals.
 _MAX_IDENTIFIED_STD = 2.0
+#: Intervals follow from the curvature if the standard error on the scale of the search, and the share by which the
+#: profile falls less than a parabola, are below these.
+_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND = 0.15, 0.15
 
 
 @dataclass(frozen=True)
@@ -233,11 +236,15 @@ def assess_identifiability(
     objective: Objective,
     optimum: Optimum,
     information: Array,
+    dof: Array,
+    bends: Array,
     inflation: float = 1.0,
 ) -> dict[str, IdentifiabilityResult]:
     """Return the identifiability of parameters beyond what the curvature shows, by name.
 
-    Shapes: information (n, n).
+    Degrees of freedom and bends are those of `satterthwaite_dof`.
+
+    Shapes: information (n, n), dof, bends (p,).
     """
     layout, found = objective.layout, assess_structure(structure)
     named = ((n, layout.names[n]) for n in layout.free_parameters)
@@ -248,9 +255,9 @@ def assess_identifiability(
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
-    profiled, paths = _assess_profiles(objective, optimum, information, found, inflation)
+    profiled, paths = _assess_profiles(objective, optimum, information, found, dof, bends, inflation)
     found |= profiled
-    paths += trace_flat_lines(objective, optimum, information)
+    paths += ((None, path) for path in trace_flat_lines(objective, optimum, information))
     return found | _assess_near_bounds(objective, optimum, information, found, paths)
 
 
@@ -268,7 +275,7 @@ def _assess_near_bounds(
     optimum: Optimum,
     information: Array,
     known: Mapping[str, IdentifiabilityResult],
-    paths: Sequence[ProfilePath],
+    paths: Sequence[tuple[int | None, ProfilePath]],
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is left open of parameters by others that sit at their bounds, or near them, and need not."""
     layout, found = objective.layout, {}
@@ -294,26 +301,31 @@ def assess_alternatives(
     information: Array,
     alternatives: Sequence[AlternativeOptimum],
     known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is to be said about parameters of which other values fit about as well, by name.
 
     Their intervals hold all of them. Those with aliases, or with values that make no difference at all, are not
     identified.
 
-    Shapes: information (n, n).
+    Shapes: information (n, n), dof (p,).
     """
     layout, found = objective.layout, {}
-    covariance = invert_information(information, ~optimum.at_bound)
     for name in dict.fromkeys(name for rival in alternatives for name in rival.values):
         position, transform = layout.index_of(name), layout.transform_of(name)
-        if transform is None or (name in known and not known[name].identified):
-            continue
         own = [rival for rival in alternatives if name in rival.values]
-        places = [(float(optimum.x[position]), math.sqrt(max(float(covariance[position, position]), 0.0)))]
-        places += [(rival.point[position], rival.errors[name]) for rival in own]
-        ends = [x + sign * NORMAL_QUANTILE_95 * error for x, error in places for sign in (-1, 1)]
+        if transform is None:
+            continue
+        around = _interval_at_optimum(objective, optimum, information, name, known, dof)
+        reach = student_quantile(0.95, float(dof[position]))
+        ends = [transform.inverse(edge) for edge in around]
+        ends += [rival.point[position] + sign * reach * rival.errors[name] for rival in own for sign in (-1, 1)]
         interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
-        if any(rival.is_alias or rival.is_twin for rival in own):
+        if name in known and not known[name].identified:
+            if not all(around[0] <= rival.values[name] <= around[1] for rival in own):
+                # Beyond a bound that a profile has found, nothing is known.
+                found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+        elif any(rival.is_alias or rival.is_twin for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
             reason = "alias" if any(rival.is_alias for rival in own) else "twin"
             found[name] = IdentifiabilityResult(False, f"{others} would do as well", reason, interval)
@@ -324,24 +336,44 @@ def assess_alternatives(
     return found
 
 
+def _interval_at_optimum(
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    name: str,
+    known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
+) -> tuple[float, float]:
+    """Return the interval of a parameter that profiles have found, or else that of the curvature; infinite if none."""
+    if name in known:
+        return known[name].interval or (-math.inf, math.inf)
+    layout, position = objective.layout, objective.layout.index_of(name)
+    spread = math.sqrt(max(float(invert_information(information, ~optimum.at_bound)[position, position]), 0.0))
+    reach = student_quantile(0.95, float(dof[position])) * spread
+    return confidence_interval(layout.transforms[layout.free_parameters[position]], float(optimum.x[position]), reach)
+
+
 def assess_signs(
-    objective: Objective, optimum: Optimum, information: Array, names: Sequence[str]
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    names: Sequence[str],
+    known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is to be said about parameters of which the data do not tell the sign, by name.
 
     A start value that the user has given tells it.
 
-    Shapes: information (n, n).
+    Shapes: information (n, n), dof (p,).
     """
     layout, found = objective.layout, dict[str, IdentifiabilityResult]()
-    covariance, theta = invert_information(information, ~optimum.at_bound), layout.unpack(optimum.x).theta
+    theta = layout.unpack(optimum.x).theta
     for name in names:
-        position, transform = layout.index_of(name), layout.transform_of(name)
-        if transform is None or objective.parameters[name].start is not None:
+        if layout.transform_of(name) is None or objective.parameters[name].start is not None:
             continue
         value = float(theta[layout.names.index(name)])
-        spread = math.sqrt(max(float(covariance[position, position]), 0.0))
-        reach = abs(value) + NORMAL_QUANTILE_95 * transform.derivative(float(optimum.x[position])) * spread
+        reach = max(map(abs, _interval_at_optimum(objective, optimum, information, name, known, dof)))
         found[name] = IdentifiabilityResult(False, f"{-value:.4g} would do as well", "twin", (-reach, reach))
     return found
 
@@ -351,29 +383,28 @@ def _assess_profiles(
     optimum: Optimum,
     information: Array,
     known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
+    bends: Array,
     inflation: float,
-) -> tuple[dict[str, IdentifiabilityResult], list[ProfilePath]]:
-    """Return what profiles say about parameters of which the curvature leaves doubts.
-
-    Beside it, the paths of those that are bounded on one side alone, or on none.
-    """
-    layout, found, paths = objective.layout, dict[str, IdentifiabilityResult](), list[ProfilePath]()
+) -> tuple[dict[str, IdentifiabilityResult], list[tuple[int | None, ProfilePath]]]:
+    """Return what profiles say about parameters of which the curvature leaves doubts, and their positions and paths."""
+    layout, found = objective.layout, dict[str, IdentifiabilityResult]()
+    paths = list[tuple[int | None, ProfilePath]]()
     errors = relative_standard_errors(objective, optimum, information)
-    # Larger standard errors make the shape of the likelihood matter.
-    doubtful = {name: error for name, error in errors.items() if name not in known and not 0.0 < error < 0.15}
-    if not doubtful:
-        return {}, []
-    covariance = invert_information(information, ~optimum.at_bound)
-    freedom = satterthwaite_dof(objective, optimum.x, covariance)
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
-    for name, relative in doubtful.items():
+    for name, relative in errors.items():
         position = layout.index_of(name)
-        if 0.0 < relative < 3.0:
-            reach = inflated_quantile(0.95, float(freedom[position]), inflation)
-            found[name] = _assess_profile_interval(objective, optimum, information, position, (relative, reach, left))
+        # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter.
+        if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and bends[position] < _MAX_QUADRATIC_BEND):
             continue
-        interval, falls, new_paths = profile_likelihood(objective, optimum, information, position)
-        paths += () if all(falls) else new_paths
+        if 0.0 < relative < 3.0:
+            reach = inflated_quantile(0.95, float(dof[position]), inflation)
+            state = (relative, reach, left)
+            found[name], new_paths = _assess_profile_interval(objective, optimum, information, position, state)
+            paths += ((position, path) for path in new_paths)
+            continue
+        interval, falls, both = profile_likelihood(objective, optimum, information, position)
+        paths += ((position, path) for path in both)
         if not any(falls):
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
         elif not all(falls):
@@ -393,21 +424,22 @@ def _one_sided_result(
 
 def _assess_profile_interval(
     objective: Objective, optimum: Optimum, information: Array, position: int, known: tuple[float, float, float]
-) -> IdentifiabilityResult:
-    """Return what the profile of one parameter says, whose error, reach of 95 % and share left of errors are known."""
+) -> tuple[IdentifiabilityResult, list[ProfilePath]]:
+    """Return what the profile of one parameter says, and its paths; error, reach of 95 % and share left are known."""
     error, reach, left = known
     # Standard errors include the degrees of freedom used up by estimation, which the evidence does not.
     sides = profile_interval(objective, optimum, information, position, error * left, reach / left)
-    (lower_end, is_open_below), (upper_end, is_open_above) = sides
+    (lower_end, is_open_below, *paths), (upper_end, is_open_above, *more) = sides
+    paths += more
     if is_open_below and is_open_above:
-        return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+        return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat"), paths
     # Fractions of the 95 % quantile: intervals of about 50, 90, 95, 99 and 99.9 %.
     levels = [share * reach for share in (0.34, 0.84, 1.0, 1.32, 1.7)]
     ladder = tuple((level, lower_end(level / left), upper_end(level / left)) for level in levels)
     low, high = ladder[2][1:]
     if is_open_below or is_open_above:
-        return _one_sided_result(low, high, is_above=is_open_below, ladder=ladder)
-    return IdentifiabilityResult(True, "", "profile", (low, high), ladder)
+        return _one_sided_result(low, high, is_above=is_open_below, ladder=ladder), paths
+    return IdentifiabilityResult(True, "", "profile", (low, high), ladder), paths
 
 
 def relative_standard_errors(objective: Objective, optimum: Optimum, information: Array) -> dict[str, float]:

@@ -45,10 +45,11 @@ class ObjectiveSurface:
         # Steps by these columns change the evidence alike, or not at all. Where it seems to grow, that is rounding as a
         # rule, and its size is about right.
         sizes = np.abs(curvatures)
-        self.covariance_root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
+        root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
+        # A first step has length one: along a flat direction it would end where the others are no longer found.
+        self.covariance_root = root / np.maximum(1.0, np.max(np.abs(root), axis=0, initial=0.0) / _MAX_DISTANCE)
         if others != "fixed":
             # Where the quadratic approximation has its optimum, given these parameters.
-            root = self.covariance_root
             self.directions[self.other_index] = -root @ (root.T @ H[self.other_index][:, moving])
         self.max_value = self.objective.value(self.optimum_point)
 
@@ -161,8 +162,8 @@ def profile_likelihood(
 
 
 #: From the root of twice the drop of the log evidence to the end of an interval on one side of an estimate, in the
-#: user's units; and whether the evidence does not drop as far as was asked for on this side.
-ProfileSide = tuple[Callable[[float], float], bool]
+#: user's units; whether the evidence does not drop as far as was asked for on this side; and the points found there.
+ProfileSide = tuple[Callable[[float], float], bool, ProfilePath]
 
 
 def profile_interval(
@@ -186,8 +187,9 @@ def profile_interval(
 
         last = _step_targets(transform, centre, sign)[-1]
         far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
+        path: ProfilePath = [(land.optimum_point, 0.0)]
         with np.errstate(all="ignore"):
-            points = _trace_profile(land, position, at, std_error, target_root, far)
+            points = _trace_profile(land, position, at, std_error, target_root, far, path)
         roots, moves = np.array(points).T
         is_unbounded = bool(roots[-1] < target_root)
 
@@ -196,7 +198,7 @@ def profile_interval(
                 return limit
             return transform.forward(at(_interpolate_move(roots, moves, std_error, root_drop)))
 
-        return endpoint, is_unbounded
+        return endpoint, is_unbounded, path
 
     return side(-1, transform.low), side(1, transform.high)
 
@@ -227,10 +229,12 @@ def _trace_profile(
     std_error: float,
     target_root: float,
     max_move: float,
+    path: ProfilePath,
 ) -> list[tuple[float, float]]:
     """Return roots of twice the fall, and moves to one side, until the root that is aimed at, or as far as it goes.
 
     Moves become points of the search by `at`; how fast the root grows with them is told by the first `std_error`.
+    Points are added to the path.
     """
     found, x = [(0.0, 0.0)], surface.optimum_point
     outside: float | None = None
@@ -256,6 +260,7 @@ def _trace_profile(
             continue
         std_error = float(np.clip(step / max(new - reached, 1e-6), 0.3 * std_error, 3.0 * std_error))
         x = point
+        path.append((x, height))
         found.append((max(new, reached + 1e-9), moved + step))
     if found[-1][0] < target_root and outside is not None:
         found.append((target_root, outside))
@@ -423,7 +428,10 @@ _BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
 
 
 def profile_from_bounds(
-    objective: Objective, optimum: Optimum, information: Array, extra_paths: Sequence[ProfilePath] = ()
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    extra_paths: Sequence[tuple[int | None, ProfilePath]] = (),
 ) -> dict[str, tuple[IntervalRung, ...]]:
     """Return intervals of parameters, by name, over all values of those at their bounds that would do as well.
 
@@ -431,7 +439,8 @@ def profile_from_bounds(
     of which the data tell the sum, as certain as the sum. Here it is moved away from the bound, with all else learned
     anew, until the evidence falls; on the way, each other parameter has the interval that the rest of the fall leaves.
     The same holds for parameters that may be next to nothing, beside which the curvature takes others as known: on the
-    scale of the search they are flat there, and nothing follows. Empty where there are none of either.
+    scale of the search they are flat there, and nothing follows. Extra paths are given with the position of the
+    parameter that moves, on whose value the errors of others are conditioned. Empty where there are no paths.
 
     Shapes: information (n, n).
     """
@@ -439,28 +448,46 @@ def profile_from_bounds(
     stuck = [k for k, n in free if optimum.at_bound[k] and not layout.transforms[n].is_unbounded]
     inner = [k for k, _ in free if not optimum.at_bound[k]]
     covariance = invert_information(information, ~optimum.at_bound)
-    errors = np.sqrt(np.maximum(np.diag(covariance)[inner], 0.0))
-    # Parameters without a finite error have profiles of their own.
-    errors[~np.isfinite(errors)] = 0.0
+
+    def conditional_errors(place: int | None) -> Array:
+        variances = np.diag(covariance).copy()
+        if place is not None and np.isfinite(covariance[place, place]) and covariance[place, place] > 0.0:
+            variances -= covariance[place] ** 2 / covariance[place, place]
+        # Parameters without a finite error have profiles of their own.
+        return np.sqrt(np.maximum(np.where(np.isfinite(variances), variances, 0.0), 0.0))[inner]
+
     if not (stuck or extra_paths) or not inner:
         return {}
     with np.errstate(all="ignore"):
-        paths = [
-            _path_from_bound(ObjectiveSurface(objective, optimum, information, [place], "relearned"), place)
-            for place in stuck
-        ]
-    paths += [[(x, min(height, 0.0)) for x, height in path] for path in extra_paths]
-    found: dict[str, list[IntervalRung]] = {layout.names[layout.free_parameters[k]]: [] for k in inner}
-    for deviate in _NORMAL_QUANTILES:
+        surfaces = [(k, ObjectiveSurface(objective, optimum, information, [k], "relearned")) for k in stuck]
+        paths = [(conditional_errors(None), _path_from_bound(surface, k)) for k, surface in surfaces]
+    paths += [(conditional_errors(k), [(x, min(height, 0.0)) for x, height in path]) for k, path in extra_paths]
+    # Profiles replace the curvature.
+    wald = np.where(np.isin(inner, [k for k, _ in extra_paths if k is not None]), 0.0, conditional_errors(None))
+
+    def hull(paths: Sequence[tuple[Array, ProfilePath]], deviate: float) -> tuple[Array, Array]:
+        """Return the least and largest values, on the scale of the search, with an error and along paths."""
         fall = 0.5 * deviate**2
-        low, high = optimum.x[inner] - deviate * errors, optimum.x[inner] + deviate * errors
-        for x, height in (point for path in paths for point in _points_above_drop(path, fall)):
+        low, high = optimum.x[inner] - deviate * wald, optimum.x[inner] + deviate * wald
+        for errors, (x, height) in ((own, point) for own, path in paths for point in _points_above_drop(path, fall)):
             reach = np.sqrt(2.0 * max(fall + height, 0.0)) * errors
             low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
+        return low, high
+
+    # A path at whose end the evidence has not fallen bounds nothing that it has moved out of its interval.
+    low, high = hull([each for each in paths if each[1][-1][1] < -CHI2_95_HALF], NORMAL_QUANTILE_95)
+    ends = np.array([path[-1][0][inner] for _, path in paths if path[-1][1] >= -CHI2_95_HALF]).reshape(-1, len(inner))
+    # Intervals are located to 5 %.
+    is_open = [(outside > 0.05 * (high - low)).any(axis=0) for outside in (low - ends, ends - high)]
+    found: dict[str, list[IntervalRung]] = {layout.names[layout.free_parameters[k]]: [] for k in inner}
+    for deviate in _NORMAL_QUANTILES:
+        low, high = hull(paths, deviate)
+        low[is_open[0]], high[is_open[1]] = -np.inf, np.inf
         for k, bottom, top in zip(inner, low.tolist(), high.tolist(), strict=True):
             transform = layout.transforms[layout.free_parameters[k]]
-            ends = transform.forward(bottom), transform.forward(top)
-            found[layout.names[layout.free_parameters[k]]].append((deviate, *ends))
+            found[layout.names[layout.free_parameters[k]]].append(
+                (deviate, transform.forward(bottom), transform.forward(top))
+            )
     return {name: tuple(rungs) for name, rungs in found.items()}
 
 

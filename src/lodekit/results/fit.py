@@ -181,7 +181,7 @@ class Fit:
             return self.diagnosis.identifiability
         state = self.setup, self.optimum, self.corrected_information, self._fitted_records
         with track_progress("computing confidence intervals"), self.setup.limit_threads(), np.errstate(all="ignore"):
-            return assess_parameters(*state, self.typical_noise, self.diagnosis)
+            return assess_parameters(*state, self.typical_noise, self.diagnosis, self.profile_shapes)
 
     @property
     def full_diagnosis(self) -> Diagnosis:
@@ -299,8 +299,8 @@ class Fit:
         return self.estimates_at(0.95) if self.parent is None else self.parent.estimates
 
     @cached_property
-    def degrees_of_freedom(self) -> Array:
-        """The degrees of freedom of the standard errors of learned parameters, shape (p,)."""
+    def profile_shapes(self) -> tuple[Array, Array]:
+        """The degrees of freedom of the standard errors of learned parameters, and bends of profiles, (p,) each."""
         with self.setup.limit_threads():
             return satterthwaite_dof(self.setup.objective, self.optimum.x, self.covariance)
 
@@ -309,7 +309,7 @@ class Fit:
         optimum, points, layout = self.optimum, self.joint_fit.measurements.n_distinct, self.layout
         names = [layout.names[number] for number in layout.free_parameters]
         wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
-        freedom = self.joint_fit.degrees_of_freedom
+        freedom = self.joint_fit.profile_shapes[0]
         known = self.corrected_information, optimum.at_bound, points, freedom, wider
         found = estimate_parameters(layout, optimum.x, *known, confidence)
         quantiles = map(partial(inflated_quantile, confidence), freedom, wider)
