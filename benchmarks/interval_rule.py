@@ -303,13 +303,26 @@ def _search_beyond(fit: Fit, watched: Watched, place: int, target: float) -> flo
     axes[others] = vectors / np.sqrt(np.maximum(np.abs(curvatures), 1.0))
     along[place], along[others] = 1.0, -axes[others] @ (axes[others].T @ information[others, place])
     length, height = target - float(fit.optimum.x[place]), -math.inf
-    for start in (points[int(np.argmin(cost))].copy(), fit.optimum.x + np.clip(length * along, -3.0, 3.0)):
+    near = points[int(np.argmin(cost))]
+    for start in (near.copy(), move_straight(fit, near, along, place, target), fit.optimum.x + length * along):
         start[place] = target
         if height < -DROP:
             height = max(
                 height, watched.climb(np.clip(start, watched.low, watched.high), axes, 20) - max(watched.values)
             )
     return height
+
+
+def move_straight(fit: Fit, x: Array, along: Array, place: int, target: float) -> Array:
+    """Return a point with one parameter moved, and the others along a straight line in the units of the user."""
+    transforms, found = [fit.layout.transforms[n] for n in fit.layout.free_parameters], x.copy()
+    slopes = [each.derivative(float(fit.optimum.x[k])) for k, each in enumerate(transforms)]
+    length = (transforms[place].forward(target) - transforms[place].forward(float(x[place]))) / slopes[place]
+    for k, transform in enumerate(transforms):
+        moved = transform.forward(float(x[k])) + length * along[k] * slopes[k]
+        if transform.low < moved < transform.high:
+            found[k] = transform.inverse(moved)
+    return found
 
 
 def check_case(case: OpenCase, seed: int) -> dict[str, Any]:

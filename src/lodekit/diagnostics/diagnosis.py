@@ -239,7 +239,7 @@ def assess_parameters(
     results = assess_identifiability(structure, list(records.values()), *known, *profile_shapes, inflation)
     results |= assess_alternatives(*known, diagnosis.alternatives, results, profile_shapes[0])
     either = dict.fromkeys(name for names in diagnosis.sign_symmetries for name in names)
-    sure = [name for name in either if name not in results or results[name].identified]
+    sure = [n for n in either if n not in results or results[n].identified or results[n].reason == "side"]
     results |= assess_signs(*known, sure, results, profile_shapes[0])
     if is_noise_free(setup, optimum, noise_std_of, _times_of(records)):
         undersampled = find_undersampled_parameters(setup.system, setup.measurements.names)

@@ -311,18 +311,18 @@ def assess_alternatives(
     Shapes: information (n, n), dof (p,).
     """
     layout, found = objective.layout, {}
-    for name in dict.fromkeys(name for rival in alternatives for name in rival.values):
-        position, transform = layout.index_of(name), layout.transform_of(name)
-        own = [rival for rival in alternatives if name in rival.values]
-        if transform is None:
-            continue
+    for position, number in enumerate(layout.free_parameters if alternatives else ()):
+        name, transform = layout.names[number], layout.transforms[number]
         around = _interval_at_optimum(objective, optimum, information, name, known, dof)
         reach = student_quantile(0.95, float(dof[position]))
         ends = [transform.inverse(edge) for edge in around]
-        ends += [rival.point[position] + sign * reach * rival.errors[name] for rival in own for sign in (-1, 1)]
+        places = [(rival.point[position], reach * rival.errors.get(name, 0.0)) for rival in alternatives]
+        ends += [x + sign * far for x, far in places for sign in (-1, 1)]
         interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
+        own = [rival for rival in alternatives if name in rival.values]
+        is_outside = not all(around[0] <= transform.forward(x) <= around[1] for x, _ in places)
         if name in known and not known[name].identified:
-            if not all(around[0] <= rival.values[name] <= around[1] for rival in own):
+            if is_outside:
                 # Beyond a bound that a profile has found, nothing is known.
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
         elif any(rival.is_alias or rival.is_twin for rival in own):
@@ -331,7 +331,7 @@ def assess_alternatives(
             found[name] = IdentifiabilityResult(False, f"{others} would do as well", reason, interval)
         elif max(ends) - min(ends) > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
-        else:
+        elif own or is_outside:
             found[name] = IdentifiabilityResult(True, "", "rival", interval)
     return found
 

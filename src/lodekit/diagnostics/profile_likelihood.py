@@ -7,6 +7,7 @@ follow them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -344,29 +345,32 @@ def _profile_point(surface: ObjectiveSurface, x: Array, position: int, target: f
     """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
     length = target - float(x[position])
     along, alone = length * surface.directions[:, 0], length * np.eye(len(x))[position]
-    starts = [
-        x + np.clip(m, -_MAX_DISTANCE, _MAX_DISTANCE)
-        for m in (along, _predict_linearly(surface, position, length), alone)
-    ]
+    straight = _predict_linearly(surface, x, position, target) - x
+    starts = [x + np.clip(move, -_MAX_DISTANCE, _MAX_DISTANCE) for move in (along, straight, alone)]
     for start in starts:
         start[position] = target
     found = surface.reoptimize(max(starts, key=surface.relative_value))
-    if retry and -CHI2_95_HALF > surface.relative_value(found) > -50.0 * CHI2_95_HALF:
-        # Near the edge a few more steps may find the valley again.
-        found = surface.reoptimize(found)
+    height = surface.relative_value(found)
+    # Near the edge more steps may find the valley again, as long as they gain something.
+    while retry and -CHI2_95_HALF > height > -50.0 * CHI2_95_HALF:
+        found, before = surface.reoptimize(found), height
+        height = surface.relative_value(found)
+        retry = height > before + 0.02
     return found
 
 
-def _predict_linearly(surface: ObjectiveSurface, position: int, length: float) -> Array:
-    """Return how all else should follow where sums of positive parameters are known: in their own units, linearly."""
-    layout, found = surface.objective.layout, length * surface.directions[:, 0]
+def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target: float) -> Array:
+    """Return where all else should follow from a point to if a sum of parameters is known: along a straight line."""
+    layout, found, optimum = surface.objective.layout, x.copy(), surface.optimum_point
     transforms = [layout.transforms[number] for number in layout.free_parameters]
-    if transforms[position].low != 0.0 or not np.isinf(transforms[position].high):
-        return found
+    own = transforms[position]
+    slope = (own.forward(target) - own.forward(float(x[position]))) / own.derivative(float(optimum[position]))
     for k, transform in enumerate(transforms):
-        if transform.low == 0.0 and np.isinf(transform.high):
-            factor = 1.0 + surface.directions[k, 0] * np.expm1(min(length, _MAX_DISTANCE))
-            found[k] = np.log(max(factor, np.exp(-_MAX_DISTANCE)))
+        value, centre = transform.forward(float(x[k])), float(optimum[k])
+        moved = value + slope * surface.directions[k, 0] * transform.derivative(centre)
+        inside = transform.low < moved < transform.high
+        # Beyond a bound: as near to it as one step goes.
+        found[k] = transform.inverse(moved) if inside else x[k] + math.copysign(_MAX_DISTANCE, moved - value)
     return found
 
 

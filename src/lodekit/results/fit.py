@@ -441,9 +441,9 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
                 optimum, curvature = canonicalize_signs(setup.objective, optimum, curvature, symmetries)
         advance(1, "looking at what was learned")
         fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
-        # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
+        # What behaves alike is not as likely if priors of parameters, or of states, prefer one.
         least, rivals = -options.SEARCH.equivalent_switch_gain, fit.diagnosis.alternatives
-        better = [rival for rival in rivals if rival.is_twin and rival.below < least]
+        better = [rival for rival in rivals if rival.below < least]
         if not better:
             return fit
         with setup.limit_threads():
