@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from lodekit.diagnostics.profile_likelihood import (
     profile_from_bounds,
     profile_interval,
     profile_likelihood,
-    trace_flat_lines,
 )
 from lodekit.diagnostics.residual_tests import FittedRecord
 from lodekit.errors import LodekitError
@@ -36,7 +36,7 @@ from lodekit.fitting.setup import StructuralIdentifiability
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.system.signals import ExponentialPolynomial
-from lodekit.system.structural_identifiability import find_implied_equations
+from lodekit.system.structural_identifiability import find_implied_equations, format_invariants
 from lodekit.uncertainty.estimates import (
     AT_BOUND_MESSAGE,
     NORMAL_QUANTILE_95,
@@ -152,6 +152,7 @@ class IdentifiabilityResult:
     interval: 95 %, in the user's units, where it is known.
     ladder: Intervals of several levels: how many standard errors of a normal distribution each stands for, and its
         ends.
+    combinations: What the data determine of it and of others, such as ``a + b``, if that is simple.
     """
 
     identified: bool
@@ -159,6 +160,7 @@ class IdentifiabilityResult:
     reason: str
     interval: tuple[float, float] | None = None
     ladder: tuple[IntervalRung, ...] = ()
+    combinations: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> IdentifiabilityResult:
@@ -169,7 +171,8 @@ class IdentifiabilityResult:
 
         interval = None if state["interval"] is None else ends(*state["interval"])
         ladder = tuple((float(deviate), *ends(low, high)) for deviate, low, high in state.get("ladder", ()))
-        return cls(bool(state["identified"]), str(state["note"]), str(state["reason"]), interval, ladder)
+        more = interval, ladder, tuple(state.get("combinations", ()))
+        return cls(bool(state["identified"]), str(state["note"]), str(state["reason"]), *more)
 
     def interval_at(self, value: float, confidence: float, quantile: float | None = None) -> tuple[float, float] | None:
         """Return the interval at a confidence level around a value, if known, interpolated between levels."""
@@ -257,8 +260,70 @@ def assess_identifiability(
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
     profiled, paths = _assess_profiles(objective, optimum, information, found, dof, bends, inflation)
     found |= profiled
-    paths += ((None, path) for path in trace_flat_lines(objective, optimum, information))
-    return found | _assess_near_bounds(objective, optimum, information, found, paths)
+    found |= _assess_near_bounds(objective, optimum, information, found, paths)
+    combinations = find_flat_combinations(objective, optimum, information)
+    for name, result in found.items():
+        if not result.identified and result.reason in ("flat", "side"):
+            found[name] = replace(result, combinations=combinations.get(name, ()))
+    return found
+
+
+#: Directions with less curvature than this, relative to that along single parameters, are taken for flat; the evidence
+#: may change by so many nats along them, and their weights are fractions with denominators up to 6.
+_MAX_FLAT_EIGENVALUE, _MAX_FLAT_CHANGE, _MAX_DENOMINATOR = 1e-4, 0.1, 6
+
+
+def find_flat_combinations(objective: Objective, optimum: Optimum, information: Array) -> dict[str, tuple[str, ...]]:
+    """Return what is determined of parameters that are not, such as ``a + b`` or ``a*b``, if simple, for each of them.
+
+    Flat directions of the information, in the parameters or in their logarithms, are rounded to simple fractions. Then
+    the evidence has to be constant along them.
+
+    Shapes: information (n, n).
+    """
+    layout, inner = objective.layout, np.flatnonzero(~optimum.at_bound)
+    part, names = information[np.ix_(inner, inner)], [layout.names[number] for number in layout.free_parameters]
+    if not names or not np.isfinite(part).all():
+        return {}
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-6))
+    eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
+    ways = np.zeros((int(np.sum(eigenvalues < _MAX_FLAT_EIGENVALUE)), layout.size))
+    ways[:, inner] = (scale[:, None] * vectors[:, eigenvalues < _MAX_FLAT_EIGENVALUE]).T
+    # Directions of lengthscales, deviations and noise alone do not count.
+    ways = ways[np.max(np.abs(ways[:, : len(names)]), axis=1) > 0.1 * np.max(np.abs(ways), axis=1)]
+    pairs = list(zip(layout.transforms.values(), optimum.x.tolist(), strict=False))
+    values = np.array([transform.forward(x) for transform, x in pairs])
+    moves = ways[:, : len(names)] * [transform.derivative(x) for transform, x in pairs]
+
+    def is_flat(weights: Array, are_powers: bool) -> bool:
+        steps = 0.5 / np.max(np.abs(weights if are_powers else weights / values)) * np.outer([-1.0, 1.0], weights)
+        ends = np.tile(optimum.x, (2, 1))
+        for x, moved in zip(ends, values * np.exp(steps) if are_powers else values + steps, strict=True):
+            x[: len(names)] = [pair[0].inverse(value) for pair, value in zip(pairs, moved.tolist(), strict=True)]
+        return all(abs(objective.value(x) - optimum.value) < _MAX_FLAT_CHANGE for x in ends)
+
+    for are_powers, rows in ((False, moves), (True, moves / np.where(values == 0.0, np.inf, values))):
+        simple = _rational_echelon_form(rows)
+        if simple and all(is_flat(np.array(row, dtype=float), are_powers) for row in simple):
+            involved = [name for k, name in enumerate(names) if any(row[k] for row in simple)]
+            directions = [{n: value for n, value in zip(names, row, strict=True) if n in involved} for row in simple]
+            return dict.fromkeys(involved, tuple(format_invariants(involved, directions, are_powers=are_powers)))
+    return {}
+
+
+def _rational_echelon_form(rows: Array) -> list[list[Fraction]]:
+    """Return rows with the same span, in reduced echelon form, rounded to simple fractions; none if they are not."""
+    left, found = rows / np.max(np.abs(rows), axis=1, keepdims=True, initial=1e-300), []
+    for k in range(len(left)):
+        row, column = np.unravel_index(int(np.argmax(np.abs(left[k:]))), left[k:].shape)
+        left[[k, k + row]] = left[[k + row, k]]
+        left[k] /= left[k, column]
+        left -= np.outer(np.where(np.arange(len(left)) == k, 0.0, left[:, column]), left[k])
+    for values in left.tolist() if np.isfinite(left).all() else ():
+        found.append([Fraction(value).limit_denominator(_MAX_DENOMINATOR) for value in values])
+        if any(abs(value - float(simple)) > 0.01 for value, simple in zip(values, found[-1], strict=True)):
+            return []
+    return found
 
 
 def _exceeds_interval(interval: tuple[float, float], known: IdentifiabilityResult) -> bool:
@@ -275,7 +340,7 @@ def _assess_near_bounds(
     optimum: Optimum,
     information: Array,
     known: Mapping[str, IdentifiabilityResult],
-    paths: Sequence[tuple[int | None, ProfilePath]],
+    paths: Sequence[tuple[int, ProfilePath]],
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is left open of parameters by others that sit at their bounds, or near them, and need not."""
     layout, found = objective.layout, {}
@@ -386,10 +451,10 @@ def _assess_profiles(
     dof: Array,
     bends: Array,
     inflation: float,
-) -> tuple[dict[str, IdentifiabilityResult], list[tuple[int | None, ProfilePath]]]:
+) -> tuple[dict[str, IdentifiabilityResult], list[tuple[int, ProfilePath]]]:
     """Return what profiles say about parameters of which the curvature leaves doubts, and their positions and paths."""
     layout, found = objective.layout, dict[str, IdentifiabilityResult]()
-    paths = list[tuple[int | None, ProfilePath]]()
+    paths = list[tuple[int, ProfilePath]]()
     errors = relative_standard_errors(objective, optimum, information)
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, relative in errors.items():

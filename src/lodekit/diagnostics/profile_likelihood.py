@@ -135,31 +135,24 @@ def profile_likelihood(
 ) -> tuple[tuple[float, float], tuple[bool, bool], tuple[ProfilePath, ProfilePath]]:
     """Return the 95 % interval of one parameter, whether the evidence falls on each side, and the profiles there.
 
-    If the evidence falls on both sides at the first step, the end is located below the estimate only and mirrored. An
-    end is the parameter's own limit if the evidence does not fall.
+    An end is the parameter's own limit if the evidence does not fall.
 
     Shapes: information (n, n).
     """
     transform = objective.layout.transforms[objective.layout.free_parameters[position]]
     land = ObjectiveSurface(objective, optimum, information, [position], "relearned")
     guess = _guess_edge(information, ~optimum.at_bound, position)
-    centre = float(optimum.x[position])
     with np.errstate(all="ignore"):
         paths: tuple[ProfilePath, ProfilePath] = ([(land.optimum_point, 0.0)], [(land.optimum_point, 0.0)])
         falls = [_bracket_edge(land, transform, position, sign, paths[sign > 0]) for sign in (-1, 1)]
-        edges: list[float | None] = []
-        falls_at_once = all(fall is not None and fall[0] is land.optimum_point for fall in falls)
-        for fall, path in zip(falls, paths, strict=True):
-            if fall is None:
-                edges.append(None)
-            elif edges and edges[0] is not None and falls_at_once:
-                edges.append(2.0 * centre - edges[0])
-            else:
-                edges.append(_locate_edge(land, position, *fall, guess, path))
-            path.sort(key=lambda point: abs(float(point[0][position]) - centre))
-    low = transform.low if edges[0] is None else transform.forward(edges[0])
-    high = transform.high if edges[1] is None else transform.forward(edges[1])
-    return (low, high), (edges[0] is not None, edges[1] is not None), paths
+        ends = [
+            fall and _locate_edge(land, position, *fall, guess, path) for fall, path in zip(falls, paths, strict=True)
+        ]
+        for path in paths:
+            path.sort(key=lambda point: abs(float(point[0][position] - optimum.x[position])))
+    low = transform.low if ends[0] is None else transform.forward(ends[0])
+    high = transform.high if ends[1] is None else transform.forward(ends[1])
+    return (low, high), (ends[0] is not None, ends[1] is not None), paths
 
 
 #: From the root of twice the drop of the log evidence to the end of an interval on one side of an estimate, in the
@@ -374,55 +367,6 @@ def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target
     return found
 
 
-#: Directions with less curvature than this, relative to that along single parameters, are followed along lines.
-_MAX_FLAT_EIGENVALUE = 1e-2
-#: How far: so many times the largest relative change of a parameter, or on the scale of the search.
-_LINE_DISTANCES, _LOG_LINE_DISTANCES, _MIN_LINE_POINTS = (0.3, 1.0, 3.0, 10.0, 100.0), (0.3, 1.0, 3.0, 6.0), 4
-
-
-def trace_flat_lines(objective: Objective, optimum: Optimum, information: Array) -> list[ProfilePath]:
-    """Return points along straight lines from the estimate at whose ends the evidence has hardly fallen.
-
-    Combinations that the data do not determine, as with proportional inputs, lie on straight lines in the parameters
-    (``a + b``) or in their logarithms (``a * b``). Steps of a profile bend away from such lines.
-
-    Shapes: information (n, n).
-    """
-    layout, inner = objective.layout, np.flatnonzero(~optimum.at_bound)
-    part = information[np.ix_(inner, inner)]
-    if not layout.free_parameters or not len(inner) or not np.isfinite(part).all():
-        return []
-    transforms, x = [layout.transforms[n] for n in layout.free_parameters], optimum.x
-    values = np.array([transform.forward(float(point)) for transform, point in zip(transforms, x, strict=False)])
-    sizes = np.maximum(np.abs(values), [transform.expected_magnitude for transform in transforms])
-    slopes = np.array([transform.derivative(float(point)) for transform, point in zip(transforms, x, strict=False)])
-    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-6))
-    eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
-    best, found = objective.value(x), list[ProfilePath]()
-    for column in vectors.T[eigenvalues < _MAX_FLAT_EIGENVALUE]:
-        way = np.zeros(len(x))
-        way[inner] = scale * column
-        move = way[: len(values)] * slopes
-        fastest = float(np.max(np.abs(move) / sizes))
-        if not fastest > 0.0:
-            continue
-        reach = float(np.max(np.abs(way[: len(values)])))
-        for sign in (-1.0, 1.0):
-            linear = []
-            for distance in _LINE_DISTANCES:
-                point, step = x + sign * distance / fastest * way, values + sign * distance / fastest * move
-                if not all(each.low < value < each.high for each, value in zip(transforms, step, strict=True)):
-                    break
-                point[: len(values)] = [each.inverse(float(v)) for each, v in zip(transforms, step, strict=True)]
-                linear.append(point)
-            logarithmic = [x + sign * distance / reach * way for distance in _LOG_LINE_DISTANCES]
-            for line in (linear, logarithmic):
-                # A line that meets a bound before ten times its size shows nothing; most fall off at their ends.
-                if len(line) >= _MIN_LINE_POINTS and objective.value(line[-1]) - best > -CHI2_95_HALF:
-                    found.append([(x, 0.0), *((point, objective.value(point) - best) for point in line)])
-    return found
-
-
 #: How many standard errors of a normal distribution an interval stands for, and where it begins and ends.
 IntervalRung = tuple[float, float, float]
 #: Of which intervals there are rungs: 50, 90, 95, 99 and 99.9 %.
@@ -432,10 +376,7 @@ _BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
 
 
 def profile_from_bounds(
-    objective: Objective,
-    optimum: Optimum,
-    information: Array,
-    extra_paths: Sequence[tuple[int | None, ProfilePath]] = (),
+    objective: Objective, optimum: Optimum, information: Array, extra_paths: Sequence[tuple[int, ProfilePath]] = ()
 ) -> dict[str, tuple[IntervalRung, ...]]:
     """Return intervals of parameters, by name, over all values of those at their bounds that would do as well.
 
@@ -467,7 +408,7 @@ def profile_from_bounds(
         paths = [(conditional_errors(None), _path_from_bound(surface, k)) for k, surface in surfaces]
     paths += [(conditional_errors(k), [(x, min(height, 0.0)) for x, height in path]) for k, path in extra_paths]
     # Profiles replace the curvature.
-    wald = np.where(np.isin(inner, [k for k, _ in extra_paths if k is not None]), 0.0, conditional_errors(None))
+    wald = np.where(np.isin(inner, [k for k, _ in extra_paths]), 0.0, conditional_errors(None))
 
     def hull(paths: Sequence[tuple[Array, ProfilePath]], deviate: float) -> tuple[Array, Array]:
         """Return the least and largest values, on the scale of the search, with an error and along paths."""
