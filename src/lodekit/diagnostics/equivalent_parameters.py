@@ -229,19 +229,19 @@ _MIN_DOUBTFUL_STD, _MAX_SEARCHED_ROWS, _START_DISTANCE, _MAX_START_DROP = 0.1, 1
 def _distant_points(
     objective: Objective, optimum: Optimum, errors: Array, structure: StructuralIdentifiability | None
 ) -> Iterator[Array]:
-    """Yield points that a few steps lead to if one parameter is moved far or changes its sign, unless back.
+    """Yield points that a few steps lead to if one parameter is moved far, to its expected size, or to another sign.
 
     Shapes: errors (p,).
     """
     layout = objective.layout
-    named = [(k, layout.names[number], layout.transforms[number]) for k, number in enumerate(layout.free_parameters)]
     known = structure.unidentifiable if structure is not None else []
-    moving = [(k, transform) for k, name, transform in named if name not in known and np.isfinite(errors[k])]
+    moving = [(k, layout.transforms[n]) for k, n in enumerate(layout.free_parameters) if layout.names[n] not in known]
     if objective.engine.size > _MAX_SEARCHED_ROWS or not any(errors[k] > _MIN_DOUBTFUL_STD for k, _ in moving):
         return
     for k, transform in moving:
-        here = float(optimum.x[k])
-        for there in (here - _START_DISTANCE, here + _START_DISTANCE, *([-here] if transform.is_unbounded else [])):
+        here, far = float(optimum.x[k]), _START_DISTANCE
+        expected = here - math.copysign(transform.distance_from_expected(here), here - transform.centre)
+        for there in (here - far, here + far, expected, -here if transform.is_unbounded else here):
             start = optimum.x.copy()
             start[k] = there
             with np.errstate(all="ignore"):

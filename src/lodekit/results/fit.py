@@ -440,15 +440,15 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
                 symmetries = setup.structural_identifiability.sign_symmetry_groups
                 optimum, curvature = canonicalize_signs(setup.objective, optimum, curvature, symmetries)
         advance(1, "looking at what was learned")
-        fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
-        # What behaves alike is not as likely if priors of parameters, or of states, prefer one.
-        least, rivals = -options.SEARCH.equivalent_switch_gain, fit.diagnosis.alternatives
-        better = [rival for rival in rivals if rival.below < least]
-        if not better:
-            return fit
-        with setup.limit_threads():
-            optimum, curvature = switch_optimum(setup, optimum, np.array(better[0].point))
-        return replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
+        for _ in range(3):
+            fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
+            # What behaves alike is not as likely if priors of parameters, or of states, prefer one.
+            gains = [-rival.below for rival in fit.diagnosis.alternatives]
+            if max(gains, default=0.0) < options.SEARCH.equivalent_switch_gain:
+                break
+            with setup.limit_threads():
+                optimum, curvature = switch_optimum(setup, optimum, np.array(fit.diagnosis.alternatives[0].point))
+        return fit
 
 
 def fit_at_point(
