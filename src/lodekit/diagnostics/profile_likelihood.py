@@ -338,8 +338,8 @@ def _profile_point(surface: ObjectiveSurface, x: Array, position: int, target: f
     """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
     length = target - float(x[position])
     along, alone = length * surface.directions[:, 0], length * np.eye(len(x))[position]
-    straight = _predict_linearly(surface, x, position, target) - x
-    starts = [x + np.clip(move, -_MAX_DISTANCE, _MAX_DISTANCE) for move in (along, straight, alone)]
+    starts = [x + np.clip(move, -_MAX_DISTANCE, _MAX_DISTANCE) for move in (along, alone)]
+    starts.append(_predict_linearly(surface, x, position, target))
     for start in starts:
         start[position] = target
     found = surface.reoptimize(max(starts, key=surface.relative_value))
