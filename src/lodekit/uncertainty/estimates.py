@@ -210,12 +210,12 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tupl
             # All in units of half a standard error; four of them, as shares of the fall of a parabola.
             cubic, quartic = float(along @ second) / curvature, -12.0 * ((up + down - 2.0 * top) / curvature + 1.0)
             transform = objective.layout.transforms[objective.layout.free_parameters[k]]
-            if transform.is_unbounded:
-                # Intervals are linear there.
-                cubic += 3.0 * transform.log_jacobian_gradient(float(x[k])) * float(along[k])
-            gain = float(second @ finite @ second) / (2.0 * curvature) ** 2 - (float(along @ second) / curvature) ** 2
-            bend = 4.0 / 3.0 * abs(cubic) + max(4.0 / 3.0 * quartic + 4.0 * gain, 0.0)
-            bends[k] = bend if np.isfinite(bend) else np.inf
+            # Intervals of unbounded parameters are linear; the scale of the search is not, least of all next to zero.
+            linear = transform.log_jacobian_gradient(float(x[k])) * float(along[k]) if transform.is_unbounded else 0.0
+            gain = float(second @ finite @ second) / (2.0 * curvature) ** 2 - cubic**2
+            bend = 4.0 / 3.0 * abs(cubic + 3.0 * linear) + max(4.0 / 3.0 * quartic + 4.0 * gain, 0.0)
+            is_coarse = transform.is_unbounded and abs(along[k]) > 0.25
+            bends[k] = 0.0 if is_coarse else bend if np.isfinite(bend) else np.inf
     return found, bends
 
 
