@@ -217,7 +217,7 @@ def intervals(fit: Fit, values: dict[str, float]) -> dict[str, dict[str, Any]]:
             error = apart / float(np.sqrt(fit.covariance[position, position]))
             if transform.is_unbounded:
                 error = (estimate.value - values[key]) / estimate.std_error
-            found[key] |= {"error": float(error), "freedom": float(fit.degrees_of_freedom[position])}
+            found[key] |= {"error": float(error), "freedom": float(fit.profile_shapes[0][position])}
     return found
 
 

@@ -6,7 +6,10 @@ measured), or because the motion is too simple, or because an input does nothing
 exact solution, by the singular values of what each parameter changes in the equations. Required: said for 95 of 100
 that are undetermined, and for at most 2 of 100 that are determined. Fits that say that their search failed count, too.
 
-    python benchmarks/identification.py [--seeds N] [--jobs N] [--only TEXT] [--json FILE]
+The part "equivalent" checks the rule that no interval, bound or verdict excludes a point whose log evidence is within
+1.92 of the maximum, as found by an independent global search (`interval_rule.py`). Required: no violation.
+
+    python benchmarks/identification.py [--part NAME] [--seeds N] [--first N] [--jobs N] [--only TEXT] [--json FILE]
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from interval_rule import check_case, draw_cases
 from lodekit.prior.observables import EquationResiduals
 from lodekit.results.simulation import simulate
 
@@ -242,15 +246,8 @@ def judge(case: Case, seed: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", default="", help="cases whose name holds this text")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    tasks = [(case, seed) for seed in range(options.seeds) for case in cases(seed, options.only)]
-    rows = Parallel(n_jobs=options.jobs)(delayed(judge)(case, seed) for case, seed in tasks)
+def print_verdicts(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Print how often "not identified" was said, and return the counts."""
     print(f"{'case':<42}{'undetermined':>14}{'said':>6}{'determined':>12}{'called open':>13}{'failed':>8}{'s':>7}")
     for name in dict.fromkeys(row["case"] for row in rows):
         own = [row for row in rows if row["case"] == name]
@@ -264,8 +261,42 @@ def main() -> None:
     missed, wrong = (sum(len(row[key]) for row in rows) for key in ("missed", "wrong"))
     print(f"\nundetermined: said of {open_ones - missed} of {open_ones} (required: 95 %)")
     print(f"determined: said of {wrong} of {sure} (required: at most 2 %)")
+    return {"undetermined": open_ones, "said": open_ones - missed, "determined": sure, "wrong": wrong}
+
+
+def print_violations(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Print what intervals, bounds and verdicts exclude although it is about as likely, and return the counts."""
+    for row in rows:
+        for name, each in row["excluded"].items():
+            low, high = each["interval"]
+            print(
+                f"{row['case']}, seed {row['seed']}: {name} in ({low:.4g}, {high:.4g}), "
+                f"but {each['value']:.4g} is within {-each['height']:.2f} of the maximum"
+            )
+    violated, better = sum(bool(row["excluded"]) for row in rows), sum(row["gain"] > 0.1 for row in rows)
+    print(f"{len(rows)} cases, {violated} with an interval, bound or verdict that is wrong (required: 0)")
+    print(f"{better} with an optimum that is higher by more than 0.1 nats")
+    return {"cases": len(rows), "violated": violated, "better": better}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=("verdicts", "equivalent"), default="verdicts")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="", help="cases whose name holds this text")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    seeds = range(options.first, options.first + options.seeds)
+    work: Any = judge
+    drawn: Any = cases
+    if options.part == "equivalent":
+        work, drawn = check_case, draw_cases
+    tasks = [(case, seed) for seed in seeds for case in drawn(seed, options.only)]
+    rows = Parallel(n_jobs=options.jobs)(delayed(work)(case, seed) for case, seed in tasks)
+    counts = (print_verdicts if options.part == "verdicts" else print_violations)(rows)
     if options.json:
-        counts = {"undetermined": open_ones, "said": open_ones - missed, "determined": sure, "wrong": wrong}
         options.json.write_text(json.dumps({**counts, "rows": rows}, indent=1))
 
 

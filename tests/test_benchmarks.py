@@ -25,7 +25,7 @@ SMALLEST = {
     "disturbances": "--parts plants --seeds 1",
     "gpu": "--cpu-rows 150",
     "greybox": "--part delays response --seeds 1 --largest 1000",
-    "identification": "--seeds 1 --only free_decay",
+    "identification": "--part equivalent --seeds 1 --only product",
     "learning": "--seeds 1",
     "markov": "--rows 1000",
     "paper": "",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.diagnostics.identifiability import IdentifiabilityResult
+from lodekit.diagnostics.identifiability import IdentifiabilityResult, find_flat_combinations
 from lodekit.diagnostics.profile_likelihood import ProfileSide, profile_interval, profile_likelihood
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
@@ -145,6 +147,18 @@ def test_a_profile_gives_intervals_that_do_not_depend_on_the_scale_of_the_search
         assert above[0](root) == pytest.approx(1.0 + 0.4 * root, abs=0.03)
 
 
+def test_a_flat_direction_among_the_others_does_not_end_a_profile() -> None:
+    def value(x: np.ndarray) -> float:
+        # Of two others that may have either sign, only the product is told, and has to follow.
+        product = 1e-4 * math.prod(math.sinh(min(float(each), 300.0)) for each in x[1:])
+        return -0.5 * ((float(x[0]) / 0.5) ** 2 + 1e4 * (product - 1.0 - float(x[0]) - 0.5 * float(x[0]) ** 2) ** 2)
+
+    flat = 1e4 * np.outer([1.0, -1.0, -1.0], [1.0, -1.0, -1.0]) + np.diag([4.0, 1e-4, 1e-4])
+    for end, is_open, _ in graded(value, [0.0, math.asinh(100.0), math.asinh(100.0)], flat):
+        assert not is_open
+        assert abs(math.log(end(2.0))) == pytest.approx(1.0, abs=0.05)
+
+
 def test_what_is_compatible_with_nothing_is_open_below() -> None:
     def value(x: np.ndarray) -> float:
         return -0.5 * ((math.exp(float(x[0])) - 1.0) / 0.6) ** 2
@@ -243,6 +257,30 @@ def test_gains_of_proportional_inputs_are_not_identified(ratio: float, positive:
         b = (total - a) / ratio
         assert found["a"].interval[0] <= a <= found["a"].interval[1]
         assert found["b"].interval[0] <= b <= found["b"].interval[1]
+    combination = {1.0: "a + b", -1.0: "a - b", 2.0: "a + 2*b"}[ratio]
+    assert any(f"only {combination} is determined" in text for text in gp.warnings_)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.37])
+def test_combinations_are_told_if_they_are_simple_and_the_evidence_is_constant(ratio: float) -> None:
+    def value(x: np.ndarray) -> float:
+        return -50.0 * (float(x[0] + ratio * x[1]) - 1.0) ** 2 - 50.0 * float(x[2]) ** 2
+
+    def shifted(x: np.ndarray) -> float:
+        return value(x) - 20.0 * min(abs(float(x[0] - x[1])), 0.5) ** 2
+
+    x = np.array([0.6, 0.4 / ratio, 0.0])
+    optimum = Optimum(x, 0.0, True, "", 1, np.zeros(3, dtype=bool))
+    curvature = np.diag([0.0, 0.0, 100.0]) + 100.0 * np.outer([1.0, ratio, 0.0], [1.0, ratio, 0.0])
+    found = find_flat_combinations(cast(Objective, Made(value, [POSITIVE] * 3)), optimum, curvature)
+    # The logarithms have a constant sum; the third parameter is known, and is not mentioned.
+    assert found == ({"a": ("a*b",), "b": ("a*b",)} if ratio == 1.0 else {})
+    assert not find_flat_combinations(cast(Objective, Made(shifted, [POSITIVE] * 3)), optimum, curvature)
+
+
+def test_combinations_are_kept_in_a_file() -> None:
+    result = IdentifiabilityResult(False, "", "flat", combinations=("a + b",))
+    assert IdentifiabilityResult.from_dict(json.loads(json.dumps(asdict(result)))) == result
 
 
 def test_a_constant_input_does_not_bound_its_gain() -> None:

@@ -141,14 +141,17 @@ def test_exact_data_identify_what_they_determine(noise: str) -> None:
         assert 0 < estimate.std_error < 1e-3 * estimate.value
 
 
+POSITIVE = ParameterTransform(0.0, np.inf)
+
+
 def test_one_level_of_noise_has_the_textbook_degrees_of_freedom() -> None:
     """Thirty measurements; two numbers are modes, of which the evidence knows, and three bend the curve beside them."""
     times = np.linspace(0.0, 8.0, 30)
     fit = lk.LODEGP(DECAY.system, random_state=0).fit(times, noisy(DECAY, times, 0.05)).fit_
-    found = satterthwaite_dof(fit.setup.objective, fit.optimum.x, fit.covariance)
+    found = satterthwaite_dof(fit.setup.objective, fit.optimum.x, fit.covariance)[0]
     np.testing.assert_allclose(found, 28 * 27 / 30, rtol=0.05)
     known = lk.LODEGP(DECAY.system, random_state=0).fit(times, noisy(DECAY, times, 0.05), noise_std=0.03).fit_
-    many = satterthwaite_dof(known.setup.objective, known.optimum.x, known.covariance)
+    many = satterthwaite_dof(known.setup.objective, known.optimum.x, known.covariance)[0]
     # The deviation of the modes is still an estimate, but matters next to nothing.
     assert (many > 1e3).all()
 
@@ -165,21 +168,46 @@ def test_a_factor_that_a_deviation_makes_up_for_costs_no_degrees_of_freedom() ->
     blocks = SimpleNamespace(theta=slice(0, 2))
     objective: Any = SimpleNamespace(
         evaluate=evaluate,
-        layout=SimpleNamespace(slices=blocks, is_deterministic=False),
+        layout=SimpleNamespace(
+            slices=blocks, is_deterministic=False, transforms=[POSITIVE] * 2, free_parameters=[0, 1]
+        ),
         engine=SimpleNamespace(size=count),
     )
     open_way = np.array([0.0, 1.0, -1.0])
     covariance = np.diag([1.0, 0.125, 0.125]) / count + 1e4 * np.outer(open_way, open_way)
     covariance[1, 2] += 0.125 / count
     covariance[2, 1] += 0.125 / count
-    assert satterthwaite_dof(objective, np.zeros(3), covariance)[0] == pytest.approx(count, rel=0.05)
+    assert satterthwaite_dof(objective, np.zeros(3), covariance)[0][0] == pytest.approx(count, rel=0.05)
+
+
+@pytest.mark.parametrize(("cubic", "pull", "valley", "expected"), [(0.05, 0.0, 0.3, 0.2), (0.0, 0.3, 0.0, 0.36)])
+def test_a_bend_is_the_share_by_which_a_profile_falls_less_than_a_parabola(
+    cubic: float, pull: float, valley: float, expected: float
+) -> None:
+    """At two standard errors a parabola has fallen by 2; a valley that is only curved changes nothing of that."""
+
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
+        a, b = x[0], x[1] - valley * x[0] ** 2
+        value = -0.5 * a**2 + cubic * a**3 + pull * a**2 * x[1] - 0.5 * b**2
+        slope = -a + 3.0 * cubic * a**2 + 2.0 * pull * a * x[1] + 2.0 * valley * a * b
+        return float(value), np.array([slope, pull * a**2 - b])
+
+    blocks = SimpleNamespace(theta=slice(0, 1))
+    layout = SimpleNamespace(slices=blocks, transforms=[POSITIVE], free_parameters=[0])
+    objective: Any = SimpleNamespace(evaluate=evaluate, layout=layout, engine=SimpleNamespace(size=9))
+    found = satterthwaite_dof(objective, np.zeros(2), np.eye(2))[1]
+    moves = np.linspace(-3.0, 3.0, 3001)
+    exact = max(max(evaluate(np.array([end, move]))[0] for move in moves) for end in (-2.0, 2.0))
+    # The curvature is that over one standard error.
+    assert found[0] == pytest.approx((exact + 2.0) / 2.0, rel=0.1)
+    assert found[0] == pytest.approx(expected, rel=0.1)
 
 
 def test_degrees_of_freedom_follow_from_how_variances_move(rooms: lk.LODEGP) -> None:
     """Another way to the same, with many more evaluations: the inverse curvature at neighbouring hyperparameters."""
     fit = rooms.fit_
     objective, x, count = fit.setup.objective, fit.optimum.x, len(fit.layout.free_parameters)
-    found = satterthwaite_dof(objective, x, fit.covariance)
+    found = satterthwaite_dof(objective, x, fit.covariance)[0]
     slopes = np.zeros((len(x), count))
     for k in range(count, len(x)):
         step = 0.02 * np.eye(len(x))[k]

@@ -226,20 +226,21 @@ def assess_parameters(
     records: Mapping[str, FittedRecord],
     noise_std_of: Callable[[str], float],
     diagnosis: Diagnosis,
+    profile_shapes: tuple[Array, Array],
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is known about parameters beside the curvature, by name: algebra, profiles and other optima.
 
-    Shapes: information (n, n).
+    Shapes: information (n, n), profile_shapes (p,) each.
     """
     structure, known = setup.structural_identifiability, (setup.objective, optimum, information)
     # As intervals are widened if free functions do not absorb the residuals.
     inflations = (check.std_error_inflation for check in diagnosis.checks if check.is_autocorrelated)
     inflation = max(inflations, default=1.0) if setup.prior.n_processes else 1.0
-    results = assess_identifiability(structure, list(records.values()), *known, inflation)
-    results |= assess_alternatives(*known, diagnosis.alternatives, results)
+    results = assess_identifiability(structure, list(records.values()), *known, *profile_shapes, inflation)
+    results |= assess_alternatives(*known, diagnosis.alternatives, results, profile_shapes[0])
     either = dict.fromkeys(name for names in diagnosis.sign_symmetries for name in names)
-    sure = [name for name in either if name not in results or results[name].identified]
-    results |= assess_signs(*known, sure)
+    sure = [n for n in either if n not in results or results[n].identified or results[n].reason == "side"]
+    results |= assess_signs(*known, sure, results, profile_shapes[0])
     if is_noise_free(setup, optimum, noise_std_of, _times_of(records)):
         undersampled = find_undersampled_parameters(setup.system, setup.measurements.names)
         unresolved = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")

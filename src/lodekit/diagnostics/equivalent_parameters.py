@@ -169,7 +169,7 @@ class AlternativeOptimum:
     below: By how much its log evidence is less; below zero where it is more.
     is_alias: Whether it is the same oscillation seen at times that are multiples of one step.
     values: Learned parameters that are elsewhere, in the user's units.
-    errors: Their standard errors there, on the scale of the search; zero where they are not known.
+    errors: Standard errors of all learned parameters there, on the scale of the search; zero if they are not known.
     is_twin: Whether all that was measured behaves exactly as at the estimate.
     """
 
@@ -207,6 +207,7 @@ def find_alternative_optima(
     found = [] if structure is None else _find_equivalent_optima(objective, optimum, covariance, errors, structure)
     starts = [(x, True) for x in _alias_points(objective, optimum, times)]
     starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
+    starts += [(x, False) for x in _distant_points(objective, optimum, errors, structure)]
     for start, is_alias in starts:
         if not _distinct_parameters(objective, start, optimum.x, errors):
             continue
@@ -219,6 +220,36 @@ def find_alternative_optima(
     return tuple(sorted(found, key=lambda rival: rival.below))
 
 
+#: Where errors are larger than this, on the scale of the search, other optima are looked for; with more rows they are
+#: smaller, and looking would take long. How far parameters are moved, and how much less likely a point may be after a
+#: few steps.
+_MIN_DOUBTFUL_STD, _MAX_SEARCHED_ROWS, _START_DISTANCE, _MAX_START_DROP = 0.1, 1000, 2.0, 20.0
+
+
+def _distant_points(
+    objective: Objective, optimum: Optimum, errors: Array, structure: StructuralIdentifiability | None
+) -> Iterator[Array]:
+    """Yield points that a few steps lead to if one parameter is moved far, to its expected size, or to another sign.
+
+    Shapes: errors (p,).
+    """
+    layout = objective.layout
+    known = structure.unidentifiable if structure is not None else []
+    moving = [(k, layout.transforms[n]) for k, n in enumerate(layout.free_parameters) if layout.names[n] not in known]
+    if objective.engine.size > _MAX_SEARCHED_ROWS or not any(errors[k] > _MIN_DOUBTFUL_STD for k, _ in moving):
+        return
+    for k, transform in moving:
+        here, far = float(optimum.x[k]), _START_DISTANCE
+        expected = here - math.copysign(transform.distance_from_expected(here), here - transform.centre)
+        for there in (here - far, here + far, expected, -here if transform.is_unbounded else here):
+            start = optimum.x.copy()
+            start[k] = there
+            with np.errstate(all="ignore"):
+                found = maximize_lbfgs(objective, start, tolerance=0.1, max_iterations=12, known_optimum=optimum)
+            if found.value > optimum.value - _MAX_START_DROP:
+                yield found.x
+
+
 def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:
     """Return where a search from a point ends, if that is somewhere else and about as likely as the optimum."""
     with np.errstate(all="ignore"):
@@ -228,10 +259,11 @@ def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: A
         return None
     layout, theta = objective.layout, objective.layout.unpack(other.x).theta
     with np.errstate(all="ignore"):
-        covariance = invert_information(observed_information(objective, other.x), ~other.at_bound)
+        free = ~(other.at_bound | (optimum.at_bound & (other.x == optimum.x)))
+        covariance = invert_information(observed_information(objective, other.x), free)
     spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
     values = {name: float(theta[layout.names.index(name)]) for name in names}
-    errors_there = {name: float(spread[layout.index_of(name)]) for name in names}
+    errors_there = {layout.names[n]: float(spread[k]) for k, n in enumerate(layout.free_parameters)}
     return AlternativeOptimum(tuple(other.x.tolist()), optimum.value - other.value, False, values, errors_there)
 
 
@@ -253,17 +285,16 @@ def _find_equivalent_optima(
         if abs(below) < 1e-2:
             # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
             spread = np.sqrt(np.maximum(np.diag(jacobian @ known @ jacobian.T), 0.0))
-            own = {name: float(spread[layout.index_of(name)]) for name in names}
+            own = {layout.names[n]: float(spread[k]) for k, n in enumerate(layout.free_parameters)}
             values = {name: float(theta[layout.names.index(name)]) for name in names}
             rival: AlternativeOptimum | None = AlternativeOptimum(tuple(x.tolist()), below, False, values, own)
         else:
             rival = _search_from(objective, optimum, x, errors)
         if rival is None or _distinct_parameters(objective, np.array(rival.point), x, errors):
             continue
-        kept = [name for name in rival.values if name not in structure.unidentifiable]
-        values, own = ({name: each[name] for name in kept} for each in (rival.values, rival.errors))
-        if kept:
-            found.append(replace(rival, values=values, errors=own, is_twin=True))
+        values = {name: each for name, each in rival.values.items() if name not in structure.unidentifiable}
+        if values:
+            found.append(replace(rival, values=values, is_twin=True))
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from lodekit.diagnostics.profile_likelihood import (
     profile_from_bounds,
     profile_interval,
     profile_likelihood,
-    trace_flat_lines,
 )
 from lodekit.diagnostics.residual_tests import FittedRecord
 from lodekit.errors import LodekitError
@@ -36,14 +36,14 @@ from lodekit.fitting.setup import StructuralIdentifiability
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.system.signals import ExponentialPolynomial
-from lodekit.system.structural_identifiability import find_implied_equations
+from lodekit.system.structural_identifiability import find_implied_equations, format_invariants
 from lodekit.uncertainty.estimates import (
     AT_BOUND_MESSAGE,
     NORMAL_QUANTILE_95,
     NOT_IDENTIFIED_MESSAGE,
     Estimate,
+    confidence_interval,
     inflated_quantile,
-    satterthwaite_dof,
     student_quantile,
 )
 
@@ -133,6 +133,9 @@ def _equation_moments(
 #: An interval of 95 % that reaches farther than that of so large an error to one side leaves a parameter open; so does
 #: one that is as wide on the whole, where it holds rivals.
 _MAX_IDENTIFIED_STD = 2.0
+#: Intervals follow from the curvature if the standard error on the scale of the search, and the share by which the
+#: profile falls less than a parabola, are below these.
+_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND = 0.15, 0.15
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ class IdentifiabilityResult:
     interval: 95 %, in the user's units, where it is known.
     ladder: Intervals of several levels: how many standard errors of a normal distribution each stands for, and its
         ends.
+    combinations: What the data determine of it and of others, such as ``a + b``, if that is simple.
     """
 
     identified: bool
@@ -156,6 +160,7 @@ class IdentifiabilityResult:
     reason: str
     interval: tuple[float, float] | None = None
     ladder: tuple[IntervalRung, ...] = ()
+    combinations: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> IdentifiabilityResult:
@@ -166,7 +171,8 @@ class IdentifiabilityResult:
 
         interval = None if state["interval"] is None else ends(*state["interval"])
         ladder = tuple((float(deviate), *ends(low, high)) for deviate, low, high in state.get("ladder", ()))
-        return cls(bool(state["identified"]), str(state["note"]), str(state["reason"]), interval, ladder)
+        more = interval, ladder, tuple(state.get("combinations", ()))
+        return cls(bool(state["identified"]), str(state["note"]), str(state["reason"]), *more)
 
     def interval_at(self, value: float, confidence: float, quantile: float | None = None) -> tuple[float, float] | None:
         """Return the interval at a confidence level around a value, if known, interpolated between levels."""
@@ -233,11 +239,15 @@ def assess_identifiability(
     objective: Objective,
     optimum: Optimum,
     information: Array,
+    dof: Array,
+    bends: Array,
     inflation: float = 1.0,
 ) -> dict[str, IdentifiabilityResult]:
     """Return the identifiability of parameters beyond what the curvature shows, by name.
 
-    Shapes: information (n, n).
+    Degrees of freedom and bends are those of `satterthwaite_dof`.
+
+    Shapes: information (n, n), dof, bends (p,).
     """
     layout, found = objective.layout, assess_structure(structure)
     named = ((n, layout.names[n]) for n in layout.free_parameters)
@@ -248,10 +258,72 @@ def assess_identifiability(
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
-    profiled, paths = _assess_profiles(objective, optimum, information, found, inflation)
+    profiled, paths = _assess_profiles(objective, optimum, information, found, dof, bends, inflation)
     found |= profiled
-    paths += trace_flat_lines(objective, optimum, information)
-    return found | _assess_near_bounds(objective, optimum, information, found, paths)
+    found |= _assess_near_bounds(objective, optimum, information, found, paths)
+    combinations = find_flat_combinations(objective, optimum, information)
+    for name, result in found.items():
+        if not result.identified and result.reason in ("flat", "side"):
+            found[name] = replace(result, combinations=combinations.get(name, ()))
+    return found
+
+
+#: Directions with less curvature than this, relative to that along single parameters, are taken for flat; the evidence
+#: may change by so many nats along them, and their weights are fractions with denominators up to 6.
+_MAX_FLAT_EIGENVALUE, _MAX_FLAT_CHANGE, _MAX_DENOMINATOR = 1e-4, 0.1, 6
+
+
+def find_flat_combinations(objective: Objective, optimum: Optimum, information: Array) -> dict[str, tuple[str, ...]]:
+    """Return what is determined of parameters that are not, such as ``a + b`` or ``a*b``, if simple, for each of them.
+
+    Flat directions of the information, in the parameters or in their logarithms, are rounded to simple fractions. Then
+    the evidence has to be constant along them.
+
+    Shapes: information (n, n).
+    """
+    layout, inner = objective.layout, np.flatnonzero(~optimum.at_bound)
+    part, names = information[np.ix_(inner, inner)], [layout.names[number] for number in layout.free_parameters]
+    if not names or not np.isfinite(part).all():
+        return {}
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-6))
+    eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
+    ways = np.zeros((int(np.sum(eigenvalues < _MAX_FLAT_EIGENVALUE)), layout.size))
+    ways[:, inner] = (scale[:, None] * vectors[:, eigenvalues < _MAX_FLAT_EIGENVALUE]).T
+    # Directions of lengthscales, deviations and noise alone do not count.
+    ways = ways[np.max(np.abs(ways[:, : len(names)]), axis=1) > 0.1 * np.max(np.abs(ways), axis=1)]
+    pairs = list(zip(layout.transforms.values(), optimum.x.tolist(), strict=False))
+    values = np.array([transform.forward(x) for transform, x in pairs])
+    moves = ways[:, : len(names)] * [transform.derivative(x) for transform, x in pairs]
+
+    def is_flat(weights: Array, are_powers: bool) -> bool:
+        steps = 0.5 / np.max(np.abs(weights if are_powers else weights / values)) * np.outer([-1.0, 1.0], weights)
+        ends = np.tile(optimum.x, (2, 1))
+        for x, moved in zip(ends, values * np.exp(steps) if are_powers else values + steps, strict=True):
+            x[: len(names)] = [pair[0].inverse(value) for pair, value in zip(pairs, moved.tolist(), strict=True)]
+        return all(abs(objective.value(x) - optimum.value) < _MAX_FLAT_CHANGE for x in ends)
+
+    for are_powers, rows in ((False, moves), (True, moves / np.where(values == 0.0, np.inf, values))):
+        simple = _rational_echelon_form(rows)
+        if simple and all(is_flat(np.array(row, dtype=float), are_powers) for row in simple):
+            involved = [name for k, name in enumerate(names) if any(row[k] for row in simple)]
+            directions = [{n: value for n, value in zip(names, row, strict=True) if n in involved} for row in simple]
+            return dict.fromkeys(involved, tuple(format_invariants(involved, directions, are_powers=are_powers)))
+    return {}
+
+
+def _rational_echelon_form(rows: Array) -> list[list[Fraction]]:
+    """Return rows with the same span, in reduced echelon form, rounded to simple fractions; none if they are not."""
+    left, found = rows / np.max(np.abs(rows), axis=1, keepdims=True, initial=1e-300), []
+    for k in range(len(left)):
+        row, column = np.unravel_index(int(np.argmax(np.abs(left[k:]))), left[k:].shape)
+        left[[k, k + row]] = left[[k + row, k]]
+        left[k] /= left[k, column]
+        left -= np.outer(np.where(np.arange(len(left)) == k, 0.0, left[:, column]), left[k])
+    for values in left.tolist() if np.isfinite(left).all() else ():
+        found.append([Fraction(value).limit_denominator(_MAX_DENOMINATOR) for value in values])
+        if any(abs(value - float(simple)) > 0.01 for value, simple in zip(values, found[-1], strict=True)):
+            return []
+    return found
 
 
 def _exceeds_interval(interval: tuple[float, float], known: IdentifiabilityResult) -> bool:
@@ -268,7 +340,7 @@ def _assess_near_bounds(
     optimum: Optimum,
     information: Array,
     known: Mapping[str, IdentifiabilityResult],
-    paths: Sequence[ProfilePath],
+    paths: Sequence[tuple[int, ProfilePath]],
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is left open of parameters by others that sit at their bounds, or near them, and need not."""
     layout, found = objective.layout, {}
@@ -294,54 +366,79 @@ def assess_alternatives(
     information: Array,
     alternatives: Sequence[AlternativeOptimum],
     known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is to be said about parameters of which other values fit about as well, by name.
 
     Their intervals hold all of them. Those with aliases, or with values that make no difference at all, are not
     identified.
 
-    Shapes: information (n, n).
+    Shapes: information (n, n), dof (p,).
     """
     layout, found = objective.layout, {}
-    covariance = invert_information(information, ~optimum.at_bound)
-    for name in dict.fromkeys(name for rival in alternatives for name in rival.values):
-        position, transform = layout.index_of(name), layout.transform_of(name)
-        if transform is None or (name in known and not known[name].identified):
-            continue
-        own = [rival for rival in alternatives if name in rival.values]
-        places = [(float(optimum.x[position]), math.sqrt(max(float(covariance[position, position]), 0.0)))]
-        places += [(rival.point[position], rival.errors[name]) for rival in own]
-        ends = [x + sign * NORMAL_QUANTILE_95 * error for x, error in places for sign in (-1, 1)]
+    for position, number in enumerate(layout.free_parameters if alternatives else ()):
+        name, transform = layout.names[number], layout.transforms[number]
+        around = _interval_at_optimum(objective, optimum, information, name, known, dof)
+        reach = student_quantile(0.95, float(dof[position]))
+        ends = [transform.inverse(edge) for edge in around]
+        places = [(rival.point[position], reach * rival.errors.get(name, 0.0)) for rival in alternatives]
+        ends += [x + sign * far for x, far in places for sign in (-1, 1)]
         interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
-        if any(rival.is_alias or rival.is_twin for rival in own):
+        own = [rival for rival in alternatives if name in rival.values]
+        is_outside = not all(around[0] <= transform.forward(x) <= around[1] for x, _ in places)
+        if name in known and not known[name].identified:
+            if is_outside:
+                # Beyond a bound that a profile has found, nothing is known.
+                found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+        elif any(rival.is_alias or rival.is_twin for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
             reason = "alias" if any(rival.is_alias for rival in own) else "twin"
             found[name] = IdentifiabilityResult(False, f"{others} would do as well", reason, interval)
         elif max(ends) - min(ends) > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
-        else:
+        elif own or is_outside:
             found[name] = IdentifiabilityResult(True, "", "rival", interval)
     return found
 
 
+def _interval_at_optimum(
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    name: str,
+    known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
+) -> tuple[float, float]:
+    """Return the interval of a parameter that profiles have found, or else that of the curvature; infinite if none."""
+    if name in known:
+        return known[name].interval or (-math.inf, math.inf)
+    layout, position = objective.layout, objective.layout.index_of(name)
+    spread = math.sqrt(max(float(invert_information(information, ~optimum.at_bound)[position, position]), 0.0))
+    reach = student_quantile(0.95, float(dof[position])) * spread
+    return confidence_interval(layout.transforms[layout.free_parameters[position]], float(optimum.x[position]), reach)
+
+
 def assess_signs(
-    objective: Objective, optimum: Optimum, information: Array, names: Sequence[str]
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    names: Sequence[str],
+    known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
 ) -> dict[str, IdentifiabilityResult]:
     """Return what is to be said about parameters of which the data do not tell the sign, by name.
 
     A start value that the user has given tells it.
 
-    Shapes: information (n, n).
+    Shapes: information (n, n), dof (p,).
     """
     layout, found = objective.layout, dict[str, IdentifiabilityResult]()
-    covariance, theta = invert_information(information, ~optimum.at_bound), layout.unpack(optimum.x).theta
+    theta = layout.unpack(optimum.x).theta
     for name in names:
-        position, transform = layout.index_of(name), layout.transform_of(name)
-        if transform is None or objective.parameters[name].start is not None:
+        if layout.transform_of(name) is None or objective.parameters[name].start is not None:
             continue
         value = float(theta[layout.names.index(name)])
-        spread = math.sqrt(max(float(covariance[position, position]), 0.0))
-        reach = abs(value) + NORMAL_QUANTILE_95 * transform.derivative(float(optimum.x[position])) * spread
+        reach = max(map(abs, _interval_at_optimum(objective, optimum, information, name, known, dof)))
         found[name] = IdentifiabilityResult(False, f"{-value:.4g} would do as well", "twin", (-reach, reach))
     return found
 
@@ -351,29 +448,28 @@ def _assess_profiles(
     optimum: Optimum,
     information: Array,
     known: Mapping[str, IdentifiabilityResult],
+    dof: Array,
+    bends: Array,
     inflation: float,
-) -> tuple[dict[str, IdentifiabilityResult], list[ProfilePath]]:
-    """Return what profiles say about parameters of which the curvature leaves doubts.
-
-    Beside it, the paths of those that are bounded on one side alone, or on none.
-    """
-    layout, found, paths = objective.layout, dict[str, IdentifiabilityResult](), list[ProfilePath]()
+) -> tuple[dict[str, IdentifiabilityResult], list[tuple[int, ProfilePath]]]:
+    """Return what profiles say about parameters of which the curvature leaves doubts, and their positions and paths."""
+    layout, found = objective.layout, dict[str, IdentifiabilityResult]()
+    paths = list[tuple[int, ProfilePath]]()
     errors = relative_standard_errors(objective, optimum, information)
-    # Larger standard errors make the shape of the likelihood matter.
-    doubtful = {name: error for name, error in errors.items() if name not in known and not 0.0 < error < 0.15}
-    if not doubtful:
-        return {}, []
-    covariance = invert_information(information, ~optimum.at_bound)
-    freedom = satterthwaite_dof(objective, optimum.x, covariance)
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
-    for name, relative in doubtful.items():
+    for name, relative in errors.items():
         position = layout.index_of(name)
-        if 0.0 < relative < 3.0:
-            reach = inflated_quantile(0.95, float(freedom[position]), inflation)
-            found[name] = _assess_profile_interval(objective, optimum, information, position, (relative, reach, left))
+        # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter.
+        if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and bends[position] < _MAX_QUADRATIC_BEND):
             continue
-        interval, falls, new_paths = profile_likelihood(objective, optimum, information, position)
-        paths += () if all(falls) else new_paths
+        if 0.0 < relative < 3.0:
+            reach = inflated_quantile(0.95, float(dof[position]), inflation)
+            state = (relative, reach, left)
+            found[name], new_paths = _assess_profile_interval(objective, optimum, information, position, state)
+            paths += ((position, path) for path in new_paths)
+            continue
+        interval, falls, both = profile_likelihood(objective, optimum, information, position)
+        paths += ((position, path) for path in both)
         if not any(falls):
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
         elif not all(falls):
@@ -393,21 +489,22 @@ def _one_sided_result(
 
 def _assess_profile_interval(
     objective: Objective, optimum: Optimum, information: Array, position: int, known: tuple[float, float, float]
-) -> IdentifiabilityResult:
-    """Return what the profile of one parameter says, whose error, reach of 95 % and share left of errors are known."""
+) -> tuple[IdentifiabilityResult, list[ProfilePath]]:
+    """Return what the profile of one parameter says, and its paths; error, reach of 95 % and share left are known."""
     error, reach, left = known
     # Standard errors include the degrees of freedom used up by estimation, which the evidence does not.
     sides = profile_interval(objective, optimum, information, position, error * left, reach / left)
-    (lower_end, is_open_below), (upper_end, is_open_above) = sides
+    (lower_end, is_open_below, *paths), (upper_end, is_open_above, *more) = sides
+    paths += more
     if is_open_below and is_open_above:
-        return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+        return IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat"), paths
     # Fractions of the 95 % quantile: intervals of about 50, 90, 95, 99 and 99.9 %.
     levels = [share * reach for share in (0.34, 0.84, 1.0, 1.32, 1.7)]
     ladder = tuple((level, lower_end(level / left), upper_end(level / left)) for level in levels)
     low, high = ladder[2][1:]
     if is_open_below or is_open_above:
-        return _one_sided_result(low, high, is_above=is_open_below, ladder=ladder)
-    return IdentifiabilityResult(True, "", "profile", (low, high), ladder)
+        return _one_sided_result(low, high, is_above=is_open_below, ladder=ladder), paths
+    return IdentifiabilityResult(True, "", "profile", (low, high), ladder), paths
 
 
 def relative_standard_errors(objective: Objective, optimum: Optimum, information: Array) -> dict[str, float]:

@@ -226,8 +226,8 @@ _NOT_IDENTIFIED_REASONS = {
     "size": "with disturbances of another size to match, all that was measured is the same; {fix}",
     "motion": "the same curves solve the equations for other values, too; what was measured moves too simply to tell: "
     "add data from another input or another start, or fix a value that is known",
-    "flat": "moved far in either direction, with all else learned anew, the evidence hardly falls; measure where it "
-    "matters, or fix a value that is known",
+    "flat": "moved far in either direction, with all else learned anew, the evidence hardly falls{combinations}; "
+    "measure where it matters, or fix a value that is known",
     "unresolved": "these leave nothing to noise, and are farther apart than they tell what happens between them, so "
     "that derivatives are anyone's guess; measure more often",
     "alias": "at times that are multiples of one step, with fewer than three of them in each period, a faster or "
@@ -265,16 +265,19 @@ def _unidentified_warnings(
         is_needed = name not in unneeded or result.reason not in ("flat", "motion")
         if not result.identified and estimates[name].note == result.note and is_needed:
             by_reason.setdefault(result.reason, []).append(name)
-    hidden, sure = [name for name in system.channels if name not in measured], diagnosis.identifiable_combinations
-    found = []
+    hidden, found = [name for name in system.channels if name not in measured], []
     for reason, names in by_reason.items():
+        told = dict.fromkeys(text for name in names for text in known[name].combinations)
+        sure = list(diagnosis.identifiable_combinations if reason == "structure" else told)
+        combinations = f"; only {join_list(sure)} {'are' if len(sure) > 1 else 'is'} determined" if sure else ""
         if reason == "side":
             results = ((name, known[name]) for name in names)
             found += [f"parameter {name} is only bounded by these data: {result.note}" for name, result in results]
+            found[-1] += combinations
         elif reason in _NOT_IDENTIFIED_REASONS:
             who = f"parameter{'s' * (len(names) > 1)} {join_list(names)} {'are' if len(names) > 1 else 'is'}"
             why = _NOT_IDENTIFIED_REASONS[reason].format(
-                combinations=f"; only {join_list(sure)} {'are' if len(sure) > 1 else 'is'} determined" if sure else "",
+                combinations=combinations,
                 measure=f"measure {join_list(hidden)}, or fix" if hidden else "fix",
                 fix="fix it, at 1 for example" if len(names) == 1 else "fix one that is known",
             )

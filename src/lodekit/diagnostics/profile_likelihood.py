@@ -7,6 +7,7 @@ follow them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -45,10 +46,11 @@ class ObjectiveSurface:
         # Steps by these columns change the evidence alike, or not at all. Where it seems to grow, that is rounding as a
         # rule, and its size is about right.
         sizes = np.abs(curvatures)
-        self.covariance_root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
+        root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
+        # A first step has length one: along a flat direction it would end where the others are no longer found.
+        self.covariance_root = root / np.maximum(1.0, np.max(np.abs(root), axis=0, initial=0.0) / _MAX_DISTANCE)
         if others != "fixed":
             # Where the quadratic approximation has its optimum, given these parameters.
-            root = self.covariance_root
             self.directions[self.other_index] = -root @ (root.T @ H[self.other_index][:, moving])
         self.max_value = self.objective.value(self.optimum_point)
 
@@ -133,36 +135,29 @@ def profile_likelihood(
 ) -> tuple[tuple[float, float], tuple[bool, bool], tuple[ProfilePath, ProfilePath]]:
     """Return the 95 % interval of one parameter, whether the evidence falls on each side, and the profiles there.
 
-    If the evidence falls on both sides at the first step, the end is located below the estimate only and mirrored. An
-    end is the parameter's own limit if the evidence does not fall.
+    An end is the parameter's own limit if the evidence does not fall.
 
     Shapes: information (n, n).
     """
     transform = objective.layout.transforms[objective.layout.free_parameters[position]]
     land = ObjectiveSurface(objective, optimum, information, [position], "relearned")
     guess = _guess_edge(information, ~optimum.at_bound, position)
-    centre = float(optimum.x[position])
     with np.errstate(all="ignore"):
         paths: tuple[ProfilePath, ProfilePath] = ([(land.optimum_point, 0.0)], [(land.optimum_point, 0.0)])
         falls = [_bracket_edge(land, transform, position, sign, paths[sign > 0]) for sign in (-1, 1)]
-        edges: list[float | None] = []
-        falls_at_once = all(fall is not None and fall[0] is land.optimum_point for fall in falls)
-        for fall, path in zip(falls, paths, strict=True):
-            if fall is None:
-                edges.append(None)
-            elif edges and edges[0] is not None and falls_at_once:
-                edges.append(2.0 * centre - edges[0])
-            else:
-                edges.append(_locate_edge(land, position, *fall, guess, path))
-            path.sort(key=lambda point: abs(float(point[0][position]) - centre))
-    low = transform.low if edges[0] is None else transform.forward(edges[0])
-    high = transform.high if edges[1] is None else transform.forward(edges[1])
-    return (low, high), (edges[0] is not None, edges[1] is not None), paths
+        ends = [
+            fall and _locate_edge(land, position, *fall, guess, path) for fall, path in zip(falls, paths, strict=True)
+        ]
+        for path in paths:
+            path.sort(key=lambda point: abs(float(point[0][position] - optimum.x[position])))
+    low = transform.low if ends[0] is None else transform.forward(ends[0])
+    high = transform.high if ends[1] is None else transform.forward(ends[1])
+    return (low, high), (ends[0] is not None, ends[1] is not None), paths
 
 
 #: From the root of twice the drop of the log evidence to the end of an interval on one side of an estimate, in the
-#: user's units; and whether the evidence does not drop as far as was asked for on this side.
-ProfileSide = tuple[Callable[[float], float], bool]
+#: user's units; whether the evidence does not drop as far as was asked for on this side; and the points found there.
+ProfileSide = tuple[Callable[[float], float], bool, ProfilePath]
 
 
 def profile_interval(
@@ -186,8 +181,9 @@ def profile_interval(
 
         last = _step_targets(transform, centre, sign)[-1]
         far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
+        path: ProfilePath = [(land.optimum_point, 0.0)]
         with np.errstate(all="ignore"):
-            points = _trace_profile(land, position, at, std_error, target_root, far)
+            points = _trace_profile(land, position, at, std_error, target_root, far, path)
         roots, moves = np.array(points).T
         is_unbounded = bool(roots[-1] < target_root)
 
@@ -196,7 +192,7 @@ def profile_interval(
                 return limit
             return transform.forward(at(_interpolate_move(roots, moves, std_error, root_drop)))
 
-        return endpoint, is_unbounded
+        return endpoint, is_unbounded, path
 
     return side(-1, transform.low), side(1, transform.high)
 
@@ -227,10 +223,12 @@ def _trace_profile(
     std_error: float,
     target_root: float,
     max_move: float,
+    path: ProfilePath,
 ) -> list[tuple[float, float]]:
     """Return roots of twice the fall, and moves to one side, until the root that is aimed at, or as far as it goes.
 
     Moves become points of the search by `at`; how fast the root grows with them is told by the first `std_error`.
+    Points are added to the path.
     """
     found, x = [(0.0, 0.0)], surface.optimum_point
     outside: float | None = None
@@ -256,6 +254,7 @@ def _trace_profile(
             continue
         std_error = float(np.clip(step / max(new - reached, 1e-6), 0.3 * std_error, 3.0 * std_error))
         x = point
+        path.append((x, height))
         found.append((max(new, reached + 1e-9), moved + step))
     if found[-1][0] < target_root and outside is not None:
         found.append((target_root, outside))
@@ -339,78 +338,32 @@ def _profile_point(surface: ObjectiveSurface, x: Array, position: int, target: f
     """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
     length = target - float(x[position])
     along, alone = length * surface.directions[:, 0], length * np.eye(len(x))[position]
-    starts = [
-        x + np.clip(m, -_MAX_DISTANCE, _MAX_DISTANCE)
-        for m in (along, _predict_linearly(surface, position, length), alone)
-    ]
+    starts = [x + np.clip(move, -_MAX_DISTANCE, _MAX_DISTANCE) for move in (along, alone)]
+    starts.append(_predict_linearly(surface, x, position, target))
     for start in starts:
         start[position] = target
     found = surface.reoptimize(max(starts, key=surface.relative_value))
-    if retry and -CHI2_95_HALF > surface.relative_value(found) > -50.0 * CHI2_95_HALF:
-        # Near the edge a few more steps may find the valley again.
-        found = surface.reoptimize(found)
+    height = surface.relative_value(found)
+    # Near the edge more steps may find the valley again, as long as they gain something.
+    while retry and -CHI2_95_HALF > height > -50.0 * CHI2_95_HALF:
+        found, before = surface.reoptimize(found), height
+        height = surface.relative_value(found)
+        retry = height > before + 0.02
     return found
 
 
-def _predict_linearly(surface: ObjectiveSurface, position: int, length: float) -> Array:
-    """Return how all else should follow where sums of positive parameters are known: in their own units, linearly."""
-    layout, found = surface.objective.layout, length * surface.directions[:, 0]
+def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target: float) -> Array:
+    """Return where all else should follow from a point to if a sum of parameters is known: along a straight line."""
+    layout, found, optimum = surface.objective.layout, x.copy(), surface.optimum_point
     transforms = [layout.transforms[number] for number in layout.free_parameters]
-    if transforms[position].low != 0.0 or not np.isinf(transforms[position].high):
-        return found
+    own = transforms[position]
+    slope = (own.forward(target) - own.forward(float(x[position]))) / own.derivative(float(optimum[position]))
     for k, transform in enumerate(transforms):
-        if transform.low == 0.0 and np.isinf(transform.high):
-            factor = 1.0 + surface.directions[k, 0] * np.expm1(min(length, _MAX_DISTANCE))
-            found[k] = np.log(max(factor, np.exp(-_MAX_DISTANCE)))
-    return found
-
-
-#: Directions with less curvature than this, relative to that along single parameters, are followed along lines.
-_MAX_FLAT_EIGENVALUE = 1e-2
-#: How far: so many times the largest relative change of a parameter, or on the scale of the search.
-_LINE_DISTANCES, _LOG_LINE_DISTANCES, _MIN_LINE_POINTS = (0.3, 1.0, 3.0, 10.0, 100.0), (0.3, 1.0, 3.0, 6.0), 4
-
-
-def trace_flat_lines(objective: Objective, optimum: Optimum, information: Array) -> list[ProfilePath]:
-    """Return points along straight lines from the estimate at whose ends the evidence has hardly fallen.
-
-    Combinations that the data do not determine, as with proportional inputs, lie on straight lines in the parameters
-    (``a + b``) or in their logarithms (``a * b``). Steps of a profile bend away from such lines.
-
-    Shapes: information (n, n).
-    """
-    layout, inner = objective.layout, np.flatnonzero(~optimum.at_bound)
-    part = information[np.ix_(inner, inner)]
-    if not layout.free_parameters or not len(inner) or not np.isfinite(part).all():
-        return []
-    transforms, x = [layout.transforms[n] for n in layout.free_parameters], optimum.x
-    values = np.array([transform.forward(float(point)) for transform, point in zip(transforms, x, strict=False)])
-    sizes = np.maximum(np.abs(values), [transform.expected_magnitude for transform in transforms])
-    slopes = np.array([transform.derivative(float(point)) for transform, point in zip(transforms, x, strict=False)])
-    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-6))
-    eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
-    best, found = objective.value(x), list[ProfilePath]()
-    for column in vectors.T[eigenvalues < _MAX_FLAT_EIGENVALUE]:
-        way = np.zeros(len(x))
-        way[inner] = scale * column
-        move = way[: len(values)] * slopes
-        fastest = float(np.max(np.abs(move) / sizes))
-        if not fastest > 0.0:
-            continue
-        reach = float(np.max(np.abs(way[: len(values)])))
-        for sign in (-1.0, 1.0):
-            linear = []
-            for distance in _LINE_DISTANCES:
-                point, step = x + sign * distance / fastest * way, values + sign * distance / fastest * move
-                if not all(each.low < value < each.high for each, value in zip(transforms, step, strict=True)):
-                    break
-                point[: len(values)] = [each.inverse(float(v)) for each, v in zip(transforms, step, strict=True)]
-                linear.append(point)
-            logarithmic = [x + sign * distance / reach * way for distance in _LOG_LINE_DISTANCES]
-            for line in (linear, logarithmic):
-                # A line that meets a bound before ten times its size shows nothing; most fall off at their ends.
-                if len(line) >= _MIN_LINE_POINTS and objective.value(line[-1]) - best > -CHI2_95_HALF:
-                    found.append([(x, 0.0), *((point, objective.value(point) - best) for point in line)])
+        value, centre = transform.forward(float(x[k])), float(optimum[k])
+        moved = value + slope * surface.directions[k, 0] * transform.derivative(centre)
+        inside = transform.low < moved < transform.high
+        # Beyond a bound: as near to it as one step goes.
+        found[k] = transform.inverse(moved) if inside else x[k] + math.copysign(_MAX_DISTANCE, moved - value)
     return found
 
 
@@ -423,7 +376,7 @@ _BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
 
 
 def profile_from_bounds(
-    objective: Objective, optimum: Optimum, information: Array, extra_paths: Sequence[ProfilePath] = ()
+    objective: Objective, optimum: Optimum, information: Array, extra_paths: Sequence[tuple[int, ProfilePath]] = ()
 ) -> dict[str, tuple[IntervalRung, ...]]:
     """Return intervals of parameters, by name, over all values of those at their bounds that would do as well.
 
@@ -431,7 +384,8 @@ def profile_from_bounds(
     of which the data tell the sum, as certain as the sum. Here it is moved away from the bound, with all else learned
     anew, until the evidence falls; on the way, each other parameter has the interval that the rest of the fall leaves.
     The same holds for parameters that may be next to nothing, beside which the curvature takes others as known: on the
-    scale of the search they are flat there, and nothing follows. Empty where there are none of either.
+    scale of the search they are flat there, and nothing follows. Extra paths are given with the position of the
+    parameter that moves, on whose value the errors of others are conditioned. Empty where there are no paths.
 
     Shapes: information (n, n).
     """
@@ -439,28 +393,46 @@ def profile_from_bounds(
     stuck = [k for k, n in free if optimum.at_bound[k] and not layout.transforms[n].is_unbounded]
     inner = [k for k, _ in free if not optimum.at_bound[k]]
     covariance = invert_information(information, ~optimum.at_bound)
-    errors = np.sqrt(np.maximum(np.diag(covariance)[inner], 0.0))
-    # Parameters without a finite error have profiles of their own.
-    errors[~np.isfinite(errors)] = 0.0
+
+    def conditional_errors(place: int | None) -> Array:
+        variances = np.diag(covariance).copy()
+        if place is not None and np.isfinite(covariance[place, place]) and covariance[place, place] > 0.0:
+            variances -= covariance[place] ** 2 / covariance[place, place]
+        # Parameters without a finite error have profiles of their own.
+        return np.sqrt(np.maximum(np.where(np.isfinite(variances), variances, 0.0), 0.0))[inner]
+
     if not (stuck or extra_paths) or not inner:
         return {}
     with np.errstate(all="ignore"):
-        paths = [
-            _path_from_bound(ObjectiveSurface(objective, optimum, information, [place], "relearned"), place)
-            for place in stuck
-        ]
-    paths += [[(x, min(height, 0.0)) for x, height in path] for path in extra_paths]
-    found: dict[str, list[IntervalRung]] = {layout.names[layout.free_parameters[k]]: [] for k in inner}
-    for deviate in _NORMAL_QUANTILES:
+        surfaces = [(k, ObjectiveSurface(objective, optimum, information, [k], "relearned")) for k in stuck]
+        paths = [(conditional_errors(None), _path_from_bound(surface, k)) for k, surface in surfaces]
+    paths += [(conditional_errors(k), [(x, min(height, 0.0)) for x, height in path]) for k, path in extra_paths]
+    # Profiles replace the curvature.
+    wald = np.where(np.isin(inner, [k for k, _ in extra_paths]), 0.0, conditional_errors(None))
+
+    def hull(paths: Sequence[tuple[Array, ProfilePath]], deviate: float) -> tuple[Array, Array]:
+        """Return the least and largest values, on the scale of the search, with an error and along paths."""
         fall = 0.5 * deviate**2
-        low, high = optimum.x[inner] - deviate * errors, optimum.x[inner] + deviate * errors
-        for x, height in (point for path in paths for point in _points_above_drop(path, fall)):
+        low, high = optimum.x[inner] - deviate * wald, optimum.x[inner] + deviate * wald
+        for errors, (x, height) in ((own, point) for own, path in paths for point in _points_above_drop(path, fall)):
             reach = np.sqrt(2.0 * max(fall + height, 0.0)) * errors
             low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
+        return low, high
+
+    # A path at whose end the evidence has not fallen bounds nothing that it has moved out of its interval.
+    low, high = hull([each for each in paths if each[1][-1][1] < -CHI2_95_HALF], NORMAL_QUANTILE_95)
+    ends = np.array([path[-1][0][inner] for _, path in paths if path[-1][1] >= -CHI2_95_HALF]).reshape(-1, len(inner))
+    # Intervals are located to 5 %.
+    is_open = [(outside > 0.05 * (high - low)).any(axis=0) for outside in (low - ends, ends - high)]
+    found: dict[str, list[IntervalRung]] = {layout.names[layout.free_parameters[k]]: [] for k in inner}
+    for deviate in _NORMAL_QUANTILES:
+        low, high = hull(paths, deviate)
+        low[is_open[0]], high[is_open[1]] = -np.inf, np.inf
         for k, bottom, top in zip(inner, low.tolist(), high.tolist(), strict=True):
             transform = layout.transforms[layout.free_parameters[k]]
-            ends = transform.forward(bottom), transform.forward(top)
-            found[layout.names[layout.free_parameters[k]]].append((deviate, *ends))
+            found[layout.names[layout.free_parameters[k]]].append(
+                (deviate, transform.forward(bottom), transform.forward(top))
+            )
     return {name: tuple(rungs) for name, rungs in found.items()}
 
 

@@ -85,8 +85,9 @@ def refine_information(setup: FitSetup, optimum: Optimum, information: Array) ->
 def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:
     """Return the optimum at another place that has turned out to be more likely, and the curvature there."""
     others = ((optimum.value, optimum.x), *optimum.other_optima)
-    free = np.zeros_like(optimum.at_bound)
-    start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=free, other_optima=others)
+    # What has not moved from its bound is still there.
+    stuck = optimum.at_bound & (np.abs(x - optimum.x) < options.SEARCH.at_bound_tolerance)
+    start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=stuck, other_optima=others)
     found, curvature = _refine(setup.objective, start)
     return found, refine_information(setup, found, curvature)
 

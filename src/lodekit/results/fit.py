@@ -181,7 +181,7 @@ class Fit:
             return self.diagnosis.identifiability
         state = self.setup, self.optimum, self.corrected_information, self._fitted_records
         with track_progress("computing confidence intervals"), self.setup.limit_threads(), np.errstate(all="ignore"):
-            return assess_parameters(*state, self.typical_noise, self.diagnosis)
+            return assess_parameters(*state, self.typical_noise, self.diagnosis, self.profile_shapes)
 
     @property
     def full_diagnosis(self) -> Diagnosis:
@@ -299,8 +299,8 @@ class Fit:
         return self.estimates_at(0.95) if self.parent is None else self.parent.estimates
 
     @cached_property
-    def degrees_of_freedom(self) -> Array:
-        """The degrees of freedom of the standard errors of learned parameters, shape (p,)."""
+    def profile_shapes(self) -> tuple[Array, Array]:
+        """The degrees of freedom of the standard errors of learned parameters, and bends of profiles, (p,) each."""
         with self.setup.limit_threads():
             return satterthwaite_dof(self.setup.objective, self.optimum.x, self.covariance)
 
@@ -309,7 +309,7 @@ class Fit:
         optimum, points, layout = self.optimum, self.joint_fit.measurements.n_distinct, self.layout
         names = [layout.names[number] for number in layout.free_parameters]
         wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
-        freedom = self.joint_fit.degrees_of_freedom
+        freedom = self.joint_fit.profile_shapes[0]
         known = self.corrected_information, optimum.at_bound, points, freedom, wider
         found = estimate_parameters(layout, optimum.x, *known, confidence)
         quantiles = map(partial(inflated_quantile, confidence), freedom, wider)
@@ -440,15 +440,15 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
                 symmetries = setup.structural_identifiability.sign_symmetry_groups
                 optimum, curvature = canonicalize_signs(setup.objective, optimum, curvature, symmetries)
         advance(1, "looking at what was learned")
-        fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
-        # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
-        least, rivals = -options.SEARCH.equivalent_switch_gain, fit.diagnosis.alternatives
-        better = [rival for rival in rivals if rival.is_twin and rival.below < least]
-        if not better:
-            return fit
-        with setup.limit_threads():
-            optimum, curvature = switch_optimum(setup, optimum, np.array(better[0].point))
-        return replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
+        for _ in range(3):
+            fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
+            # What behaves alike is not as likely if priors of parameters, or of states, prefer one.
+            gains = [-rival.below for rival in fit.diagnosis.alternatives]
+            if max(gains, default=0.0) < options.SEARCH.equivalent_switch_gain:
+                break
+            with setup.limit_threads():
+                optimum, curvature = switch_optimum(setup, optimum, np.array(fit.diagnosis.alternatives[0].point))
+        return fit
 
 
 def fit_at_point(

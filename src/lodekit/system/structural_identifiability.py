@@ -378,17 +378,26 @@ def find_identifiable_combinations(
     if not rest:
         return []
     if all(value is not None for way in rest for value in way.values()):
-        return [_format_parameter_sum(way, names) for way in _rational_null_space(names, _clear_denominators(rest))]
+        return format_invariants(names, rest, are_powers=False)
     scalings = [{n: p for n, p in way.items() if n not in alone} for way in find_scale_symmetries(problem)]
     scalings = _independent_directions(names, [way for way in scalings if way])
     if len(scalings) != len(rest):
         return None
-    combinations = _clear_denominators(_rational_null_space(names, _clear_denominators(scalings)))
+    return format_invariants(names, scalings, are_powers=True)
+
+
+def format_invariants(
+    names: Sequence[str], directions: Sequence[Mapping[str, Fraction | None]], *, are_powers: bool
+) -> list[str]:
+    """Return what stays the same along directions of parameters, as sums; as products if they are exponents."""
+    invariants = _clear_denominators(_rational_null_space(names, _clear_denominators(directions)))
+    if not are_powers:
+        return [_format_parameter_sum(way, names) for way in invariants]
     # The first factor in the order of the names that is in the numerator leads.
-    orders = [sorted(way, key=lambda n: (way[n] < 0, names.index(n))) for way in combinations]
+    orders = [sorted(way, key=lambda n: (way[n] < 0, names.index(n))) for way in invariants]
     return [
         format_powers({name: Fraction(way[name]) for name in order})
-        for way, order in zip(combinations, orders, strict=True)
+        for way, order in zip(invariants, orders, strict=True)
     ]
 
 
@@ -413,13 +422,12 @@ def _independent_directions(
     return kept
 
 
-def _format_parameter_sum(direction: Mapping[str, Fraction], names: Sequence[str]) -> str:
-    """Return a sum of parameters as text, in the order of the names."""
-    [whole] = _clear_denominators([direction])
-    text = ""
-    for name, value in sorted(whole.items(), key=lambda item: names.index(item[0])):
+def _format_parameter_sum(weights: Mapping[str, int], names: Sequence[str]) -> str:
+    """Return a sum of parameters as text, in the order of the names; the first one is positive."""
+    ordered, text = sorted(weights.items(), key=lambda item: names.index(item[0])), ""
+    for name, value in ((name, value if ordered[0][1] > 0 else -value) for name, value in ordered):
         size = name if abs(value) == 1 else f"{abs(value)}*{name}"
-        text += (" - " if value < 0 else " + ") + size if text else ("-" if value < 0 else "") + size
+        text += (" - " if value < 0 else " + ") + size if text else size
     return text
 
 

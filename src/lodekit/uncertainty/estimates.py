@@ -129,11 +129,11 @@ def estimate_parameters(
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, NOT_IDENTIFIED_MESSAGE)
             continue
         reach = plain * inflated_quantile(confidence, math.inf if dof is None else float(dof[position]), factor)
-        found[name] = Estimate(value, error, _confidence_interval(transform, point, reach))
+        found[name] = Estimate(value, error, confidence_interval(transform, point, reach))
     return found
 
 
-def _confidence_interval(transform: ParameterTransform, point: float, half_width: float) -> tuple[float, float]:
+def confidence_interval(transform: ParameterTransform, point: float, half_width: float) -> tuple[float, float]:
     """Return an interval that reaches so far on the scale of the search, or linearly where there are no limits."""
     if not transform.is_unbounded:
         low, high = sorted((transform.forward(point - half_width), transform.forward(point + half_width)))
@@ -165,8 +165,8 @@ def inflated_quantile(confidence: float, dof: float, inflation_factor: float = 1
     return float(inflation_factor) * student_quantile(confidence, max(float(dof) / inflation_factor**2, _MIN_DOF))
 
 
-def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> Array:
-    """Return the degrees of freedom of each learned parameter's standard error, shape (p,); infinite where it is known.
+def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tuple[Array, Array]:
+    """Return the degrees of freedom of each learned parameter's standard error, infinite where it is known, and bends.
 
     The standard error depends on noise, lengthscales and deviations, which are estimates as well. With the variance V
     of a parameter, its slopes d in all of these, and their covariance C, the variance of V is ``d^T C d``; that of an
@@ -176,32 +176,47 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> Arra
     V is an entry of the inverse curvature, and its slopes are third derivatives of the objective, twice along one
     direction: a second difference of its gradient gives all of them, with two evaluations for each parameter.
 
-    Shapes: x (n,), covariance (n, n).
+    The same evaluations show how far a profile likelihood bends away from a parabola: by which share it falls less, on
+    one side, at two standard errors. With the second derivative q of the gradient along the direction d of a unit
+    standard error, and the fourth derivative f of the objective, ``P(s) = -s^2/2 + (d q) s^3/6 + f s^4/24
+    + (q^T C q - (d q)^2) s^4/8``, where the last term is what all others gain by following.
+
+    Shapes: x (n,), covariance (n, n). Returns two arrays of shape (p,).
     """
     blocks = objective.layout.slices
     count, rest = blocks.theta.stop, slice(blocks.theta.stop, len(x))
-    found = np.full(count, np.inf)
+    found, bends = np.full(count, np.inf), np.zeros(count)
     known = np.isfinite(np.diag(covariance)) & (np.diag(covariance) > 0.0)
     finite = _condition_on_unidentified(np.where(np.outer(known, known), covariance, 0.0), count)
-    if not known[rest].any() or not known[:count].any():
-        return found
     # With this many measurements and no free function, about as many degrees of freedom remain.
-    if objective.engine.size >= 100_000 and objective.layout.is_deterministic:
-        return found
+    is_large = objective.engine.size >= 100_000 and objective.layout.is_deterministic
+    if not known[:count].any() or is_large:
+        return found, bends
     with np.errstate(all="ignore"):
-        centre = objective.evaluate(x)[1]
+        top, centre = objective.evaluate(x)
         # Powers of ten away nothing is finite, and to find that out takes long.
         for k in np.flatnonzero(known[:count] & (np.diag(finite)[:count] < _MAX_KNOWN_STD**2)).tolist():
             # Half a standard error to either side.
             along = 0.5 * finite[k] / np.sqrt(finite[k, k])
-            above, below = (objective.evaluate(x + sign * along)[1] for sign in (1.0, -1.0))
+            (up, above), (down, below) = (objective.evaluate(x + sign * along) for sign in (1.0, -1.0))
             # The curvature along this direction, times the square of its length, and the slopes of V relative to V.
-            curvature = 0.5 * float(along @ (below - above))
-            slopes = (above + below - 2.0 * centre)[rest] / curvature
+            curvature, second = 0.5 * float(along @ (below - above)), above + below - 2.0 * centre
+            slopes = second[rest] / curvature
             spread = float(slopes @ finite[rest, rest] @ slopes)
-            if np.isfinite(spread) and spread > 0.0 and curvature > 0.0:
+            if not curvature > 0.0:
+                continue
+            if np.isfinite(spread) and spread > 0.0:
                 found[k] = max(2.0 / spread, _MIN_DOF)
-    return found
+            # All in units of half a standard error; four of them, as shares of the fall of a parabola.
+            cubic, quartic = float(along @ second) / curvature, -12.0 * ((up + down - 2.0 * top) / curvature + 1.0)
+            transform = objective.layout.transforms[objective.layout.free_parameters[k]]
+            # Intervals of unbounded parameters are linear; the scale of the search is not, least of all next to zero.
+            linear = transform.log_jacobian_gradient(float(x[k])) * float(along[k]) if transform.is_unbounded else 0.0
+            gain = float(second @ finite @ second) / (2.0 * curvature) ** 2 - cubic**2
+            bend = 4.0 / 3.0 * abs(cubic + 3.0 * linear) + max(4.0 / 3.0 * quartic + 4.0 * gain, 0.0)
+            is_coarse = transform.is_unbounded and abs(along[k]) > 0.25
+            bends[k] = 0.0 if is_coarse else bend if np.isfinite(bend) else np.inf
+    return found, bends
 
 
 def _condition_on_unidentified(covariance: Array, n_parameters: int) -> Array:

@@ -1,0 +1,60 @@
+"""No interval, bound or verdict excludes values within 1.92 of the maximum of the log evidence.
+
+`benchmarks/identification.py --part equivalent` checks the same rule on hundreds of random systems.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from interval_rule import Watched, draw_cases, find_excluded, reported, search_globally
+from lodekit.results.fit import Fit
+
+
+@cache
+def searched(name: str, seed: int) -> tuple[Fit, Watched]:
+    """Return a fit of a random case, and the points of a short global search for the cheapest one."""
+    case = next(case for case in draw_cases(seed, name) if case.name.split(", positive")[0] == name)
+    fit = case.fit()
+    return fit, search_globally(fit, seed, starts=1, generations=1) if name == "square" else Watched(fit)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "parameter"),
+    [
+        # A sign that makes no difference.
+        ("square", 0, "a"),
+        # A profile that is no parabola, of a parameter with a small error.
+        ("slow", 2, "a"),
+        # Along a flat line one parameter moves much less than another, but moves.
+        ("one sine, measured", 3, "a"),
+        # A narrow valley that is straight in the parameters, and bent in their logarithms.
+        ("constant", 6, "b"),
+        # Another optimum beyond a barrier, at which this parameter is not far away.
+        ("exchange", 2, "a"),
+    ],
+)
+def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:
+    fit, watched = searched(name, seed)
+    assert not find_excluded(fit, watched, {parameter: reported(fit)[parameter]})
+
+
+def test_the_check_fails_if_an_interval_is_too_short() -> None:
+    fit, watched = searched("slow", 2)
+    for name, (low, high) in reported(fit).items():
+        value = fit.estimates[name].value
+        for share in (0.7, 0.0):
+            short = {name: (value - share * (value - low), value + share * (high - value))}
+            assert find_excluded(fit, watched, short).keys() == {name}
+
+
+def test_the_check_fails_if_a_bound_is_invented() -> None:
+    fit, watched = searched("constant", 6)
+    # Only the sum of an offset and of the response to a constant input is known.
+    assert reported(fit)["b"][0] == 0.0
+    for low, high in ((0.5, np.inf), (0.0, 1.5)):
+        value = fit.estimates["b"].value
+        assert find_excluded(fit, watched, {"b": (low * value, high * value)})
