@@ -34,7 +34,8 @@ def test_too_little_noise(given: bool) -> None:
     fit = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit(*data).fit_
     engine = fit.setup.engine
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(engine), "_is_usable", lambda *_: False)
+        for name in ("_is_precise", "_is_usable"):
+            patch.setattr(type(engine), name, lambda *_: False)
         layout = SimpleNamespace(n_noise_levels=0 if given else 1, free_parameters=[])
         optimum = SimpleNamespace(message=UNDEFINED_MESSAGE, converged=False)
         texts = convergence_failures(layout, optimum)  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from lodekit.data.records import Measurements
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum, find_alternative_optima
 from lodekit.diagnostics.identifiability import (
     IdentifiabilityResult,
+    LikelihoodShape,
     assess_alternatives,
     assess_identifiability,
     assess_signs,
@@ -232,15 +233,15 @@ def assess_parameters(
 
     Shapes: information (n, n), profile_shapes (p,) each.
     """
-    structure, known = setup.structural_identifiability, (setup.objective, optimum, information)
+    shape = LikelihoodShape(setup.objective, optimum, information, *profile_shapes)
     # As intervals are widened if free functions do not absorb the residuals.
     inflations = (check.std_error_inflation for check in diagnosis.checks if check.is_autocorrelated)
     inflation = max(inflations, default=1.0) if setup.prior.n_processes else 1.0
-    results = assess_identifiability(structure, list(records.values()), *known, *profile_shapes, inflation)
-    results |= assess_alternatives(*known, diagnosis.alternatives, results, profile_shapes[0])
+    results = assess_identifiability(setup.structural_identifiability, list(records.values()), shape, inflation)
+    results |= assess_alternatives(shape, diagnosis.alternatives, results)
     either = dict.fromkeys(name for names in diagnosis.sign_symmetries for name in names)
     sure = [n for n in either if n not in results or results[n].identified or results[n].reason == "side"]
-    results |= assess_signs(*known, sure, results, profile_shapes[0])
+    results |= assess_signs(shape, sure, results)
     if is_noise_free(setup, optimum, noise_std_of, _times_of(records)):
         undersampled = find_undersampled_parameters(setup.system, setup.measurements.names)
         unresolved = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "unresolved")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -227,28 +227,34 @@ def apply_identifiability(
     return found
 
 
-def assess_structure(structure: StructuralIdentifiability) -> dict[str, IdentifiabilityResult]:
+Results = dict[str, IdentifiabilityResult]
+
+
+def assess_structure(structure: StructuralIdentifiability) -> Results:
     """Return the structurally unidentifiable parameters, by name."""
     reasons = ("structure", structure.unidentifiable), ("size", structure.scale_confounded)
     return {name: IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, why) for why, names in reasons for name in names}
 
 
-def assess_identifiability(
-    structure: StructuralIdentifiability,
-    records: Sequence[FittedRecord],
-    objective: Objective,
-    optimum: Optimum,
-    information: Array,
-    dof: Array,
-    bends: Array,
-    inflation: float = 1.0,
-) -> dict[str, IdentifiabilityResult]:
-    """Return the identifiability of parameters beyond what the curvature shows, by name.
+class LikelihoodShape(NamedTuple):
+    """The objective near its optimum.
 
-    Degrees of freedom and bends are those of `satterthwaite_dof`.
-
-    Shapes: information (n, n), dof, bends (p,).
+    information: (n, n).
+    dof, bends: Of `satterthwaite_dof`; (p,).
     """
+
+    objective: Objective
+    optimum: Optimum
+    information: Array
+    dof: Array
+    bends: Array
+
+
+def assess_identifiability(
+    structure: StructuralIdentifiability, records: Sequence[FittedRecord], shape: LikelihoodShape, inflation: float
+) -> Results:
+    """Return the identifiability of parameters beyond what the curvature shows, by name."""
+    objective, optimum, information, *_ = shape
     layout, found = objective.layout, assess_structure(structure)
     named = ((n, layout.names[n]) for n in layout.free_parameters)
     free = [n for n, name in named if name not in found and objective.parameters[name].prior is None]
@@ -258,9 +264,9 @@ def assess_identifiability(
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
-    profiled, paths = _assess_profiles(objective, optimum, information, found, dof, bends, inflation)
+    profiled, paths = _assess_profiles(shape, found, inflation)
     found |= profiled
-    found |= _assess_near_bounds(objective, optimum, information, found, paths)
+    found |= _assess_near_bounds(shape, found, paths)
     combinations = find_flat_combinations(objective, optimum, information)
     for name, result in found.items():
         if not result.identified and result.reason in ("flat", "side"):
@@ -335,14 +341,9 @@ def _exceeds_interval(interval: tuple[float, float], known: IdentifiabilityResul
     return interval[0] < known.interval[0] - margin or interval[1] > known.interval[1] + margin
 
 
-def _assess_near_bounds(
-    objective: Objective,
-    optimum: Optimum,
-    information: Array,
-    known: Mapping[str, IdentifiabilityResult],
-    paths: Sequence[tuple[int, ProfilePath]],
-) -> dict[str, IdentifiabilityResult]:
+def _assess_near_bounds(shape: LikelihoodShape, known: Results, paths: Sequence[tuple[int, ProfilePath]]) -> Results:
     """Return what is left open of parameters by others that sit at their bounds, or near them, and need not."""
+    objective, optimum, information, *_ = shape
     layout, found = objective.layout, {}
     for name, ladder in profile_from_bounds(objective, optimum, information, paths).items():
         interval = next((low, high) for deviate, low, high in ladder if deviate == NORMAL_QUANTILE_95)
@@ -360,26 +361,17 @@ def _assess_near_bounds(
     return found
 
 
-def assess_alternatives(
-    objective: Objective,
-    optimum: Optimum,
-    information: Array,
-    alternatives: Sequence[AlternativeOptimum],
-    known: Mapping[str, IdentifiabilityResult],
-    dof: Array,
-) -> dict[str, IdentifiabilityResult]:
+def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[AlternativeOptimum], known: Results) -> Results:
     """Return what is to be said about parameters of which other values fit about as well, by name.
 
     Their intervals hold all of them. Those with aliases, or with values that make no difference at all, are not
     identified.
-
-    Shapes: information (n, n), dof (p,).
     """
-    layout, found = objective.layout, {}
+    layout, found = shape.objective.layout, {}
     for position, number in enumerate(layout.free_parameters if alternatives else ()):
         name, transform = layout.names[number], layout.transforms[number]
-        around = _interval_at_optimum(objective, optimum, information, name, known, dof)
-        reach = student_quantile(0.95, float(dof[position]))
+        around = _interval_at_optimum(shape, name, known)
+        reach = student_quantile(0.95, float(shape.dof[position]))
         ends = [transform.inverse(edge) for edge in around]
         places = [(rival.point[position], reach * rival.errors.get(name, 0.0)) for rival in alternatives]
         ends += [x + sign * far for x, far in places for sign in (-1, 1)]
@@ -401,60 +393,39 @@ def assess_alternatives(
     return found
 
 
-def _interval_at_optimum(
-    objective: Objective,
-    optimum: Optimum,
-    information: Array,
-    name: str,
-    known: Mapping[str, IdentifiabilityResult],
-    dof: Array,
-) -> tuple[float, float]:
+def _interval_at_optimum(shape: LikelihoodShape, name: str, known: Results) -> tuple[float, float]:
     """Return the interval of a parameter that profiles have found, or else that of the curvature; infinite if none."""
     if name in known:
         return known[name].interval or (-math.inf, math.inf)
+    objective, optimum, information, dof, _ = shape
     layout, position = objective.layout, objective.layout.index_of(name)
     spread = math.sqrt(max(float(invert_information(information, ~optimum.at_bound)[position, position]), 0.0))
     reach = student_quantile(0.95, float(dof[position])) * spread
     return confidence_interval(layout.transforms[layout.free_parameters[position]], float(optimum.x[position]), reach)
 
 
-def assess_signs(
-    objective: Objective,
-    optimum: Optimum,
-    information: Array,
-    names: Sequence[str],
-    known: Mapping[str, IdentifiabilityResult],
-    dof: Array,
-) -> dict[str, IdentifiabilityResult]:
+def assess_signs(shape: LikelihoodShape, names: Sequence[str], known: Results) -> Results:
     """Return what is to be said about parameters of which the data do not tell the sign, by name.
 
     A start value that the user has given tells it.
-
-    Shapes: information (n, n), dof (p,).
     """
-    layout, found = objective.layout, dict[str, IdentifiabilityResult]()
-    theta = layout.unpack(optimum.x).theta
+    layout, found = shape.objective.layout, Results()
+    theta = layout.unpack(shape.optimum.x).theta
     for name in names:
-        if layout.transform_of(name) is None or objective.parameters[name].start is not None:
+        if layout.transform_of(name) is None or shape.objective.parameters[name].start is not None:
             continue
         value = float(theta[layout.names.index(name)])
-        reach = max(map(abs, _interval_at_optimum(objective, optimum, information, name, known, dof)))
+        reach = max(map(abs, _interval_at_optimum(shape, name, known)))
         found[name] = IdentifiabilityResult(False, f"{-value:.4g} would do as well", "twin", (-reach, reach))
     return found
 
 
 def _assess_profiles(
-    objective: Objective,
-    optimum: Optimum,
-    information: Array,
-    known: Mapping[str, IdentifiabilityResult],
-    dof: Array,
-    bends: Array,
-    inflation: float,
-) -> tuple[dict[str, IdentifiabilityResult], list[tuple[int, ProfilePath]]]:
+    shape: LikelihoodShape, known: Results, inflation: float
+) -> tuple[Results, list[tuple[int, ProfilePath]]]:
     """Return what profiles say about parameters of which the curvature leaves doubts, and their positions and paths."""
-    layout, found = objective.layout, dict[str, IdentifiabilityResult]()
-    paths = list[tuple[int, ProfilePath]]()
+    objective, optimum, information, dof, bends = shape
+    layout, found, paths = objective.layout, Results(), list[tuple[int, ProfilePath]]()
     errors = relative_standard_errors(objective, optimum, information)
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, relative in errors.items():

@@ -234,10 +234,8 @@ def join_certificates(parts: Sequence[Certificate]) -> Certificate:
     drawn = [part.samples for part in parts if part.samples is not None]
     why = next((part.why for part in parts if part.why), "")
     samples = concatenate_residuals(drawn) if len(drawn) == len(parts) else None
-    mean, error = (
-        concatenate_residuals([part.mean for part in parts]),
-        np.fmax.reduce([part.input_error for part in parts]),
-    )
+    mean = concatenate_residuals([part.mean for part in parts])
+    error = np.fmax.reduce([part.input_error for part in parts])
     return replace(parts[0], mean=mean, samples=samples, why=why, input_error=error)
 
 

@@ -19,7 +19,7 @@ from scipy.linalg import eig
 
 from lodekit.data.inputs import InputSignal
 from lodekit.errors import LodekitError
-from lodekit.prior.compile import ScalarFunctions
+from lodekit.prior.compile import ScalarFunctions, split_table
 from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, StateSpaceResponse
 from lodekit.results.fit import Fit
 from lodekit.support.arguments import as_float_array, as_times
@@ -337,13 +337,8 @@ class FittedStateSpace:
     def _matrices(self) -> list[dict[str, Array]]:
         """The matrices by name, and their derivatives in the parameters, parameters first."""
         shapes = self.exact.shapes
-        edges = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])[:-1]
         tables = ScalarFunctions(self.exact.ring, self.exact.scalars).evaluate(self.theta)
-        pieces = ((table.shape[:-1], np.split(table, edges, axis=-1)) for table in tables)
-        return [
-            {name: part.reshape(*leading, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-            for leading, parts in pieces
-        ]
+        return [dict(zip(shapes, split_table(np, table, list(shapes.values())), strict=True)) for table in tables]
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -95,12 +95,8 @@ def _propagation_errors(kalman_filter: SquareRootFilter, smoothed: SmoothedMeans
     proportional to standard deviations; rows of modes with almost equal roots are almost parallel. In an update, errors
     of H times a root are proportional to those of its columns, and act through the derivative of the log evidence.
     """
-    covariances, patterns, n = (
-        kalman_filter.covariances,
-        kalman_filter.layout.patterns,
-        kalman_filter.model.n_stochastic,
-    )
-    N, r = kalman_filter.information, smoothed.scores[1:]
+    covariances, patterns, N = kalman_filter.covariances, kalman_filter.layout.patterns, kalman_filter.information
+    n, r = kalman_filter.model.n_stochastic, smoothed.scores[1:]
     std = kalman_filter.noise_std[patterns]
     of_noise = np.einsum("bi,bij,bj->", std, np.abs(N[1:, :n, :n]), std)
     of_noise += np.sum(np.einsum("bi,bi->b", std, np.abs(r[:, :n, 0])) ** 2)
@@ -113,9 +109,8 @@ def _propagation_errors(kalman_filter: SquareRootFilter, smoothed: SmoothedMeans
     columns = np.linalg.norm(np.abs(kalman_filter.H[patterns]) @ np.abs(root), axis=1)
     of_updates = np.einsum("bij,bj->b", np.abs(gradient), columns)
     std, scores = np.linalg.norm(root, axis=2), smoothed.scores[:-1]
-    of_values = np.einsum("bi,bik->b", std, np.abs(scores)) * np.linalg.norm(
-        root.swapaxes(-1, -2) @ scores, axis=(1, 2)
-    )
+    of_values = np.linalg.norm(root.swapaxes(-1, -2) @ scores, axis=(1, 2))
+    of_values *= np.einsum("bi,bik->b", std, np.abs(scores))
     of_roots = np.sqrt(np.einsum("bi,bij,bj->", std, np.abs(N[:-1]), std))
     of_roots += np.linalg.norm(of_updates) + np.linalg.norm(of_values)
     return float(of_noise), float(of_roots)
