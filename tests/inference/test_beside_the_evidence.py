@@ -275,6 +275,9 @@ def test_where_the_second_engine_does_not_answer_the_first_one_stays(monkeypatch
     ):
         kinds: Any = {"first": first, "second": Answering(data.prior, second)}
         monkeypatch.setattr("lodekit.inference.fallback.ENGINES", kinds)
+        monkeypatch.setattr(
+            "lodekit.inference.fallback.find_refusals", lambda _: dict.fromkeys(("first", "second"), "")
+        )
         engine: Any = first
         own = FallbackEngine(engine, EngineChoice(engine, "asked for"), measurements, EngineTask(9, data.prior.kernels))
         assert own.posterior(hyper) == (FallbackPosterior(first.answer, second) if refined else first.answer)

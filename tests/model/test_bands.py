@@ -154,10 +154,12 @@ def test_parameters_of_either_sign_are_drawn_around_their_estimate() -> None:
     gp = lk.LODEGP(system, random_state=0).fit(TIMES, data)
     _, own = gp.sample(GRID, 300, 0, return_parameters=True)
     estimate = gp.parameters_["Ta"]
-    assert own["Ta"].mean() == pytest.approx(estimate.value, abs=4 * estimate.std_error / np.sqrt(300))
+    # With slow decays lower values are likely, too: the upper end of the interval is that of the curvature.
+    error = (estimate.interval[1] - estimate.value) / 2.03
+    assert own["Ta"].mean() == pytest.approx(estimate.value, abs=4 * error / np.sqrt(300))
     # The estimate is so close to zero that the scale of the search bends within its error.
-    assert own["Ta"].std() == pytest.approx(estimate.std_error, rel=0.2)
-    assert np.mean(np.abs(own["Ta"] - estimate.value) < estimate.std_error) == pytest.approx(0.68, abs=0.1)
+    assert own["Ta"].std() == pytest.approx(error, rel=0.2)
+    assert np.mean(np.abs(own["Ta"] - estimate.value) < error) == pytest.approx(0.68, abs=0.1)
 
 
 def test_hyperparameters_count_without_parameters_too(tmp_path: Path) -> None:

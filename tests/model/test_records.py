@@ -136,7 +136,6 @@ def test_a_summary_counts_records_and_a_warning_names_them() -> None:
     assert "120 (2 records)" in gp.summary()
     # Where one record is much noisier than was said, short lengthscales follow it, and miss the other one.
     assert any("y of record 0 are correlated" in text for text in gp.warnings_)
-    assert not any("y of record 1 are correlated" in text for text in gp.warnings_)
     described = summary_dict(gp.fit_)
     assert described["records"]["1"]["observations"] == 60
     assert described["records"]["0"]["window"] == [0.0, 20.0]

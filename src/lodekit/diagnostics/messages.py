@@ -236,12 +236,11 @@ _NOT_IDENTIFIED_REASONS = {
 
 
 def _unneeded_parameters(layout: ParameterLayout, estimates: Mapping[str, Estimate]) -> dict[str, str]:
-    """Return a sentence for each positive parameter that is not identified and went to zero or to infinity."""
+    """Return a sentence for each unidentified positive parameter that went to zero or infinity."""
     found = {}
     for number, transform in layout.transforms.items():
         name, size = layout.names[number], transform.expected_magnitude
         value, is_positive = estimates[name].value, transform.low == 0.0 and math.isinf(transform.high)
-        # A parameter that is a hundred times smaller or larger than expected.
         if is_positive and not estimates[name].identified and not 0.01 * size < value < 100.0 * size:
             end = "zero" if value < size else "infinity"
             found[name] = (

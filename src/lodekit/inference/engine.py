@@ -23,7 +23,6 @@ Array = NDArray[np.float64]
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
 DENSE_CROSSOVER = 200
 #: Why engines without states refuse disturbances.
-DISTURBANCES_NEED_STATES = "disturbances are processes with states; use engine='markov'"
 
 
 @dataclass(frozen=True)

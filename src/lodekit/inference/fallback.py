@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import BaseEngine, Engine, EngineTask, Evidence, Posterior, SearchLimits
-from lodekit.inference.selection import ENGINES, EngineChoice
+from lodekit.inference.selection import ENGINES, EngineChoice, find_refusals
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
@@ -146,9 +146,8 @@ class FallbackEngine(BaseEngine):
             return None
         # All engines replace exact values by the same tiny noise, so that any of them can be the fallback.
         task, chosen = replace(self.task, has_exact_values=False), self.choice.factory
-        others = [
-            factory for factory in ENGINES.values() if factory is not chosen and not factory.rejection_reason(task)
-        ]
+        refusals = find_refusals(task)
+        others = [factory for name, factory in ENGINES.items() if factory is not chosen and not refusals[name]]
         return others[0].create(self.prior, self.measurements, task) if others else None
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:

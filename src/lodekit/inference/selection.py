@@ -56,7 +56,7 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
     'dense: 75 measurements; exact, and fast up to 200'
     """
     check_engine_name(engine)
-    refusals = {name: kind.rejection_reason(task) for name, kind in ENGINES.items()}
+    refusals = find_refusals(task)
     able = [kind for name, kind in ENGINES.items() if not refusals[name]]
     if engine != "auto":
         if refusals[engine]:
@@ -76,6 +76,14 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
     reasons_against = [refusals[name].partition(";")[0] for name in cheaper]
     reason = "; ".join(dict.fromkeys(reasons_against)) or best.selection_reason(task)
     return EngineChoice(best, _describe_choice(best, task, reason), is_automatic=True)
+
+
+def find_refusals(task: EngineTask) -> dict[str, str]:
+    """Return why engines cannot be used for a task, and what to do, by name; empty if they can."""
+    without = "disturbances are processes with states; use engine='markov'" if task.has_disturbances else ""
+    return {
+        name: (without if not kind.has_states else "") or kind.rejection_reason(task) for name, kind in ENGINES.items()
+    }
 
 
 def state_space_rejection(task: EngineTask) -> str:

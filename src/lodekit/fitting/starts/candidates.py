@@ -136,7 +136,11 @@ def build_start_points(
     with np.errstate(all="ignore"):
         coarse = list(product(some, levels[:1], (False,)))
         best = []
-        for theta, guess in _complete_guesses(layout, guesses, generator):
+        count = opt.n_blind_starts
+        if not layout.n_processes and engine.size < opt.max_cheap_rows:
+            # Modes alone have many optima: as many draws for each pair of parameters.
+            count = min(count * max(math.comb(len(layout.free_parameters), 2), 1), opt.max_screened)
+        for theta, guess in _complete_guesses(layout, guesses, count, generator):
             if starts := _evaluate_grid(engine, layout, theta, guess, coarse):
                 best.append(starts)
         best.sort(key=lambda starts: -starts[0].value)
@@ -246,7 +250,7 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
     Shapes: guess_theta (p,).
     """
     engine, layout = objective.engine, objective.layout
-    theta, _ = next(_complete_guesses(layout, [StartPoint("blind", guess_theta)], generator))
+    theta, _ = next(_complete_guesses(layout, [StartPoint("blind", guess_theta)], 1, generator))
     with np.errstate(all="ignore"):
         noise = options.SEARCH.start_noise_fractions[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
         hyper = match_variances(
@@ -256,14 +260,13 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
 
 
 def _complete_guesses(
-    layout: ParameterLayout, guesses: Sequence[StartPoint], generator: np.random.Generator
+    layout: ParameterLayout, guesses: Sequence[StartPoint], n_blind: int, generator: np.random.Generator
 ) -> Iterator[tuple[Array, StartPoint]]:
     """Yield complete parameter vectors with their guesses, random values in place of gaps."""
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)
         gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
-        count = options.SEARCH.n_blind_starts if guess.family == "blind" else 1
-        for attempt in range(count if gaps else 1):
+        for attempt in range(n_blind if gaps and guess.family == "blind" else 1):
             theta = known.copy()
             for number in gaps:
                 theta[number] = layout.draw_start(number, attempt, generator)

@@ -32,7 +32,6 @@ from lodekit.inference.dense.posterior import ChannelPosterior, DensePosterior
 from lodekit.inference.dense.torch_evidence import evaluate_on_device, factorize_on_device
 from lodekit.inference.engine import (
     DENSE_CROSSOVER,
-    DISTURBANCES_NEED_STATES,
     EngineTask,
     Evidence,
     SearchLimits,
@@ -217,8 +216,6 @@ class DenseEngine(StackedEngine):
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:
         """Return why the engine cannot be used for a task, and what to do; empty if it can."""
-        if task.has_disturbances:
-            return DISTURBANCES_NEED_STATES
         if task.channel_prior and any(latent != CHANNEL_KERNEL for latent in task.latents):
             return f"the channels have a covariance of their own; use latent={CHANNEL_KERNEL.name!r}"
         if task.channel_prior and task.device is not None:

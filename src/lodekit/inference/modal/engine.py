@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.engine import DISTURBANCES_NEED_STATES, BasePosterior, EngineTask, Evidence, SearchLimits
+from lodekit.inference.engine import BasePosterior, EngineTask, Evidence, SearchLimits
 from lodekit.inference.stacked_measurements import StackedEngine, StackedMeasurements
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
@@ -360,8 +360,6 @@ class ModalEngine(StackedEngine):
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:
         """Return why the engine cannot be used for a task, and what to do; empty if it can."""
-        if task.has_disturbances:
-            return DISTURBANCES_NEED_STATES
         if task.latents:
             return "free functions remain, and it has modes alone"
         if not task.in_memory:

@@ -22,7 +22,6 @@ from lodekit.data.statistics import CHEBYSHEV_DEGREE
 from lodekit.errors import LodekitError
 from lodekit.inference.engine import (
     DENSE_CROSSOVER,
-    DISTURBANCES_NEED_STATES,
     BaseEngine,
     EngineTask,
     Evidence,
@@ -282,8 +281,6 @@ class SpectralEngine(BaseEngine):
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:
         """Return why the engine cannot be used for a task, and what to do; empty if it can."""
-        if task.has_disturbances:
-            return DISTURBANCES_NEED_STATES
         if task.channel_prior and any(latent != CHANNEL_KERNEL for latent in task.latents):
             return f"the channels have a covariance of their own; use latent={CHANNEL_KERNEL.name!r}"
         rough = next((latent.name for latent in task.latents if not latent.is_band_limited), None)
