@@ -381,6 +381,20 @@ def test_a_state_matrix_gives_the_evidence_of_the_characteristic_polynomial(
     np.testing.assert_allclose(gradient, expected[1], rtol=1e-5, atol=1e-4)
 
 
+def test_a_state_matrix_may_have_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = lk.System("x' = -a*x + u", parameters={"a": lk.Parameter(positive=True)})
+    t = np.arange(12.0)
+    data = {"x": np.exp(-0.3 * t) + 0.01 * np.sin(9.0 * t), "u": np.zeros(12)}
+    expected = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, data).log_evidence_
+
+    def give_up(*_: object) -> None:
+        raise AlgebraError("expressions grow too large")
+
+    monkeypatch.setattr("lodekit.prior.compile.factor_annihilators", give_up)
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, data)
+    assert gp.log_evidence_ == pytest.approx(expected, abs=1e-4)
+
+
 def test_a_chain_of_twelve_states_with_29_parameters_needs_no_characteristic_polynomial() -> None:
     """It would have more than a hundred thousand terms. The true values are near the optimum, and slopes are right."""
     objective, x = chain_objective(12)

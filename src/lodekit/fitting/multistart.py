@@ -381,7 +381,12 @@ def _improve_delay(
     curvature = chart.information_from_search(information, chart.y, chart.gradient)
     finite = np.nan_to_num(curvature[np.ix_(others, others)], posinf=0.0, neginf=0.0)
     axes = whitening_axes(finite, opt.preconditioner_floor)[0]
-    steps = list[tuple[float, Array, Array]]()
+    steps = list[tuple[list[tuple[float, Array]], Array, Array]]()
+
+    def evaluate_step(y: Array, step: Array, share: float) -> tuple[float, Array]:
+        x = chart.point(np.clip(y + share * step, *chart.bounds))
+        return objective.value(x), x
+
     for delay in (each for each in delays if transform.low < each < transform.high):
         y = np.zeros(layout.size)
         y[place] = (delay - chart.values[place]) / chart.units[place]
@@ -389,11 +394,11 @@ def _improve_delay(
         step = np.zeros(layout.size)
         step[others] = axes @ (axes.T @ slope[others])
         # Far from the optimum whole steps are too long, and what the score test promises is not what they gain.
-        half = objective.value(chart.point(np.clip(y + 0.5 * step, *chart.bounds)))
-        steps.append((max(value, half), y, step))
-    for _, y, step in sorted(steps, key=lambda item: -item[0])[: opt.n_disturbance_starts]:
-        points = [chart.point(np.clip(y + share * step, *chart.bounds)) for share in (1.0, 0.5, 0.25, 0.1, 0.0)]
-        value, x = max(((objective.value(x), x) for x in points), key=lambda pair: pair[0])
+        steps.append(([(value, chart.point(np.clip(y, *chart.bounds))), evaluate_step(y, step, 0.5)], y, step))
+    steps.sort(key=lambda item: -max(value for value, _ in item[0]))
+    for tried, y, step in steps[: opt.n_disturbance_starts]:
+        tried += [evaluate_step(y, step, share) for share in (1.0, 0.25, 0.1)]
+        value, x = max(tried, key=lambda pair: pair[0])
         if value > best.value:
             found = maximize_lbfgs(objective, x, tolerance=opt.disturbance_tolerance, trusted=True)
             best = found if found.value > best.value else best

@@ -208,7 +208,7 @@ class DiffuseModes:
             rates, vectors = np.linalg.eig(matrix)
             gaps = np.abs(np.subtract.outer(rates, rates))[~np.eye(len(rates), dtype=bool)]
             shown = np.abs(values.mode_columns[0] @ vectors).max(axis=0)
-            return bool(gaps.min() > 1e-9 * np.abs(rates).max() and shown.min() > 1e-9 * shown.max())
+            return bool(gaps.min(initial=np.inf) > 1e-9 * np.abs(rates).max() and shown.min() > 1e-9 * shown.max())
         return len({tuple(np.round(each / np.abs(each).max(), 9)) for each in values.factors}) == len(values.factors)
 
     @property
