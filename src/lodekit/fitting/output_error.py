@@ -132,8 +132,7 @@ def _screen_starts(
             found.append(end)
     found = sorted(found, key=lambda end: end.deviance)
     if delays and found:
-        sums = [float(thin.to_parameters(end.z)[list(delays)].sum()) for end in found]
-        found.insert(0, found.pop(int(np.argmin(sums))))
+        found.insert(0, min(found, key=lambda end: float(thin.to_parameters(end.z)[list(delays)].sum())))
     return [end.z for end in found]
 
 
