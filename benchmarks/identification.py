@@ -9,6 +9,9 @@ that are undetermined, and for at most 2 of 100 that are determined. Fits that s
 The part "equivalent" checks the rule that no interval, bound or verdict excludes a point whose log evidence is within
 1.92 of the maximum, as found by an independent global search (`interval_rule.py`). Required: no violation.
 
+The part "invariance" checks that verdicts depend neither on the order of parameters, equations and channels nor on
+units (`invariance.py`). Required: no difference in 100 systems (four seeds).
+
     python benchmarks/identification.py [--part NAME] [--seeds N] [--first N] [--jobs N] [--only TEXT] [--json FILE]
 """
 
@@ -29,6 +32,7 @@ from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 from interval_rule import check_case, draw_cases
+from invariance import check_invariance, draw_invariance_cases
 from lodekit.prior.observables import EquationResiduals
 from lodekit.results.simulation import simulate
 
@@ -279,9 +283,36 @@ def print_violations(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"cases": len(rows), "violated": violated, "better": better}
 
 
+def print_differences(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Print how many systems differ in what if they are written differently, and return the counts."""
+    for row in rows:
+        for change, lines in row["details"].items():
+            print(f"{row['case']}, seed {row['seed']}, {change}: {', '.join(row['different'][change])}")
+            print(*(f"    {line}" for line in lines), sep="\n")
+    kinds = dict.fromkeys(kind for row in rows for found in row["different"].values() for kind in found)
+    counts = {
+        change: {kind: sum(kind in row["different"][change] for row in rows) for kind in kinds}
+        for change in rows[0]["different"]
+    }
+    print(f"{'changed':<14}" + "".join(f"{kind:>14}" for kind in kinds))
+    for change, found in counts.items():
+        print(f"{change:<14}" + "".join(f"{found[kind]:>14}" for kind in kinds))
+    different = sum(any(row["different"].values()) for row in rows)
+    print(f"{len(rows)} systems, {different} of which differ in something (required: 0)")
+    return {"cases": len(rows), "different": different, "counts": counts}
+
+
+#: What draws the cases of each part, what judges one, and what prints the results.
+PARTS: dict[str, tuple[Any, Any, Any]] = {
+    "verdicts": (cases, judge, print_verdicts),
+    "equivalent": (draw_cases, check_case, print_violations),
+    "invariance": (draw_invariance_cases, check_invariance, print_differences),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", choices=("verdicts", "equivalent"), default="verdicts")
+    parser.add_argument("--part", choices=tuple(PARTS), default="verdicts")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1)
@@ -289,13 +320,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
-    work: Any = judge
-    drawn: Any = cases
-    if options.part == "equivalent":
-        work, drawn = check_case, draw_cases
+    drawn, work, show = PARTS[options.part]
     tasks = [(case, seed) for seed in seeds for case in drawn(seed, options.only)]
     rows = Parallel(n_jobs=options.jobs)(delayed(work)(case, seed) for case, seed in tasks)
-    counts = (print_verdicts if options.part == "verdicts" else print_violations)(rows)
+    counts = show(rows)
     if options.json:
         options.json.write_text(json.dumps({**counts, "rows": rows}, indent=1))
 

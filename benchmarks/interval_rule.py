@@ -52,10 +52,13 @@ class OpenCase:
 
 @dataclass(frozen=True)
 class Plant:
-    """Equations with a state space for given values: dx/dt = A x + B u, of which the first state is measured.
+    """Equations with a state space for given values: dx/dt = A x + B u, of which the first states are measured.
+
+    A parameter T is a dead time of all inputs.
 
     inputs: How the inputs look: "steps", "random", "constant", "sine", or a combination of those before.
     is_steady: Whether the output is a sine, too, and the input is measured with noise.
+    outputs: The names of the measured states.
     """
 
     equations: str
@@ -63,6 +66,7 @@ class Plant:
     inputs: tuple[str, ...] = ("steps",)
     options: Mapping[str, Any] = field(default_factory=dict)
     is_steady: bool = False
+    outputs: str = "y"
 
 
 def second_order(a: float, b: float, c: float) -> tuple[Any, Any]:
@@ -124,19 +128,24 @@ def draw_case(name: str, plant: Plant, generator: np.random.Generator) -> OpenCa
     inputs = draw_inputs(plant.inputs, times, generator)
     A, B = (np.asarray(part, dtype=float) for part in plant.matrices(**values))
     driven = np.vstack([inputs, np.ones((B.shape[1] - len(inputs), rows))])
-    path = respond(A, B, driven, step, generator.standard_normal(len(A)) * (1.0 if generator.integers(2) else 0.0))
+    if late := round(4.0 * values.get("T", 0.0) / step):
+        driven = np.hstack([np.repeat(driven[:, :1], late, axis=1), np.repeat(driven, 4, axis=1)])[:, : 4 * rows]
+    state = generator.standard_normal(len(A)) * (1.0 if generator.integers(2) else 0.0)
+    path = respond(A, B, driven, step * rows / driven.shape[1], state)[:: driven.shape[1] // rows]
     if plant.is_steady:
         turns = float(generator.uniform(0.7, 2.0)) * times
         gain = np.linalg.solve(1j * turns[1] / step * np.eye(len(A)) - A, B)[0, 0]
-        inputs, path = np.sin(turns)[None], abs(gain) * np.sin(turns + np.angle(gain))
-    noise = float(generator.choice([0.01, 0.05, 0.15])) * max(float(np.std(path)), 1e-2)
-    data = {"y": path + noise * generator.standard_normal(rows)} | dict(zip("uvw", inputs, strict=False))
+        inputs, path = np.sin(turns)[None], abs(gain) * np.sin(turns + np.angle(gain))[:, None]
+    noise = float(generator.choice([0.01, 0.05, 0.15])) * max(float(np.std(path[:, 0])), 1e-2)
+    data = {name: path[:, k] + noise * generator.standard_normal(rows) for k, name in enumerate(plant.outputs)}
+    known = {key: u for key, u in zip("uvw", inputs, strict=False) if key not in plant.options.get("disturbances", ())}
+    data |= known
     parameters = {key: lk.Parameter(positive=positive) for key in names}
     options = dict(plant.options)
     if plant.is_steady:
         data["u"] = data["u"] + noise * generator.standard_normal(rows)
-    elif len(inputs):
-        options["inputs"] = dict.fromkeys(list("uvw")[: len(inputs)], "hold")
+    elif known:
+        options["inputs"] = dict.fromkeys(known, "hold")
     label = f"{name}{', positive' if positive else ''}"
     return OpenCase(label, lk.System(plant.equations, parameters=parameters), times, data, options)
 
@@ -161,13 +170,13 @@ def draw_inputs(kinds: tuple[str, ...], times: Array, generator: np.random.Gener
 
 
 def respond(A: Array, B: Array, inputs: Array, step: float, state: Array) -> Array:
-    """Return the first state at the samples, exactly, where the inputs are held between them."""
+    """Return the states at the samples, (rows, n), exactly, if the inputs are held between them."""
     n = len(A)
     whole = np.zeros((n + B.shape[1],) * 2)
     whole[:n, :n], whole[:n, n:] = A, B
     across, found = expm(step * whole)[:n], []
     for held in inputs.T:
-        found.append(state[0])
+        found.append(state)
         state = across @ np.concatenate([state, held])
     return np.array(found)
 

@@ -34,7 +34,8 @@ def main() -> None:
     results, page = read_results(FOLDER / "results.json"), (FOLDER / "README.md").read_text(encoding="utf-8")
     claims = check_claims(results)
     lines = [f"| {claim.text} | {claim.status.replace('no', 'NO')} | {claim.evidence} |" for claim in claims]
-    lines += [line for table in make_tables(results) for line in table.markdown().splitlines() if "|" in line]
+    rows = [row for table in make_tables(results) for row in (table.columns, *table.rows)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
     missing = [line for line in lines if line not in page]
     print("\n".join([f"{len(lines)} lines, {len(missing)} of them not on the page", *missing]))
     if missing:

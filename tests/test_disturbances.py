@@ -341,11 +341,11 @@ def test_what_cannot_be_is_refused() -> None:
     plain = "x' = -a*x + u + w"
     attempt(plain, "no finite state; leave w out", disturbances={"w": "se"})
     attempt(plain, "such as 'matern-3/2'; got 'pink'", disturbances={"w": "pink"})
-    attempt(plain, "which is no channel", disturbances={"v": "white"})
+    attempt(plain, "not a channel; expected some of x, u, w, or add v to an equation", disturbances={"v": "white"})
     attempt(plain, "as a dict of channels", disturbances=["w"])
     attempt(plain, "both an input and a disturbance", inputs={"w": "hold"})
     attempt(plain, "never measured", {"w": table["y"]})
-    attempt(plain, "use engine='markov'", engine="dense", inputs={"u": "hold"})
+    attempt(plain, "; use engine='markov'$", engine="dense", inputs={"u": "hold"})
     attempt(plain, "prior='latent'", prior="channels")
     # What free functions need is said, and not what engines cannot do that nobody asked for.
     attempt(

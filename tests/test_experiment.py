@@ -115,7 +115,7 @@ def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
         ({"noise": {}}, "expected noise as a dict of what would be measured"),
         ({"noise": {"y": 0.0}}, "expected the noise of y as a positive"),
         ({"noise": {"z": 0.1}}, "unknown name 'z'"),
-        ({"inputs": {"q": 1.0}}, "'q', which is no channel"),
+        ({"inputs": {"q": 1.0}}, "'q', which is not a channel"),
         ({"inputs": {"u": [1.0, 2.0]}}, "values at the times t, or a number for the input u"),
         ({"inputs": None}, "leave start out"),
         ({"values": {"taw": 1.0}}, "unknown parameter 'taw'"),

@@ -178,7 +178,7 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     found = gp.validate(times, {"y": 1.2 * data["y"], "u": data["u"]})
     assert found["y"].fit_percent < 88
     assert found["y"].coverage < 0.5
-    assert "surer than it should be" in repr(found).splitlines()[0]
+    assert "the band is too narrow" in repr(found).splitlines()[0]
     assert not found.holds
     right = gp.validate(times, data)
     assert "of y has a fit of" in repr(right)
@@ -186,7 +186,7 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     assert right.holds
     # Rows ahead may hold where the free run does not: its band is not praised.
     surer = replace(right, channels=(replace(right["y"], std=0.1 * right["y"].std),))
-    assert "from row to row, but its free run is surer than it should be" in repr(surer).splitlines()[0]
+    assert "from row to row, but the band of its free run is too narrow" in repr(surer).splitlines()[0]
 
 
 def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) -> None:
@@ -197,7 +197,7 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     assert wide["y"].coverage >= 0.95
     assert wide.calibrated
     assert not wide.adequate
-    assert "the model holds here, but it is not complete; errors are correlated (lag 1: 0." in wide.sentences[0]
+    assert "the model holds here, but errors are correlated (lag 1: 0." in wide.sentences[0]
     assert wide.to_dict()["adequate"] is False
     assert wide.to_dict()["channels"]["y"]["useful"] is True
     assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)
@@ -239,7 +239,7 @@ def test_a_share_that_is_too_small_is_not_rounded_up_to_the_least(held: int, sha
     assert errors.min_coverage == pytest.approx(0.9)
     assert errors.coverage == held / 2000
     first, *_ = find_validation_failures([errors], {})["y"]
-    assert first.startswith(f"its 95 % band holds {shares[0]}, where {shares[1]} is the least")
+    assert first.startswith(f"its 95 % band contains {shares[0]}, but should contain at least {shares[1]}:")
     wave = 20.0 * np.sin(errors.times)
     free = Validation((ChannelValidation("y", errors.times, wave, wave + values, np.ones(2000)),), "", ())
     assert f"and the 95 % band holds {shares[0]} of the measurements: the model holds from row" in free.sentences[0]
@@ -259,8 +259,8 @@ def test_what_is_unknown_of_parameters_is_no_miss() -> None:
 
     assert misses(slope[None, :]) == ()
     told = misses(0.01 * slope[None, :])
-    assert "surer than it should be" in told[0]
-    assert any("errors go with u (" in text and "delay(u, T)" in text for text in told)
+    assert "the band is too narrow" in told[0]
+    assert any("errors are correlated with u (" in text and "delay(u, T)" in text for text in told)
     # Errors of the parameters leave the band in a body: few rows are told apart by them.
     body = ValidationErrors("y", times, noise + slope, np.ones(400), slope[None, :])
     assert (
@@ -300,7 +300,7 @@ def test_one_row_ahead_is_better_than_ten_where_something_unknown_drives() -> No
     found = gp.validate(times, new, given=())
     assert found["x"].ahead[1][0] > found["x"].ahead[5][0] > found["x"].ahead[10][0]
     assert found["x"].ahead[1][0] > 90
-    assert "first 10 rows, which are not counted; all rows would tell free functions as well" in found.start
+    assert "10 rows, which are not counted; with all rows, free functions would be estimated as well" in found.start
     # Nothing is known of the rest of the record, and the band says so.
     assert found["x"].coverage > 0.8
 

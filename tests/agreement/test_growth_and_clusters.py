@@ -66,9 +66,9 @@ def test_growth_across_a_gap_is_right_or_refused(equations: str, kind: str, grow
         assert posterior.warnings() or posterior.value == pytest.approx(expected, rel=1e-12, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4, 20, 62, 93])
+@pytest.mark.parametrize("seed", [1, 2, 4, 20, 62, 93, 252])
 def test_random_systems_are_right_to_a_millionth_or_refused(seed: int) -> None:
-    """Evidence and deviations against 100 digits; the evidence of seed 62 was off by 1e-5, without a warning."""
+    """Against 100 digits; the evidence of seed 62 was off by 1e-5, a mean of seed 252 by 0.03, without a warning."""
     assert not [found for found in check_gap_or_cluster(seed) if found.startswith("WRONG")]
 
 

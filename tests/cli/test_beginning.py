@@ -32,7 +32,7 @@ def test_columns_become_channels_inputs_and_units(log: Path) -> None:
     done = run("init", "plant.toml", "--data", "log.csv", cwd=log.parent)
     assert (done.returncode, done.stdout) == (0, "")
     for part in (
-        "log.csv: 80 rows; t is column Time [min]: it is called so, in min",
+        "log.csv: 80 rows; t is column Time [min]: recognised by its name, in min",
         "valve (column valve (%)): a known input, held between samples: it takes two values only, 20 and 80",
         "level (column level [m]): measured",
         "remark: left out: it holds no numbers",
@@ -89,7 +89,7 @@ def test_dates_are_seconds_and_inspect_knows_the_inputs(tmp_path: Path) -> None:
     rows = [f"01.03.2026 08:00:{k:02d};{k // 4 % 2};{np.sin(0.1 * k):.4f}".replace("0.", "0,") for k in range(40)]
     (tmp_path / "a.csv").write_text("\n".join(["Datum;Ventil;T1", *rows]))
     done = run("init", "a.toml", "--data", "a.csv", cwd=tmp_path)
-    assert "t is column Datum: it is called so, in s" in done.stderr
+    assert "t is column Datum: recognised by its name, in s" in done.stderr
     shown = run("inspect", "a.toml", cwd=tmp_path).stdout
     assert "Given Ventil" in shown
     assert "x1' = -1/tau*x1 + K/tau*Ventil" in shown

@@ -90,5 +90,5 @@ def test_a_system_file_has_its_own_parameters(log: Path) -> None:
 
 def test_a_channel_that_nobody_measured_is_told(log: Path) -> None:
     done = run("fit", ROOM.replace("Ta", "T2"), "log.csv", *QUICK, "--param", "tau,K", "--restarts", "1", cwd=log)
-    assert "T2 was not measured and stands once only in the equations" in done.stdout
-    assert "Is T1 meant?" in done.stdout
+    assert "T2 was not measured and appears only once in the equations" in done.stdout
+    assert "Did you mean T1?" in done.stdout

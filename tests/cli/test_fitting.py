@@ -228,7 +228,7 @@ def test_a_fit_that_failed_exits_with_1_and_writes_everything(tmp_path: Path) ->
     done = run("fit", "far.toml", "data.csv", "--no-figures", cwd=tmp_path)
     assert done.returncode == 1
     assert "the search ended in a poor place, or the equations do not describe these data" in done.stdout
-    assert "explained of x" in done.stdout
+    assert "variance explained (x)" in done.stdout
     assert "the fit failed; see the warnings" in done.stderr
     assert {path.name for path in (tmp_path / "data-fit").iterdir()} == {
         "report.html",

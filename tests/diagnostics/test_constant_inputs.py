@@ -31,9 +31,7 @@ def _fit(y: np.ndarray, level: float) -> lk.LODEGP:
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_a_constant_is_told_with_its_value(level: float) -> None:
     (text,) = _said(np.full(len(_T), level))
-    assert text.startswith(
-        f"input u never changes (it is {level:g} throughout), so nothing tells how the plant answers"
-    )
+    assert text.startswith(f"input u never changes (it is {level:g} throughout), so the data do not show its effect")
 
 
 def test_one_step_is_enough() -> None:

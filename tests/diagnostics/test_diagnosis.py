@@ -50,7 +50,7 @@ def test_a_motion_of_one_rhythm_does_not_tell_what_a_richer_one_tells(name: str,
     system, times, data = noisy(name, last)
     simple = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
     assert opened(simple) == dict.fromkeys(system.parameters, "motion")
-    assert sum("the same curves solve the equations for other values" in text for text in simple.warnings_) == 1
+    assert sum("they satisfy the equations with other values, too" in text for text in simple.warnings_) == 1
     system, times, data = drawn(name, last)
     rich = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
     assert opened(rich) == {}
@@ -66,7 +66,7 @@ def test_a_scale_that_nothing_shows_is_named_with_what_is_determined() -> None:
     gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
     assert opened(gp) == dict.fromkeys(system.parameters, "structure")
     [text] = [text for text in gp.warnings_ if "not identified" in text]
-    assert "only mu/ms, ks/ms, cs/ms and kt/ms are determined" in text
+    assert "only ks/cs, kt/cs, ms/cs and mu/cs are determined" in text
     assert "fix a value that is known" in text
     parameters = {**system.parameters, "ms": lk.Parameter(fixed=300.0)}
     known = lk.LODEGP(lk.System(list(system.equations), parameters=parameters), noise="channel", random_state=0)
@@ -171,7 +171,7 @@ def test_the_share_explained_is_one_less_the_variance_left_over() -> None:
     for number, name in enumerate(system.channels):
         expected = 1 - np.mean((data[name] - mean[:, number]) ** 2) / np.var(data[name])
         assert gp.fit_.diagnosis.explained_variance[name] == pytest.approx(expected, rel=1e-9)
-        assert f"explained of {name}" in gp.summary()
+        assert f"variance explained ({name})" in gp.summary()
         assert summary_dict(gp.fit_)["explained"][name] == pytest.approx(expected, rel=1e-9)
     assert "Of the variance of the data the curves explain" in make_report(gp)
 
@@ -193,7 +193,7 @@ def test_rows_that_stand_twice_are_called_copies() -> None:
     system = lk.System("x' + k*x = 0", parameters={"k": lk.Parameter(fixed=1.0)})
     same, other = (np.tile(np.exp(-t), 2) + np.ravel(errors) for errors in (noise[[0, 0]], noise))
     (text,) = lk.LODEGP(system, random_state=0, restarts=1).fit(np.tile(t, 2), {"x": same}).warnings_
-    assert "rows stand there twice, with the same time and value; leave the copies out" in text
+    assert "rows are duplicated, with the same time and value; remove the duplicates" in text
     assert "miss something" not in text
     found = lk.LODEGP(system, random_state=0, restarts=1).fit(np.tile(t, 2), {"x": other}).warnings_
     assert not any("copies" in each or "than 0" in each for each in found)
@@ -230,7 +230,7 @@ def test_of_two_signs_the_positive_one_is_reported(unsigned: lk.LODEGP) -> None:
     assert gp.parameters_["w"].value == pytest.approx(2.01, rel=0.02)
     assert gp.warnings_ == []
     [note] = gp.fit_.diagnosis.notes
-    assert note.startswith("the data do not tell the signs of z and w: both can change together")
+    assert note.startswith("the data do not identify the signs of z and w: both can change together")
     assert f"Note: {note}" in gp.summary()
     assert note in summary_dict(gp.fit_)["remarks"]
     for each in gp.parameters_.values():

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from interval_rule import Watched, draw_cases, find_excluded, reported, search_globally
+from interval_rule import DROP, Watched, draw_cases, find_excluded, reported, search_globally
 from lodekit.results.fit import Fit
 
 
@@ -40,6 +40,14 @@ def searched(name: str, seed: int) -> tuple[Fit, Watched]:
 def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:
     fit, watched = searched(name, seed)
     assert not find_excluded(fit, watched, {parameter: reported(fit)[parameter]})
+
+
+def test_an_interval_holds_values_where_a_profile_rises_again() -> None:
+    """Beyond a = 1.7 the profile has fallen by 1.92, but at a = 25 it is higher again."""
+    fit, watched = searched("exchange", 5)
+    point = np.array([np.log(25.0), 1.13, -0.02, fit.optimum.x[3]])
+    assert watched.climb(point, np.eye(4)[:, 1:]) > fit.optimum.value - DROP
+    assert reported(fit)["a"][0] < 25.0 < reported(fit)["a"][1]
 
 
 def test_the_check_fails_if_an_interval_is_too_short() -> None:

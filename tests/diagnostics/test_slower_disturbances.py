@@ -103,7 +103,7 @@ def test_saved_models_and_other_records_say_it_too(white: lk.LODEGP, tmp_path: P
     lines = [",".join(other), *(",".join(f"{value:.6g}" for value in row) for row in zip(*other.values(), strict=True))]
     (tmp_path / "other.csv").write_text("\n".join(lines))
     done = run("validate", "model.lodekit", "other.csv", "--ahead", "1", "--start", "all", cwd=tmp_path)
-    assert "from the first 10 rows, which are not counted; all rows would tell w as well, and" in done.stdout
+    assert "first 10 rows, which are not counted; with all rows, w would be estimated as well, and" in done.stdout
     asked = run("validate", "model.lodekit", "other.csv", "--ahead", "1", "--start", "20", cwd=tmp_path)
     assert "from the first 20 rows, which are not counted.\n" in asked.stdout
     first, second, *_ = done.stdout.splitlines()
@@ -143,7 +143,8 @@ def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> Non
     assert "; intervals of parameters may be too narrow" in describe_check(found, "", 1.02)
     assert found.whiteness is not None
     curve = replace(found, whiteness=replace(found.whiteness, innovations=False))
-    assert "; that does not touch the intervals of parameters" in describe_check(curve, "", 1.02)
+    assert "; this does not affect the intervals of parameters" in describe_check(curve, "", 1.02)
+    assert "interval" not in describe_check(curve), "there are none without parameters"
 
 
 def test_without_white_noise_or_with_an_input_to_blame_nothing_is_said() -> None:

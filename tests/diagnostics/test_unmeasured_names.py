@@ -26,7 +26,7 @@ def test_a_slip_is_a_warning(equations: str, known: list[str], alike: str) -> No
     """Whether it is differentiated or not; a note does not say it again."""
     system = _system(equations)
     (text,), notes = find_unmeasured_names(system, known)
-    assert f"Is {alike} meant?" in text
+    assert f"Did you mean {alike}?" in text
     assert not notes
 
 
@@ -51,5 +51,5 @@ def test_a_slip_is_told_before_what_follows_from_it() -> None:
     t = np.linspace(0.0, 3.0, 5)
     system = lk.System("level' = -a*levle", parameters=["a"])
     gp = lk.LODEGP(system, random_state=0, restarts=1).fit(t, {"level": np.exp(-t)}, noise_std=0.1)
-    assert "Is level meant?" in gp.warnings_[0]
+    assert "Did you mean level?" in gp.warnings_[0]
     assert len(gp.warnings_) > 1

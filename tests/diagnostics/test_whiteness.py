@@ -120,3 +120,15 @@ def test_residuals_that_nobody_saw_are_not_called_few() -> None:
     """Of sums there are no residuals, however many measurements there were."""
     assert "measurements were summed" in describe_check(ResidualCheck("y", 3000, 0, math.nan, math.nan, math.nan))
     assert "too few" in describe_check(ResidualCheck("y", 3, 3, 1.0, 0.0, 0.9))
+
+
+def test_correlations_with_a_held_input_do_not_depend_on_the_unit_of_time() -> None:
+    generator, found = np.random.default_rng(6), []
+    levels, residuals = generator.standard_normal((2, 40))
+    for unit in (1.0, 3600.0, 1e6):
+        # Multiples of 0.2 less a few steps are other multiples but for rounding.
+        times = unit * (0.2 * np.arange(40.0))
+        link = judged(times, residuals, inputs={"u": InputSignal(times, levels, "hold")}).links["u"]
+        found.append((link.correlation, link.delay / unit))
+    assert found[1] == pytest.approx(found[0])
+    assert found[2] == pytest.approx(found[0])

@@ -81,7 +81,7 @@ def test_guesses_lie_around_the_size_to_expect() -> None:
     generator = np.random.default_rng(0)
     for transform in (ParameterTransform(0.0, np.inf, 1e-9), ParameterTransform(-np.inf, np.inf, 1e-9)):
         layout = ParameterLayout(("a",), np.array([np.nan]), {0: transform}, 0, 0, 0)
-        found = [abs(layout.draw_start(0, attempt, generator)) for attempt in range(20)]
+        found = [abs(layout.draw_starts([0], attempt, generator)[0]) for attempt in range(20)]
         assert 1e-8 < min(found) < max(found) < 1e-6
 
 

@@ -189,7 +189,7 @@ def test_choices_speak_of_one_or_many_measurements() -> None:
 
 def test_a_matrix_has_a_largest_size_which_a_device_lifts() -> None:
     assert choose_engine("dense", EngineTask(size=40_000, latents=())).name == "dense"
-    with pytest.raises(LodekitError, match=r"40 001 measurements are too many .* use engine='auto' or 'spectral'"):
+    with pytest.raises(LodekitError, match=r"40 001 measurements are too many .*, or use engine='auto' or 'spectral'"):
         choose_engine("dense", EngineTask(size=40_001, latents=()))
     assert choose_engine("dense", EngineTask(size=40_001, latents=(), device="cuda")).name == "dense"
 

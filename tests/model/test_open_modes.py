@@ -155,8 +155,8 @@ def test_records_have_open_initial_states_of_their_own() -> None:
 
 
 def test_the_summary_says_so_and_the_argument_says_otherwise(heated: lk.LODEGP, learned: lk.LODEGP) -> None:
-    assert any(line.split() == ["initial", "state", "open"] for line in heated.summary().splitlines())
-    assert "open" not in learned.summary()
+    assert any(line.split() == ["initial", "state", "estimated"] for line in heated.summary().splitlines())
+    assert "initial state" not in learned.summary()
     assert abs(learned.predict([0.0], "h")[0] - START[0]) < 1.0
     with pytest.raises(lk.LodekitError, match="'open' or 'learned', got 'wide'"):
         fit(mode_deviation="wide")
@@ -310,6 +310,49 @@ def test_exact_initial_states_do_not_make_the_curve_vanish() -> None:
             assert low < value * (1.0 if name == "ka" else unit) < high
         found.append([gp.parameters_["ka"].value, gp.parameters_["V"].value / unit, gp.parameters_["Cl"].value / unit])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
+
+
+TWO_COMPARTMENTS = lk.System(
+    ["A' = -ka*A", "V*C' = ka*A - Cl*C - Q*C + Q*P", "V2*P' = Q*C - Q*P"],
+    parameters=dict.fromkeys(("ka", "V", "Cl", "Q", "V2"), lk.Parameter(positive=True)),
+)
+EXACT_DOSE = lk.Observations([(0.0, "A", 320.0, 0.0), (0.0, "C", 0.0, 0.0), (0.0, "P", 0.0, 0.0)])
+
+
+def test_two_compartments_fit_as_least_squares_from_the_truth() -> None:
+    """Three exponentials from a dozen values have several optima, of which one has a single compartment."""
+    truth = np.array([1.2, 30.0, 3.0, 5.0, 30.0])
+    times = np.array([0.2, 0.5, 0.8, 1.2, 1.7, 2.6, 4.0, 7.0, 11.0, 16.0, 24.0, 34.0])
+
+    def curve(values: Array) -> Array:
+        ka, V, Cl, Q, V2 = values.tolist()
+        M = np.array([[-ka, 0.0, 0.0], [ka / V, -(Cl + Q) / V, Q / V], [0.0, Q / V2, -Q / V2]])
+        return np.array([(expm(M * t) @ [320.0, 0.0, 0.0])[1] for t in times])
+
+    data = curve(truth) + 0.03 * np.random.default_rng(5).standard_normal(len(times))
+    expected = 2.0 * float(least_squares(lambda z: curve(np.exp(z)) - data, np.log(truth), x_scale="jac").cost)
+    gp = lk.LODEGP(TWO_COMPARTMENTS, random_state=0).fit(EXACT_DOSE.add(times, "C", data))
+    assert np.sum((gp.predict(times, ["C"])[:, 0] - data) ** 2) < 1.01 * expected
+
+
+def test_a_channel_may_have_an_exact_value_and_others_at_the_same_time() -> None:
+    """The residuals of the others are not in units of the noise of the exact one, which is zero."""
+    times = np.repeat(np.arange(5.0), 6)
+    data = lk.Observations([(0.0, "x", 1.0, 0.0)]).add(times, "x", 5.0 + 0.3 * times)
+    gp = lk.LODEGP(lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)}), random_state=0).fit(data)
+    assert gp.fit_.diagnosis.checks[0].is_autocorrelated
+
+
+def test_modal_engine_takes_exact_values() -> None:
+    """It has the evidence and the means of the dense engine, and refuses values that contradict the equations."""
+    fixed = {name: lk.Parameter(fixed=value) for name, value in DOSE.items()}
+    data = after_dose(concentration(HOURS, **DOSE) + 0.1 * np.cos(HOURS), std=0.3)
+    modal, dense = (lk.LODEGP(compartments(**fixed), engine=engine).fit(data) for engine in ("auto", "dense"))
+    assert modal.engine_.startswith("modal")
+    assert modal.log_evidence_ == pytest.approx(dense.log_evidence_, abs=1e-5)
+    np.testing.assert_allclose(modal.predict(HOURS), dense.predict(HOURS), rtol=1e-6)
+    with pytest.raises(lk.LodekitError, match="contradict"):
+        lk.LODEGP(compartments(**fixed)).fit(data.add([1.0], "A", [300.0], 0.0))
 
 
 @pytest.mark.parametrize("n_exact", [1, 2])

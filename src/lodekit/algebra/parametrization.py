@@ -20,9 +20,9 @@ The parametrization must be recomputed (substitute first) also at poles of its r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING
 
 from lodekit.algebra.operators import OperatorMatrix
@@ -50,7 +50,6 @@ from lodekit.algebra.smith import (
     SmithForm,
     build_transformation_matrices,
     diagonalize,
-    divide_columns,
     divide_rows,
     invariant_factors_of_diagonal,
     invert_right_transformation,
@@ -201,20 +200,17 @@ class Parametrization:
         They can when the rows of B that belong to them are linearly independent.
         """
         chosen = list(channels)
-        return len(set(chosen)) == len(chosen) <= self.free.width and self._rank_of_rows(chosen) == len(chosen)
+        if not len(set(chosen)) == len(chosen) <= self.free.width:
+            return False
+        if self._decomposition.count_inputs(sum(1 << i for i in chosen)) == len(chosen):
+            return True
+        # A single point can be unlucky: that many rows are independent, but there may be more.
+        basis, _ = popov_basis(self.free.ring, [self.free.rows[i] for i in chosen], [0] * self.free.width)
+        return len(basis) == len(chosen)
 
     def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
         """Return the largest sets of channels that can be chosen freely, in order, at most `limit` of them."""
         return self._decomposition.input_sets(limit) if self.free.width else ((),)[:limit]
-
-    def _rank_of_rows(self, indices: Sequence[int]) -> int:
-        """Return the exact rank of some rows of B."""
-        rank = self._decomposition.count_inputs(sum(1 << i for i in indices))
-        if rank == min(len(indices), self.free.width):
-            return rank
-        # A single point can be unlucky: that many rows are independent, but there may be more.
-        basis, _ = popov_basis(self.free.ring, [self.free.rows[i] for i in indices], [0] * self.free.width)
-        return len(basis)
 
 
 def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:
@@ -314,12 +310,13 @@ def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> lis
 
     None where there is no such U: where the columns of A V, divided by their d_i, cannot be completed to U^-1.
     """
-    image = operator @ right
-    divisors = [_column_gcd(image, j) for j in range(image.width)]
+    ring, image = operator.ring, operator @ right
+    # The greatest common divisor of each column, as a canonical multiple.
+    divisors = [primitive_part(ring, reduce(partial(gcd, ring), column, [])) for column in image.columns()]
     kept = [j for j, divisor in enumerate(divisors) if divisor]
     if not kept:
         return divisors
-    quotients = divide_columns(image.take_columns(kept), [divisors[j] for j in kept])
+    quotients = divide_rows(image.take_columns(kept).transpose(), [divisors[j] for j in kept]).transpose()
     return divisors if left_inverse(quotients) is not None else None
 
 
@@ -339,14 +336,6 @@ def change_basis_by_transformation(
     )
 
 
-def _column_gcd(matrix: OperatorMatrix, column: int) -> Polynomial:
-    """Return the greatest common divisor of a column over K[d], as a canonical multiple."""
-    total: Polynomial = []
-    for row in matrix.rows:
-        total = gcd(matrix.ring, total, row[column])
-    return primitive_part(matrix.ring, total)
-
-
 def _reduce_column_modulo(column: OperatorMatrix, divisor: Polynomial) -> OperatorMatrix:
     """Return a column modulo a polynomial."""
     ring, entries = column.ring, []
@@ -359,8 +348,27 @@ def _reduce_column_modulo(column: OperatorMatrix, divisor: Polynomial) -> Operat
 
 def degenerate_factors(form: SmithForm) -> list[Element]:
     """Return the parameter factors at whose zeros the Smith form changes, tested by substituting such zeros."""
-    matrices = (form.left, form.diagonal, form.left_inverse, form.right_inverse)
-    return [factor for factor in _denominator_factors(matrices) if _changes_structure(form, factor)]
+    operator, ring = form.operator, form.operator.ring
+
+    def differs(field: FiniteField, points: Sequence[Element]) -> bool:
+        if any(not ring.map_to_finite_field(bottom, field, points) for bottom in operator.denominators):
+            return False  # the equations themselves are undefined there: nothing to parametrize
+        rows = _map_rows(ring, operator.rows, field, points)
+        here = invariant_factors_of_diagonal(field, diagonalize(field, rows, operator.width).diagonal)
+        (there,) = _map_rows(ring, [form.invariants], field, points)
+        if [len(entry) for entry in there] != [len(entry) for entry in form.invariants]:
+            return True  # a leading coefficient vanishes, and a mode with it
+        return here != [primitive_part(field, entry) for entry in there]
+
+    factors = _denominator_factors((form.left, form.diagonal, form.left_inverse, form.right_inverse))
+    return [factor for factor in factors if _holds_at_zero(ring, factor, differs)]
+
+
+def _holds_at_zero(ring: ScalarRing, factor: Element, test: Callable[[FiniteField, Sequence[Element]], bool]) -> bool:
+    """Return whether a test holds at some of the random zeros of a factor; yes where no zero could be found."""
+    for prime_field, branches in sample_zeros(ring, factor):
+        return any(test(prime_field, points) for points in branches)
+    return True
 
 
 def exceptional_factors(parametrization: Parametrization) -> list[Element]:
@@ -377,25 +385,17 @@ def exceptional_factors(parametrization: Parametrization) -> list[Element]:
 
 def singular_basis_factors(columns: OperatorMatrix, inverses: Iterable[OperatorMatrix]) -> list[Element]:
     """Return the parameter factors at whose zeros chosen columns are no basis any more, tested at such zeros."""
-    rows = columns.transpose()
+    ring, rows = columns.ring, columns.transpose()
+
+    def is_singular(field: FiniteField, points: Sequence[Element]) -> bool:
+        if any(not ring.map_to_finite_field(bottom, field, points) for bottom in columns.denominators):
+            return True
+        # A denominator of a transposed row is a common multiple of those above: a unit here.
+        diagonal = diagonalize(field, _map_rows(ring, rows.rows, field, points), rows.width).diagonal
+        return len(diagonal) < columns.width or any(len(entry) > 1 for entry in diagonal)
+
     factors = _denominator_factors((columns, *inverses))
-    return [factor for factor in factors if _is_singular_at_zero(columns, rows, factor)]
-
-
-def _is_singular_at_zero(columns: OperatorMatrix, rows: OperatorMatrix, factor: Element) -> bool:
-    """Return whether columns, and the same as rows, are no basis at random zeros of a factor; yes without a zero."""
-    ring = columns.ring
-    for prime_field, branches in sample_zeros(ring, factor):
-        for points in branches:
-            if any(not ring.map_to_finite_field(bottom, prime_field, points) for bottom in columns.denominators):
-                return True
-            here = _map_rows(ring, rows.rows, prime_field, points)
-            # A denominator of a transposed row is a common multiple of those above: a unit here.
-            diagonal = diagonalize(prime_field, here, rows.width).diagonal
-            if len(diagonal) < columns.width or any(len(entry) > 1 for entry in diagonal):
-                return True
-        return False
-    return True
+    return [factor for factor in factors if _holds_at_zero(ring, factor, is_singular)]
 
 
 def _map_rows(ring: ScalarRing, rows: Sequence[Vector], target: FiniteField, points: Sequence[Element]) -> list[Vector]:
@@ -411,23 +411,3 @@ def _denominator_factors(matrices: Sequence[OperatorMatrix], others: Iterable[El
         for factor in ring.parameter_factors(element):
             found[tuple(ring.terms(factor).items())] = factor
     return [found[key] for key in sorted(found, key=lambda terms: (len(terms), [-sum(e) for e, _ in terms], terms))]
-
-
-def _changes_structure(form: SmithForm, factor: Element) -> bool:
-    """Return whether the form differs at random zeros of the factor; yes where no zero could be found."""
-    ring = form.operator.ring
-    for prime_field, branches in sample_zeros(ring, factor):
-        return any(_smith_form_differs(form, ring, prime_field, points) for points in branches)
-    return True
-
-
-def _smith_form_differs(form: SmithForm, ring: ScalarRing, prime_field: FiniteField, points: Sequence[Element]) -> bool:
-    operator = form.operator
-    if any(not ring.map_to_finite_field(bottom, prime_field, points) for bottom in operator.denominators):
-        return False  # the equations themselves are undefined there: nothing to parametrize
-    rows = _map_rows(ring, operator.rows, prime_field, points)
-    here = invariant_factors_of_diagonal(prime_field, diagonalize(prime_field, rows, operator.width).diagonal)
-    (there,) = _map_rows(ring, [form.invariants], prime_field, points)
-    if [len(entry) for entry in there] != [len(entry) for entry in form.invariants]:
-        return True  # a leading coefficient vanishes, and a mode with it
-    return here != [primitive_part(prime_field, entry) for entry in there]

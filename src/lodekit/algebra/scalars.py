@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import lcm
-from typing import Any, Protocol
+from typing import Any
 
 from flint import Ordering, arb, fmpq, fmpq_mpoly_ctx, fmpz, fmpz_mpoly, fmpz_mpoly_ctx, nmod
 
@@ -24,40 +24,6 @@ from lodekit.errors import AlgebraError, EquationError
 
 #: An element of a coefficient ring: ``fmpz``, ``fmpz_mpoly`` or ``nmod``; FLINT ships no type hints.
 Element = Any
-
-
-class CoefficientRing(Protocol):
-    """The operations on coefficients that eliminations use."""
-
-    @property
-    def zero(self) -> Element:
-        """The zero of the domain."""
-
-    @property
-    def one(self) -> Element:
-        """The one of the domain."""
-
-    @property
-    def has_relations(self) -> bool:
-        """Whether products must be brought to normal form by `reduce`."""
-
-    def reduce(self, element: Element) -> Element:
-        """Return the element in normal form."""
-
-    def common_factor(self, first: Element, second: Element) -> Element:
-        """Return a common divisor of `first` and `second`, as large as the domain allows."""
-
-    def content(self, elements: Iterable[Element]) -> Element:
-        """Return a common divisor of all elements; zero for none."""
-
-    def divide(self, element: Element, divisor: Element) -> Element:
-        """Return the quotient of `element` by `divisor`, which divides it exactly."""
-
-    def count_terms(self, elements: Iterable[Element]) -> int:
-        """Return how many symbolic terms the elements have in all; zero without symbols."""
-
-    def canonical_multiplier(self, element: Element) -> Element:
-        """Return a multiplier that makes the element canonical among its multiples."""
 
 
 class FiniteField:
@@ -368,6 +334,10 @@ class ScalarRing:
         return sum(
             (multiply_powers(target.integer(value), points, exponents) for exponents, value in terms), target.zero
         )
+
+
+#: Rings over which eliminations run.
+CoefficientRing = ScalarRing | FiniteField
 
 
 def multiply_powers(factor: Any, points: Iterable[Any], exponents: Iterable[int]) -> Any:

@@ -249,24 +249,19 @@ def _assemble_diagonal_form(
 
 def linear_combination(ring: CoefficientRing, weights: Vector, vectors: Sequence[Vector]) -> Vector:
     """Return the sum of the `vectors` over `ring`, each times its polynomial among the `weights`."""
-    if isinstance(ring.one, fmpz):
-        return _integer_linear_combination(weights, vectors)
+    if isinstance(ring.one, fmpz):  # by FLINT's polynomials; zeros cost nothing
+        sums = [fmpz_poly([])] * len(vectors[0])
+        for weight, vector in zip(weights, vectors, strict=True):
+            factor = fmpz_poly(weight)
+            for place, entry in enumerate(vector) if weight else ():
+                if entry:
+                    sums[place] += factor * fmpz_poly(entry)
+        return [entry.coeffs() for entry in sums]
     total: Vector = [[] for _ in vectors[0]]
     for weight, vector in zip(weights, vectors, strict=True):
         if weight:
             total = [add(old, multiply(ring, weight, entry)) for old, entry in zip(total, vector, strict=True)]
     return total
-
-
-def _integer_linear_combination(weights: Vector, vectors: Sequence[Vector]) -> Vector:
-    """Return what `linear_combination` does, by FLINT's polynomials; zeros cost nothing."""
-    total = [fmpz_poly([])] * len(vectors[0])
-    for weight, vector in zip(weights, vectors, strict=True):
-        factor = fmpz_poly(weight)
-        for place, entry in enumerate(vector) if weight else ():
-            if entry:
-                total[place] += factor * fmpz_poly(entry)
-    return [entry.coeffs() for entry in total]
 
 
 def bilinear_product(ring: CoefficientRing, left: Vector, rows: Sequence[Vector], right: Vector) -> Polynomial:
@@ -297,24 +292,15 @@ def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -
     steps: list[list[Vector]] = [
         [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)] for _ in ("rows", "columns")
     ]
+    shifts = [ELIMINATION_SHIFT * (size - j) for j in range(size)] + [None] * size
     # Each pass transposes the matrix, so that row and column steps alternate.
     side = 0
     while any(entry for i, row in enumerate(matrix) for j, entry in enumerate(row) if i != j):
-        reduced, steps[side] = _hermite_form(ring, matrix, steps[side])
-        matrix, side = [[row[j] for row in reduced] for j in range(size)], 1 - side
+        basis, _ = popov_basis(ring, [row + step for row, step in zip(matrix, steps[side], strict=True)], shifts)
+        reduced = [basis[position] for position in range(size)]
+        steps[side] = [vector[size:] for vector in reduced]
+        matrix, side = [[vector[j] for vector in reduced] for j in range(size)], 1 - side
     return steps[0], steps[1]
-
-
-def _hermite_form(
-    ring: CoefficientRing, vectors: list[Vector], steps: list[Vector]
-) -> tuple[list[Vector], list[Vector]]:
-    """Return the triangular form of a regular matrix of vectors, with the steps carried along."""
-    size = len(vectors)
-    extended = [[*vector, *step] for vector, step in zip(vectors, steps, strict=True)]
-    shifts = [ELIMINATION_SHIFT * (size - j) for j in range(size)] + [None] * len(steps[0])
-    basis, _ = popov_basis(ring, extended, shifts)
-    ordered = [basis[position] for position in range(size)]
-    return [vector[:size] for vector in ordered], [vector[size:] for vector in ordered]
 
 
 def _count_products(matrix: Sequence[Sequence[Element]], row: int, column: int) -> int:
@@ -419,18 +405,9 @@ class SmithForm:
 
     @cached_property
     def left_inverse(self) -> OperatorMatrix:
-        """``U^-1``."""
-        ring, height, variable = self.operator.ring, len(self.operator.rows), self.operator.variable
-        first = divide_columns(self.operator @ self.right, self.invariants)
-        if self.rank == height:
-            return first
-        relations = self.left.take_rows(range(self.rank, height))
-        # These rows are their numerators: they have no denominators, for those of A are multiplied into them.
-        basis, witness, _ = kernel_and_image(ring, relations.columns())
-        below = [vector[i][0] for i, vector in enumerate(basis)]
-        start = OperatorMatrix.from_vectors(ring, witness, height, variable, below).transpose()
-        rest = start - first @ self.left.take_rows(range(self.rank)) @ start
-        return first.hstack(rest)
+        """``U^-1``, from ``V^T A^T U^T = D^T``."""
+        product = (self.operator @ self.right).transpose()
+        return invert_right_transformation(product, self.left.transpose(), self.invariants).transpose()
 
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking the form exactly by multiplication; no elimination is trusted."""
@@ -508,7 +485,19 @@ def _make_divisibility_chain(
         if not pairs:
             break
         _, i, j = min(pairs)
-        _replace_by_gcd_and_lcm(ring, (i, j), diagonal, left, right)
+        # Two entries a, b become their gcd g = s a + t b and their lcm:
+        # [[s, t], [-b/g, a/g]] diag(a, b) [[1, -t b/g], [1, s a/g]] = diag(g, a b/g).
+        g, s, t = extended_gcd(ring, diagonal[i], diagonal[j])
+        a_factor, a_part = divide_exactly(ring, diagonal[i], g)
+        b_factor, b_part = divide_exactly(ring, diagonal[j], g)
+        # Both quotients over one multiplier, which scales a whole row or column and so does no harm.
+        a_part, b_part = scale(ring, a_part, b_factor), scale(ring, b_part, -a_factor)
+        for vectors, first, second in (
+            (left, [s, t], [b_part, a_part]),
+            (right, [[ring.one], [ring.one]], [multiply(ring, t, b_part), multiply(ring, s, a_part)]),
+        ):
+            both = [vectors[i], vectors[j]]
+            vectors[i], vectors[j] = linear_combination(ring, first, both), linear_combination(ring, second, both)
         for k in (i, j):
             left[k], right[k] = divide_by_content(ring, left[k]), divide_by_content(ring, right[k])
             diagonal[k] = bilinear_product(ring, left[k], rows, right[k])
@@ -519,27 +508,6 @@ def _make_divisibility_chain(
 
 def _divides(ring: CoefficientRing, entry: Polynomial, following: Polynomial) -> bool:
     return len(entry) <= len(following) and not pseudo_divide(ring, following, entry)[2]
-
-
-def _replace_by_gcd_and_lcm(
-    ring: CoefficientRing, pair: tuple[int, int], diagonal: list[Polynomial], rows: list[Vector], columns: list[Vector]
-) -> None:
-    """Turn two diagonal entries a, b into gcd and lcm by changing rows and columns in place.
-
-    With s a + t b = g, ``[[s, t], [-b/g, a/g]] diag(a, b) [[1, -t b/g], [1, s a/g]] = diag(g, a b/g)``.
-    """
-    i, j = pair
-    g, s, t = extended_gcd(ring, diagonal[i], diagonal[j])
-    a_factor, a_part = divide_exactly(ring, diagonal[i], g)
-    b_factor, b_part = divide_exactly(ring, diagonal[j], g)
-    # Both quotients over one multiplier, which scales a whole row or column and so does no harm.
-    a_part, b_part = scale(ring, a_part, b_factor), scale(ring, b_part, -a_factor)
-    for vectors, first, second in (
-        (rows, [s, t], [b_part, a_part]),
-        (columns, [[ring.one], [ring.one]], [multiply(ring, t, b_part), multiply(ring, s, a_part)]),
-    ):
-        both = [vectors[i], vectors[j]]
-        vectors[i], vectors[j] = linear_combination(ring, first, both), linear_combination(ring, second, both)
 
 
 def invert_right_transformation(
@@ -561,22 +529,12 @@ def invert_right_transformation(
 
 def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
     """Return the first rows of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
-    columns = range(matrix.width)
-    entries = [[_divide_entry(matrix, i, j, divisor) for j in columns] for i, divisor in enumerate(divisors)]
-    return OperatorMatrix.from_scalars(matrix.ring, entries, matrix.width, matrix.variable)
-
-
-def divide_columns(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
-    """Return the first columns of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
-    rows = range(len(matrix.rows))
-    entries = [[_divide_entry(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in rows]
-    return OperatorMatrix.from_scalars(matrix.ring, entries, len(divisors), matrix.variable)
-
-
-def _divide_entry(matrix: OperatorMatrix, i: int, j: int, divisor: Polynomial) -> list[Scalar]:
-    """Return entry (i, j) divided by the monic multiple of the divisor."""
-    ring = matrix.ring
-    factor, quotient, rest = pseudo_divide(ring, matrix.rows[i][j], divisor)
-    VerificationError.unless(not rest, "a row or column is divisible by its invariant factor")
-    bottom = ring.reduce(factor * matrix.denominators[i])
-    return [Scalar(ring, ring.reduce(value * divisor[-1]), bottom) for value in quotient]
+    ring, entries = matrix.ring, list[list[list[Scalar]]]()
+    for row, denominator, divisor in zip(matrix.rows, matrix.denominators, divisors, strict=False):
+        entries.append([])
+        for entry in row:
+            factor, quotient, rest = pseudo_divide(ring, entry, divisor)
+            VerificationError.unless(not rest, "a row or column is divisible by its invariant factor")
+            bottom = ring.reduce(factor * denominator)
+            entries[-1].append([Scalar(ring, ring.reduce(value * divisor[-1]), bottom) for value in quotient])
+    return OperatorMatrix.from_scalars(ring, entries, matrix.width, matrix.variable)

@@ -25,8 +25,7 @@ from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.support.files import write_atomically
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from lodekit.support.arguments import Array
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -43,14 +42,14 @@ ParamOption = Annotated[
 PositiveOption = Annotated[
     Names, Option("--positive", help="Names of parameters that are above zero; they need no --param.")
 ]
-ForceOption = Annotated[bool, Option("--force", help="Replace what is there already.")]
+ForceOption = Annotated[bool, Option("--force", help="Overwrite existing files.")]
 ChannelsOption = Annotated[Names, Option("--channels", help="The order of the channels, separated by commas.")]
 BasisOption = Annotated[
     Names, Option("--basis", help="What the free functions are: expressions in the channels, separated by commas.")
 ]
-MapOption = Annotated[Names, Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")]
+MapOption = Annotated[Names, Option("--map", "-m", help="Which column holds a channel: T1=temp_1, t=1 (a number).")]
 HeaderOption = Annotated[
-    bool | None, Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise.")
+    bool | None, Option("--header/--no-header", help="Whether the first line names the columns; detected by default.")
 ]
 FirstOption = Annotated[str | None, Option("--from", help="Rows before this time, or date, are left out.")]
 LastOption = Annotated[str | None, Option("--to", help="Rows after this time, or date, are left out.")]
@@ -196,7 +195,7 @@ def parse_horizon(text: str) -> int | str:
 
 def prediction_times(
     gp: lk.LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Array]:
     """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default."""
     import numpy as np
 
@@ -221,7 +220,7 @@ def check_range(low: float, high: float, given: str) -> tuple[float, float]:
     return low, high
 
 
-def _read_times_file(gp: lk.LODEGP, path: Path) -> NDArray[np.float64]:
+def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
     import numpy as np
 
     from lodekit.data.tables import read_table, read_time_list

@@ -54,16 +54,12 @@ EngineOption = Annotated[
 ]
 FolderOption = Annotated[Path | None, Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 NoisyMapOption = Annotated[
-    Names, Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error.")
+    Names, Option("--map", "-m", help="Which column holds a channel: T1=temp_1, t=1 (a number), std(T1)=error.")
 ]
-StepOption = Annotated[
-    float | None, Option("--dt", help="The time between two rows, where the file has no column of times.")
-]
-RecordsOption = Annotated[str | None, Option("--records", help="The column that says which record a line belongs to.")]
-NoiseOption = Annotated[str | None, Option("--noise", help="One level for all (shared), or for each (channel).")]
-InputOption = Annotated[
-    Names, Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto).")
-]
+StepOption = Annotated[float | None, Option("--dt", help="The time between two rows, if the file has no time column.")]
+RecordsOption = Annotated[str | None, Option("--records", help="The column that identifies the record of each row.")]
+NoiseOption = Annotated[str | None, Option("--noise", help="One noise level for all (shared), or for each (channel).")]
+InputOption = Annotated[Names, Option("--input", help="A known input: --input u=hold (or linear, or auto).")]
 DisturbanceOption = Annotated[
     Names, Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2).")
 ]
@@ -105,8 +101,8 @@ def fit(
     given: InputOption = None,
     disturbance: DisturbanceOption = None,
     engine: EngineOption = "auto",
-    restarts: Annotated[int, Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
-    seed: Annotated[int, Option("--seed", min=0, help="Of the starts.")] = 0,
+    restarts: Annotated[int, Option("--restarts", min=1, help="The maximum number of starting points.")] = 6,
+    seed: Annotated[int, Option("--seed", min=0, help="Random seed for the starting points of the search.")] = 0,
     figures: Annotated[bool, Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
     force: ForceOption = False,
     as_json: JsonOption = False,

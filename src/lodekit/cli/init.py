@@ -49,8 +49,8 @@ def init(
     channel: ChannelsOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
-    title: Annotated[str, Option("--title", help="What the report is called.")] = "",
-    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing; take what is guessed.")] = False,
+    title: Annotated[str, Option("--title", help="Title of the report.")] = "",
+    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing; accept all proposals.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
 ) -> None:

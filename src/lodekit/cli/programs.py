@@ -40,7 +40,10 @@ def reproduce(
         bool, Option("--quick", help="Three repetitions: a minute or two; all takes a quarter of an hour.")
     ] = False,
     jobs: Annotated[
-        int, Option("--jobs", "-j", help="Runs at the same time, -1 for one on each core; times are not fair then.")
+        int,
+        Option(
+            "--jobs", "-j", help="Number of parallel runs, -1 for one per core; measured times are then not comparable."
+        ),
     ] = 1,
     out: Annotated[Path, Option("--out", "-o", help="Folder of results and reports.")] = Path("reproduction"),
 ) -> None:
@@ -76,10 +79,10 @@ def reproduce(
 
 def studio(
     data: Annotated[Path | None, Argument(metavar="[DATA]", help="CSV or Parquet file to begin with.")] = None,
-    port: Annotated[int, Option("--port", min=1, max=65535, help="Where the page is served.")] = 8501,
+    port: Annotated[int, Option("--port", min=1, max=65535, help="Port of the page.")] = 8501,
     browser: Annotated[bool, Option("--browser/--no-browser", help="Whether a browser is opened.")] = True,
     address: Annotated[
-        str, Option("--address", help="Who may see it: this machine alone, or 0.0.0.0 for the whole network.")
+        str, Option("--address", help="Address to listen on: this machine only, or 0.0.0.0 for the whole network.")
     ] = "localhost",
 ) -> None:
     """Open a page in the browser: type equations, drop data, see the answer.

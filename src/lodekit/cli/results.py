@@ -34,8 +34,7 @@ from lodekit.errors import LodekitError
 from lodekit.support.files import write_atomically
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from lodekit.support.arguments import Array
 
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
@@ -56,7 +55,8 @@ def predict(
     observable: ObservableOption = None,
     record: RecordOption = None,
     ahead: Annotated[
-        str | None, Option("--ahead", help="So many rows, or a time such as '24 h', ahead: at the times of the record.")
+        str | None,
+        Option("--ahead", help="Predict this many rows, or a time such as '24 h', ahead, at the times of the record."),
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -86,7 +86,7 @@ def sample(
     observable: ObservableOption = None,
     record: RecordOption = None,
     size: Annotated[int, Option("--size", min=1, help="How many functions.")] = 1,
-    seed: Annotated[int, Option("--seed", min=0, help="Of the draws.")] = 0,
+    seed: Annotated[int, Option("--seed", min=0, help="Random seed of the samples.")] = 0,
     out: OutOption = None,
 ) -> None:
     """Draw whole solutions, each at parameters of its own, as CSV: numbers, times, channels, parameters.
@@ -152,13 +152,13 @@ def simulate(
     noise: Annotated[float, Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
     values: Annotated[Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
     lengthscale: Annotated[float | None, Option("--lengthscale", help="How quickly free functions change.")] = None,
-    seed: Annotated[int, Option("--seed", min=0, help="Of draws and noise.")] = 0,
+    seed: Annotated[int, Option("--seed", min=0, help="Random seed of samples and noise.")] = 0,
     param: ParamOption = None,
     state: Annotated[
-        str, Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
+        str, Option("--start", help="For a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
     ] = "rest",
     record: Annotated[
-        str | None, Option("--record", help="Of a MODEL with several records: the one that it starts from.")
+        str | None, Option("--record", help="For a MODEL with several records: the one to start from.")
     ] = None,
     out: OutOption = None,
 ) -> None:
@@ -204,8 +204,8 @@ def simulate(
 
 
 def _sample_prior(
-    system: lk.System, times: NDArray[np.float64], values: dict[str, float], lengthscale: float | None, seed: int
-) -> NDArray[np.float64]:
+    system: lk.System, times: Array, values: dict[str, float], lengthscale: float | None, seed: int
+) -> Array:
     """Return a draw from the prior of a system, (n, channels)."""
     from lodekit.results.simulation import simulate as draw
     from lodekit.support.arguments import check_parameters
@@ -214,7 +214,7 @@ def _sample_prior(
     for name, own in system.parameters.items():
         if name not in values and own.fixed is None and own.start is None:
             raise LodekitError(f"expected a value for the parameter {name!r}; try --set {name}=1")
-    found: NDArray[np.float64] = draw(system, times, values, lengthscale=lengthscale, random_state=seed)[0]
+    found: Array = draw(system, times, values, lengthscale=lengthscale, random_state=seed)[0]
     return found
 
 
@@ -247,26 +247,28 @@ def _simulate_response(
 
 def validate(
     model: ModelArgument,
-    data: Annotated[str, Argument(help="CSV or Parquet file of a record that was not used.")],
+    data: Annotated[str, Argument(help="CSV or Parquet file of a record that the fit did not use.")],
     given: Annotated[
-        Names, Option("--given", help="Channels that are known over the whole record, where the fit has no inputs.")
+        Names, Option("--given", help="Channels that are known over the whole record, if the fit has no inputs.")
     ] = None,
     start: Annotated[
         str,
         Option(
             "--start",
-            help="What tells the initial state: the number of first rows, or all; the first 10 where disturbances or "
-            "free functions drive, which all rows would tell as well.",
+            help="Estimate the initial state from this number of first rows, or from all; from the first 10 with "
+            "disturbances or free functions.",
         ),
     ] = "all",
     ahead: Annotated[
-        str, Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
+        str, Option("--ahead", help="Numbers of rows, or times such as '24 h', to predict ahead, separated by commas.")
     ] = "1,5,10",
     mapping: MapOption = None,
-    dt: Annotated[float | None, Option("--dt", help="The time between two rows, without a column of times.")] = None,
+    dt: Annotated[
+        float | None, Option("--dt", help="The time between two rows, if the file has no time column.")
+    ] = None,
     first: FirstOption = None,
     last: LastOption = None,
-    plot: Annotated[Path | None, Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
+    plot: Annotated[Path | None, Option("--plot", help="Write a figure of the free run, as PNG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict a record that was not used from its inputs alone, and some rows ahead: fit percentages, coverage.

@@ -53,22 +53,14 @@ def inspect(
     else:
         console = Console()
         _print_system(console, system)
-        if inputs or disturbances:
-            _print_external_channels(console, system, inputs, disturbances)
-
-
-def _print_external_channels(
-    console: Console, system: lk.System, inputs: dict[str, str], disturbances: dict[str, str]
-) -> None:
-    """Print how all else responds to known inputs and disturbances, and what they leave open."""
-    kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
-    names = [*inputs, *disturbances]
-    console.print()
-    console.print(Text(f"Given {', '.join(names)}", "bold"))
-    # Where white noise reaches a channel at once, only those who ask for that channel are refused.
-    space = system.state_space(kinds, dict.fromkeys(disturbances, "matern-3/2"))
-    for line in (*str(space).splitlines(), "", *system.given(names).explain().splitlines()):
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        if names := [*inputs, *disturbances]:
+            kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
+            console.print()
+            console.print(Text(f"Given {', '.join(names)}", "bold"))
+            # Where white noise reaches a channel at once, only those who ask for that channel are refused.
+            space = system.state_space(kinds, dict.fromkeys(disturbances, "matern-3/2"))
+            for line in (*str(space).splitlines(), "", *system.given(names).explain().splitlines()):
+                console.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def catalog(

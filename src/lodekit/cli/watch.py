@@ -26,23 +26,19 @@ def watch(
     model: ModelArgument,
     data: Annotated[str, Argument(help="A text file that grows, or - for standard input.")],
     once: Annotated[bool, Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
-    fresh: Annotated[
-        bool, Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
-    ] = False,
-    record: Annotated[str | None, Option("--record", help="The record of the fit that it goes on from.")] = None,
+    fresh: Annotated[bool, Option("--fresh", help="Start a new record instead of continuing that of the fit.")] = False,
+    record: Annotated[str | None, Option("--record", help="The record of the fit to continue.")] = None,
     ahead: Annotated[
-        str | None, Option("--ahead", help="Predict so much later as well: '5 s', or 5 in the unit of time.")
+        str | None, Option("--ahead", help="Also predict this far ahead: '5 s', or 5 in the unit of time.")
     ] = None,
     false_alarms: Annotated[
-        float | None, Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
+        float | None, Option("--false-alarms", help="False alarms per row if the model holds; 1e-4.")
     ] = None,
-    shift: Annotated[
-        float | None, Option("--shift", help="The lasting change of scores that is found fastest; 1.")
-    ] = None,
+    shift: Annotated[float | None, Option("--shift", help="The lasting change of scores to detect fastest; 1.")] = None,
     mapping: MapOption = None,
-    alarms: Annotated[bool, Option("--alarms", help="Print alarms alone.")] = False,
-    save: Annotated[Path | None, Option("--save", help="Where the state is kept, for --resume.")] = None,
-    resume: Annotated[Path | None, Option("--resume", help="Go on from a state that was saved.")] = None,
+    alarms: Annotated[bool, Option("--alarms", help="Print only alarms.")] = False,
+    save: Annotated[Path | None, Option("--save", help="File for the state, for --resume.")] = None,
+    resume: Annotated[Path | None, Option("--resume", help="Continue from a saved state.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take rows as they arrive; print what was measured and expected, with scores and alarms, as CSV or JSON lines.

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.errors import DataError
-from lodekit.support.arguments import as_float_array
+from lodekit.support.arguments import Array, as_float_array
 
-Array = NDArray[np.float64]
 HoldType = Literal["hold", "linear"]
 
 

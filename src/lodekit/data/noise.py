@@ -9,13 +9,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import ObservableStatistics
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array, IndexArray, Mask
 
-Array = NDArray[np.float64]
 #: The standard deviation that stands for none, relative to the spread of an observable: exact values, and data that
 #: repeat each other by the equations, would make covariances singular otherwise.
 EXACT_NOISE_RATIO = 1e-7
@@ -132,9 +131,9 @@ class MeasurementNoise:
     squared_scales: The squares of the units of the measurements; (n,).
     """
 
-    level_index: NDArray[np.intp]
-    learned: NDArray[np.bool_]
-    exact: NDArray[np.bool_]
+    level_index: IndexArray
+    learned: Mask
+    exact: Mask
     known_variance: Array
     squared_scales: Array
 

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError
-from lodekit.support.arguments import as_float_array
+from lodekit.support.arguments import Array, Mask, as_float_array
 from lodekit.support.html import html_table, notebook_card
 from lodekit.support.interval_means import averaging_time, parse_interval
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,17 +32,17 @@ class TimeSeries:
     missing: int = field(default=0, kw_only=True)
 
     @property
-    def has_unknown_noise(self) -> NDArray[np.bool_]:
+    def has_unknown_noise(self) -> Mask:
         """Which measurements have noise that is learned."""
         return np.isnan(self.std)
 
     @property
-    def has_known_noise(self) -> NDArray[np.bool_]:
+    def has_known_noise(self) -> Mask:
         """Which measurements have noise that is known, zero included."""
         return ~self.has_unknown_noise
 
     @property
-    def is_exact(self) -> NDArray[np.bool_]:
+    def is_exact(self) -> Mask:
         """Which measurements have no noise at all."""
         return np.asarray(self.std == 0)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.tables.cells import normalize_missing, parse_number_columns
 from lodekit.data.tables.columns import format_column_list, have_number_names, is_time_name, unit_from_name
@@ -16,8 +15,7 @@ from lodekit.data.tables.dates import Durations, Timestamps, is_date
 from lodekit.data.tables.reader import TableSource, open_table
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 def describe_steps(values: Array) -> str:
@@ -240,7 +238,7 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
     """Return the column of the time, and what tells; dates and names before numbers that increase."""
     named = [name for name in source.names if is_time_name(name)]
     if len(named) == 1:
-        return named[0], "it is called so"
+        return named[0], "recognised by its name"
     dated = [name for name in named or source.names if _holds_dates(source, name)]
     if dated:
         return dated[0], "its cells are dates"

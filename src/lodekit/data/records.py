@@ -14,16 +14,15 @@ from itertools import chain
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
-from lodekit.data.row_store import OutOfCoreRows, RowStore, extract_inputs
+from lodekit.data.row_store import ONLY_INPUTS, OutOfCoreRows, extract_inputs
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array
 from lodekit.support.interval_means import averaging_time
 
-Array = NDArray[np.float64]
 #: Series with fewer rows give no noise estimate by differences.
 _MIN_DIFFERENCE_ROWS = 8
 
@@ -119,8 +118,19 @@ class Measurements:
         inputs = {name: self.inputs[name].with_hold_type(hold_types[name]) for name in hold_types if name not in new}
         if not new:
             return replace(self, inputs=inputs) if inputs else self
-        if self.sufficient_statistics is not None:
-            return self._with_known_inputs_on_disk(self.sufficient_statistics, new, inputs, required)
+        if (sums := self.sufficient_statistics) is not None:
+            if self.stored_rows is None:
+                raise DataError(
+                    "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
+                    "need rows that can be read again; give a CSV or Parquet file, or fewer rows, such as every "
+                    "k-th one"
+                )
+            present = {name: kind for name, kind in new.items() if name in sums.observables}
+            if required and (absent := [name for name in new if name not in present]):
+                raise DataError(f"expected samples of the input {absent[0]}; the data have {', '.join(self.names)}")
+            rows, signals = extract_inputs(self.stored_rows, present)
+            sums = replace(sums, cells={key: cell for key, cell in sums.cells.items() if key[0] not in signals})
+            return Measurements(sufficient_statistics=sums, inputs={**inputs, **signals}, stored_rows=rows)
         used = set()
         for name, kind in new.items():
             if (found := find_input_samples(self.series, name, kind)) is not None:
@@ -130,24 +140,8 @@ class Measurements:
                 raise DataError(f"expected samples of the input {name}; the data have {', '.join(self.names)}")
         measured = [item for item in self.series if item.observable not in used]
         if not measured and required:
-            raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
+            raise DataError(ONLY_INPUTS)
         return Measurements(measured, inputs=inputs)
-
-    def _with_known_inputs_on_disk(
-        self, sums: Statistics, new: Mapping[str, str], inputs: dict[str, InputSignal], required: bool
-    ) -> Measurements:
-        """Return measurements of which only sums are in memory, with the samples of inputs, from the rows on disk."""
-        if self.stored_rows is None:
-            raise DataError(
-                "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
-                "need rows that can be read again; give a CSV or Parquet file, or fewer rows, such as every k-th one"
-            )
-        present = {name: kind for name, kind in new.items() if name in sums.observables}
-        if required and (absent := [name for name in new if name not in present]):
-            raise DataError(f"expected samples of the input {absent[0]}; the data have {', '.join(self.names)}")
-        rows, signals = extract_inputs(self.stored_rows, present)
-        sums = replace(sums, cells={key: cell for key, cell in sums.cells.items() if key[0] not in signals})
-        return Measurements(sufficient_statistics=sums, inputs={**inputs, **signals}, stored_rows=rows)
 
     def _statistics_over(self, start: float, stop: float) -> Statistics:
         return self.sufficient_statistics or Statistics.of(start, stop, self.series)
@@ -368,7 +362,7 @@ def check_consistent_exact_values(series: Sequence[TimeSeries]) -> None:
                 )
 
 
-def check_exact_residuals(times: NDArray[np.float64], residuals: NDArray[np.float64]) -> None:
+def check_exact_residuals(times: Array, residuals: Array) -> None:
     """Raise if curves miss exact values, which then contradict each other or the equations.
 
     Shapes: times (m,), residuals (m,).
@@ -506,20 +500,19 @@ def _pool_statistics(records: Iterable[Iterable[ObservableStatistics]]) -> list[
     by_name: dict[str, list[ObservableStatistics]] = {}
     for item in chain.from_iterable(records):
         by_name.setdefault(item.observable, []).append(item)
-    return [_pool_observable_statistics(name, items) for name, items in by_name.items()]
-
-
-def _pool_observable_statistics(name: str, items: Sequence[ObservableStatistics]) -> ObservableStatistics:
-    """Return the pooled statistics of one observable."""
-    columns = [(item.count, item.mean, item.std, item.known_noise) for item in items]
-    counts, means, spreads, known = np.array(columns, dtype=float).T
-    mean = float(np.average(means, weights=counts))
-    spread = float(np.sqrt(np.average(spreads**2 + (means - mean) ** 2, weights=counts)))
-    has_noise = ~np.isnan(known)
-    noise = float(np.sqrt(np.average(known[has_noise] ** 2, weights=counts[has_noise]))) if has_noise.any() else np.nan
-    scale = natural_scale(spread, float(np.max(np.hypot(means, spreads))))
-    n_unknown, has_exact = sum(item.n_unknown_noise for item in items), any(item.has_exact_values for item in items)
-    return ObservableStatistics(name, scale, mean, spread, int(counts.sum()), n_unknown, noise, has_exact)
+    found = []
+    for name, items in by_name.items():
+        columns = [(item.count, item.mean, item.std, item.known_noise) for item in items]
+        counts, means, spreads, known = np.array(columns, dtype=float).T
+        mean = float(np.average(means, weights=counts))
+        spread = float(np.sqrt(np.average(spreads**2 + (means - mean) ** 2, weights=counts)))
+        has_noise = ~np.isnan(known)
+        noise = np.sqrt(np.average(known[has_noise] ** 2, weights=counts[has_noise])) if has_noise.any() else np.nan
+        scale = natural_scale(spread, float(np.max(np.hypot(means, spreads))))
+        n_unknown, has_exact = sum(item.n_unknown_noise for item in items), any(item.has_exact_values for item in items)
+        pooled = name, scale, mean, spread, int(counts.sum()), n_unknown, float(noise), has_exact
+        found.append(ObservableStatistics(*pooled))
+    return found
 
 
 def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measurements:
@@ -578,30 +571,23 @@ def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
     (10, [4.5, 14.5])
     """
     if measurements.stored_rows is not None:
-        return _decimate_row_store(measurements, measurements.stored_rows.store, n_rows)
+        # Of an input only changes are kept on disk, so its averages are taken between rows.
+        store = measurements.stored_rows.store
+        step = max(1, store.n_rows // n_rows)
+        most = max(1, 100_000 // step) * step
+        parts = [store.read_series(first, first + most, step) for first in range(0, store.n_rows, most)]
+        series = [concatenate_series(items) for items in zip(*parts, strict=True)]
+        times = np.unique(np.concatenate([item.times for item in series]))
+        inputs = {name: _average_between_times(signal, times) for name, signal in measurements.inputs.items()}
+        return Measurements([item for item in series if len(item.times)], inputs=inputs)
     step = max(1, max(len(item.times) for item in measurements.series) // n_rows)
     series = [item.select(slice(None, None, step)) for item in measurements.series]
-    inputs = {name: _average_samples(signal, step) for name, signal in measurements.inputs.items()}
+    inputs = {}
+    for name, signal in measurements.inputs.items():
+        last = len(signal.times) - 1
+        kept = np.arange(0, last + 1, step) if signal.kind == "linear" else np.append(np.arange(0, last, step), last)
+        inputs[name] = _average_between_times(signal, signal.times[kept])
     return replace(measurements, series=series, inputs=inputs)
-
-
-def _average_samples(signal: InputSignal, step: int) -> InputSignal:
-    """Return a signal with every k-th sample and the same integral over time."""
-    if signal.kind == "linear":
-        return InputSignal(signal.times[::step], signal.values[::step], "linear")
-    last = len(signal.times) - 1
-    return _average_between_times(signal, signal.times[np.append(np.arange(0, last, step), last)])
-
-
-def _decimate_row_store(measurements: Measurements, store: RowStore, count: int) -> Measurements:
-    """Return every k-th row on disk; of an input only changes are kept, so its averages are taken between rows."""
-    step = max(1, store.n_rows // count)
-    most = max(1, 100_000 // step) * step
-    parts = [store.read_series(first, first + most, step) for first in range(0, store.n_rows, most)]
-    series = [concatenate_series(items) for items in zip(*parts, strict=True)]
-    times = np.unique(np.concatenate([item.times for item in series]))
-    inputs = {name: _average_between_times(signal, times) for name, signal in measurements.inputs.items()}
-    return Measurements([item for item in series if len(item.times)], inputs=inputs)
 
 
 def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:

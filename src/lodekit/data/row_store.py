@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputGap, InputGapDetector, InputSignal, is_logged_every_row
 from lodekit.data.observations import TimeSeries
 from lodekit.data.tables.reader import TableData
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array, Mask
 
-Array = NDArray[np.float64]
 #: Rows read at once.
 _CHUNK_ROWS = 200_000
+#: The message if no channel but inputs was measured.
+ONLY_INPUTS = (
+    "expected measurements of a channel that responds to the inputs, got the inputs alone; if its column has another "
+    "name, use --map CHANNEL=COLUMN, or columns={'CHANNEL': 'COLUMN'} in Python"
+)
 #: A filter after rows that are left out: the log evidence of these rows, its rounding error, and arrays: the
 #: hyperparameters, mean and covariance root of the states, (s, 1) and (s, s), and the states of the response to known
 #: inputs, (q,).
@@ -133,8 +137,14 @@ class RowStore:
         (2, [1.0, 2.0])
         """
         known = dict(known_noise or {})
-        arrays = (_block_to_array(block, names, known, noise_columns) for block in blocks)
-        return cls._write_arrays(arrays, tuple(names), known, tuple(noise_columns))
+
+        def to_array(block: TableData) -> Array:
+            count = len(block.times)
+            columns = [block.values.get(name, np.full(count, np.nan)) for name in names]
+            columns += [block.noise.get(name, np.full(count, known.get(name, np.nan))) for name in noise_columns]
+            return np.column_stack([block.times, *columns])
+
+        return cls._write_arrays(map(to_array, blocks), tuple(names), known, tuple(noise_columns))
 
     @classmethod
     def _write_arrays(
@@ -261,16 +271,6 @@ def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> 
     return found
 
 
-def _block_to_array(
-    block: TableData, names: Sequence[str], noise: Mapping[str, float], noise_columns: Sequence[str]
-) -> Array:
-    """Return times, values and noise deviations of a block as one array."""
-    count = len(block.times)
-    columns = [block.values.get(name, np.full(count, np.nan)) for name in names]
-    columns += [block.noise.get(name, np.full(count, noise.get(name, np.nan))) for name in noise_columns]
-    return np.column_stack([block.times, *columns])
-
-
 @dataclass
 class _InputSampleCollector:
     """The samples of one input, as they are read.
@@ -300,7 +300,7 @@ class _InputSampleCollector:
     def __post_init__(self) -> None:
         self.gap_detector = InputGapDetector(self.kind)
 
-    def update(self, times: Array, values: Array, measured: NDArray[np.bool_]) -> None:
+    def update(self, times: Array, values: Array, measured: Mask) -> None:
         """Add some samples, in the order of time; keep those that change something.
 
         Shapes: times, values (n,), measured (n,).
@@ -384,7 +384,7 @@ def extract_inputs(
         return spooled, {}
     names = tuple(name for name in spooled.names if name not in hold_types)
     if not names:
-        raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
+        raise DataError(ONLY_INPUTS)
     every = spooled.store
     collectors = {name: _InputSampleCollector(name, kind) for name, kind in hold_types.items()}
     places = {name: 1 + every.columns.index(name) for name in every.names}

@@ -16,14 +16,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.fft import dct
 
 from lodekit.data.observations import Observations, TimeSeries
 from lodekit.errors import DataError, LodekitError
-from lodekit.support.arguments import check_count
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, ComplexArray, IndexArray, check_count
 
 
 @cache
@@ -58,7 +55,7 @@ def cosine_transform(angles: Array, strengths: Sequence[Array], degree: int) -> 
     return found
 
 
-def _nonuniform_fft(angles: Array, strengths: NDArray[np.complex128], degree: int) -> NDArray[np.complex128]:
+def _nonuniform_fft(angles: Array, strengths: ComplexArray, degree: int) -> ComplexArray:
     """Return ``sum_t c_t exp(i k a_t)`` for k from minus the degree to the degree."""
     count = 2 * degree + 1
     if nufft_backend() == "finufft":
@@ -330,7 +327,7 @@ def chebyshev_angles(times: Array, start: float, stop: float) -> Array:
     return np.arccos(np.clip(x, -1.0, 1.0, out=x), out=x)
 
 
-def _bin_index(times: Array, start: float, stop: float) -> NDArray[np.intp]:
+def _bin_index(times: Array, start: float, stop: float) -> IndexArray:
     scaled = (times - start) * (_N_BINS / (stop - start))
     return np.clip(scaled, 0, _N_BINS - 1).astype(np.intp)
 

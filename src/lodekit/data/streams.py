@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.statistics import Statistics
@@ -23,13 +22,12 @@ from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.reader import TableData, TableSchema, TableSource, TimeOrder, detect_decimal_mark, read_block
 from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
 from lodekit.support.threads import single_threaded_blas
 from lodekit.support.units import UnitConversion
 
-Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
-_TimeSpan = tuple[float, float, int]  # first time, last time, number of records
 #: Pieces at work at the same time, however many cores there are: each takes about 80 MB.
 _MAX_WORKERS = 16
 
@@ -51,25 +49,26 @@ def accumulate_statistics(
         schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
         with track_progress("looking at the times") as advance:
             spans = [_table_time_span(table, plan, advance) for table, plan in zip(tables, schemas, strict=True)]
-        start, stop, count = _union_of_spans(spans)
-        _check_distinct_times(schemas, start, stop, count)
-        total, numerals = Statistics.empty(start, stop), [NumberFormat() for _ in schemas]
+        whole = sum(spans, TimeOrder())
+        _check_distinct_times(schemas, whole)
+        total, numerals = Statistics.empty(whole.low, whole.high), [NumberFormat() for _ in schemas]
         orders = [TimeOrder() for _ in schemas]
         pairs = enumerate(zip(tables, schemas, strict=True))
         jobs = (
-            partial(lambda number, job: (number, job()), number, partial(_block_statistics, block, plan, start, stop))
+            partial(lambda n, job: (n, job()), number, partial(_block_statistics, block, plan, whole.low, whole.high))
             for number, (table, plan) in pairs
             for block in _iterate_blocks(table, plan)
         )
-        with track_progress("reading", count) as advance:
+        with track_progress("reading", whole.count) as advance:
             for number, (statistics, number_format, order) in _run_in_order(jobs):
                 total, orders[number] = total + statistics, orders[number] + order
                 with prefix_errors(schemas[number].table_name):
                     numerals[number] += number_format
                 advance(order.count)
         for plan, span, order in zip(schemas, spans, orders, strict=True):
-            if span[2] != order.count:
-                raise DataError(f"{plan.table_name}: expected {span[2]} rows, got {order.count}; did the file change?")
+            if span.count != order.count:
+                message = f"{plan.table_name}: expected {span.count} rows, got {order.count}; did the file change?"
+                raise DataError(message)
     return total, numerals, orders
 
 
@@ -118,43 +117,38 @@ def _iterate_blocks(table: TableSource, plan: TableSchema) -> Iterator[TableBloc
         yield from table.blocks(plan.columns.used)
 
 
-def _table_time_span(table: TableSource, plan: TableSchema, advance: Callable[[int], None]) -> _TimeSpan:
-    """Return the first and the last time of a table, and its number of records."""
+def _table_time_span(table: TableSource, plan: TableSchema, advance: Callable[[int], None]) -> TimeOrder:
+    """Return the first and the last time of a table, and its number of records, but not the order of its times."""
     # A Parquet file tells it at its end, but not of the rows in a window.
     known = table.column_range(plan.columns.time) if isinstance(table, ParquetFile) and not plan.has_window else None
     if known is not None:
         low, high = plan.conversions.get("t", UnitConversion()).convert(np.array(known[:2])).tolist()
-        return low, high, known[2]
+        return TimeOrder(known[2], low, high)
     times = replace(plan, columns=ColumnMapping(plan.columns.time, {}, {}))
-    spans = []
+    total = TimeOrder()
     for span in _run_in_order(partial(_block_time_span, block, times) for block in _iterate_blocks(table, times)):
-        spans.append(span)
-        advance(span[2])
-    if not any(span[2] for span in spans):
+        total += span
+        advance(span.count)
+    if not total.count:
         raise DataError(f"{plan.table_name}: expected rows of measurements, found none")
-    return _union_of_spans(spans)
+    return total
 
 
-def _block_time_span(block: TableBlock, plan: TableSchema) -> _TimeSpan:
+def _block_time_span(block: TableBlock, plan: TableSchema) -> TimeOrder:
     times = _read_named_block(block, plan).times
-    return (float(times.min()), float(times.max()), len(times)) if len(times) else (np.inf, -np.inf, 0)
+    return TimeOrder(len(times), float(times.min(initial=np.inf)), float(times.max(initial=-np.inf)))
 
 
-def _union_of_spans(spans: Sequence[_TimeSpan]) -> _TimeSpan:
-    starts, stops, counts = zip(*spans, strict=True)
-    return min(starts), max(stops), sum(counts)
-
-
-def _check_distinct_times(plans: Sequence[TableSchema], start: float, stop: float, count: int) -> None:
+def _check_distinct_times(plans: Sequence[TableSchema], span: TimeOrder) -> None:
     """Raise where all rows have one time: sums are made over a window of time, which has a length."""
-    if start < stop:
+    if span.low < span.high:
         return
     first = plans[0]
     where = first.table_name if len(plans) == 1 else f"{first.table_name} to {Path(plans[-1].table_name).name}"
-    rows = "there is one row" if count == 1 else f"all {count} rows have the same one"
+    rows = "there is one row" if span.count == 1 else f"all {span.count} rows have the same one"
     column = f" (column {first.columns.time})" if first.columns.time else ""
     raise DataError(
-        f"{where}: expected rows with different times{column}, {rows}, t = {start + 0.0:g}; check that column, or "
+        f"{where}: expected rows with different times{column}, {rows}, t = {span.low + 0.0:g}; check that column, or "
         "leave that record out"
     )
 
@@ -201,11 +195,11 @@ def accumulate_dask_statistics(
     """
     with single_threaded_blas():
         times = replace(schema, columns=ColumnMapping(schema.columns.time, {}, {}))
-        start, stop, count = _tree_reduce(table, times, _block_time_span, _union_of_spans)
-        if not count:
+        span = _tree_reduce(table, times, _block_time_span, partial(sum, start=TimeOrder()))
+        if not span.count:
             raise DataError(f"{schema.table_name}: expected rows of measurements, found none")
-        _check_distinct_times([schema], start, stop, count)
-        total = Statistics.empty(start, stop)
+        _check_distinct_times([schema], span)
+        total = Statistics.empty(span.low, span.high)
         result = _tree_reduce(table, schema, _block_statistics, _add_results, total.start, total.stop)
     return total + result[0], result[1], result[2]
 

@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lodekit.data.tables.dates import Durations, parse_date
+from lodekit.data.tables.dates import Durations, is_date, parse_dates
 from lodekit.data.tables.reader import parse_time_array
+from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array
 from lodekit.support.units import UnitConversion, find_unit_conversion
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,12 @@ class TimeReference:
             try:
                 time = float(time)
             except ValueError:
-                if (found := parse_date(time)) is None:
+                if not is_date(time):
                     raise DataError(
                         f"expected a number or a date such as 2026-03-01T12:00 for {what}, got {time!r}"
                     ) from None
-                time = found
+                place = RowLocations("line", np.ones(1, dtype=int))
+                time = parse_dates(StringColumn.from_strings([time]), place).first
         if isinstance(time, datetime):
             if self.origin is None:
                 raise DataError(f"{what} is a date, but the times are numbers; expected a number")

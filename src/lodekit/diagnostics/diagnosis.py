@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.noise import NoiseModel
 from lodekit.data.observations import TimeSeries
@@ -38,11 +37,10 @@ from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.setup import FitSetup
 from lodekit.fitting.starts.input_output import parameters_occurring
+from lodekit.support.arguments import Array
 from lodekit.support.text import to_json_values
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE
-
-Array = NDArray[np.float64]
 
 
 def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:

@@ -24,8 +24,8 @@ from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.setup import StructuralIdentifiability
 from lodekit.fitting.starts.periodogram import parameters_from_poles, parametric_pole_factors
 from lodekit.prior.compile import ScalarFunctions
+from lodekit.support.arguments import Array, Mask
 
-Array = NDArray[np.float64]
 #: From so many values it is sought, in so many steps; as factors they are within this of the estimate.
 _N_STARTS = 96
 #: What is left over of coefficients, relative to them, where they are the same.
@@ -45,7 +45,7 @@ def find_equivalent_parameters(
     Returns pairs of theta, in the user's units, (p,), and the Jacobian of the learned parameters there with respect to
     those at the estimate, on the search scale, (k, k). Shapes: theta (p,).
     """
-    pivots = {next(iter(way)) for way in structure.unidentifiable_directions}
+    pivots = {min(way) for way in structure.unidentifiable_directions}
     free = np.array([n for n in layout.free_parameters if layout.names[n] not in pivots], dtype=int)
     # A multistart search finds too little in more than 8 dimensions.
     if not len(free) or len(layout.free_parameters) > 8 or (table := structure.input_output_coefficients) is None:
@@ -91,13 +91,12 @@ def find_equivalent_parameters(
 
 def _start_points(layout: ParameterLayout, free: NDArray[np.int_], theta: Array) -> Array:
     """Return fixed pseudo-random points around the estimate, shape (n, p); with other signs where bounds allow."""
-    generator = np.random.default_rng(0)
-    points = np.tile(theta, (_N_STARTS, 1))
+    generator, points = np.random.default_rng(0), np.tile(theta, (_N_STARTS, 1))
     # Starts lie within a factor of 1000 of the estimate.
     reach = np.log(1000.0) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
-    for n in free:
+    for n in sorted(free.tolist(), key=layout.names.__getitem__):
         points[:, n] *= np.exp(reach * generator.uniform(-1.0, 1.0, _N_STARTS))
-        transform = layout.transforms[int(n)]
+        transform = layout.transforms[n]
         if transform.low < 0.0 < transform.high:
             points[: _N_STARTS // 3, n] *= generator.choice([-1.0, 1.0], _N_STARTS // 3)
     return points
@@ -110,11 +109,9 @@ def _solve_levenberg_marquardt(
 
     Shapes: theta (n, p).
     """
-    ends = list[Array]()
-    damping = np.full(len(theta), 1e-2)
+    ends, damping = list[Array](), np.full(len(theta), 1e-2)
     left, rates = residuals(theta)
-    cost = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf)
-    unit = np.eye(len(free))
+    cost, unit = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf), np.eye(len(free))
     for _ in range(40):
         square = np.nan_to_num(rates.transpose(0, 2, 1) @ rates)
         bent = damping * (1e-12 + np.trace(square, axis1=1, axis2=2))
@@ -138,7 +135,7 @@ def _solve_levenberg_marquardt(
 
 
 def _parameter_jacobian(
-    table: ScalarFunctions, layout: ParameterLayout, used: NDArray[np.bool_], scales: Array, points: tuple[Array, Array]
+    table: ScalarFunctions, layout: ParameterLayout, used: Mask, scales: Array, points: tuple[Array, Array]
 ) -> Array:
     """Return the Jacobian of the learned parameters at the second point with respect to those at the first, (k, k)."""
     learned, transforms, rates = layout.free_parameters, layout.transforms, []
@@ -233,8 +230,7 @@ def _distant_points(
 
     Shapes: errors (p,).
     """
-    layout = objective.layout
-    known = structure.unidentifiable if structure is not None else []
+    layout, known = objective.layout, structure.unidentifiable if structure is not None else []
     moving = [(k, layout.transforms[n]) for k, n in enumerate(layout.free_parameters) if layout.names[n] not in known]
     if objective.engine.size > _MAX_SEARCHED_ROWS or not any(errors[k] > _MIN_DOUBTFUL_STD for k, _ in moving):
         return
@@ -278,7 +274,8 @@ def _find_equivalent_optima(
         x = optimum.x.copy()
         x[layout.slices.theta] = [layout.transforms[n].inverse(float(theta[n])) for n in layout.free_parameters]
         names = _distinct_parameters(objective, x, optimum.x, errors)
-        if not names:
+        # A lag that is best at zero is not needed, and says nothing about the one that it could be exchanged with.
+        if not names or np.any(optimum.at_bound & (np.abs(x - optimum.x) > 1.0)):
             continue
         with np.errstate(all="ignore"):
             below = optimum.value - objective.value(x)
@@ -330,8 +327,7 @@ def _alias_points(objective: Objective, optimum: Optimum, times: Sequence[Array]
     factors = parametric_pole_factors(prior)
     if not factors or math.isnan(step := find_common_sampling_step(times)):
         return
-    turn = 2.0 * np.pi * prior.units.time_scale / step
-    theta = layout.unpack(optimum.x).theta
+    turn, theta = 2.0 * np.pi * prior.units.time_scale / step, layout.unpack(optimum.x).theta
     own = prior.observables.evaluate(theta).factors
     roots = [root for k in factors for root in np.roots(np.asarray(own[k])[::-1]) if root.imag >= 0.0]
     generator = np.random.default_rng(0)

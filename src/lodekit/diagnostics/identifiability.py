@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from lodekit.algebra.operators import OperatorMatrix
@@ -23,6 +22,7 @@ from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.profile_likelihood import (
     IntervalRung,
     ProfilePath,
+    continue_profiles,
     profile_from_bounds,
     profile_interval,
     profile_likelihood,
@@ -35,6 +35,7 @@ from lodekit.fitting.objective import Objective
 from lodekit.fitting.setup import StructuralIdentifiability
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler
+from lodekit.support.arguments import Array
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.structural_identifiability import find_implied_equations, format_invariants
 from lodekit.uncertainty.estimates import (
@@ -47,7 +48,6 @@ from lodekit.uncertainty.estimates import (
     student_quantile,
 )
 
-Array = NDArray[np.float64]
 #: A direction is open where the square of what it changes is less than so many times its variance.
 _MIN_SIGNAL_TO_NOISE = 12.0
 
@@ -266,6 +266,8 @@ def assess_identifiability(
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
     profiled, paths = _assess_profiles(shape, found, inflation)
     found |= profiled
+    with np.errstate(all="ignore"):
+        paths += continue_profiles(objective, optimum, information, paths)
     found |= _assess_near_bounds(shape, found, paths)
     combinations = find_flat_combinations(objective, optimum, information)
     for name, result in found.items():
@@ -311,7 +313,8 @@ def find_flat_combinations(objective: Objective, optimum: Optimum, information: 
     for are_powers, rows in ((False, moves), (True, moves / np.where(values == 0.0, np.inf, values))):
         simple = _rational_echelon_form(rows)
         if simple and all(is_flat(np.array(row, dtype=float), are_powers) for row in simple):
-            involved = [name for k, name in enumerate(names) if any(row[k] for row in simple)]
+            # In alphabetical order, so that the combinations do not depend on that of their declaration.
+            involved = sorted(name for k, name in enumerate(names) if any(row[k] for row in simple))
             directions = [{n: value for n, value in zip(names, row, strict=True) if n in involved} for row in simple]
             return dict.fromkeys(involved, tuple(format_invariants(involved, directions, are_powers=are_powers)))
     return {}
@@ -350,8 +353,7 @@ def _assess_near_bounds(shape: LikelihoodShape, known: Results, paths: Sequence[
         transform, point = layout.transform_of(name), float(optimum.x[layout.index_of(name)])
         if transform is None or (name in known and not _exceeds_interval(interval, known[name])):
             continue
-        value = transform.forward(point)
-        far = max(abs(transform.inverse(edge) - point) for edge in interval)
+        value, far = transform.forward(point), max(abs(transform.inverse(edge) - point) for edge in interval)
         if transform.is_unbounded:
             far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.expected_magnitude)
         # Beyond a bound that a profile has found, nothing is known.

@@ -24,7 +24,6 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.setup import FitSetup
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions
-from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.text import (
     as_sentence,
     format_below,
@@ -62,7 +61,7 @@ def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise
     silent = [item.observable for item in summaries if item.is_zero and item.n_unknown_noise and not noise.shared]
     constant = [item for item in summaries if item.count > 1 and not item.std > 1e-12 * abs(item.mean)]
     return found + [
-        f"all {item.count} values of {item.observable} are {item.mean:.6g}: a constant says little about parameters; "
+        f"all {item.count} values of {item.observable} are {item.mean:.6g}: a constant hardly identifies parameters; "
         "check the column, its unit and the sensor" + (_ZERO_NOISE_NOTE if item.observable in silent else "")
         for item in constant
     ]
@@ -99,8 +98,8 @@ def constant_input_warnings(measurements: Measurements) -> list[str]:
         levels = {float(signal.at([window[0]])[0]) for signal, window in signals}
         if len(levels) == 1 and not any(signal.changes(*window) for signal, window in signals):
             found.append(
-                f"input {name} never changes (it is {levels.pop():.6g} throughout), so nothing tells how the plant "
-                "answers to it: add a record in which it moves, or check its column"
+                f"input {name} never changes (it is {levels.pop():.6g} throughout), so the data do not show its "
+                "effect: add a record in which it changes, or check its column"
             )
     return found
 
@@ -164,15 +163,11 @@ def stepped_channel_warnings(
         half = 0.5 * float(np.median(np.diff(np.unique(item.times))))
         found.append(
             f"{name} is stepped, and a smooth prior cannot follow a jump: its curve rings near jumps"
-            f"{learned}, and times can be off by about half a sampling step ({half:.3g}); where "
-            f'somebody set it, say inputs={{"{name}": "hold"}}, or --input {name}=hold on the command line, or '
+            f"{learned}, and times can be off by about half a sampling step ({half:.3g}); if it is "
+            f'a known input, set inputs={{"{name}": "hold"}}, or --input {name}=hold on the command line, or '
             f'{name} = "hold" under [inputs] in the system file'
         )
     return found
-
-
-#: What deviations of modes are called, before their number.
-MODE_STD_LABEL = "deviation of mode"
 
 
 def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list[str]:
@@ -199,53 +194,34 @@ def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list
     return found
 
 
-def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Sequence[str]) -> dict[str, float]:
-    """Return lengthscales and deviations by name, in the user's units."""
-    names = [f"free function {i}" for i in range(1, prior.n_processes + 1)]
-    names = names if prior.channels is None else list(channels)
-    found = {}
-    for name, ell, sigma in zip(names, hyper.lengthscales, hyper.amplitudes, strict=True):
-        found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(ell))
-        found[f"deviation of {name}"] = float(sigma)
-    for i, sigma in enumerate(hyper.mode_amplitudes, 1):
-        found[f"{MODE_STD_LABEL} {i}"] = float(sigma)
-    own = prior.observables.disturbances
-    if own is not None:
-        lengths = dict(zip(own.coloured_index, hyper.disturbance_lengthscales, strict=True))
-        for number, (name, sigma) in enumerate(zip(own.names, hyper.disturbance_amplitudes, strict=True)):
-            if number in lengths:
-                found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(lengths[number]))
-            found[f"deviation of {name}"] = float(sigma)
-    return found
-
-
 #: Why the data do not identify parameters, and what to try, by the reason of an `IdentifiabilityResult`.
 _NOT_IDENTIFIED_REASONS = {
     "structure": "other values, with all else changed to match, give the same solutions in all that was measured"
     "{combinations}; {measure} a value that is known",
     "size": "with disturbances of another size to match, all that was measured is the same; {fix}",
-    "motion": "the same curves solve the equations for other values, too; what was measured moves too simply to tell: "
-    "add data from another input or another start, or fix a value that is known",
-    "flat": "moved far in either direction, with all else learned anew, the evidence hardly falls{combinations}; "
-    "measure where it matters, or fix a value that is known",
-    "unresolved": "these leave nothing to noise, and are farther apart than they tell what happens between them, so "
-    "that derivatives are anyone's guess; measure more often",
+    "motion": "the measured curves are too simple: they satisfy the equations with other values, too; "
+    "add data with another input or another initial state, or fix a value that is known",
+    "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
+    "measure where they have an effect, or fix a value that is known",
+    "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
     "alias": "at times that are multiples of one step, with fewer than three of them in each period, a faster or "
     "slower oscillation looks the same; measure more often or at uneven times, or give bounds",
 }
 
 
 def _unneeded_parameters(layout: ParameterLayout, estimates: Mapping[str, Estimate]) -> dict[str, str]:
-    """Return a sentence for each unidentified positive parameter that went to zero or infinity."""
+    """Return a sentence for each unidentified parameter that tends to zero or, if positive, to infinity."""
     found = {}
     for number, transform in layout.transforms.items():
         name, size = layout.names[number], transform.expected_magnitude
-        value, is_positive = estimates[name].value, transform.low == 0.0 and math.isinf(transform.high)
-        if is_positive and not estimates[name].identified and not 0.01 * size < value < 100.0 * size:
+        value, is_open = estimates[name].value, not estimates[name].identified
+        is_positive = transform.low == 0.0 and math.isinf(transform.high)
+        is_stuck = transform.is_unbounded and estimates[name].note == AT_BOUND_MESSAGE and abs(value) < size
+        if is_open and ((is_positive and not 0.01 * size < value < 100.0 * size) or is_stuck):
             end = "zero" if value < size else "infinity"
             found[name] = (
-                f"{name} went to {end} ({value:.2g}, expected about {size:.1g}): these data do not need the state or "
-                f"coupling that it describes; leave it out of the equations, or fix {name}"
+                f"{name} tends to {end} ({value:.2g}, expected about {size:.1g}): the data can be explained without "
+                f"the state or coupling that it describes; remove it from the equations, or fix {name}"
             )
     return found
 
@@ -260,6 +236,9 @@ def _unidentified_warnings(
     """Return one sentence for each reason why the data do not identify parameters, with what to try."""
     by_reason: dict[str, list[str]] = {}
     known = diagnosis.identifiability or {}
+    # Values of parameters that the equations leave open are arbitrary.
+    opened = [name for name, result in known.items() if result.reason in ("structure", "size")]
+    unneeded = {name: text for name, text in unneeded.items() if name not in opened}
     for name, result in known.items():
         is_needed = name not in unneeded or result.reason not in ("flat", "motion")
         if not result.identified and estimates[name].note == result.note and is_needed:
@@ -270,7 +249,7 @@ def _unidentified_warnings(
         sure = list(diagnosis.identifiable_combinations if reason == "structure" else told)
         combinations = f"; only {join_list(sure)} {'are' if len(sure) > 1 else 'is'} determined" if sure else ""
         if reason == "side":
-            results = ((name, known[name]) for name in names)
+            results = ((name, known[name]) for name in sorted(names))
             found += [f"parameter {name} is only bounded by these data: {result.note}" for name, result in results]
             found[-1] += combinations
         elif reason in _NOT_IDENTIFIED_REASONS:
@@ -286,7 +265,7 @@ def _unidentified_warnings(
     others = {name: each for name, each in estimates.items() if not each.identified and name not in reported}
     advice = {
         AT_BOUND_MESSAGE: "; widen its bounds where it may go farther, or check the equations",
-        NOT_IDENTIFIED_MESSAGE: ": there is too little of them; measure more, or fix a value that is known",
+        NOT_IDENTIFIED_MESSAGE: ": there are too few measurements; measure more, or fix a value that is known",
     }
     return found + [f"parameter {name} is {each.note}{advice.get(each.note, '')}" for name, each in others.items()]
 
@@ -321,10 +300,10 @@ def _describe_equivalent_parameters(
 def describe_sign_symmetry(names: Sequence[str]) -> str:
     """Return which parameters can change their signs together without any effect on the data."""
     return (
-        f"the data do not tell the sign{'s' * (len(names) > 1)} of {join_list(names)}: "
+        f"the data do not identify the sign{'s' * (len(names) > 1)} of {join_list(names)}: "
         f"{'all of them' if len(names) > 2 else 'both' if len(names) == 2 else 'it'} can change"
-        f"{' together' * (len(names) > 1)}; reported is what has the most positive values. Where signs are known, "
-        "declare them: positive = true"
+        f"{' together' * (len(names) > 1)}; the solution with the most positive values is reported. If you "
+        "know signs, declare them: positive = true"
     )
 
 
@@ -345,7 +324,7 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
     far = [
         layout.names[number]
         for position, number in enumerate(layout.free_parameters)
-        if optimum.at_bound[position] and layout.transforms[number].is_unbounded
+        if optimum.at_bound[position] and layout.transforms[number].is_unbounded and abs(optimum.x[position]) > 1.0
     ]
     if far:
         found.append(f"the search took {join_list(far)} to the limit of what it tries: give start values or bounds")
@@ -386,8 +365,8 @@ def collect_warnings(
         values = join_list([f"{name} = {value:.4g}" for name, value in rival.values.items()])
         likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "as likely"
         found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")
-    largest = max(diagnosis.widening.values(), default=math.nan)
-    is_shared = layout.n_noise_levels == 1
+    factors = [diagnosis.widening.get(name, 1.0) for name, each in estimates.items() if each.has_interval]
+    largest, is_shared = max(factors, default=math.nan), layout.n_noise_levels == 1
     found += residual_warnings(checks, prior.noise, time_unit=time_unit, widening=largest)
     # Constant observables have a warning of their own.
     constant = {check.name for check in checks if np.isnan(check.explained)}
@@ -454,7 +433,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
     """Return the verdict on the residuals of one observable in one sentence."""
     found = check.whiteness
     if not check.looked:
-        return f"residuals of {check.title} were not looked at: measurements were summed, or have no noise"
+        return f"residuals of {check.title} were not tested: measurements were summed, or have no noise"
     if found is None:
         return f"residuals of {check.title} are too few to tell whether they are independent"
     text = f"{'innovations' if found.innovations else 'residuals'} of {check.title}"
@@ -465,8 +444,8 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
     elif check.is_autocorrelated:
         cause = f"the equations miss something {describe_time_scale(check, time_unit)}, or errors are not independent"
         if check.copied:
-            cause = "rows stand there twice, with the same time and value; leave the copies out"
-        text += f" are correlated ({describe_lag(check)}): {cause}; {_describe_effect(check, widening)}"
+            cause = "rows are duplicated, with the same time and value; remove the duplicates"
+        text += f" are correlated ({describe_lag(check)}): {cause}{_describe_effect(check, widening)}"
         if check.suggests_coloured_noise:
             text += (
                 f"; try {describe_coloured_noise(check)}, or another lag, and keep the fit with the larger log "
@@ -474,7 +453,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
             )
     else:
         text += (
-            f" swing from one side to the other ({describe_lag(check)}): the measurements are not independent, or the "
+            f" alternate in sign ({describe_lag(check)}): the measurements are not independent, or the "
             "curve follows their noise; where the noise is known, give noise_std"
         )
     if check.has_dependent_noise:
@@ -483,7 +462,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
             f"{check.noise_ratio:.1f} between low and high ones, so bands are too wide for some and too narrow for "
             "others; give noise_std for each row"
         )
-    but = "; they go" if check.is_correlated else ", but they go"
+    but = "; they are correlated" if check.is_correlated else ", but they are correlated"
     for name in found.correlated_inputs:
         lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * found.links[name].restless
         text += (
@@ -499,7 +478,7 @@ def describe_input_correlation(check: ResidualCheck, name: str, time_unit: str =
     if found is None:
         return ""
     later = f", {format_quantity(found.delay, time_unit)} later" if found.delay else ""
-    return f"with {name} ({found.correlation:.2f}{later}): it acts in another way than the equations say"
+    return f"with {name} ({found.correlation:.2f}{later}): the equations describe its effect wrongly"
 
 
 def describe_coloured_noise(check: ResidualCheck) -> str:
@@ -532,8 +511,8 @@ def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovatio
     ahead = " one row ahead" * are_innovations
     share, least = format_below(coverage, min_coverage)
     return [
-        f"its 95 % band{ahead} holds {share}, where {least} is the least: the model is surer than it should be, or "
-        "this plant is not that of the fit"
+        f"its 95 % band{ahead} contains {share}, but should contain at least {least}: the band is too "
+        "narrow, or this plant differs from that of the fit"
     ]
 
 
@@ -552,7 +531,7 @@ def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked:
 def describe_change_correlation(name: str, correlation: float, window: str) -> str:
     """Return how errors go with the changes of an input over some time."""
     how = f"changes of {name} over {window} ({correlation:.2f})"
-    return f"with {how}: it acts in another way than the equations say"
+    return f"with {how}: the equations describe its effect wrongly"
 
 
 def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
@@ -561,19 +540,19 @@ def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[
         return []
     new = [f"delay({name}, T)" for name in linked if name not in delayed]
     advice = f"try a dead time, {join_list(new)}, or another lag" if new else "try another lag, or another path"
-    return ["; ".join(f"errors go {how}" for how in linked.values()) + f"; {advice}"]
+    return ["; ".join(f"errors are correlated {how}" for how in linked.values()) + f"; {advice}"]
 
 
 def _describe_effect(check: ResidualCheck, widening: float) -> str:
-    """Return what correlated residuals do to intervals; factors below 1.05 are not worth a word."""
+    """Return the effect of correlated residuals on intervals; empty without any. Factors below 1.05 are ignored."""
+    if math.isnan(widening):
+        return ""
     if widening >= 1.05:
-        return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
+        return f"; intervals of parameters are widened for it, by factors of up to {widening:.1f}"
     if check.whiteness is not None and check.whiteness.innovations and check.std_error_inflation < 1.05:
         # The effect on standard errors is known without free functions only.
-        return "intervals of parameters may be too narrow"
-    if widening >= 1.0:
-        return "that does not touch the intervals of parameters"
-    return f"intervals are too narrow, as a rule of thumb by a factor of up to {check.std_error_inflation:.1f}"
+        return "; intervals of parameters may be too narrow"
+    return "; this does not affect the intervals of parameters"
 
 
 def residual_warnings(
@@ -610,8 +589,8 @@ def residual_warnings(
     low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.explains_little]
     if low:
         found.append(
-            f"the curves explain little of the variance of the data, {join_list(low)}; the rest counts as noise: "
-            "where it is none, try start values, or other equations"
+            f"the curves explain little of the variance of the data, {join_list(low)}; the rest is treated as noise: "
+            "if it is not noise, try start values, or other equations"
         )
     return found
 
@@ -622,28 +601,12 @@ def unexplained_warnings(unexplained_std: Mapping[str, float], *, is_conditioned
         return []
     sizes = ", ".join(f"{deviation:.2g}" for deviation in unexplained_std.values())
     names = join_list(list(unexplained_std))
-    text = f"what is left of {names} is a curve and no noise; bands hold it as well, about {sizes}"
+    text = f"residuals of {names} are a curve, not noise; bands include it, about {sizes}"
     advice = (
-        ": where the equations miss nothing, free functions find the motion unlikely, such as ringing under a slow "
-        'input; try prior="channels"'
+        ": if the equations are right, the motion is unlikely under the prior of the free functions, such as ringing "
+        'under a slow input; try prior="channels"'
     )
     return [text if is_conditioned else text + advice]
-
-
-def describe_inputs(measurements: Measurements, hold_preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:
-    """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
-    found: dict[str, dict[str, Any]] = {}
-    parts = measurements.records.values()
-    for name, signal in measurements.inputs.items():
-        # On disk some samples may not be kept, as they change nothing.
-        samples = sum(each.count for part in parts for each in part.input_statistics if each.observable == name)
-        missing = sum(part.inputs[name].missing for part in parts)
-        found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
-        if not any(part.inputs[name].changes(*part.window) for part in parts):
-            found[name]["changes"] = False
-        if name in hold_preference:
-            found[name]["advantage"] = float(hold_preference[name])
-    return found
 
 
 def describe_input(
@@ -656,7 +619,7 @@ def describe_input(
     >>> describe_input("u", "hold", 12, 0)
     'u: known, held between 12 samples'
     >>> describe_input("u", "hold", 1, 0, changes=False)
-    'u: known, held between 1 sample; it does not change while anything was measured, so nothing tells what it does'
+    'u: known, held between 1 sample; it does not change during the measurements, so its effect is unknown'
     """
     between = "held" if kind == "hold" else "straight lines"
     text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
@@ -667,7 +630,7 @@ def describe_input(
         other = "straight lines" if kind == "hold" else "held values"
         text += f"; more likely than {other} by {advantage:.1f} nats"
     if not changes:
-        text += "; it does not change while anything was measured, so nothing tells what it does"
+        text += "; it does not change during the measurements, so its effect is unknown"
     return text
 
 

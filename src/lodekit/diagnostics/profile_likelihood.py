@@ -11,16 +11,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from lodekit.fitting.hessian import invert_information
 from lodekit.fitting.lbfgs import INFEASIBLE_VALUE, Optimum
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterTransform
+from lodekit.support.arguments import Array, Mask
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
-
-Array = NDArray[np.float64]
 
 
 class ObjectiveSurface:
@@ -261,7 +259,7 @@ def _trace_profile(
     return found
 
 
-def _guess_edge(information: Array, free: NDArray[np.bool_], position: int) -> float:
+def _guess_edge(information: Array, free: Mask, position: int) -> float:
     """Return about how far the parameter can move, whatever the curvature is worth; zero where nothing is known."""
     inner = np.flatnonzero(free)
     part = information[np.ix_(inner, inner)]
@@ -367,6 +365,37 @@ def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target
     return found
 
 
+def continue_profiles(
+    objective: Objective, optimum: Optimum, information: Array, paths: Sequence[tuple[int, ProfilePath]]
+) -> list[tuple[int, ProfilePath]]:
+    """Return profiles of parameters from where those of others have passed beyond their own, with their positions.
+
+    A profile can rise again where it has fallen; then the profile of another parameter may lead there.
+
+    Shapes: information (n, n).
+    """
+    found = []
+    for k in sorted({place for place, _ in paths}):
+        transform = objective.layout.transforms[objective.layout.free_parameters[k]]
+        own = [x[k] for place, path in paths if place == k for x, height in path if height >= -CHI2_95_HALF]
+        # With this parameter held, points of other profiles may rise.
+        near = [x for place, path in paths if place != k for x, height in path if height >= -2.0 * CHI2_95_HALF]
+        for sign in (-1, 1):
+            x = max(near, key=lambda point: sign * point[k], default=optimum.x)
+            edge = max(sign * value for value in own)
+            # Intervals are located to 5 %.
+            if sign * x[k] - edge <= 0.05 * (edge - sign * optimum.x[k]):
+                continue
+            surface, path = ObjectiveSurface(objective, optimum, information, [k], "relearned"), ProfilePath()
+            for target in (float(x[k]), *_step_targets(transform, float(x[k]), sign)):
+                x = _profile_point(surface, x, k, target)
+                path.append((x, surface.relative_value(x)))
+                if path[-1][1] < -CHI2_95_HALF:
+                    break
+            found += [(k, path)] if len(path) > 1 else []
+    return found
+
+
 #: How many standard errors of a normal distribution an interval stands for, and where it begins and ends.
 IntervalRung = tuple[float, float, float]
 #: Of which intervals there are rungs: 50, 90, 95, 99 and 99.9 %.
@@ -390,7 +419,9 @@ def profile_from_bounds(
     Shapes: information (n, n).
     """
     layout, free = objective.layout, list(enumerate(objective.layout.free_parameters))
-    stuck = [k for k, n in free if optimum.at_bound[k] and not layout.transforms[n].is_unbounded]
+    # An unbounded parameter is at zero, or as far away as it is searched.
+    far = [layout.transforms[n].is_unbounded and abs(optimum.x[k]) > 1.0 for k, n in free]
+    stuck = [k for k, _ in free if optimum.at_bound[k] and not far[k]]
     inner = [k for k, _ in free if not optimum.at_bound[k]]
     covariance = invert_information(information, ~optimum.at_bound)
 
@@ -455,12 +486,11 @@ def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
     """Return points, and heights, with one parameter farther and farther from its bound, until the evidence falls."""
     transform = surface.objective.layout.transforms[surface.objective.layout.free_parameters[position]]
     start = transform.forward(float(surface.optimum_point[position]))
-    is_low = abs(start - transform.low) < transform.expected_magnitude
+    bound, sign = transform.nearest_bound(start)
     room = 0.5 * (transform.high - transform.low)
 
     def shifted(x: Array, share: float) -> tuple[Array, float]:
-        step = min(share * transform.expected_magnitude, room)
-        target = transform.inverse(transform.low + step if is_low else transform.high - step)
+        target = transform.inverse(bound + sign * min(share * transform.expected_magnitude, room))
         point = x.copy()
         point[position] = target
         # What is known relative to it goes along, over many orders of magnitude from so near to the bound.

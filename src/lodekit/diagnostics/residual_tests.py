@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtrc, kolmogorov, ndtr
 
 from lodekit.data.inputs import InputSignal
@@ -34,9 +33,9 @@ from lodekit.inference.innovations import (
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array
 from lodekit.uncertainty.forecast_errors import median_step
 
-Array = NDArray[np.float64]
 #: Fewer residuals say nothing about noise.
 MIN_RESIDUALS = 10
 #: Of fits that miss nothing, this share is called correlated.
@@ -212,7 +211,8 @@ def _correlate_with_input(
     for k in range(count):
         # A constant input correlates with nothing: what is left of it is rounding.
         limit = 1e-12 * len(values) * float(np.abs(now).max() or 1.0)
-        correlation = correlate(values, signal.at(times - k * step), limit)
+        # Just after the sample: rounding, and so the unit of time, must not decide which value a held input has.
+        correlation = correlate(values, signal.at(times - (k - 1e-6) * step), limit)
         if abs(correlation) > abs(best):
             best, delay = correlation, k * step
     if not best:

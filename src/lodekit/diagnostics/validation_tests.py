@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.diagnostics.messages import (
@@ -30,11 +29,11 @@ from lodekit.diagnostics.residual_tests import (
     correlate,
     ljung_box_test,
 )
+from lodekit.support.arguments import Array
 from lodekit.support.text import format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import median_step
 
-Array = NDArray[np.float64]
 #: What a 95 % band should hold, and by how much it may miss that in any case.
 _NOMINAL_COVERAGE = 0.95
 

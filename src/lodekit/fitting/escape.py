@@ -12,14 +12,12 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.fitting import search_options as options
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.starts.candidates import initialize_disturbances
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 def scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
@@ -85,18 +83,17 @@ def canonicalize_signs(
 
     Shapes: information (n, n).
     """
-    opt = options.SEARCH
-    layout = objective.layout
+    opt, layout = options.SEARCH, objective.layout
     learned = [layout.names[number] for number in layout.free_parameters]
+    by_name = np.argsort(learned)
     wanted = np.array([-1.0 if (objective.parameters[name].start or 0.0) < 0 else 1.0 for name in learned])
-    signs = np.sign(optimum.x[: len(learned)])
-    best = np.ones(len(learned))
+    signs, best = np.sign(optimum.x[: len(learned)]), np.ones(len(learned))
     for size in range(1, min(len(symmetries), opt.max_symmetries) + 1):
         for chosen in combinations(symmetries[: opt.max_symmetries], size):
             flip = np.ones(len(learned))
             for names in chosen:
                 flip *= np.array([-1.0 if name in names else 1.0 for name in learned])
-            if _sign_key(signs * flip * wanted) > _sign_key(signs * best * wanted):
+            if _sign_key((signs * flip * wanted)[by_name]) > _sign_key((signs * best * wanted)[by_name]):
                 best = flip
     if (best > 0).all():
         return optimum, information

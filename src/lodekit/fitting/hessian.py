@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.fitting import search_options as options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, Mask
 
 
 def observed_information(objective: Objective, x: Array) -> Array:
@@ -44,7 +42,7 @@ def _hessian_row(objective: Objective, x: Array, index: int, step: float) -> Arr
 
 
 def observed_information_across_kinks(
-    objective: Objective, x: Array, information: Array, is_free: NDArray[np.bool_], indices: Sequence[int]
+    objective: Objective, x: Array, information: Array, is_free: Mask, indices: Sequence[int]
 ) -> Array:
     """Return minus the Hessian as errors need it, shape (n, n), where the objective may have a kink at its optimum.
 
@@ -90,7 +88,7 @@ def observed_information_across_kinks(
     return found if np.isfinite(found).all() else information
 
 
-def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound: NDArray[np.bool_]) -> float:
+def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound: Mask) -> float:
     """Return the residual degrees of freedom over the number of measurements; variances are divided by it.
 
     Learned noise is what the curves leave over; each number that bends these to the data makes it smaller. So of N
@@ -106,7 +104,7 @@ def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound
     return max(n_measurements - used, 1) / n_measurements
 
 
-def invert_information(information: Array, is_free: NDArray[np.bool_]) -> Array:
+def invert_information(information: Array, is_free: Mask) -> Array:
     """Return the covariance of the estimates, shape (n, n); flat directions get an infinite variance.
 
     Shapes: information (n, n), is_free (n,).

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import whitening_axes
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
+from lodekit.support.arguments import Array, Mask
 from lodekit.support.progress import report_best_value
-
-Array = NDArray[np.float64]
 
 #: What a search is told of a point where nothing finite can be said.
 INFEASIBLE_VALUE = -1e12
@@ -41,7 +39,7 @@ class Optimum:
     converged: bool
     message: str
     n_evaluations: int
-    at_bound: NDArray[np.bool_]
+    at_bound: Mask
     other_optima: tuple[tuple[float, Array], ...] = ()
 
     def is_reached_by(self, x: Array, value: float, layout: ParameterLayout, agreement: float) -> bool:
@@ -140,7 +138,7 @@ def maximize_lbfgs(
     return replace(found, n_evaluations=evaluations)
 
 
-def _stopped_at_stride(objective: Objective, optimum: Optimum) -> NDArray[np.bool_]:
+def _stopped_at_stride(objective: Objective, optimum: Optimum) -> Mask:
     """Return which lengthscales ended at the limit of their stride, and could go farther, shape (n,)."""
     opt = options.SEARCH
     blocks = objective.layout.slices

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.noise import EXACT_NOISE_RATIO
@@ -22,7 +22,7 @@ from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
-from lodekit.fitting.escape import scan_lengthscales, zero_inactive_disturbances
+from lodekit.fitting.escape import canonicalize_signs, scan_lengthscales, zero_inactive_disturbances
 from lodekit.fitting.hessian import observed_information, observed_information_across_kinks, whitening_axes
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs, maximize_lbfgs_preconditioned
 from lodekit.fitting.newton import NewtonIteration, refine_newton
@@ -50,9 +50,9 @@ from lodekit.inference.fallback import FallbackEngine
 from lodekit.inference.multi_record import combine_engines
 from lodekit.prior.disturbances import require_disturbances
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array
 from lodekit.support.progress import report_best_value, track_progress
 
-Array = NDArray[np.float64]
 #: The optimum of a subsample, (n,), the information expected of the full record, (n, n), and gains by disturbance.
 SubsampleOptimum = tuple[Array, Array, dict[str, float]]
 
@@ -92,6 +92,61 @@ def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum
     return found, refine_information(setup, found, curvature)
 
 
+def _centre_flat_directions(setup: FitSetup, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
+    """Return the optimum that is nearest to the expected magnitudes if many are as likely, and its information.
+
+    Where a search ends on a ridge of the objective depends on rounding, and so on units and on the order of parameters.
+
+    Shapes: information (n, n).
+    """
+    opt, objective, inner = options.SEARCH, setup.objective, ~optimum.at_bound
+    part = information[np.ix_(inner, inner)]
+    if objective.engine.size > opt.max_cheap_rows or not np.isfinite(part).all():
+        return optimum, information
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), opt.ridge_pull))
+    is_flat = np.linalg.eigvalsh(part * np.outer(scale, scale)) < opt.ridge_eigenvalue
+    # Along the ridges that the equations make, values do not matter.
+    if not is_flat.any() or np.sum(is_flat) <= len(setup.structural_identifiability.unidentifiable_directions):
+        return optimum, information
+    found, curvature = optimum, information
+    for own in (replace(objective, pull=opt.ridge_pull), objective):
+        start = replace(found, value=own.value(found.x))
+        found, curvature = refine_newton(own, start, observed_information(own, start.x))
+    is_same = found.value > optimum.value - opt.max_snap_loss
+    return (found, refine_information(setup, found, curvature)) if is_same else (optimum, information)
+
+
+def canonicalize_optimum(setup: FitSetup, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
+    """Return the one of several equivalent optima that depends neither on rounding nor on the order of parameters.
+
+    As many parameters as possible are positive, values along ridges are near the expected magnitudes, and of two
+    parameters that can be exchanged the first by name is larger: the longer lag of two, or the one that is needed.
+
+    Shapes: information (n, n).
+    """
+    symmetries = setup.structural_identifiability.sign_symmetry_groups
+    state = canonicalize_signs(setup.objective, optimum, information, symmetries)
+    optimum, information = _centre_flat_directions(setup, *state)
+    layout, parameters = setup.layout, setup.system.parameters
+    hyper, order = layout.unpack(optimum.x), sorted(layout.free_parameters, key=layout.names.__getitem__)
+    alike = [pair for pair in combinations(order, 2) if len({parameters[layout.names[n]] for n in pair}) == 1]
+    start = theta = hyper.theta
+    # As many parameters as are looked at for other values that behave alike.
+    for first, second in alike if len(order) <= 8 else ():
+        other = theta.copy()
+        other[[first, second]] = theta[[second, first]]
+        is_wanted = theta[first] < theta[second]
+        if is_wanted and (table := setup.structural_identifiability.input_output_coefficients) is not None:
+            with np.errstate(all="ignore"):
+                here, there = table.evaluate_many(np.stack([theta, other]))[0]
+            theta = other if np.allclose(here, there, rtol=options.SEARCH.symmetry_tolerance, atol=0.0) else theta
+    if theta is start:
+        return optimum, information
+    found, curvature = switch_optimum(setup, optimum, layout.pack(replace(hyper, theta=theta)))
+    is_same = found.value > optimum.value - options.SEARCH.max_snap_loss
+    return (replace(found, other_optima=optimum.other_optima), curvature) if is_same else (optimum, information)
+
+
 def _reads_from_disk(setup: FitSetup) -> bool:
     """Return whether each look at the data reads them from a disk."""
     return setup.engine_task.on_disk and setup.engine_choice.factory.has_states
@@ -99,8 +154,7 @@ def _reads_from_disk(setup: FitSetup) -> bool:
 
 def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = None) -> Optimum:
     """Return the best optimum of all searches without disturbances, before last steps."""
-    opt = options.SEARCH
-    is_read = initial_point is None and _reads_from_disk(setup)
+    opt, is_read = options.SEARCH, initial_point is None and _reads_from_disk(setup)
     # Of several records, each may be short.
     is_driven = setup.engine_task.has_inputs and len(setup.record_setups) == 1
     is_long = is_driven and setup.measurements.size > opt.long_record_rows
@@ -195,14 +249,8 @@ def _leads_to(objective: Objective, x: Array, optimum: Optimum, information: Arr
 def _informative_rows(setup: FitSetup) -> int:
     """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
     opt = options.SEARCH
-    kept = setup.measurements
-    if (
-        len(setup.record_setups) > 1
-        or setup.engine_task.has_inputs
-        or kept.has_only_statistics
-        or not setup.layout.free_parameters
-        or not setup.layout.n_processes
-    ):
+    kept, is_alone = setup.measurements, len(setup.record_setups) == 1 and not setup.engine_task.has_inputs
+    if not is_alone or kept.has_only_statistics or not (setup.layout.free_parameters and setup.layout.n_processes):
         return 0
     rows = max(len(item.times) for item in kept.series)
     share = estimate_correlation_time(kept.series) / setup.prior.units.time_scale if rows > opt.min_dense_rows else 1.0
@@ -263,17 +311,7 @@ def _search_from_subsamples(
             # What describes a piece describes all of it as well: nothing slower is missed.
             break
     value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
-    if not np.isfinite(value):
-        return multistart(setup, objective)
-    # A record that is many times as long has an optimum beside theirs, and about as many times the curvature.
-    near = (
-        maximize_lbfgs_preconditioned(objective, x, curvature, options.SEARCH.full_record_tolerance)
-        if np.isfinite(curvature).all()
-        else None
-    )
-    if near is not None and near.value >= value:
-        x = near.x
-    return maximize_lbfgs(objective, x, trusted=True) if near is None or not near.converged else near
+    return _continue_from_subsample(objective, x, curvature) if np.isfinite(value) else multistart(setup, objective)
 
 
 def drop_disturbances(setup: FitSetup, names: Iterable[str]) -> FitSetup:
@@ -355,8 +393,7 @@ def improve_delays(setup: FitSetup, optimum: Optimum) -> tuple[Optimum, Array | 
     for number in parameters if len(grid) else ():
         reached = -np.inf
         while best.value > reached + options.SEARCH.disturbance_agreement:
-            reached = best.value
-            now = float(setup.layout.unpack(best.x).theta[number])
+            reached, now = best.value, float(setup.layout.unpack(best.x).theta[number])
             # The grid begins at half a sampling interval. At its multiples there are kinks, with optima on both sides.
             mirrored = 4.0 * grid[0] * np.rint(now / (2.0 * grid[0])) - now
             near = [options.SEARCH.zero_delay_share * grid[0], mirrored, now - grid[0], now + grid[0]]
@@ -413,18 +450,17 @@ def _continue_from_subsample(objective: Objective, x: Array, information: Array)
     Shapes: x (n,), information (n, n).
     """
     if np.isfinite(information).all():
-        least = options.SEARCH.full_record_tolerance
-        optimum = maximize_lbfgs_preconditioned(objective, x, information, least)
-        if optimum.converged:
-            return optimum
-    return maximize_lbfgs(objective, x)
+        near = maximize_lbfgs_preconditioned(objective, x, information, options.SEARCH.full_record_tolerance)
+        if near.converged:
+            return near
+        x = near.x
+    return maximize_lbfgs(objective, x, trusted=True)
 
 
 def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:
     """Return hyperparameters without those of a disturbance."""
     own = require_disturbances(prior.observables.disturbances)
-    number = own.names.index(name)
-    lengths = hyper.disturbance_lengthscales
+    number, lengths = own.names.index(name), hyper.disturbance_lengthscales
     if number in own.coloured_index:
         lengths = np.delete(lengths, own.coloured_index.index(number))
     deviations = np.delete(hyper.disturbance_amplitudes, number)
@@ -451,7 +487,9 @@ def multistart(setup: FitSetup, objective: Objective, initial_point: Array | Non
     fine = opt.fine_tolerance * objective.engine.search_limits.evidence_tolerance
     guesses, generator = setup.collect_guesses()
     parts = [] if measurements.has_only_statistics else list(measurements.records.values())
-    if any(part.inputs for part in parts) and layout.is_deterministic and layout.free_parameters:
+    # Inputs are known, or initial states have a diffuse prior.
+    can_simulate = any(part.inputs or layout.diffuse_modes is not None for part in parts)
+    if can_simulate and layout.is_deterministic and layout.free_parameters:
         names = setup.prior.noise.observables
         first = [_first_segment(with_empty_series(part, names).series, part.inputs) for part in parts]
         theta = None if initial_point is None else layout.unpack(initial_point).theta
@@ -497,8 +535,7 @@ def _rank_guesses(
 
 def _first_segment(record: Sequence[TimeSeries], inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:
     """Return the first part of a long record, in which inputs do about as much as in all of it."""
-    count = options.SEARCH.simulation_rows
-    times = union_times(record)
+    count, times = options.SEARCH.simulation_rows, union_times(record)
     while count < len(times):
         stop = times[count - 1]
         parts = [(signal.values[signal.times <= stop], signal.values) for signal in inputs.values()]
@@ -592,8 +629,8 @@ def _draw_fast_starts(setup: FitSetup, optimum_theta: Array) -> Iterator[Array]:
         magnitudes = np.array([sizes[name] for name in layout.names])
         drawn = replace(layout, transforms=build_transforms(layout.names, setup.system.parameters, magnitudes)[1])
         theta, reach = known.copy(), (attempt + 1) * opt.random_start_distance
-        for number in np.flatnonzero(np.isnan(theta)).tolist():
-            theta[number] = drawn.draw_start(number, attempt + 2, generator, reach)
+        missing = np.flatnonzero(np.isnan(theta)).tolist()
+        theta[missing] = drawn.draw_starts(missing, attempt + 2, generator, reach)
         with np.errstate(all="ignore"):
             targets = VarianceTargets.evaluate_at(engine, theta)
             hyper = match_variances(engine, layout, targets, opt.start_lengthscales[-1], noise[: layout.n_noise_levels])

@@ -9,40 +9,50 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import whitening_axes
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
 from lodekit.fitting.objective import Objective
+from lodekit.support.arguments import Array, Mask
 from lodekit.support.progress import report_best_value
 
-Array = NDArray[np.float64]
+
+def find_zero_barriers(objective: Objective, optimum: Optimum) -> list[int]:
+    """Return the places of unbounded parameters that are next to zero and cannot cross it: a lag would be unstable."""
+    x, least = optimum.x, optimum.value - options.SEARCH.zero_barrier_loss
+    near = np.abs(x) < options.SEARCH.zero_barrier_distance
+    places = [k for k, each in enumerate(objective.layout.transforms.values()) if each.is_unbounded and near[k]]
+    with np.errstate(all="ignore"):
+        return [k for k in places if not objective.value(np.where(np.arange(len(x)) == k, -x, x)) > least]
 
 
 def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
     """Return an optimum in which parameters next to their bounds sit there, all at one distance.
 
+    Zero is a bound of an unbounded parameter that cannot cross it.
+
     On the scale of the search a bound is infinitely far away. How far a search goes towards it before it finds that
     nothing changes any more depends on rounding, and so on units; what is best at the bound does not.
     """
     opt = options.SEARCH
-    layout, best = objective.layout, optimum
+    layout, best, barriers = objective.layout, optimum, find_zero_barriers(objective, optimum)
     for place, number in enumerate(layout.free_parameters):
         transform, x = layout.transforms[number], best.x.copy()
         value = transform.forward(float(x[place]))
-        for bound, sign in ((transform.low, 1.0), (transform.high, -1.0)):
-            end = transform.inverse(bound + sign * opt.bound_gap * transform.expected_magnitude)
-            is_near = abs(value - bound) < opt.bound_snap_distance * transform.expected_magnitude
-            if not is_near or (best.at_bound[place] and x[place] == end):
-                continue
-            x[place] = end
-            with np.errstate(all="ignore"):
-                there = objective.value(x)
-            if there >= best.value - opt.max_snap_loss:
-                at_bound = best.at_bound.copy()
-                at_bound[place] = True
-                best = replace(best, x=x, value=there, at_bound=at_bound)
+        bound, sign = transform.nearest_bound(value)
+        end = transform.inverse(bound + sign * opt.bound_gap * transform.expected_magnitude)
+        is_near = abs(value - bound) < opt.bound_snap_distance * transform.expected_magnitude
+        is_wall = not transform.is_unbounded or place in barriers
+        if not (is_near and is_wall) or (best.at_bound[place] and x[place] == end):
+            continue
+        x[place] = end
+        with np.errstate(all="ignore"):
+            there = objective.value(x)
+        if there >= best.value - opt.max_snap_loss:
+            at_bound = best.at_bound.copy()
+            at_bound[place] = True
+            best = replace(best, x=x, value=there, at_bound=at_bound)
     return best
 
 
@@ -123,6 +133,7 @@ class NewtonIteration:
         opt, layout, x = options.SEARCH, objective.layout, best.x
         self.objective, self.x, self.best, self.value_noise = objective, x, best, 0.0
         self.transforms = list(layout.transforms.values()) if linear else []
+        self.barriers = find_zero_barriers(objective, best) if linear else []
         self.reciprocal = layout.slices.deviations if linear else slice(0, 0)
         places = list(zip(self.transforms, x.tolist(), strict=False))
         self.values = np.array([transform.forward(point) for transform, point in places])
@@ -148,6 +159,8 @@ class NewtonIteration:
                 # A finite bound can be reached.
                 least = transform.low + gap if np.isfinite(transform.low) else least
                 most = transform.high - gap if np.isfinite(transform.high) else most
+            elif k in self.barriers:
+                least, most = (gap, most) if self.values[k] > 0.0 else (least, -gap)
             low[k] = min((least - self.values[k]) / self.units[k], 0.0)
             high[k] = max((most - self.values[k]) / self.units[k], 0.0)
         for limit in (low, high):
@@ -169,14 +182,14 @@ class NewtonIteration:
         value, gradient = self.objective.evaluate(x)
         return value, gradient / self._derivatives(x)[0]
 
-    def active_bounds(self, y: Array, gradient: Array) -> NDArray[np.bool_]:
+    def active_bounds(self, y: Array, gradient: Array) -> Mask:
         """Return which entries are at an active bound: noise levels and, in linear coordinates, parameters; (n,)."""
         (low, high), noise = self.bounds, self.objective.layout.slices.noise
         is_active = np.zeros(len(y), dtype=bool)
         is_active[noise] = ((y <= low) & (gradient < 0.0) | (y >= high) & (gradient > 0.0))[noise]
         for k, transform in enumerate(self.transforms):
             at_wall = (y[k] <= low[k] and gradient[k] <= 0.0) or (y[k] >= high[k] and gradient[k] >= 0.0)
-            is_active[k] = not transform.is_unbounded and at_wall
+            is_active[k] = at_wall and (not transform.is_unbounded or k in self.barriers)
         return is_active
 
     def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
@@ -201,7 +214,7 @@ class NewtonIteration:
         bends[self.reciprocal] = -1.0
         return speeds, bends
 
-    def set_free(self, is_free: NDArray[np.bool_]) -> None:
+    def set_free(self, is_free: Mask) -> None:
         """Go on with these entries only."""
         self.free_index = np.flatnonzero(is_free)
         self.low, self.high = (limit[self.free_index] for limit in self.bounds)
@@ -218,8 +231,7 @@ class NewtonIteration:
 
     def run(self, information: Array) -> tuple[Optimum, Array, float]:
         """Return the optimum, minus the Hessian there, and what another step promises to gain."""
-        opt = options.SEARCH
-        whole = self.information_from_search(information, self.y, self.gradient)
+        opt, whole = options.SEARCH, self.information_from_search(information, self.y, self.gradient)
         part = self.free_block(whole)
         roots, is_narrow = whitening_axes(part)
         noise = self.measure_gradient_noise(roots)
@@ -242,8 +254,7 @@ class NewtonIteration:
             if not self.line_search(z, roots):
                 break
             # Where a step does not gain what it has promised, the curvature has changed.
-            gain = self.best.value - before
-            clear_gain = opt.clear_relative_gain * (1.0 + abs(before))
+            gain, clear_gain = self.best.value - before, opt.clear_relative_gain * (1.0 + abs(before))
             is_clear = promise > max(clear_gain, opt.value_noise_factor * self.value_noise)
             surprise = abs(gain - promise) > 0.3 * promise and promise > clear_gain
             is_disappointing = surprise and self.negligible_gain > max(gain, 0.0)
@@ -293,7 +304,7 @@ class NewtonIteration:
             self.best = replace(self.best, converged=False, message=UNDEFINED_MESSAGE)
         return self.best, self.information_to_search(whole, self.y, self.gradient), promise
 
-    def drop_active_bounds(self) -> NDArray[np.bool_]:
+    def drop_active_bounds(self) -> Mask:
         """Return which entries are still inside; go on without those that a step has taken to their bounds."""
         walls = self.active_bounds(self.y, self.gradient)
         kept = ~walls[self.free_index]
@@ -320,8 +331,7 @@ class NewtonIteration:
         valley is measured along it, and is no difference of large numbers. Where the data have next to no noise,
         gradients have few digits, and differences are wide enough to be clear of that.
         """
-        opt = options.SEARCH
-        count = axes.shape[1]
+        opt, count = options.SEARCH, axes.shape[1]
         found, widths = np.zeros((count, count)), np.zeros(count)
         room = np.minimum(self.y[self.free_index] - self.low, self.high - self.y[self.free_index])
         for k in range(count):
@@ -350,8 +360,7 @@ class NewtonIteration:
 
         A long step along a valley that bends ends beside it: a second one leads back, across the first.
         """
-        opt = options.SEARCH
-        best = self.best
+        opt, best = options.SEARCH, self.best
         longest = min(1.0, opt.newton_max_step_length / max(float(np.max(np.abs(axes @ z))), 1e-300))
         evaluations, along = best.n_evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
         # A gain may be too small for the digits of the objective: those of its gradient are better.

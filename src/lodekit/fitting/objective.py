@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.inference.engine import Engine
+from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array, IndexArray
 from lodekit.system.parameters import LogNormal, Normal, Parameter
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,14 @@ class Objective:
     engine: For the log evidence, in the user's units.
     layout: Where everything that is learned stands in the vector `x`.
     parameters: Of the system: their priors and bounds.
+    pull: By how much the objective falls with the squares of the distances of parameters from their expected
+        magnitudes, twice; zero but for a search along a ridge.
     """
 
     engine: Engine
     layout: ParameterLayout
     parameters: Mapping[str, Parameter]
+    pull: float = 0.0
 
     @cached_property
     def _parameter_priors(self) -> list[tuple[int, int, Normal | LogNormal, float]]:
@@ -48,7 +50,7 @@ class Objective:
         return found
 
     @cached_property
-    def _noise_prior_entries(self) -> tuple[NDArray[np.intp], Array] | None:
+    def _noise_prior_entries(self) -> tuple[IndexArray, Array] | None:
         """Where the levels of noise stand that have a prior, and the logarithms of their units; None where none has."""
         noise, where = self.engine.prior.noise, self.layout.slices.noise
         if noise.shared or where.start == where.stop:
@@ -77,8 +79,8 @@ class Objective:
         logarithms, cannot be normalised; it does not depend on units. What open modes give back belongs to it.
         """
         (total, gradient), layout = self._explicit_log_prior(x), self.layout
-        total += layout.restricted_likelihood_correction(x)
-        return total, gradient + layout.restricted_likelihood_gradient(x)
+        nothing = Hyperparameters(*(np.zeros_like(each) for each in layout.unpack(x).arrays))
+        return total + layout.restricted_likelihood_correction(x), gradient + layout.gradient(x, nothing)
 
     def _explicit_log_prior(self, x: Array) -> tuple[float, Array]:
         """Return the log density of the priors of parameters and levels, and its gradient in `x`."""
@@ -94,6 +96,10 @@ class Objective:
             value, slope = prior.log_density(transform.forward(point))
             total += value - log_mass
             gradient[position] += slope * transform.derivative(point)
+        for position, transform in enumerate(self.layout.transforms.values() if self.pull else ()):
+            distance, slope = transform.log_distance(float(x[position]))
+            total -= 0.5 * self.pull * distance**2
+            gradient[position] -= self.pull * distance * slope
         return total, gradient
 
     def value(self, x: Array) -> float:

@@ -1,4 +1,4 @@
-"""Output-error method for systems in which known inputs drive all measured channels.
+"""Output-error method for systems in which known inputs and initial states determine all measured channels.
 
 Parameters are drawn around their expected magnitudes, delays from a grid. The best vectors on a thinned record are
 refined by the Levenberg-Marquardt method with variable projection, which solves for initial states; the results are
@@ -8,9 +8,9 @@ starts of a preconditioned search of the objective.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.fitting import search_options as options
@@ -20,10 +20,9 @@ from lodekit.fitting.starts.candidates import StartPoint
 from lodekit.fitting.starts.variable_projection import ProjectedFit, VariableProjection, union_times
 from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
 from lodekit.system.system import System
-
-Array = NDArray[np.float64]
 
 
 def multistart_output_error(
@@ -40,8 +39,7 @@ def multistart_output_error(
 
     Shapes: initial_theta (p,).
     """
-    opt = options.SEARCH
-    layout = objective.layout
+    opt, layout = options.SEARCH, objective.layout
     whole = VariableProjection.from_records(priors, layout, records, opt.simulation_rows)
     thin = VariableProjection.from_records(priors, layout, records, opt.screening_rows)
     lags = find_delay_parameters(system, layout)
@@ -55,9 +53,7 @@ def multistart_output_error(
         ends = [end for theta in given if (end := _descend(whole, whole.from_parameters(theta))) is not None]
     else:
         ends = _screen_and_descend(thin, whole, _screen_starts(thin, guesses, delays, generator))
-    if not ends:
-        return None
-    return _maximize_from_projection(objective, whole, ends[0], tolerance)
+    return _maximize_from_projection(objective, whole, ends[0], tolerance) if ends else None
 
 
 def _descend(whole: VariableProjection, z: Array, target_deviance: float = -np.inf) -> ProjectedFit | None:
@@ -114,23 +110,26 @@ def _screen_starts(
     A lag that vanishes beside a long delay can hide the optimum with a short one. So the best start with the shortest
     delays, near the model without any, comes first.
     """
-    opt = options.SEARCH
-    layout = thin.layout
+    opt, layout = options.SEARCH, thin.layout
     count = min(opt.n_screened_per_parameter * (1 + len(layout.free_parameters)), opt.max_screened)
     blind = next((guess.theta for guess in guesses if guess.family == "blind"), np.full(len(layout.names), np.nan))
     drawn = [*(guess.theta for guess in guesses if guess.family != "blind"), *[blind] * count]
     found = []
     for attempt, theta in enumerate(drawn):
         filled = np.where(np.isnan(layout.fixed_values), theta, layout.fixed_values)
-        for n in layout.free_parameters:
-            if np.isnan(filled[n]) and n in delays:
-                filled[n] = delays[n][attempt % len(delays[n])]
-            elif np.isnan(filled[n]):
-                # From the third on, guesses are random.
-                filled[n] = layout.draw_start(n, attempt, generator)
+        for n in (n for n in delays if np.isnan(filled[n])):
+            filled[n] = delays[n][attempt % len(delays[n])]
+        # From the third on, guesses are random.
+        gaps = np.flatnonzero(np.isnan(filled)).tolist()
+        filled[gaps] = layout.draw_starts(gaps, attempt, generator)
         if (end := thin.evaluate(thin.from_parameters(filled), with_jacobian=False)) is not None:
             found.append(end)
     found = sorted(found, key=lambda end: end.deviance)
+    if thin.is_unbounded.any():
+        # Modes that grow can follow the beginning of a record, and lead away from stable ones: both kinds take turns.
+        grows = [thin.has_growing_mode(end.z) for end in found]
+        kinds = ([end for end, own in zip(found, grows, strict=True) if own is kind] for kind in (False, True))
+        found = [end for pair in zip_longest(*kinds) for end in pair if end is not None]
     if delays and found:
         found.insert(0, min(found, key=lambda end: float(thin.to_parameters(end.z)[list(delays)].sum())))
     return [end.z for end in found]
@@ -144,8 +143,7 @@ def _maximize_from_projection(
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(projected.mode_amplitudes, ends, axis=1) if prior.groups else []
     modes = np.array([max(float(np.sqrt(np.mean(piece**2))), 1e-6) for piece in pieces])
-    levels = projected.noise_std * prior.units.scales
-    groups = np.array(prior.noise.level_indices)
+    levels, groups = projected.noise_std * prior.units.scales, np.array(prior.noise.level_indices)
     noise = np.array([float(np.sqrt(np.mean(levels[groups == g] ** 2))) for g in range(layout.n_noise_levels)])
     theta = whole.to_parameters(projected.z)
     hyper = Hyperparameters(theta, np.zeros(0), np.zeros(0), layout.resolve_mode_std(modes, theta), noise)

@@ -10,14 +10,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.fitting import search_options as options
 from lodekit.prior.diffuse_modes import DiffuseModes
 from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array
 from lodekit.system.parameters import Parameter
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,22 @@ class ParameterTransform:
         if self.is_unbounded:
             return max(0.0, abs(x) - abs(self.inverse(self.expected_magnitude)))
         return abs(x - self.centre)
+
+    def nearest_bound(self, value: float) -> tuple[float, float]:
+        """Return the bound next to a value, or zero for an unbounded parameter, and the direction away from it."""
+        if self.is_unbounded:
+            return 0.0, math.copysign(1.0, value)
+        return (self.low, 1.0) if value - self.low <= self.high - value else (self.high, -1.0)
+
+    def log_distance(self, x: float) -> tuple[float, float]:
+        """Return the distance from the expected magnitude, or of an unbounded parameter from zero, and its derivative.
+
+        The latter is linear up to the expected magnitude, and logarithmic beyond.
+        """
+        if not self.is_unbounded:
+            return x - self.centre, 1.0
+        share = self.forward(x) / self.expected_magnitude
+        return math.asinh(share), self.derivative(x) / self.expected_magnitude / math.hypot(1.0, share)
 
     def forward(self, x: float) -> float:
         """Return the parameter at a point `x` of the real line."""
@@ -181,32 +195,31 @@ class ParameterLayout:
         """Return the transform of a parameter; None where it is not learned."""
         return self.transforms.get(self.names.index(name))
 
-    def draw_start(
-        self,
-        index: int,
-        attempt: int,
-        generator: np.random.Generator,
-        log_range: float = options.SEARCH.start_log_range,
-    ) -> float:
-        """Return a start value around the size to expect; what may be negative is tried with either sign."""
-        opt = options.SEARCH
-        transform = self.transforms[index]
-        unbounded = transform.is_unbounded
-        first = attempt < (2 if unbounded else 1)
-        # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
-        shift = opt.start_stagger * math.sin(index + 1.0)
-        if not first:
-            shift = float(generator.uniform(-log_range, log_range))
-        if not unbounded:
-            return transform.forward(transform.centre + shift)
-        negative = attempt == 1 if first else generator.random() < 0.5
-        return (-1.0 if negative else 1.0) * transform.expected_magnitude * math.exp(shift)
+    def draw_starts(
+        self, indices: Sequence[int], attempt: int, generator: np.random.Generator, log_range: float | None = None
+    ) -> Array:
+        """Return start values around the sizes to expect; what may be negative is tried with either sign.
+
+        They are drawn in alphabetical order, so that the order in which parameters are declared does not matter.
+        """
+        opt, drawn = options.SEARCH, np.full(len(self.names), math.nan)
+        reach = opt.start_log_range if log_range is None else log_range
+        ranked = enumerate(sorted(range(len(drawn)), key=self.names.__getitem__))
+        for rank, index in (pair for pair in ranked if pair[1] in indices):
+            transform = self.transforms[index]
+            first = attempt < (2 if transform.is_unbounded else 1)
+            # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
+            shift = opt.start_stagger * math.sin(rank + 1.0) if first else float(generator.uniform(-reach, reach))
+            drawn[index] = transform.forward(transform.centre + shift)
+            if transform.is_unbounded:
+                negative = attempt == 1 if first else generator.random() < 0.5
+                drawn[index] = (-1.0 if negative else 1.0) * transform.expected_magnitude * math.exp(shift)
+        return drawn[list(indices)]
 
     def parameter_values(self, x: Array, indices: Sequence[int], fill_value: float = math.nan) -> Array:
         """Return all parameters, shape (p,): fixed ones, some at points of the search, and a number for all others."""
         theta = np.where(np.isnan(self.fixed_values), fill_value, self.fixed_values)
-        for position, number in enumerate(indices):
-            theta[number] = self.transforms[number].forward(float(x[position]))
+        theta[list(indices)] = [self.transforms[n].forward(float(x[position])) for position, n in enumerate(indices)]
         return theta
 
     def unpack(self, x: Array) -> Hyperparameters:
@@ -233,19 +246,6 @@ class ParameterLayout:
         """Return the same at values of the parameters, shape (p,)."""
         return 0.0 if self.diffuse_modes is None else self.diffuse_modes.restricted_likelihood_correction(theta)
 
-    def restricted_likelihood_gradient(self, x: Array) -> Array:
-        """Return the gradient of `correction` in the vector, shape (n,)."""
-        found = np.zeros(self.size)
-        if self.diffuse_modes is not None and len(self.free_parameters):
-            theta = self.parameter_values(x, self.free_parameters)
-            vjp = self.diffuse_modes.vjp(theta, np.zeros(self.n_mode_groups), 1.0)
-            found[self.slices.theta] = self._apply_chain_rule(x, vjp)
-        return found
-
-    def _apply_chain_rule(self, x: Array, theta: Array) -> Array:
-        """Return derivatives in the learned parameters on the scale of the search, from those in all parameters."""
-        return np.array([theta[n] * t.derivative(float(x[i])) for i, (n, t) in enumerate(self.transforms.items())])
-
     def _free_blocks(self, hyper: Hyperparameters) -> list[Array]:
         """Return everything beside the parameters that has a place in the vector."""
         _, lengthscales, deviations, modes, *others = hyper.arrays
@@ -265,7 +265,8 @@ class ParameterLayout:
         if self.diffuse_modes is not None and len(self.free_parameters):
             values = self.parameter_values(x, self.free_parameters)
             theta = theta + self.diffuse_modes.vjp(values, gradient.mode_amplitudes, 1.0)
-        return np.concatenate([self._apply_chain_rule(x, theta), *self._free_blocks(gradient)])
+        own = [theta[n] * t.derivative(float(x[i])) for i, (n, t) in enumerate(self.transforms.items())]
+        return np.concatenate([own, *self._free_blocks(gradient)])
 
 
 def build_transforms(
@@ -275,13 +276,7 @@ def build_transforms(
 
     Shapes: magnitudes (p,).
     """
-    fixed = np.full(len(names), np.nan)
-    transforms = {}
-    for number, name in enumerate(names):
-        parameter = parameters[name]
-        if parameter.fixed is not None:
-            fixed[number] = parameter.fixed
-            continue
-        magnitude = 1.0 if magnitudes is None else float(magnitudes[number])
-        transforms[number] = ParameterTransform(*parameter.interval, options.SEARCH.sinh_scale_fraction * magnitude)
-    return fixed, transforms
+    fixed = np.array([parameters[name].fixed for name in names], dtype=float)
+    scales = options.SEARCH.sinh_scale_fraction * (np.ones(len(names)) if magnitudes is None else magnitudes)
+    free = np.flatnonzero(np.isnan(fixed)).tolist()
+    return fixed, {n: ParameterTransform(*parameters[names[n]].interval, float(scales[n])) for n in free}

@@ -11,18 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import ObservableStatistics
 from lodekit.fitting import search_options as options
 from lodekit.prior.observables import ObservableCompiler
+from lodekit.support.arguments import Array
 from lodekit.support.interval_means import parse_interval
 from lodekit.system.dimensions import Monomial, find_homogeneity_groups, find_monomials
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
-
-Array = NDArray[np.float64]
 
 
 def estimate_channel_scales(system: System, summaries: Sequence[ObservableStatistics], span: float) -> dict[str, float]:

@@ -137,6 +137,8 @@ class SearchOptions:
     lm_max_log_step: float = 1.5
     # longest step of an unbounded parameter, in expected magnitudes
     lm_max_unbounded_step: float = 15.0
+    # fraction of the way to zero of an unbounded parameter beyond which nothing is finite, or all is worse
+    lm_max_zero_approach: float = 0.9
     # largest log distance from the expected magnitude
     lm_max_log_distance: float = 8.0
     # fraction of a step at which the second derivative is measured
@@ -236,6 +238,14 @@ class SearchOptions:
     bound_gap: float = 1e-9
     # parameters closer to a bound than this are moved to it ...
     bound_snap_distance: float = 1e-6
+    # ratio of curvatures below which an optimum lies on a ridge, along which it is taken to the expected magnitudes
+    ridge_eigenvalue: float = 1e-4
+    # weight of squared log distances from these
+    ridge_pull: float = 1e-3
+    # distance from zero of an unbounded parameter at which a loss beyond zero is a barrier: on the scale of the search
+    zero_barrier_distance: float = 0.1
+    # the loss, in nats
+    zero_barrier_loss: float = 1.0
     # ... if the objective decreases by no more than this
     max_snap_loss: float = 1e-3
     # steps per coordinate system

@@ -133,10 +133,13 @@ class FitSettings:
 
 
 def _check_channel(system: System, argument: str, name: str) -> None:
-    """Raise if a name given in an argument is no channel of the system."""
+    """Raise if a name given in an argument is not a channel of the system."""
     if name not in system.plain_channels:
         expected = ", ".join(system.plain_channels)
-        raise LodekitError(f"{argument} names {name!r}, which is no channel; expected some of {expected}")
+        raise LodekitError(
+            f"{argument} names {name!r}, which is not a channel; expected some of {expected}, or add {name} to "
+            "an equation"
+        )
 
 
 def resolve_parameter_value(system: System, name: str, values: Mapping[str, float]) -> float:

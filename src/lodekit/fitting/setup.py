@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, Scaling, with_empty_series
 from lodekit.errors import DataError, EquationError, LodekitError
@@ -37,6 +36,7 @@ from lodekit.prior.disturbances import find_channels_without_values
 from lodekit.prior.kernels import Kernel
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.prior.prior import Hyperparameters, Prior, build_prior
+from lodekit.support.arguments import Array
 from lodekit.support.interval_means import averaging_time
 from lodekit.support.threads import single_threaded_blas
 from lodekit.system.grammar import find_closest_name
@@ -73,7 +73,8 @@ class StructuralIdentifiability:
         operator, known = ObservableCompiler(self.system).parse(measured)
         # A prior tells a parameter, too.
         unknown = (n for n, each in self.system.parameters.items() if each.fixed is None and each.prior is None)
-        return IdentifiabilityProblem(self.system, operator, known, tuple(unknown))
+        # In alphabetical order, so that directions do not depend on that of their declaration.
+        return IdentifiabilityProblem(self.system, operator, known, tuple(sorted(unknown)))
 
     @cached_property
     def unidentifiable_directions(self) -> list[dict[str, Fraction | None]]:
@@ -130,9 +131,6 @@ class StructuralIdentifiability:
         with suppress(LodekitError):
             found = find_sign_symmetries(self._measured_system, either) if either else []
         return [names for names in found if not names <= {*self.unidentifiable, *self.scale_confounded}]
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,8 +289,7 @@ def build_setup(
     # What the user leaves open is as before, or held.
     before = {name: signal.kind for name, signal in measurements.inputs.items()}
     settled = {name: before.get(name, "hold") if kind == "auto" else kind for name, kind in kinds.items()}
-    measurements = measurements.with_known_inputs(settled)
-    disturbances = settings.parse_disturbances(system)
+    measurements, disturbances = measurements.with_known_inputs(settled), settings.parse_disturbances(system)
     for name in disturbances:
         if name in (*measurements.names, *measurements.inputs):
             raise DataError(
@@ -384,8 +381,7 @@ def _resolve_mode_prior(
         counts.append(stands)
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
-    sizes = np.where(sizes > 0.0, sizes, 1.0)
-    total = len(times) * sum(group.size for group in prior.groups)
+    sizes, total = np.where(sizes > 0.0, sizes, 1.0), len(times) * sum(group.size for group in prior.groups)
     share = 1.0 - sum(state.size for state in states if state is not None) / total
     return None, DiffuseModes(prior.observables, prior.groups, tuple(times), tuple(counts), sizes, share)
 
@@ -478,8 +474,7 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
     The latter may be constants that nobody declared, or meant as they are.
     """
     words = list(dict.fromkeys(word for text in known for word in re.findall(r"[^\W\d]\w*", text)))
-    slips = _similar_names(system, words)
-    lonely = find_single_use_inputs(system.written, system.plain_channels)
+    slips, lonely = _similar_names(system, words), find_single_use_inputs(system.written, system.plain_channels)
     others = [name for name in lonely if name not in (*words, *slips)]
     names = (*system.plain_channels, *system.parameters)
     warnings = [_unmeasured_name_message(name, alike) for name, alike in slips.items()]
@@ -497,6 +492,6 @@ def _similar_names(system: System, words: Sequence[str]) -> dict[str, str]:
 
 def _unmeasured_name_message(name: str, alike: str) -> str:
     return (
-        f"{name} was not measured and stands once only in the equations: it is taken for an unknown function of time. "
-        f"{f'Is {alike} meant? ' if alike else ''}If it is a constant, declare it as a parameter"
+        f"{name} was not measured and appears only once in the equations: it is treated as an unknown function of "
+        f"time. {f'Did you mean {alike}? ' if alike else ''}If it is a constant, declare it as a parameter"
     )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.errors import LodekitError
@@ -18,11 +17,10 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import Kernel
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
 DENSE_CROSSOVER = 200
-#: Why engines without states refuse disturbances.
 
 
 @dataclass(frozen=True)

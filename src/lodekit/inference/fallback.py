@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError, LodekitError
@@ -29,8 +28,8 @@ from lodekit.inference.selection import ENGINES, EngineChoice, find_refusals
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: Rounding in a mean, relative to the data, that no derivative in an equation makes visible.
 NEGLIGIBLE_MEAN_ERROR = 1e-11
 #: The largest accepted error of the log evidence, relative to itself or to the number of measurements.

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.inference.dense.covariance import DenseData
@@ -18,9 +17,7 @@ from lodekit.inference.engine import EngineFactory
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.prior.prior import Hyperparameters, Prior
-
-Array = NDArray[np.float64]
-IntArray = NDArray[np.intp]
+from lodekit.support.arguments import Array, IndexArray
 
 
 class InnovationSequence(Protocol):
@@ -31,7 +28,7 @@ class InnovationSequence(Protocol):
         """When they were made, in the user's units, shape (m,)."""
 
     @property
-    def observables(self) -> IntArray:
+    def observables(self) -> IndexArray:
         """The number of the observable of each, shape (m,)."""
 
     @property
@@ -42,7 +39,7 @@ class InnovationSequence(Protocol):
     def std(self) -> Array:
         """The deviation of each from that prediction, in the user's units, shape (m,)."""
 
-    def prediction_errors(self, rows: IntArray, n_known: IntArray) -> tuple[Array, Array]:
+    def prediction_errors(self, rows: IndexArray, n_known: IndexArray) -> tuple[Array, Array]:
         """Return some measurements minus predictions of them from the first ones, and the deviations of that.
 
         Both in the user's units, shape (k,).
@@ -82,7 +79,7 @@ class Horizon:
     steps: int = 1
     time: float | None = None
 
-    def count_known(self, times: Array, row_times: Array) -> IntArray:
+    def count_known(self, times: Array, row_times: Array) -> IndexArray:
         """Return how many measurements are known for each row of an observable.
 
         Shapes: times (m,), row_times (n,).

@@ -14,15 +14,13 @@ from operator import methodcaller
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.errors import LodekitError
 from lodekit.inference.engine import BaseEngine, Engine, Evidence, SearchLimits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Hyperparameters, Prior
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 @dataclass(frozen=True)

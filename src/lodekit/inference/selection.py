@@ -59,10 +59,11 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
     refusals = find_refusals(task)
     able = [kind for name, kind in ENGINES.items() if not refusals[name]]
     if engine != "auto":
-        if refusals[engine]:
+        if reason := refusals[engine]:
             names = " or ".join(repr(kind.name) for kind in able)
-            advice = f"; use engine='auto' or {names}" if able else ""
-            raise LodekitError(f"engine={engine!r} cannot be used: {refusals[engine]}{advice}")
+            if able and "use engine=" not in reason:
+                reason += f"{', or' if ';' in reason else ';'} use engine='auto' or {names}"
+            raise LodekitError(f"engine={engine!r} cannot be used: {reason}")
         return EngineChoice(ENGINES[engine], _describe_choice(ENGINES[engine], task, "asked for"))
     if not able and task.has_disturbances:
         # Only one engine accepts disturbances; its advice is the relevant one.

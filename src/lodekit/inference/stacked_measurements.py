@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,16 +10,16 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import TimeSeries
-from lodekit.inference.engine import BaseEngine
+from lodekit.data.records import check_exact_residuals
+from lodekit.inference.engine import BaseEngine, BasePosterior
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
+from lodekit.support.arguments import Array, IndexArray
 
-Array = NDArray[np.float64]
 #: So many times tell how large modes are on average.
 N_SUBSAMPLED_TIMES = 400
 
@@ -37,7 +38,7 @@ class StackedMeasurements:
 
     prior: Prior
     times: Array
-    index: list[NDArray[np.intp]]
+    index: list[IndexArray]
     values: Array
     noise: MeasurementNoise
     log_jacobian: float
@@ -76,7 +77,7 @@ class StackedMeasurements:
         return self.scaled_times[:: len(self.times) // N_SUBSAMPLED_TIMES + 1]
 
     @cached_property
-    def offsets(self) -> NDArray[np.intp]:
+    def offsets(self) -> IndexArray:
         """Where the measurements of each observable begin among all, and the end."""
         return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
 
@@ -95,6 +96,29 @@ class StackedMeasurements:
             return self.values
         means, _ = self.observables.means(coefficients, self.times, with_jacobian=False)
         return np.asarray(self.values - self.gather_rows(means))
+
+
+class StackedPosterior(BasePosterior):
+    """The posterior of measurements in memory.
+
+    data: Measurements with their prior.
+    """
+
+    data: StackedMeasurements
+
+    @abstractmethod
+    def mean(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior mean, shape (n, o)."""
+
+    def check_exact_values(self) -> None:
+        """Raise if the mean does not meet exact values: they contradict each other or the equations."""
+        data, exact = self.data, self.data.noise.exact
+        if exact.any():
+            numbers = np.repeat(np.arange(len(data.index)), np.diff(data.offsets))[exact]
+            times = data.times[np.concatenate(data.index)[exact]]
+            with np.errstate(all="ignore"):
+                means = self.mean(data.observables, times)[np.arange(len(times)), numbers]
+            check_exact_residuals(times, means - data.values[exact])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.paper.experiments import find_experiment, load_published_results, load_report_texts
 from lodekit.paper.model_comparison import FEWER_EQUATIONS, TRUE_SYSTEM
@@ -23,8 +22,8 @@ from lodekit.paper.results import (
     format_number,
     published_median_std,
 )
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: yes, no, tie (the data sets do not tell the two apart), open (too few data sets to tell anything).
 ClaimStatus = str
 

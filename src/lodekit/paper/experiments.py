@@ -11,13 +11,11 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.support.arguments import Array
 from lodekit.system import catalog
 from lodekit.system.system import System
-
-Array = NDArray[np.float64]
 
 
 @cache

@@ -14,13 +14,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.paper.experiments import PaperExperiment, load_published_results
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 @dataclass(frozen=True)

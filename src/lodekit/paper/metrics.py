@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.paper.experiments import PaperExperiment
 from lodekit.paper.methods import TrainedModel, train, use_one_torch_thread
 from lodekit.prior.observables import EquationResiduals
 from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
+from lodekit.support.arguments import Array
 from lodekit.system.system import System
 
 
@@ -107,7 +107,6 @@ def _median_seconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
     return {name: float(np.median(values[1:])) for name, values in seconds.items()}
 
 
-Array = NDArray[np.float64]
 #: As in the paper: the step of differences, and at how many times curves are evaluated.
 _DIFFERENCE_STEP, _N_EVALUATION_TIMES = 1e-3, 1000
 

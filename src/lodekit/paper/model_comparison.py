@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.model import LODEGP
 from lodekit.paper.experiments import PaperExperiment, find_experiment, load_report_texts
 from lodekit.paper.methods import require_gpytorch
 from lodekit.paper.metrics import ode_error
+from lodekit.support.arguments import Array
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
@@ -49,7 +49,6 @@ def compare_systems(experiment: PaperExperiment, seed: int) -> dict[str, float]:
     }
 
 
-Array = NDArray[np.float64]
 #: S in f' = S u: the first pipe fills the first two tanks, the second pipe the last two.
 _SENSITIVITY_MATRIX = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 

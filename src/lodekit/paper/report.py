@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from lodekit.paper.claims import check_claims, find_differences
 from lodekit.paper.experiments import load_report_texts
@@ -57,53 +58,66 @@ def _command_line(plan: RunPlan) -> str:
     return f"lodekit reproduce {topic}" + (" --quick" if plan.quick else "")
 
 
-def _render_markdown(content: _ReportContent) -> str:
-    texts, (plan, tables, claims, differences, figures) = load_report_texts(), content
-    parts = [
-        f"# {texts['title']}",
-        texts["introduction"],
-        f"{_describe_run(plan)} To run it again: `{_command_line(plan)}`.",
-    ]
+def _report_blocks(content: _ReportContent) -> Iterator[tuple[Any, ...]]:
+    """Yield the parts of the report after its introduction: what each is, and its content."""
+    texts, (_, tables, claims, differences, figures) = load_report_texts(), content
     if claims:
-        lines = ["| statement | holds | evidence |", "| --- | --- | --- |"]
-        lines += [f"| {' | '.join(claim)} |" for claim in claims]
-        parts += ["## What it shows", texts["status_note"], "\n".join(lines)]
+        yield "section", "What it shows"
+        yield "text", texts["status_note"]
+        yield "table", ["statement", "holds", "evidence"], claims, 3
     for table in tables:
-        parts.append(table.markdown())
+        yield "section", table.title
+        yield "text", table.description
+        yield "table", table.columns, table.rows, table.n_text_columns
+        yield from (("note", note) for note in table.notes)
+        yield "list", table.items
         if table.title == "Main results" and differences:
-            parts += ["### Cells beyond the published spread", "\n".join(f"- {line}" for line in differences)]
+            yield "subsection", "Cells beyond the published spread"
+            yield "list", differences
     if figures:
-        parts.append("## Figures")
-        parts += [f"![{caption}]({name}.png)\n\n{caption}" for name, caption, _ in figures]
-    parts += ["## Errata of the paper that matter here", "\n".join(f"- {text}" for text in texts["errata"])]
-    return "\n\n".join(parts) + "\n"
+        yield "section", "Figures"
+    yield from (("figure", *figure) for figure in figures)
+    yield "section", "Errata of the paper that matter here"
+    yield "list", texts["errata"]
+
+
+#: The levels of headings.
+_LEVELS = {"section": 2, "subsection": 3}
+
+
+def _render_markdown(content: _ReportContent) -> str:
+    texts, plan = load_report_texts(), content[0]
+    run = f"{_describe_run(plan)} To run it again: `{_command_line(plan)}`."
+    parts = [f"# {texts['title']}", texts["introduction"], run]
+    for kind, *own in _report_blocks(content):
+        if kind == "table":
+            columns, rows, n_text = own
+            align = ["---"] * n_text + ["---:"] * (len(columns) - n_text)
+            parts.append("\n".join(f"| {' | '.join(line)} |" for line in (columns, align, *rows)))
+        elif kind == "list":
+            parts.append("\n".join(f"- {item}" for item in own[0]))
+        elif kind == "figure":
+            parts.append(f"![{own[1]}]({own[0]}.png)\n\n{own[1]}")
+        else:
+            parts.append(f"{'#' * _LEVELS[kind]} {own[0]}" if kind in _LEVELS else own[0])
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _render_html(content: _ReportContent) -> str:
-    texts, (plan, tables, claims, differences, figures) = load_report_texts(), content
-    page = HtmlPage(texts["title"], texts["introduction"])
-    page.add_to_head("<style>main { max-width: 80rem; } td.text { min-width: 7rem; }</style>")
+    texts, plan = load_report_texts(), content[0]
+    style = "main { max-width: 80rem; } td.text { min-width: 7rem; }"
+    page = HtmlPage(texts["title"], texts["introduction"], style)
     page.add_paragraph(_describe_run(plan), "note")
     page.add_code(_command_line(plan))
-    if claims:
-        page.add_section("What it shows")
-        page.add_paragraph(texts["status_note"])
-        page.add_table(["statement", "holds", "evidence"], claims, text_columns=(0, 1, 2))
-    for table in tables:
-        page.add_section(table.title)
-        page.add_paragraph(table.description)
-        page.add_table(table.columns, table.rows, text_columns=range(table.n_text_columns))
-        for note in table.notes:
-            page.add_paragraph(note, "note")
-        if table.items:
-            page.add_list(table.items)
-        if table.title == "Main results" and differences:
-            page.add_section("Cells beyond the published spread", 3)
-            page.add_list(differences)
-    if figures:
-        page.add_section("Figures")
-        for _, caption, png in figures:
-            page.add_image(png, caption)
-    page.add_section("Errata of the paper that matter here")
-    page.add_list(texts["errata"])
+    for kind, *own in _report_blocks(content):
+        if kind == "table":
+            page.add_table(own[0], own[1], text_columns=range(own[2]))
+        elif kind == "list" and own[0]:
+            page.add_list(own[0])
+        elif kind == "figure":
+            page.add_image(own[2], own[1])
+        elif kind in _LEVELS:
+            page.add_section(own[0], _LEVELS[kind])
+        elif kind != "list":
+            page.add_paragraph(own[0], "note" if kind == "note" else "")
     return page.to_html()

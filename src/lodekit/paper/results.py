@@ -8,12 +8,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.paper.experiments import experiments, find_experiment, load_published_results
 from lodekit.paper.metrics import ode_error
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: The columns of the main table, in the order of the paper, and what they are called.
 COLUMNS = ("train_rmse", "eval_rmse", "loss", "ode_error")
 COLUMN_TITLES = dict(zip(COLUMNS, ("training RMSE", "evaluation RMSE", "loss", "ODE error"), strict=True))

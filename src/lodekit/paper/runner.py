@@ -7,6 +7,7 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -138,8 +139,11 @@ def collect_results(plan: RunPlan, folder: Path, jobs: int = 1) -> Iterator[tupl
 def _run_or_load(run: ExperimentRun, folder: Path, jobs: int) -> dict[str, Any]:
     """Return the result of a job, from its file or by running it."""
     path = folder / f"{run.name}.json"
-    found = _load_result(path, run.labels) if path.exists() else None
-    if found is None:
+    found: dict[str, Any] | None = None
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+    # A file that is not what it should be is written again.
+    if not isinstance(found, dict) or not run.labels.items() <= found.items():
         with warnings.catch_warnings():
             # GPyTorch tells of the jitter that it adds; the paper's models need it, and nobody can act on it here.
             warnings.simplefilter("ignore")
@@ -147,12 +151,3 @@ def _run_or_load(run: ExperimentRun, folder: Path, jobs: int) -> dict[str, Any]:
         found = run.labels | {"jobs": jobs} | ({run.key: result} if run.key else result)
         write_atomically(path, json.dumps(found, indent=1) + "\n")
     return found
-
-
-def _load_result(path: Path, labels: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a result from its file; None where the file is not what it should be, and is to be written again."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and labels.items() <= found.items() else None

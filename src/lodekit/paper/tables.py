@@ -105,14 +105,6 @@ class ReportTable:
         #: How many columns, from the left, hold words.
         self.n_text_columns: int = texts.get("n_text_columns", 2)
 
-    def markdown(self) -> str:
-        """Return the table in Markdown."""
-        align = ["---"] * self.n_text_columns + ["---:"] * (len(self.columns) - self.n_text_columns)
-        lines = [self.columns, align, *self.rows]
-        table, items = (f"| {' | '.join(line)} |" for line in lines), (f"- {item}" for item in self.items)
-        parts = [f"## {self.title}", self.description, "\n".join(table), *self.notes, "\n".join(items)]
-        return "\n\n".join(part for part in parts if part)
-
 
 def make_tables(results: RunResults) -> list[ReportTable]:
     """Return every table that the runs so far can fill."""

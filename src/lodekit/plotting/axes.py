@@ -8,9 +8,9 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.support.arguments import Array
 
 #: Colours that everyone can tell apart (Okabe and Ito, 2008).
 OKABE_ITO: Mapping[str, str] = {
@@ -38,9 +38,6 @@ FONT_SIZE, SMALL_FONT_SIZE = 9.0, 8.0
 REFERENCE_DASHES = (0, (4, 2))
 #: So many standard deviations reach to either side of a 95 % band.
 NORMAL_95 = 1.959963984540054
-
-
-Array = NDArray[np.float64]
 
 
 def import_matplotlib() -> Any:
@@ -255,19 +252,17 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
     entries = dict(sorted(entries.items(), key=lambda item: -item[1].get_zorder()))
     style = {"fontsize": SMALL_FONT_SIZE, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
     if outside:
-        place = {"loc": "outside upper center", "ncols": _legend_columns(list(entries), figure.get_figwidth())}
-        figure.legend(entries.values(), entries, **place, **style)
+        labels, columns = list(entries), len(entries)
+        # As many columns as fit: about 16 small letters an inch, 6 for a handle.
+        while columns > 1:
+            rows = -(-len(labels) // columns)
+            widths = (6 + max(map(len, labels[k : k + rows])) for k in range(0, len(labels), rows))
+            if sum(widths) < 16 * figure.get_figwidth():
+                break
+            columns -= 1
+        figure.legend(entries.values(), entries, loc="outside upper center", ncols=columns, **style)
     else:
         axes[0].legend(entries.values(), entries, **style)
-
-
-def _legend_columns(labels: Sequence[str], width: float) -> int:
-    """Return in how many columns a legend fits: about 16 small letters an inch, 6 for a handle."""
-    for columns in range(len(labels), 1, -1):
-        rows = -(-len(labels) // columns)
-        if sum(6 + max(map(len, labels[k : k + rows])) for k in range(0, len(labels), rows)) < 16 * width:
-            return columns
-    return 1
 
 
 def draw_note(ax: Any, text: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.plotting.axes import (
     BAND_STYLE,
@@ -24,6 +24,7 @@ from lodekit.plotting.axes import (
     name_with_unit,
     set_axis_scale,
 )
+from lodekit.support.arguments import Array
 
 #: More points than this are thinned out: they would overlap, and pages would be too large.
 MAX_RESIDUAL_POINTS = 20_000
@@ -131,7 +132,6 @@ def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: floa
         ax.set_xlabel(label)
 
 
-Array = NDArray[np.float64]
 #: Half the chi-square quantiles with two degrees of freedom: how far the log evidence falls at the edge of a region.
 CONFIDENCE_REGION_LEVELS = {-float(np.log(20.0)): "95 %", -float(np.log(2.0)): "50 %"}
 #: Beyond this drop of the log evidence nothing is coloured.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.plotting.axes import (
     BAND_STYLE,
@@ -25,8 +25,7 @@ from lodekit.plotting.axes import (
     name_with_unit,
     shade_outside,
 )
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 def draw_channel(

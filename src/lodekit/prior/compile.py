@@ -8,6 +8,7 @@ functions and modes.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,22 +17,20 @@ from typing import Any
 
 import numpy as np
 from flint import arb, ctx as flint_context, fmpz
-from numpy.typing import NDArray
 
 from lodekit.algebra.modes import factor_annihilators, isolate_roots
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.realization import ScalarMatrix, observable_rows
-from lodekit.algebra.scalars import Element, Scalar, ScalarRing, multiply_powers
+from lodekit.algebra.scalars import Scalar, ScalarRing, multiply_powers
 from lodekit.errors import AlgebraError, EquationError
 from lodekit.prior.expm import exponential_moments
 from lodekit.prior.kernels import match_array
 from lodekit.prior.modes import ModeGroup
+from lodekit.support.arguments import Array, IndexArray
 from lodekit.system.delays import find_required_inputs
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.system import System
-
-Array = NDArray[np.float64]
 
 
 def split_table(xp: Any, table: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
@@ -136,9 +135,12 @@ class ScalarFunctions:
         with flint_context.workprec(256):
             constants = [value.enclose() for value in ring.constants]
             for scalar in scalars:
-                fraction = [
-                    _collect_monomials(ring, part, constants) for part in (scalar.numerator, scalar.denominator)
-                ]
+                # The coefficients of the monomials in the parameters, as balls.
+                fraction = defaultdict[tuple[int, ...], Any](arb), defaultdict[tuple[int, ...], Any](arb)
+                for own, element in zip(fraction, (scalar.numerator, scalar.denominator), strict=True):
+                    for exponents, coefficient in ring.terms(element).items():
+                        term = multiply_powers(arb(fmpz(coefficient)), constants, exponents)
+                        own[exponents[len(constants) :]] += term
                 # Both are divided by one number, so that they fit into floats.
                 scale = max((abs(value.mid()) for part in fraction for value in part.values()), default=arb(1))
                 rows.append([{key: float((v / scale).mid()) for key, v in part.items()} for part in fraction])
@@ -197,17 +199,6 @@ class ScalarFunctions:
         return (monomials @ match_array(xp, self._numerator.T, theta)) / bottom, bottom
 
 
-def _collect_monomials(
-    ring: ScalarRing, element: Element, constants: Sequence[object]
-) -> dict[tuple[int, ...], Element]:
-    """Return the coefficient of each monomial in the parameters, as a ball."""
-    monomials: dict[tuple[int, ...], Element] = {}
-    for exponents, coefficient in ring.terms(element).items():
-        term, key = multiply_powers(arb(fmpz(coefficient)), constants, exponents), exponents[len(constants) :]
-        monomials[key] = monomials[key] + term if key in monomials else term
-    return monomials
-
-
 class SignalFunctions:
     """Known functions of time, ready for floats."""
 
@@ -255,7 +246,7 @@ class Coefficients:
     windows: Array | None = None
     disturbance_table: tuple[Array, Array] | None = None
 
-    def select(self, rows: NDArray[np.intp]) -> Coefficients:
+    def select(self, rows: IndexArray) -> Coefficients:
         """Return the coefficients of some observables, as if they were not averaged."""
         values, jacobian = (
             replace(

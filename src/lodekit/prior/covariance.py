@@ -12,11 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window, match_array
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 @lru_cache(maxsize=64)

@@ -24,14 +24,13 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.modes import ModeGroup, mode_group_index, mode_matrix
 from lodekit.prior.observables import Observables
+from lodekit.support.arguments import Array, IndexArray
 
-Array = NDArray[np.float64]
 #: The amplitude of modes relative to the data: an input far from zero at the start, such as a pressure in Pa, requires
 #: modes far larger than all changes in the record.
 DIFFUSE_SCALE = 10_000.0
@@ -41,7 +40,7 @@ MIN_DIFFUSE_SCALE = 100.0
 _BasisFactor = tuple[Array, tuple[Array, Array], tuple[Array, Array]]
 
 
-def subsample_rows(count: int, n_initial: int = 16, n_later: int = 32) -> tuple[NDArray[np.intp], Array]:
+def subsample_rows(count: int, n_initial: int = 16, n_later: int = 32) -> tuple[IndexArray, Array]:
     """Return the indices of some rows, denser at the start, and the number of rows that each represents."""
     later = np.geomspace(n_initial, max(count, n_initial + 1), n_later).astype(int)
     places = np.unique(np.concatenate([np.arange(min(count, n_initial)), np.minimum(later, count - 1)]))
@@ -85,7 +84,7 @@ class _DiffuseScaling:
     bases: list[list[Array]]
     log_amplitudes: Array
     mean_squares: Array
-    visible_index: NDArray[np.intp]
+    visible_index: IndexArray
     factors: list[_BasisFactor]
     log_determinant: float = 0.0
     mean_inverse_trace: float = 0.0
@@ -212,11 +211,11 @@ class DiffuseModes:
         return len({tuple(np.round(each / np.abs(each).max(), 9)) for each in values.factors}) == len(values.factors)
 
     @property
-    def _group_index(self) -> NDArray[np.intp]:
+    def _group_index(self) -> IndexArray:
         """The number of the group of each basis function."""
         return np.array(mode_group_index(self.groups), dtype=np.intp)
 
-    def _determinant_share(self, visible_index: NDArray[np.intp]) -> float:
+    def _determinant_share(self, visible_index: IndexArray) -> float:
         """Return the share of a log determinant that is removed from each mode."""
         return 0.5 / max(len(visible_index) * len(self.times), 1)
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.realization import ScalarMatrix, observable_rows
 from lodekit.errors import EquationError, LodekitError
 from lodekit.prior.compile import CompiledObservables, ScalarFunctions, split_table
 from lodekit.prior.kernels import MAX_MATERN_ORDER, Kernel, parse_kernel
+from lodekit.support.arguments import Array
 from lodekit.system.state_space import StateSpace
 from lodekit.system.system import System
 
-Array = NDArray[np.float64]
 #: Matrices of a state space driven by disturbances, or their derivatives in the parameters, in the user's units: F,
 #: (..., s, s), G, (..., s, d), H, from states to observables, (..., o, s), and D, from disturbances and their
 #: derivatives, lowest order first, to observables, (..., k, o, d).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.prior.compile import Coefficients
@@ -11,8 +10,7 @@ from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.kernels import Kernel, average_kernel_derivatives, group_by_window
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, IndexArray
 
 
 def unit_variance_hyperparameters(
@@ -69,7 +67,7 @@ def sample_prior(
     return np.asarray(total.transpose(2, 0, 1)) * observables.units.scales
 
 
-def group_observables_by_window(values: Coefficients) -> list[tuple[float, NDArray[np.intp]]]:
+def group_observables_by_window(values: Coefficients) -> list[tuple[float, IndexArray]]:
     """Return the different intervals over which observables are averaged, zero for values, and which ones are."""
     return group_by_window(np.zeros(len(values.free)) if values.windows is None else values.windows)
 
@@ -92,16 +90,38 @@ def sample_free_function(
     Shapes: times (n,), windows (n,).
     """
     spans = np.zeros(len(times)) if windows is None else windows
-    if kernel.is_band_limited:
-        return _sample_fourier(kernel, times, order, (lengthscale, amplitude), size, generator, spans)
-    n, h = len(times), _pairwise_derivatives(kernel, times, spans, lengthscale, 2 * (order - 1))
-    joint = np.zeros((order, n, order, n))
+    if not kernel.is_band_limited:
+        n, h = len(times), _pairwise_derivatives(kernel, times, spans, lengthscale, 2 * (order - 1))
+        joint = np.zeros((order, n, order, n))
+        for a in range(order):
+            for b in range(order):
+                joint[a, :, b] = (-1.0) ** b * amplitude**2 * lengthscale ** (-(a + b)) * h[a + b]
+        eigenvalues, vectors = np.linalg.eigh(joint.reshape(order * n, order * n))
+        root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+        return np.asarray((root @ generator.standard_normal((order * n, size))).reshape(order, n, size))
+    # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
+    usual = kernel.max_frequency + 0.5 * order
+    band, reach = (max(usual, extent(order - 1, 1e-16)) for extent in (kernel.bandwidth, kernel.correlation_range))
+    length = float(times.max() - (times - spans).min()) + reach * lengthscale if len(times) else lengthscale
+    step = 2.0 * np.pi / length
+    count = int(np.ceil(band / lengthscale / step)) + 1
+    if count > 20_000:  # matrices over all times would take too much memory
+        raise LodekitError(
+            "samples over so many lengthscales need too many waves; expected times within a few thousand lengthscales "
+            "of each other, and of the data where there are some"
+        )
+    frequencies: Array = step * np.arange(count, dtype=float)
+    density = np.exp(kernel.log_density(frequencies, lengthscale)) / (2.0 * np.pi) * step
+    sizes = amplitude * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
+    cosines, sines = (generator.standard_normal((len(frequencies), size)) * sizes[:, None] for _ in range(2))
+    # The average of a wave is the wave in the middle of the interval, and smaller.
+    angle = np.outer(times - 0.5 * spans - (times.mean() if len(times) else 0.0), frequencies)
+    damped = np.sinc(np.outer(spans, frequencies) / (2.0 * np.pi)) if spans.any() else 1.0
+    stack = np.empty((order, len(times), size))
     for a in range(order):
-        for b in range(order):
-            joint[a, :, b] = (-1.0) ** b * amplitude**2 * lengthscale ** (-(a + b)) * h[a + b]
-    eigenvalues, vectors = np.linalg.eigh(joint.reshape(order * n, order * n))
-    root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-    return np.asarray((root @ generator.standard_normal((order * n, size))).reshape(order, n, size))
+        turned, own = angle + 0.5 * np.pi * a, damped * frequencies**a
+        stack[a] = (np.cos(turned) * own) @ cosines + (np.sin(turned) * own) @ sines
+    return stack
 
 
 def _pairwise_derivatives(kernel: Kernel, times: Array, windows: Array, lengthscale: float, order: int) -> Array:
@@ -114,39 +134,3 @@ def _pairwise_derivatives(kernel: Kernel, times: Array, windows: Array, lengthsc
                 kernel, lag, lengthscale, (first, second), order
             )
     return found
-
-
-def _sample_fourier(
-    kernel: Kernel,
-    times: Array,
-    order: int,
-    hyper: tuple[float, float],
-    size: int,
-    generator: np.random.Generator,
-    windows: Array,
-) -> Array:
-    """Return draws as sums of waves, as in `sample_free_function`."""
-    ell, deviation = hyper
-    # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
-    usual = kernel.max_frequency + 0.5 * order
-    band, reach = (max(usual, extent(order - 1, 1e-16)) for extent in (kernel.bandwidth, kernel.correlation_range))
-    length = float(times.max() - (times - windows).min()) + reach * ell if len(times) else ell
-    step = 2.0 * np.pi / length
-    count = int(np.ceil(band / ell / step)) + 1
-    if count > 20_000:  # matrices over all times would take too much memory
-        raise LodekitError(
-            "samples over so many lengthscales need too many waves; expected times within a few thousand lengthscales "
-            "of each other, and of the data where there are some"
-        )
-    frequencies: Array = step * np.arange(count, dtype=float)
-    density = np.exp(kernel.log_density(frequencies, ell)) / (2.0 * np.pi) * step
-    amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
-    cosines, sines = (generator.standard_normal((len(frequencies), size)) * amplitude[:, None] for _ in range(2))
-    # The average of a wave is the wave in the middle of the interval, and smaller.
-    angle = np.outer(times - 0.5 * windows - (times.mean() if len(times) else 0.0), frequencies)
-    damped = np.sinc(np.outer(windows, frequencies) / (2.0 * np.pi)) if windows.any() else 1.0
-    stack = np.empty((order, len(times), size))
-    for a in range(order):
-        turned, own = angle + 0.5 * np.pi * a, damped * frequencies**a
-        stack[a] = (np.cos(turned) * own) @ cosines + (np.sin(turned) * own) @ sines
-    return stack

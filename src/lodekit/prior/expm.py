@@ -21,12 +21,10 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.prior.linear_recurrence import solve_constant_recurrence
+from lodekit.support.arguments import Array, ComplexArray, IndexArray
 
-Array = NDArray[np.float64]
-ComplexArray = NDArray[np.complex128]
 #: Taylor coefficients 1/k!; the norm of a step of a table is one, so the truncation error is below 2e-16.
 _TAYLOR: Array = np.array([1.0 / math.factorial(k) for k in range(18)])
 
@@ -244,7 +242,7 @@ def _weighted_sums(weights: Array, matrices: Array) -> Array:
     return (weights @ matrices.reshape(len(matrices), -1)).reshape(len(weights), *matrices.shape[1:])
 
 
-def _locate_times(matrix: Array, times: Array) -> tuple[float, float, NDArray[np.intp], Array] | None:
+def _locate_times(matrix: Array, times: Array) -> tuple[float, float, IndexArray, Array] | None:
     """Return the step of the table, the unit of Taylor sums, the row near each time, and Taylor weights from there.
 
     None if M is a number, times are negative, an entry is not finite, or fast modes need a table of more than 16 rows
@@ -261,7 +259,7 @@ def _locate_times(matrix: Array, times: Array) -> tuple[float, float, NDArray[np
         # The last time makes the step more accurate.
         step = last / np.rint(last / step)
         place = np.rint(times / step)
-        if place.max() > 16 * len(times) or np.abs(times - step * place).max() > unit:
+        if place.max() > 64 * len(times) or np.abs(times - step * place).max() > unit:
             return None
     rows = place.astype(np.intp)
     shares = np.empty((len(times), len(_TAYLOR)))

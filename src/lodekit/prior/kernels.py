@@ -23,13 +23,12 @@ from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erf, eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
+from lodekit.support.arguments import Array, IndexArray
 from lodekit.support.text import format_count
 
-Array = NDArray[np.float64]
 #: The smoothest process with a state space: states of smoother ones are numerically dependent over short steps.
 MAX_MATERN_ORDER = 10
 #: The largest p of ``matern-p/2``: smoother ones cannot be distinguished from the squared exponential.
@@ -40,7 +39,7 @@ MAX_QUADRATURE_WINDOW = 2.0
 _SHORT_RULE, _LONG_RULE = (np.polynomial.legendre.leggauss(count) for count in (7, 12))
 
 
-def match_array(xp: Any, value: NDArray[np.float64], like: Any) -> Any:
+def match_array(xp: Any, value: Array, like: Any) -> Any:
     """Return a constant as an array of another array's library, dtype and device."""
     # A fit makes thousands of small evaluations, so NumPy arrays are passed through.
     return value if xp is np else xp.asarray(value, dtype=like.dtype, device=like.device)
@@ -106,23 +105,6 @@ class Kernel(Protocol):
         """Return the process as a state space driven by white noise; None where there is none."""
 
 
-@lru_cache(maxsize=512)
-def _gaussian_bandwidth(order: int, eps: float) -> float:
-    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))  # the limit prevents underflow
-
-
-@lru_cache(maxsize=512)
-def _gaussian_correlation_range(order: int, eps: float) -> float:
-    # Beyond the last lag the kernel is zero in floats, even times the polynomials of its derivatives.
-    u = np.linspace(0.0, 45.0, 9001)
-    largest = np.zeros_like(u)
-    for m in range(order + 1):
-        size = float(factorial2(2 * m - 1)) if m else 1.0
-        largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
-    above = np.flatnonzero(largest > max(eps, 1e-280))
-    return float(u[min(above[-1] + 1, len(u) - 1)])
-
-
 @dataclass(frozen=True)
 class SquaredExponential:
     """``exp(-u^2/2)``: infinitely differentiable.
@@ -169,13 +151,24 @@ class SquaredExponential:
         """Return ``1 - (w ell)^2`` at `frequencies` w with `lengthscale` ell."""
         return np.asarray(1.0 - (frequencies * lengthscale) ** 2)
 
-    def bandwidth(self, order: int, eps: float) -> float:
+    @staticmethod
+    @lru_cache(maxsize=512)
+    def bandwidth(order: int, eps: float) -> float:
         """Return R with all but `eps` of ``int w^(2 order) exp(-w^2/2)`` below it."""
-        return _gaussian_bandwidth(order, eps)
+        return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))  # the limit prevents underflow
 
-    def correlation_range(self, order: int, eps: float) -> float:
+    @staticmethod
+    @lru_cache(maxsize=512)
+    def correlation_range(order: int, eps: float) -> float:
         """Return u beyond which derivatives up to twice the `order` are below `eps` of those at zero."""
-        return _gaussian_correlation_range(order, eps)
+        # Beyond the last lag the kernel is zero in floats, even times the polynomials of its derivatives.
+        u = np.linspace(0.0, 45.0, 9001)
+        largest = np.zeros_like(u)
+        for m in range(order + 1):
+            size = float(factorial2(2 * m - 1)) if m else 1.0
+            largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
+        above = np.flatnonzero(largest > max(eps, 1e-280))
+        return float(u[min(above[-1] + 1, len(u) - 1)])
 
     def state_space(self, lengthscale: float) -> KernelStateSpace | None:
         """Return nothing: an infinitely smooth process has no finite state."""
@@ -348,7 +341,7 @@ class IntegrableKernel(Protocol):
         """Return h_(-2) and h_(-1) at scaled lags u: twofold and onefold antiderivatives of h_0, even and odd."""
 
 
-def group_by_window(windows: Array) -> list[tuple[float, NDArray[np.intp]]]:
+def group_by_window(windows: Array) -> list[tuple[float, IndexArray]]:
     """Return the different windows, and which observables have each.
 
     Shapes: windows (o,).

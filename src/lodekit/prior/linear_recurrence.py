@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Numbers = NDArray[np.intp]
+from lodekit.support.arguments import Array, IndexArray
 
 
 def solve_recurrence(
     factors: Array,
-    step_index: Numbers,
+    step_index: IndexArray,
     states: Array,
     start: Array,
     *,
@@ -49,7 +47,7 @@ def solve_recurrence(
         state = part[:, 0 if backwards else -1]
 
 
-def _split_runs(step_index: Numbers, min_run: int = 512, max_piece: int = 1 << 17) -> list[tuple[int, int, bool]]:
+def _split_runs(step_index: IndexArray, min_run: int = 512, max_piece: int = 1 << 17) -> list[tuple[int, int, bool]]:
     """Return start and end of long runs of equal steps and of pieces between them, and whether it is a run."""
     changes = np.concatenate([[0], np.flatnonzero(np.diff(step_index)) + 1, [len(step_index)]])
     parts, done = list[tuple[int, int, bool]](), 0

@@ -16,12 +16,11 @@ from math import comb, factorial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.prior.expm import expm_action, expm_action_vjp, expm_mean, exponential_moments
 from lodekit.prior.kernels import match_array
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: The state matrix of a group of modes, shape (m, m), and its derivatives in the parameters, (p, m, m).
 ModeMatrix = tuple[Array, Array]
 
@@ -174,7 +173,7 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, group: M
     return xp.einsum("...or,...nrm->...onm", weights, flow)
 
 
-def _output_rows_with_jacobian(
+def output_rows_with_jacobian(
     operators: Array, d_operators: Array, state_matrix: ModeMatrix, group: ModeGroup, window: float
 ) -> tuple[Array, Array]:
     """Return operators as rows on all states, (o, m), and their derivatives, (p, o, m)."""
@@ -207,24 +206,7 @@ def fundamental_basis_vjp(
     Shapes: cotangents (o, n, m).
     """
     matrix, d_matrix = state_matrix
-    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, state_matrix, group, window)
+    weights, d_weights = output_rows_with_jacobian(operators, operators_jacobian, state_matrix, group, window)
     in_weights, in_matrix = expm_action_vjp(weights, matrix, times, cotangents)
     pairs = (d_weights, in_weights), (d_matrix, in_matrix)
     return np.asarray(sum(jacobian.reshape(len(jacobian), part.size) @ part.ravel() for jacobian, part in pairs))
-
-
-def fundamental_basis_with_jacobian(
-    times: Array,
-    operators: Array,
-    operators_jacobian: Array,
-    state_matrix: ModeMatrix,
-    group: ModeGroup,
-    window: float = 0.0,
-) -> tuple[Array, Array]:
-    """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
-
-    Shapes: times (n,), operators, operators_jacobian (o, k) and (p, o, k).
-    """
-    matrix, d_matrix = state_matrix
-    weights, d_weights = _output_rows_with_jacobian(operators, operators_jacobian, state_matrix, group, window)
-    return expm_action(weights, d_weights, matrix, d_matrix, times)

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.data.inputs import InputSignal
@@ -27,6 +26,7 @@ from lodekit.prior.compile import (
     compile_observables,
 )
 from lodekit.prior.disturbances import CompiledDisturbances, compile_disturbances, realize_disturbance_response
+from lodekit.prior.expm import expm_action
 from lodekit.prior.input_response.mean import InputResponse, compile_input_response
 from lodekit.prior.kernels import group_by_window, match_array
 from lodekit.prior.modes import (
@@ -35,10 +35,11 @@ from lodekit.prior.modes import (
     exponential_basis,
     fundamental_basis,
     fundamental_basis_vjp,
-    fundamental_basis_with_jacobian,
     mode_matrix,
     mode_matrix_with_jacobian,
+    output_rows_with_jacobian,
 )
+from lodekit.support.arguments import Array, ComplexArray, IndexArray
 from lodekit.support.interval_means import averaging_time, parse_interval
 from lodekit.system.dimensions import check_column_units
 from lodekit.system.grammar import Expression, Number, Product, drop_names, parse_expression
@@ -51,9 +52,6 @@ def table_checks(system: System, declared: Mapping[str, str] | None = None) -> d
     """Return the checks of column names and units for a system, as arguments of `lodekit.data.sources.ReadOptions`."""
     check_units = partial(check_column_units, system, declared or {})
     return {"check": ObservableCompiler(system).parse, "check_units": check_units}
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,9 @@ class Observables:
         for group in groups:
             operators, matrix = self._mode_terms(values, group)
             if matrix is not None:
-                part, d_part = fundamental_basis_with_jacobian(times, *operators, matrix, group, window)
+                part, d_part = expm_action(
+                    *output_rows_with_jacobian(*operators, matrix, group, window), *matrix, times
+                )
             else:
                 # The basis is linear in the operators, so their derivatives replace them.
                 part, d_part = (self._exponential_basis(times, W, group, window) for W in operators)
@@ -217,7 +217,7 @@ class Observables:
 
     def exponents(
         self, values: Coefficients, groups: Sequence[ModeGroup], *, include_signals: bool = True
-    ) -> NDArray[np.complex128]:
+    ) -> ComplexArray:
         """Return the exponents of all modes and particular solutions in scaled time."""
         span = self.units.time_scale
         exponents: list[complex] = []
@@ -296,7 +296,7 @@ class Observables:
         return total
 
 
-def _split_by_window(values: Coefficients) -> list[tuple[float, NDArray[np.intp], Coefficients]]:
+def _split_by_window(values: Coefficients) -> list[tuple[float, IndexArray, Coefficients]]:
     """Return the different averaging windows, which observables have each, and the coefficients of these."""
     if values.windows is None:
         return [(0.0, np.arange(len(values.free)), values)]

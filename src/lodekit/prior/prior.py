@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.noise import NoiseModel
@@ -18,8 +17,7 @@ from lodekit.errors import DataError
 from lodekit.prior.kernels import Kernel
 from lodekit.prior.modes import ModeGroup
 from lodekit.prior.observables import ObservableCompiler, Observables
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.expm import averaging_response
 from lodekit.prior.kernels import CHANNEL_KERNEL, Kernel
 from lodekit.prior.prior import Hyperparameters
-
-Array = NDArray[np.float64]
-ComplexArray = NDArray[np.complex128]
+from lodekit.support.arguments import Array, ComplexArray, IndexArray
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ class FourierFrequencies:
         return np.concatenate([np.zeros(0), *parts])
 
     @cached_property
-    def process_index(self) -> NDArray[np.intp]:
+    def process_index(self) -> IndexArray:
         """Which process each frequency belongs to."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 

@@ -34,6 +34,9 @@ from lodekit.system.display import equations_to_mathml, format_analysis
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate
 from lodekit.version import __version__
 
+#: So many records have curves and residuals of their own in a report.
+MAX_SHOWN_RECORDS = 12
+
 
 def add_reproduction_section(page: HtmlPage, context: ReportContext, command: str) -> None:
     """Add what it takes to get the same report again."""
@@ -149,31 +152,23 @@ def make_report(
     _add_equations(page, subject)
     _add_estimate_tables(page, subject)
     add_input_responses(page, subject)
-    _add_record_sections(page, subject, span)
-    add_reproduction_section(page, subject, command)
-    return page.to_html()
-
-
-def _add_record_sections(
-    page: HtmlPage, context: ReportContext, span: tuple[float, float] | None, max_records: int = 12
-) -> None:
-    """Add curves, certificate and residuals of every record."""
-    fit = context.fit
-    parts = [context]
-    if len(fit.record_names) > 1:
+    names, parts = gp.fit_.record_names, [subject]
+    if len(names) > 1:
         parts = [
-            replace(context, gp=LODEGP.from_fit(part), span=check_span(span, part.setup.default_window), record=name)
-            for name, part in zip(fit.record_names[:max_records], fit.record_fits, strict=False)
+            replace(subject, gp=LODEGP.from_fit(part), span=check_span(span, part.setup.default_window), record=name)
+            for name, part in zip(names[:MAX_SHOWN_RECORDS], gp.fit_.record_fits, strict=False)
         ]
-    if len(fit.record_names) > max_records:
+    if len(names) > MAX_SHOWN_RECORDS:
         page.add_paragraph(
-            f"Of {len(fit.record_names)} records the first {max_records} are shown below; the fit used all.", "note"
+            f"Of {len(names)} records the first {MAX_SHOWN_RECORDS} are shown below; the fit used all.", "note"
         )
     for part in parts:
         page.add_section(part.heading("The channels"))
         page.add_plot(*channels_figure(part), channels_caption(part))
         _add_certificate(page, part)
         add_residuals_section(page, part)
+    add_reproduction_section(page, subject, command)
+    return page.to_html()
 
 
 def _lead_sentence(context: ReportContext) -> str:
@@ -205,8 +200,7 @@ def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     checks = context.fit.diagnosis.checks
     if not messages and context.gp.converged_ and checks and all(check.looked >= MIN_RESIDUALS for check in checks):
         page.add_paragraph(
-            "Nothing speaks against this fit: the search converged, and what the curves leave over scatters as "
-            "independent noise does.",
+            "No problems were found: the search converged, and the residuals are consistent with independent noise.",
             "good",
         )
 
@@ -217,21 +211,17 @@ def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Itera
     estimates = context.gp.parameters_
     lines = [_parameter_sentence(context, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
-    page.add_list([*lines, _noise_sentence(context), *_explained_variance_sentence(context)])
+    shares = context.fit.diagnosis.explained_variance
+    listed = [f"{format_percent(share)} of {name}" for name, share in shares.items()]
+    least = "at least " if len(context.gp.records_) > 1 else ""
+    explained = [f"Of the variance of the data the curves explain {least}{join_list(listed)}."] if listed else []
+    page.add_list([*lines, _noise_sentence(context), *explained])
     roles = dict.fromkeys(context.gp.disturbances_, "Disturbance")
     inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in context.fit.input_notes]
     for note in (*inputs, *context.fit.diagnosis.notes, *context.fit.setup.unmeasured_name_notes):
         page.add_paragraph(as_sentence(note), "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
         page.add_paragraph(as_sentence(f"the data: {about}"), "note")
-
-
-def _explained_variance_sentence(context: ReportContext) -> list[str]:
-    """Return how much of the data the curves explain, in one sentence; none where that is not known."""
-    shares = context.fit.diagnosis.explained_variance
-    listed = [f"{format_percent(share)} of {name}" for name, share in shares.items()]
-    least = "at least " if len(context.gp.records_) > 1 else ""
-    return [f"Of the variance of the data the curves explain {least}{join_list(listed)}."] if listed else []
 
 
 def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -> str:

@@ -10,17 +10,16 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.results.fit import Fit
+from lodekit.support.arguments import Array, IndexArray
 from lodekit.support.html import escape_plotly
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.text import significant_digits
 
-Array = NDArray[np.float64]
 TruthByName = Mapping[str, float | Callable[[Array], Array]]
 #: More points than this only make a plot slow.
 MAX_PLOT_POINTS = 5000
@@ -137,7 +136,7 @@ def round_values(values: Array, significant_digits: int = 10) -> list[float]:
     return [float(f"{value:.{significant_digits}g}") for value in values.tolist()]
 
 
-def thinned_indices(count: int) -> NDArray[np.intp]:
+def thinned_indices(count: int) -> IndexArray:
     """Return which of `count` points are drawn: all, or `MAX_PLOT_POINTS` of them, evenly chosen."""
     return np.arange(count) if count <= MAX_PLOT_POINTS else np.linspace(0, count - 1, MAX_PLOT_POINTS).astype(np.intp)
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.report.panels import (
@@ -27,11 +26,10 @@ from lodekit.results.state_space import (
     state_space,
     step_grid,
 )
+from lodekit.support.arguments import Array
 from lodekit.support.html import HtmlPage, escape_plotly
 from lodekit.support.text import format_uncertain
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
-
-Array = NDArray[np.float64]
 
 
 def add_input_responses(page: HtmlPage, context: ReportContext, max_responses: int = 6) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
@@ -28,11 +27,10 @@ from lodekit.report.panels import (
     thinned_indices,
 )
 from lodekit.results.fit import Fit
+from lodekit.support.arguments import Array
 from lodekit.support.html import HtmlPage, escape_plotly
 from lodekit.support.text import as_sentence, format_percent
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
-
-Array = NDArray[np.float64]
 
 
 def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import format_sum
@@ -28,7 +28,7 @@ from lodekit.results.fit import Fit
 from lodekit.results.prediction import predict, sample
 from lodekit.results.residuals import is_function_of_time
 from lodekit.results.summary import describe_curve_residuals, describe_solution_sense
-from lodekit.support.arguments import check_seed
+from lodekit.support.arguments import Array, check_seed
 from lodekit.system.grammar import Equation, parse_equations
 from lodekit.system.linear import list_operator_terms
 from lodekit.system.state_space import eliminate_channels
@@ -75,7 +75,6 @@ def list_proved_identities(fit: Fit) -> tuple[str, ...]:
     return found
 
 
-Array = NDArray[np.float64]
 _MAX_TIMES = 2000
 
 

@@ -17,6 +17,7 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.support.arguments import Array
 from lodekit.system.grammar import (
     Call,
     Equation,
@@ -31,7 +32,6 @@ from lodekit.system.grammar import (
     walk,
 )
 
-Array = NDArray[np.float64]
 #: A relative residual above this is more than rounding.
 STRICT_TOLERANCE = 1e-6
 

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.data.inputs import HoldType
 from lodekit.data.observations import Observations
@@ -25,6 +25,7 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
 from lodekit.results.simulation import DeterministicResponse, parse_initial_values, parse_input
 from lodekit.support.arguments import (
+    Array,
     as_times,
     check_count,
     check_finite,
@@ -37,8 +38,6 @@ from lodekit.support.html import html_paragraph, html_table, notebook_card
 from lodekit.support.text import format_number, join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate, estimate_parameters
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)

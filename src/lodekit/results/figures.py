@@ -8,10 +8,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit import plotting
-from lodekit.data.observations import TimeSeries
 from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
 from lodekit.diagnostics.residual_tests import cumulative_periodogram, cumulative_periodogram_band
 from lodekit.errors import AlgebraError, LodekitError
@@ -28,14 +27,13 @@ from lodekit.results.state_space import (
     step_grid,
 )
 from lodekit.results.summary import describe_solution_sense
-from lodekit.support.arguments import as_float_array, as_times, check_count, check_parameters
+from lodekit.support.arguments import Array, IndexArray, as_float_array, as_times, check_count, check_parameters
 from lodekit.support.interval_means import observable_unit
 
-Array = NDArray[np.float64]
 _N_TIMES = 400
 
 
-def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
+def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, IndexArray]:
     """Return ascending times, shape (n,), and the places of these in what the user gave.
 
     Shapes: t (n,).
@@ -99,16 +97,8 @@ def make_record_panels(
     return figure, [panels[k::beside] for k in range(beside)], new
 
 
-def measured_series(fit: Fit, name: str) -> TimeSeries | None:
-    """Return the measurements of an observable, averages where only sums were kept; None where it was not measured."""
-    for series in fit.measurements.plotted_series:
-        if series.observable == name or fit.setup.observable_compiler.are_equivalent(series.observable, name):
-            return series
-    return None
-
-
 def parse_true_curves(
-    fit: Fit, truth: Any, times: Array, order: NDArray[np.intp] | None, names: Sequence[str]
+    fit: Fit, truth: Any, times: Array, order: IndexArray | None, names: Sequence[str]
 ) -> list[Array | None]:
     """Return the true values of each observable that is shown, shape (n,); None where they are not known.
 
@@ -246,7 +236,10 @@ def _draw_observable(
 ) -> None:
     """Draw one observable; where it is `framed`, what lies inside the window fills the panel."""
     times, mean, std = curve
-    series, (first, last) = measured_series(fit, name), fit.measurements.window
+    same, (first, last) = fit.setup.observable_compiler.are_equivalent, fit.measurements.window
+    # Averages of the measurements where only sums were kept.
+    every = fit.measurements.plotted_series
+    series = next((each for each in every if each.observable == name or same(each.observable, name)), None)
     signal = fit.measurements.inputs.get(name)
     if signal is not None and samples is None and truth is None:
         # A jump is upright, whatever the times of the curves are.

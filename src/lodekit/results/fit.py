@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.diagnosis import Diagnosis, assess_parameters, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
-from lodekit.diagnostics.messages import collect_warnings, describe_hyperparameters, describe_input, describe_inputs
+from lodekit.diagnostics.messages import collect_warnings, describe_input
 from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
 from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import search_options as options
-from lodekit.fitting.escape import canonicalize_signs
 from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
-from lodekit.fitting.multistart import maximize_objective, refine_information, switch_optimum
+from lodekit.fitting.multistart import canonicalize_optimum, maximize_objective, refine_information, switch_optimum
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
@@ -29,7 +29,7 @@ from lodekit.inference.engine import Posterior
 from lodekit.inference.selection import EngineChoice
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
-from lodekit.support.arguments import as_times
+from lodekit.support.arguments import Array, as_times
 from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
 from lodekit.system.system import System
@@ -38,7 +38,8 @@ from lodekit.uncertainty.laplace import LaplaceApproximation
 from lodekit.uncertainty.sandwich import compute_inflation_factors, sandwich_covariance
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
-Array = NDArray[np.float64]
+#: What deviations of modes are called, before their number.
+MODE_STD_LABEL = "deviation of mode"
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +196,7 @@ class Fit:
 
     def _residual_sensitivity(self, item: TimeSeries) -> tuple[Array, Array]:
         """Return the Jacobian of the curve at the residuals of one observable, (m, k + modes), and these residuals."""
-        left = self.fitted_record.residuals(item)
+        left, item = self.fitted_record.residuals(item), item.select(~item.is_exact)
         noise = item.noise_std_for_level(self.typical_noise(item.observable))[np.searchsorted(item.times, left.times)]
         observables = self.observables([item.observable])
         shifts = self.parameter_uncertainty.mean_jacobian(observables, left.times)[:, :, 0]
@@ -333,7 +334,21 @@ class Fit:
     @cached_property
     def described_hyperparameters(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
-        found = describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced_system.channels)
+        prior, hyper, found = self.prior, self.hyperparameters, {}
+        names = [f"free function {i}" for i in range(1, prior.n_processes + 1)]
+        names = names if prior.channels is None else list(self.setup.reduced_system.channels)
+        for name, ell, sigma in zip(names, hyper.lengthscales, hyper.amplitudes, strict=True):
+            found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(ell))
+            found[f"deviation of {name}"] = float(sigma)
+        for i, sigma in enumerate(hyper.mode_amplitudes, 1):
+            found[f"{MODE_STD_LABEL} {i}"] = float(sigma)
+        own = prior.observables.disturbances
+        if own is not None:
+            lengths = dict(zip(own.coloured_index, hyper.disturbance_lengthscales, strict=True))
+            for number, (name, sigma) in enumerate(zip(own.names, hyper.disturbance_amplitudes, strict=True)):
+                if number in lengths:
+                    found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(lengths[number]))
+                found[f"deviation of {name}"] = float(sigma)
         # What is best at zero is left at a limit of the search.
         return found | {f"deviation of {each.name}": 0.0 for each in self.disturbances.values() if not each.deviation}
 
@@ -386,10 +401,25 @@ class Fit:
         return summarize_disturbances(self.prior, self.layout, *state, confounded)
 
     @property
+    def described_inputs(self) -> dict[str, dict[str, Any]]:
+        """What is known of each input by name: its kind, how many samples it has, and how many were missing."""
+        found: dict[str, dict[str, Any]] = {}
+        parts = self.measurements.records.values()
+        for name, signal in self.measurements.inputs.items():
+            # On disk some samples may not be kept, as they change nothing.
+            samples = sum(each.count for part in parts for each in part.input_statistics if each.observable == name)
+            missing = sum(part.inputs[name].missing for part in parts)
+            found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
+            if not any(part.inputs[name].changes(*part.window) for part in parts):
+                found[name]["changes"] = False
+            if name in self.hold_preference:
+                found[name]["advantage"] = float(self.hold_preference[name])
+        return found
+
+    @property
     def input_notes(self) -> list[str]:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
-        inputs = describe_inputs(self.measurements, self.hold_preference)
-        found = [describe_input(name, **known) for name, known in inputs.items()]
+        found = [describe_input(name, **known) for name, known in self.described_inputs.items()]
         known = self.labels.units, self.system, self.measurements.names
         return found + [each.sentence(*known) for each in self.disturbances.values()]
 
@@ -437,8 +467,7 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
         with setup.limit_threads():
             optimum, curvature, needs = maximize_objective(setup, initial_point)
             if setup.layout.free_parameters:
-                symmetries = setup.structural_identifiability.sign_symmetry_groups
-                optimum, curvature = canonicalize_signs(setup.objective, optimum, curvature, symmetries)
+                optimum, curvature = canonicalize_optimum(setup, optimum, curvature)
         advance(1, "looking at what was learned")
         for _ in range(3):
             fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import with_empty_series
@@ -24,6 +23,7 @@ from lodekit.inference.innovations import (
 from lodekit.inference.selection import ENGINES
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
+from lodekit.support.arguments import Array
 from lodekit.support.units import UnitConversion, find_unit_conversion
 from lodekit.uncertainty.forecast_errors import (
     CONSTANT_VARIANCE,
@@ -38,7 +38,6 @@ from lodekit.uncertainty.forecast_errors import (
 from lodekit.uncertainty.laplace import LaplaceApproximation
 from lodekit.uncertainty.sandwich import estimate_from_first_rows
 
-Array = NDArray[np.float64]
 #: So many rows determine the initial state; before that nothing can be predicted.
 BURN_IN_ROWS = 10
 #: Free runs are calibrated at so many horizons, from one row to a quarter of the record.
@@ -68,7 +67,20 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
     every = [segment for part in fit.record_fits for segment in _filter_segments(part)]
     order = fit.prior.noise.observables
     requested = [(order.index(name), horizon) for name in names if name in order for horizon in horizons]
-    standardized = [_standardized_errors(fit, *segment, requested) for segment in every]
+    # Of each segment, by observable and horizon: standardised errors, NaN if too little was known before, and the
+    # variances that parameter uncertainty adds to errors of another record, in the same unit.
+    standardized: list[dict[tuple[int, Horizon], tuple[Array, Array]]] = []
+    for innovations, filter_at, laplace in every:
+        slopes = None if laplace is None else error_shifts(laplace, innovations, filter_at, requested)[1]
+        standardized.append({})
+        for k, (errors, deviations) in enumerate(forecast_errors(innovations, requested)):
+            observable, horizon = requested[k]
+            own = _measured_times(innovations, observable)
+            variance = np.zeros(len(own)) if slopes is None else np.sum(slopes[k] ** 2, axis=0)
+            is_known = (horizon.count_known(own, own) > BURN_IN_ROWS) & (deviations > 0.0)
+            # Variances are larger by the degrees of freedom that the fit has used.
+            std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
+            standardized[-1][observable, horizon] = np.where(is_known, errors / std, np.nan), variance / std**2
     bands: dict[str, list[ForecastBand]] = {}
     free_runs = calibrate_free_run(fit)
     for name in names:
@@ -79,8 +91,8 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
         bands[name] = []
         for horizon in horizons:
             ratios = [_variance_ratios(garch, horizon, innovations, number) for innovations, *_ in segments]
-            errors = [each[number, horizon] for each in standardized] if segments else []
-            scaled, variances = ([each[part] for each in errors] for part in (0, 1))
+            pairs = [each[number, horizon] for each in standardized] if segments else []
+            scaled, variances = ([each[part] for each in pairs] for part in (0, 1))
             behind = (np.arange(len(each)) - horizon.count_known(each, each) for each in times if len(each))
             rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
             scale = calibrate_error_scale(scaled, ratios, variances, rows)
@@ -215,30 +227,6 @@ def _rolling_origin_errors(
         standardized = (errors + np.sum(slopes.T * moves[places], axis=1)) / np.sqrt(variance)
         found.append(np.where((places >= 0) & (variance > 0.0), standardized, np.nan))
     return found
-
-
-def _standardized_errors(
-    fit: Fit,
-    innovations: InnovationSequence,
-    filter_at: _FilterFunction,
-    laplace: LaplaceApproximation | None,
-    requested: Sequence[tuple[int, Horizon]],
-) -> dict[tuple[int, Horizon], tuple[Array, Array]]:
-    """Return standardised prediction errors for observables and horizons, NaN if too little was known before.
-
-    And the variances that parameter uncertainty adds to errors of another record, in the same unit.
-    """
-    slopes = None if laplace is None else error_shifts(laplace, innovations, filter_at, requested)[1]
-    standardized = {}
-    for k, (errors, deviations) in enumerate(forecast_errors(innovations, requested)):
-        observable, horizon = requested[k]
-        times = _measured_times(innovations, observable)
-        variance = np.zeros(len(times)) if slopes is None else np.sum(slopes[k] ** 2, axis=0)
-        is_known = (horizon.count_known(times, times) > BURN_IN_ROWS) & (deviations > 0.0)
-        # Variances are larger by the degrees of freedom that the fit has used.
-        std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
-        standardized[observable, horizon] = np.where(is_known, errors / std, np.nan), variance / std**2
-    return standardized
 
 
 def _measured_times(innovations: InnovationSequence, observable: int) -> Array:

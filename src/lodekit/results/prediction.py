@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
@@ -16,6 +16,7 @@ from lodekit.errors import DataError, LodekitError
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import forecast_observables, parse_horizon, widen_free_run
 from lodekit.support.arguments import (
+    Array,
     check_count,
     check_finite,
     check_memory,
@@ -23,8 +24,6 @@ from lodekit.support.arguments import (
     includes_parameter_uncertainty,
     parse_parameter_values,
 )
-
-Array = NDArray[np.float64]
 
 
 def predict(
@@ -90,16 +89,7 @@ def predict(
         return (mean, std) if return_std else mean
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
-    return _predict_record(fit, t, observable, return_std, return_cov, includes_parameter_uncertainty(parameters))
-
-
-def _predict_record(
-    fit: Fit, t: ArrayLike, observable: Any, return_std: bool, return_cov: bool, include_uncertainty: bool
-) -> Any:
-    """Return the mean, (n, o), and if requested deviations, (n, o), and covariances, (n, o, n, o), of one record.
-
-    The part of an observable that the fit misses is added as if it were independent at each time.
-    """
+    include_uncertainty = includes_parameter_uncertainty(parameters)
     texts, single = parse_observables(fit, observable)
     times, observables = fit.parse_times(t), fit.observables(texts)
     if not len(times):
@@ -120,6 +110,7 @@ def _predict_record(
                 variance = widen_free_run(fit, texts, np.maximum(elapsed, 0.0), variance)
             parts.append(np.sqrt(variance + unexplained**2))
         if return_cov:
+            # What the fit misses of an observable is added as if it were independent at each time.
             check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
             covariance = fit.posterior.covariance(observables, times) / dof_fraction
             covariance += np.tensordot(shifts, shifts, (0, 0))

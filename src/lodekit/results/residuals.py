@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.diagnostics.messages import Findings
 from lodekit.errors import LodekitError
@@ -13,8 +11,7 @@ from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.prior.observables import EquationResiduals
 from lodekit.results.fit import Fit
 from lodekit.results.prediction import predict, sample
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 def equation_residual(
@@ -64,26 +61,30 @@ def equation_residual(
         )
     fit = fit.for_record(record)
     equations, times = EquationResiduals(fit.system), fit.parse_times(t)
-    if WHITE_NOISE in fit.prior.disturbances.values():
-        return _residual_with_white_noise(fit, equations, times, samples, random_state, relative=relative)
-    if not samples:
-        mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
-        left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
-        return left
-    values, theta = _sample_with_parameters(fit, times, samples, random_state, equations.observables)
-    parts = [
-        equations.residual(each, times, value[None], relative=relative)
-        for each, value in zip(theta, values, strict=True)
-    ]
-    return np.asarray(np.concatenate(parts))
-
-
-def _sample_with_parameters(
-    fit: Fit, times: Array, size: int, seed: int | None, texts: Sequence[str]
-) -> tuple[Array, Array]:
-    """Return drawn functions, shape (size, n, o), and the parameters of each, (size, p)."""
-    values, own = sample(fit, times, size, seed, texts, return_parameters=True)
-    return values, np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((size, 0))
+    has_white_noise = WHITE_NOISE in fit.prior.disturbances.values()
+    # Of equations with white noise some terms have no values, though each as a whole has: these are observables, too.
+    exist, texts = list(range(len(equations.observables))), list[str]()
+    if has_white_noise:
+        exist = [number for number in exist if is_function_of_time(fit, equations.observables[number])]
+        sides = [(equation.text, equation.right is None) for equation in fit.system.written]
+        texts = [text if zero else f"({text.split('=')[0]}) - ({text.split('=')[1]})" for text, zero in sides]
+    asked = [*texts, *(equations.observables[number] for number in exist)]
+    if samples:
+        values, own = sample(fit, times, samples, random_state, asked, return_parameters=True)
+        theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
+    else:
+        values, theta = np.asarray(predict(fit, times, asked))[None], fit.hyperparameters.theta[None]
+    terms = np.zeros((*values.shape[:2], len(equations.derivatives)))
+    terms[:, :, exist] = values[:, :, len(texts) :]
+    pairs = [(each, value[None]) for each, value in zip(theta, terms, strict=True)]
+    if not has_white_noise:
+        left = np.concatenate([equations.residual(each, times, value, relative=relative) for each, value in pairs])
+    else:
+        left = values[:, :, : len(texts)]
+    if has_white_noise and relative:
+        sizes = np.array([equations.magnitudes(each, times, value)[0] for each, value in pairs])
+        left = left / np.where(sizes > 0, sizes, 1.0)
+    return np.asarray(left if samples else left[0])
 
 
 def is_function_of_time(fit: Fit, text: str) -> bool:
@@ -93,27 +94,6 @@ def is_function_of_time(fit: Fit, text: str) -> bool:
     except LodekitError:
         return False
     return True
-
-
-def _residual_with_white_noise(
-    fit: Fit, equations: EquationResiduals, times: Array, samples: int, seed: int | None, *, relative: bool
-) -> Array:
-    """Return what is left of equations of which some terms have no values, though each as a whole has."""
-    exist = [number for number, text in enumerate(equations.observables) if is_function_of_time(fit, text)]
-    sides = [(equation.text, equation.right is None) for equation in fit.system.written]
-    texts = [text if zero else f"({text.split('=')[0]}) - ({text.split('=')[1]})" for text, zero in sides]
-    asked = [*texts, *(equations.observables[number] for number in exist)]
-    if samples:
-        values, theta = _sample_with_parameters(fit, times, samples, seed, asked)
-    else:
-        values, theta = np.asarray(predict(fit, times, asked))[None], fit.hyperparameters.theta[None]
-    left = values[:, :, : len(texts)]
-    if relative:
-        terms = np.zeros((*values.shape[:2], len(equations.derivatives)))
-        terms[:, :, exist] = values[:, :, len(texts) :]
-        sizes = [equations.magnitudes(each, times, value[None])[0] for each, value in zip(theta, terms, strict=True)]
-        left = left / np.where(np.array(sizes) > 0, np.array(sizes), 1.0)
-    return np.asarray(left if samples else left[0])
 
 
 def residuals(

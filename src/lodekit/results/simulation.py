@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.data.inputs import HoldType, InputSignal
 from lodekit.data.records import Scaling
@@ -24,6 +24,8 @@ from lodekit.results.fit import Fit
 from lodekit.results.forecast import widen_free_run
 from lodekit.results.prediction import format_prediction, parse_observables
 from lodekit.support.arguments import (
+    Array,
+    Mask,
     as_times,
     check_count,
     check_finite,
@@ -36,7 +38,6 @@ from lodekit.system.system import System
 
 __all__ = ["parse_initial_values", "parse_input", "simulate", "simulate_response"]
 
-Array = NDArray[np.float64]
 #: Singular values of rows of length one below this are rounding.
 _RANK_TOLERANCE = 1e-9
 
@@ -195,9 +196,7 @@ class DeterministicResponse:
                 "leave open there: leave some out"
             )
 
-    def _solve_mode_weights(
-        self, initial_observables: Observables, hyper: Hyperparameters
-    ) -> tuple[Array, NDArray[np.bool_]]:
+    def _solve_mode_weights(self, initial_observables: Observables, hyper: Hyperparameters) -> tuple[Array, Mask]:
         """Return the weights of the modes that bring the given values about, and which values they miss."""
         at, roots = np.array([initial_observables.units.start]), hyper.mode_amplitudes[mode_group_index(self.groups)]
         values = np.array(list(self.initial_values.values()))
@@ -361,7 +360,26 @@ def simulate_response(
     mean, variance = np.zeros((2, 0, len(texts)))
     with np.errstate(all="ignore"):
         if len(times) and _is_new_start(start):
-            mean, variance = _start_from_values(fit, texts, times, signals, start, uncertain)
+            missing = [name for name in fit.measurements.inputs if name not in signals]
+            if missing:
+                advice = f"add inputs={{'{missing[0]}': ...}}"
+                raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; {advice}")
+            # A constant has one sample, at any time.
+            starts = [float(signal.times[0]) for signal in signals.values() if len(signal.times) > 1]
+            units = replace(fit.prior.units, start=min([float(times.min()), *starts]))
+            reader = replace(fit.setup.observable_compiler, inputs=signals)
+            values = parse_initial_values(start) if isinstance(start, Mapping) else {}
+            motion = DeterministicResponse.from_texts(reader, texts, times, values, units)
+            motion.check_initial_values(fit.hyperparameters)
+            mean = motion.mean(fit.hyperparameters)
+            variance = np.zeros_like(mean)
+            if uncertain:
+                variance += np.sum(fit.inflate_shifts(fit.parameter_uncertainty.shifts_of(motion.mean)) ** 2, axis=0)
+            if fit.prior.disturbances:
+                # They go on as they were, from rest at the start.
+                scaled = units.scale_times(times)
+                variance += disturbance_response_variance(motion.observables, fit.hyperparameters, scaled)
+            variance = _add_model_error(fit, texts, times - units.start, variance) if uncertain else variance
         elif len(times):
             old = fit.measurements.inputs.items()
             spliced = {name: _splice_input(fit, name, signal, signals.get(name), start) for name, signal in old}
@@ -383,35 +401,6 @@ def _is_new_start(start: object) -> bool:
     if not isinstance(start, str) or start not in ("rest", "begin", "end"):
         raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
     return start == "rest"
-
-
-def _start_from_values(
-    fit: Fit,
-    texts: Sequence[str],
-    times: Array,
-    new_inputs: Mapping[str, InputSignal],
-    start: Any,
-    include_uncertainty: bool,
-) -> tuple[Array, Array]:
-    """Return means and variances, (n, o), of a system that starts from rest, or from values."""
-    missing = [name for name in fit.measurements.inputs if name not in new_inputs]
-    if missing:
-        raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
-    # A constant has one sample, at any time.
-    starts = [float(signal.times[0]) for signal in new_inputs.values() if len(signal.times) > 1]
-    units = replace(fit.prior.units, start=min([float(times.min()), *starts]))
-    reader = replace(fit.setup.observable_compiler, inputs=new_inputs)
-    values = {} if start == "rest" else parse_initial_values(start)
-    motion = DeterministicResponse.from_texts(reader, texts, times, values, units)
-    motion.check_initial_values(fit.hyperparameters)
-    mean = motion.mean(fit.hyperparameters)
-    variance = np.zeros_like(mean)
-    if include_uncertainty:
-        variance += np.sum(fit.inflate_shifts(fit.parameter_uncertainty.shifts_of(motion.mean)) ** 2, axis=0)
-    if fit.prior.disturbances:
-        # They go on as they were, from rest at the start.
-        variance += disturbance_response_variance(motion.observables, fit.hyperparameters, units.scale_times(times))
-    return mean, _add_model_error(fit, texts, times - units.start, variance) if include_uncertainty else variance
 
 
 def _add_model_error(fit: Fit, texts: Sequence[str], elapsed: Array, variance: Array) -> Array:

@@ -22,11 +22,9 @@ from lodekit.errors import LodekitError
 from lodekit.prior.compile import ScalarFunctions, split_table
 from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, StateSpaceResponse
 from lodekit.results.fit import Fit
-from lodekit.support.arguments import as_float_array, as_times
+from lodekit.support.arguments import Array, ComplexArray, as_float_array, as_times
 from lodekit.support.text import format_number
 from lodekit.system.state_space import StateSpace
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -80,12 +78,11 @@ def delta_method_std(jacobian: NDArray[Any], covariance: Array) -> tuple[Array, 
     return both[0], both[1]
 
 
-Complex = NDArray[np.complex128]
 #: An imaginary part below this, relative to the root, is rounding.
 _IMAGINARY_TOLERANCE = 1e-12
 
 
-def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[Complex, Complex]:
+def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[ComplexArray, ComplexArray]:
     """Return finite roots of ``det(M - z E)``, shape (k,), and derivatives (p, k); NaN where roots are repeated.
 
     Shapes: M, E (n, n), dM, dE (p, n, n).
@@ -105,7 +102,9 @@ def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[C
     return np.asarray(values[finite], dtype=complex), slopes
 
 
-def transmission_zeros(matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]) -> tuple[Complex, Complex]:
+def transmission_zeros(
+    matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]
+) -> tuple[ComplexArray, ComplexArray]:
     """Return the zeros of one output and one input, with derivatives: where the matrix of Rosenbrock is singular."""
 
     def pencil(F: Array, G: Array, H: Array, D: Any, D1: Any) -> tuple[Array, Array]:
@@ -120,7 +119,7 @@ def transmission_zeros(matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, .
     return generalized_eigenvalues(M, E, dM, dE)
 
 
-def cancel_poles_and_zeros(zeros: Complex, poles: Complex) -> tuple[list[int], list[int]]:
+def cancel_poles_and_zeros(zeros: ComplexArray, poles: ComplexArray) -> tuple[list[int], list[int]]:
     """Return which zeros and which poles are left when equal ones cancel."""
     left = list(range(len(poles)))
     kept = []
@@ -134,7 +133,7 @@ def cancel_poles_and_zeros(zeros: Complex, poles: Complex) -> tuple[list[int], l
     return kept, left
 
 
-def compute_time_constants(poles: Complex, jacobian: Complex, covariance: Array) -> tuple[Uncertain, ...]:
+def compute_time_constants(poles: ComplexArray, jacobian: ComplexArray, covariance: Array) -> tuple[Uncertain, ...]:
     """Return ``-1/p`` of real poles and ``1/|p|`` of pairs, slowest first.
 
     Shapes: poles, jacobian (k,) and (p, k), covariance (p, p).
@@ -153,7 +152,7 @@ def compute_time_constants(poles: Complex, jacobian: Complex, covariance: Array)
     return tuple(sorted(found, key=lambda each: -abs(each.value)))
 
 
-def sort_roots(roots: Complex, jacobian: Complex, covariance: Array) -> tuple[Uncertain, ...]:
+def sort_roots(roots: ComplexArray, jacobian: ComplexArray, covariance: Array) -> tuple[Uncertain, ...]:
     """Return roots with standard errors, in the order of their distance from zero.
 
     Shapes: roots, jacobian (k,) and (p, k), covariance (p, p).
@@ -202,7 +201,7 @@ class TransferFunction:
     delay: Uncertain
     time_unit: str = ""
 
-    def at(self, frequencies: ArrayLike) -> NDArray[np.complex128]:
+    def at(self, frequencies: ArrayLike) -> ComplexArray:
         """Return the frequency response, dead time included; infinite on a pole.
 
         Parameters
@@ -397,7 +396,7 @@ class FittedStateSpace:
         return self._matrices[1][name]
 
     @cached_property
-    def _eigenvalues(self) -> tuple[Complex, Complex]:
+    def _eigenvalues(self) -> tuple[ComplexArray, ComplexArray]:
         """Those of F, shape (s,), and their derivatives in the parameters, (p, s)."""
         slopes = self.slopes("F")
         return generalized_eigenvalues(self.F, np.eye(len(self.F)), slopes, np.zeros_like(slopes))
@@ -439,7 +438,7 @@ class FittedStateSpace:
         acting = [j for j in columns if any(part[:, j].any() for part in (self.G, self.D, self.D1))]
         return self.outputs.index(output), acting or columns
 
-    def frequency_response(self, output: str, input: str, frequencies: ArrayLike) -> tuple[Complex, Complex]:
+    def frequency_response(self, output: str, input: str, frequencies: ArrayLike) -> tuple[ComplexArray, ComplexArray]:
         """Return the response to waves, shape (n,), and its derivatives in the parameters, (p, n).
 
         Parameters

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputGap, inputs_from_arrays, inputs_to_arrays
 from lodekit.data.observations import Observations
@@ -35,7 +34,6 @@ from lodekit.support.labels import Labels
 from lodekit.system.system import System
 from lodekit.version import __version__
 
-Array = NDArray[np.float64]
 _CHECKPOINT_FIELDS = ("point", "mean", "root", "response")
 
 

@@ -10,13 +10,13 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lodekit.diagnostics.messages import MODE_STD_LABEL, Findings, describe_inputs
+from lodekit.diagnostics.messages import Findings
 from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.results.equation_residuals import CurveResiduals
-from lodekit.results.fit import Fit
+from lodekit.results.fit import MODE_STD_LABEL, Fit
+from lodekit.support.arguments import Array
 from lodekit.support.html import html_list, html_paragraph, html_table, notebook_card
 from lodekit.support.text import (
     format_below,
@@ -70,7 +70,6 @@ def format_summary(
     return "\n".join(lines)
 
 
-Array = NDArray[np.float64]
 #: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
 _MIN_COVERAGE = 0.9
 #: A free run that removes less than this share of the variance is of no use.
@@ -118,7 +117,7 @@ def summary(fit: Fit) -> Summary:
     LODE-GP Results
     """
     n_records = len(fit.record_names)
-    records, minimum = (f" ({n_records} records)", " (least)") if n_records > 1 else ("", "")
+    records, minimum = (f" ({n_records} records)", ", minimum") if n_records > 1 else ("", "")
     title = [
         ("Channels", str(len(fit.system.plain_channels))),
         ("Observations", f"{fit.setup.engine.size}{records}"),
@@ -140,7 +139,7 @@ def summary(fit: Fit) -> Summary:
     others = {f"{name} [{units[name]}]" if name in units else name: value for name, value in others.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     shares = fit.diagnosis.explained_variance
-    others |= {f"explained of {name}{minimum}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
+    others |= {f"variance explained ({name}){minimum}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
     others |= {
         f"residuals of {check.title}": "correlated" if check.is_correlated else "independent"
         for check in fit.diagnosis.checks
@@ -148,32 +147,22 @@ def summary(fit: Fit) -> Summary:
     }
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.unmeasured_name_notes, *fit.notes)
     text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
-    return Summary(text, _format_summary_html(fit, title, others, notes))
+    lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
+    table = html_table(["also learned, or to be known", "value"], lines)
+    parts = [html_list(fit.warnings, "warning"), _format_parameters_html(fit), table, html_list(notes, "soft")]
+    lead = "; ".join(f"{name.lower()} {value}" for name, value in title)
+    return Summary(text, notebook_card("LODE-GP results", lead, parts))
 
 
 def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
-    """Return lengthscales and deviations by name as they are shown: initial states that are open, in that word."""
+    """Return lengthscales and deviations by name as displayed; a diffuse initial state is shown as estimated."""
     if fit.layout.diffuse_modes is None:
         return dict(fit.described_hyperparameters)
-    # What stands for infinity says nothing.
+    # The value that stands for infinity is not informative.
     own: dict[str, float | str] = {
         name: value for name, value in fit.described_hyperparameters.items() if not name.startswith(MODE_STD_LABEL)
     }
-    return own | {"initial state": "open"}
-
-
-def _format_summary_html(
-    fit: Fit, title: Sequence[tuple[str, str]], others: dict[str, float | str], notes: Sequence[str]
-) -> str:
-    """Return the same as HTML, for notebooks."""
-    lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
-    parts = [
-        html_list(fit.warnings, "warning"),
-        _format_parameters_html(fit),
-        html_table(["also learned, or to be known", "value"], lines),
-        html_list(notes, "soft"),
-    ]
-    return notebook_card("LODE-GP results", "; ".join(f"{name.lower()} {value}" for name, value in title), parts)
+    return own | {"initial state": "estimated"}
 
 
 def _format_parameters_html(fit: Fit) -> str:
@@ -204,7 +193,7 @@ def format_one_line(fit: Fit) -> str:
 def format_fit_html(fit: Fit) -> str:
     """Return a fit as HTML, for notebooks: equations, parameters, and what to know before it is believed."""
     shares = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
-    explained = f"Explained of the variance of {', '.join(shares)}" if shares else ""
+    explained = f"Variance explained: {', '.join(shares)}" if shares else ""
     noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
     details = "; ".join([*([explained] if shares else []), *([f"noise of {noise}"] if noise else [])])
     lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
@@ -226,7 +215,7 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
     }
     return {
         "parameters": {name: estimate.to_dict() for name, estimate in fit.estimates.items()},
-        "inputs": describe_inputs(fit.measurements, fit.hold_preference),
+        "inputs": fit.described_inputs,
         "disturbances": {name: each.to_dict() for name, each in fit.disturbances.items()},
         "noise": dict(fit.noise),
         "hyperparameters": dict(fit.described_hyperparameters),
@@ -338,11 +327,12 @@ def describe_channel_validation(item: ChannelValidation) -> str:
         f"{text}: of little use, because it removes {removed} of the variance about the mean": not item.useful,
         f"{text}: the model is useful, but do not rely on its bands": not item.calibrated,
         # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
-        f"{text}: the model holds from row to row, but its free run is surer than it should be here": is_low,
-        f"{text}: the model holds here, but it is not complete": not item.adequate,
+        f"{text}: the model holds from row to row, but the band of its free run is too narrow here": is_low,
+        f"{text}: the model holds here, but {'; '.join(item.misses)}": not item.adequate,
         f"{text}: the model holds here": True,
     }
-    return "; ".join([next(words for words, is_true in verdicts.items() if is_true), *item.misses])
+    verdict = next(words for words, is_true in verdicts.items() if is_true)
+    return "; ".join([verdict, *(miss for miss in item.misses if miss not in verdict)])
 
 
 def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:
@@ -350,7 +340,7 @@ def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str
     rows = "all rows" if count is None else f"the first {count} rows, which are not counted"
     if start == "all" and count is not None:
         unknown = join_list(list(fit.prior.disturbances)) or "free functions"
-        rows += f"; all rows would tell {unknown} as well, and the run would not be free"
+        rows += f"; with all rows, {unknown} would be estimated as well, and the run would not be free"
     return f"the initial state is estimated from {rows}"
 
 

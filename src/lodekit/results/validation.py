@@ -10,7 +10,6 @@ from itertools import combinations, product
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit import plotting
 from lodekit.data.inputs import InputSignal
@@ -35,11 +34,11 @@ from lodekit.results.forecast import (
     widen_free_run,
 )
 from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
+from lodekit.support.arguments import Array
 from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
 from lodekit.support.units import find_unit_conversion
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-Array = NDArray[np.float64]
 _VERDICTS = ("holds", "useful", "adequate", "calibrated")
 
 

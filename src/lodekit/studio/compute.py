@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import EquationError, LodekitError
 from lodekit.fitting.settings import FitSettings
@@ -40,6 +39,7 @@ from lodekit.studio.session import (
     modes_at,
 )
 from lodekit.studio.session_files import SYSTEM_FILE, generate_system_file, unpack_session
+from lodekit.support.arguments import Array
 from lodekit.support.files import write_atomically
 from lodekit.system.catalog import Example, examples
 from lodekit.system.display import format_analysis
@@ -95,7 +95,6 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
     return min(found, key=lambda name: name in summed, default="")
 
 
-Array = NDArray[np.float64]
 #: Beyond so many measurements a slider would lag behind.
 MAX_SLIDER_MEASUREMENTS = 4000
 

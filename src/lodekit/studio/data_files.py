@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.preview import TablePreview, preview_table
 from lodekit.data.sources import load_data
@@ -15,12 +14,11 @@ from lodekit.data.tables.columns import IGNORED_COLUMN
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.simulation import simulate
 from lodekit.studio.session import ColumnAssignment
+from lodekit.support.arguments import Array
 from lodekit.system.catalog import Example
 from lodekit.system.system import System
 from lodekit.workflow.pipeline import to_csv
 from lodekit.workflow.system_proposal import ColumnRole, guess_column_roles
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

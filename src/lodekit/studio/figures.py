@@ -8,7 +8,6 @@ from html import escape
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.report.panels import (
     PLOTLY_BAND_COLOR,
@@ -24,11 +23,11 @@ from lodekit.report.panels import (
     thinned_indices,
 )
 from lodekit.results.validation import Validation
+from lodekit.support.arguments import Array
 from lodekit.support.html import escape_plotly
 from lodekit.support.text import format_complex
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-Array = NDArray[np.float64]
 PlotlyFigure = dict[str, Any]
 #: What is drawn from the posterior, and windows of fit and validation.
 SAMPLE_TRACE_COLOR = "rgba(0,158,115,0.55)"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import Observations
 from lodekit.errors import LodekitError
@@ -26,6 +25,7 @@ from lodekit.results.fit import Fit
 from lodekit.results.summary import displayed_hyperparameters
 from lodekit.studio.figures import add_sample_traces, validation_figure
 from lodekit.studio.session import user_message
+from lodekit.support.arguments import Array
 from lodekit.support.files import MODEL_FILE, write_atomically
 from lodekit.support.progress import listening
 from lodekit.system.delays import undelayed_name
@@ -41,7 +41,6 @@ from lodekit.workflow.pipeline import (
     read_model,
 )
 
-Array = NDArray[np.float64]
 REQUEST_FILE, RESULT_FILE, PROGRESS_FILE = "request.json", "result.json", "progress.json"
 
 

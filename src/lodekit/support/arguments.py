@@ -1,4 +1,4 @@
-"""Validation and conversion of user arguments: counts, seeds, times, arrays and parameter values."""
+"""Validation and conversion of user arguments (counts, seeds, times, arrays, parameter values), and kinds of arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError, LodekitError
 
+#: Arrays of real and of complex numbers, of places in other arrays, and of truth values.
 Array = NDArray[np.float64]
+ComplexArray = NDArray[np.complex128]
+IndexArray = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 
 def check_positive(name: str, value: object) -> float:

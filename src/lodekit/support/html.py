@@ -96,10 +96,11 @@ def escape_plotly(text: str) -> str:
 
 
 class HtmlPage:
-    """An HTML page built section by section; all text is escaped except in `add_html` and `add_to_head`.
+    """An HTML page built section by section; all text is escaped except in `add_html`.
 
     title: The window title and top heading.
     lead: The subtitle; may be empty.
+    style: CSS beside that of all pages.
 
     Examples
     --------
@@ -110,17 +111,12 @@ class HtmlPage:
     True
     """
 
-    def __init__(self, title: str, lead: str = "") -> None:
-        self.title = title
-        self._head: list[str] = []
+    def __init__(self, title: str, lead: str = "", style: str = "") -> None:
+        self.title, self._style = title, style
         self._plots = 0
         self._body = [f"<h1>{escape(title)}</h1>"]
         if lead:
             self._body.append(f'<p class="lead">{escape(lead)}</p>')
-
-    def add_to_head(self, html: str) -> None:
-        """Add unescaped HTML to the head of the page: scripts and styles."""
-        self._head.append(html)
 
     def add_html(self, html: str) -> None:
         """Add unescaped HTML to the body of the page."""
@@ -184,7 +180,7 @@ class HtmlPage:
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 f"<title>{escape(self.title)}</title>",
                 f"<style>\n{read_asset('page.css')}</style>",
-                *self._head,
+                *([f"<style>{self._style}</style>"] if self._style else []),
                 "</head>\n<body>\n<main>",
                 *self._body,
                 "</main>",

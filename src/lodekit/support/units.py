@@ -86,6 +86,12 @@ def format_powers(powers: UnitPowers) -> str:
     return above if not below else f"{above}/({below})" if "*" in below else f"{above}/{below}"
 
 
+def combine_powers(first: UnitPowers, second: UnitPowers, power: Fraction | int = 1) -> UnitPowers:
+    """Return the product of `first` and of `second` to a `power`, without exponents that are zero."""
+    total = {name: first.get(name, Fraction(0)) + power * second.get(name, 0) for name in {**first, **second}}
+    return {name: exponent for name, exponent in total.items() if exponent}
+
+
 @dataclass(frozen=True)
 class UnitConversion:
     """An affine unit conversion: ``value * factor / divisor + offset``.
@@ -146,13 +152,13 @@ def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
     first, second = parse_unit(unit), parse_unit(target)
     if first is None or second is None:
         return None
-    ratio = {base: first.get(base, Fraction(0)) - second.get(base, Fraction(0)) for base in {**first, **second}}
-    if any(power and base != "pi" and not base.isdigit() for base, power in ratio.items()):
+    ratio = combine_powers(first, second, -1)
+    if any(base != "pi" and not base.isdigit() for base in ratio):
         return None
     times = over = 1.0
     try:
         for base, power in ratio.items():
-            size = (math.pi if base == "pi" else float(base)) ** float(abs(power)) if power else 1.0
+            size = (math.pi if base == "pi" else float(base)) ** float(abs(power))
             times, over = (times * size, over) if power > 0 else (times, over * size)
     except OverflowError:
         return None
@@ -174,9 +180,8 @@ def _parse_product(tokens: _Tokens) -> UnitPowers:
     total = _parse_factor(tokens)
     while tokens and tokens[0][1] != ")":
         sign = -1 if _take(tokens, "*", "·", "⋅", "/") == "/" else 1
-        for base, power in _parse_factor(tokens).items():
-            total[base] = total.get(base, Fraction(0)) + sign * power
-    return {base: power for base, power in total.items() if power}
+        total = combine_powers(total, _parse_factor(tokens), sign)
+    return total
 
 
 def _parse_factor(tokens: _Tokens) -> UnitPowers:
@@ -216,10 +221,7 @@ def _unit_powers(word: str) -> UnitPowers:
         return (parse_unit(_UNITS[word]) or {}) if _UNITS[word] else {word: Fraction(1)}
     prefix, unit = word[:1], word[1:]
     if prefix in _PREFIXES and unit in _UNITS and unit not in _UNITS_WITHOUT_PREFIX:
-        total = _unit_powers(unit)
-        for prime in ("2", "5"):
-            total[prime] = total.get(prime, Fraction(0)) + _PREFIXES[prefix]
-        return {base: power for base, power in total.items() if power}
+        return combine_powers(_unit_powers(unit), dict.fromkeys(("2", "5"), Fraction(_PREFIXES[prefix])))
     return {f"'{word}'": Fraction(1)}
 
 

@@ -162,7 +162,15 @@ def symbolic_covariance(
     total = sympy.S.Zero
     free = [_sympy_coefficients(row @ parametrization.free) for row in (first, second)]
     for number, name in enumerate(names):
-        total += _free_function_covariance(symbol, number, _find_kernel(name), free[0][number], free[1][number])
+        lag, ell, sigma = sympy.Dummy("lag"), symbol(f"ell_{number + 1}"), symbol(f"sigma_{number + 1}")
+        kernel, part, decay = _find_kernel(name), sympy.S.Zero, sympy.S.Zero
+        for a, left in enumerate(free[0][number]):
+            for b, right in enumerate(free[1][number]):
+                if left != 0 and right != 0:
+                    derivative, decay = kernel(lag, ell, a + b)
+                    part += (-1) ** b * left * right * derivative
+        collected = sigma**2 * decay * sympy.collect(sympy.expand(part), ell)
+        total += collected.subs(lag, symbol("t1") - symbol("t2"))
     for number, (column, base) in enumerate(_mode_covariances(parametrization, symbol), 1):
         left, right = (_sympy_coefficients(row @ parametrization.modes[column].column)[0] for row in (first, second))
         inner = sympy.Add(*(value * base.diff(symbol("t2"), order) for order, value in enumerate(right)))
@@ -226,25 +234,6 @@ def _matern_derivative(degree: int) -> _KernelDerivative:
         return sign * total.subs(r, sympy.Abs(lag)), sympy.exp(-rate * sympy.Abs(lag))
 
     return derivative
-
-
-def _free_function_covariance(
-    symbol: _SymbolFactory,
-    number: int,
-    kernel: _KernelDerivative,
-    first: Sequence[sympy.Expr],
-    second: Sequence[sympy.Expr],
-) -> sympy.Expr:
-    import sympy
-
-    lag, ell, sigma = sympy.Dummy("lag"), symbol(f"ell_{number + 1}"), symbol(f"sigma_{number + 1}")
-    total, decay = sympy.S.Zero, sympy.S.Zero
-    for a, left in enumerate(first):
-        for b, right in enumerate(second):
-            if left != 0 and right != 0:
-                part, decay = kernel(lag, ell, a + b)
-                total += (-1) ** b * left * right * part
-    return (sigma**2 * decay * sympy.collect(sympy.expand(total), ell)).subs(lag, symbol("t1") - symbol("t2"))
 
 
 def _mode_covariances(parametrization: Parametrization, symbol: _SymbolFactory) -> Iterable[tuple[int, sympy.Expr]]:

@@ -18,7 +18,7 @@ from flint import arb, ctx as flint_context, fmpq, fmpq_mat
 
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
 from lodekit.errors import DataError, EquationError
-from lodekit.support.units import UnitPowers, format_powers, is_known_unit, parse_unit
+from lodekit.support.units import UnitPowers, combine_powers, format_powers, is_known_unit, parse_unit
 from lodekit.system.delays import undelayed_name
 from lodekit.system.linear import format_derivative
 from lodekit.system.signals import ExponentialPolynomial
@@ -206,8 +206,12 @@ def find_dimensions(system: System) -> Dimensions:
         marked, numbers = _mark_numbers(groups, stage)
         # What stands further left is expressed in what stands further right.
         names = [*numbers, *reversed(list(system.parameters)), *reversed(quantities)]
-        lines = [_divide_powers(g.monomials[0].powers, term.powers) for g in marked for term in g.monomials[1:]]
-        solved = _solve_dimensions(names, lines)
+        lines = [combine_powers(g.monomials[0].powers, term.powers, -1) for g in marked for term in g.monomials[1:]]
+        # Each quantity as a product of base quantities, such that all products of powers in `lines` are pure.
+        solved = {name: {name: Fraction(1)} for name in names}
+        for row in reduced_echelon_form(names, lines):
+            first = next(iter(row))
+            solved[first] = {name: -power for name, power in row.items() if name != first}
         if all(solved[name] for name in quantities):
             break
     order = {name: n for n, name in enumerate([*reversed(quantities[1:]), *system.parameters, "t"])}
@@ -248,20 +252,6 @@ def _mark_numbers(groups: Sequence[HomogeneityGroup], stage: int) -> tuple[list[
     return found, marks
 
 
-def _divide_powers(first: UnitPowers, second: UnitPowers) -> UnitPowers:
-    ratio = {name: first.get(name, Fraction(0)) - second.get(name, Fraction(0)) for name in {**first, **second}}
-    return {name: power for name, power in ratio.items() if power}
-
-
-def _solve_dimensions(names: Sequence[str], lines: Sequence[UnitPowers]) -> dict[str, UnitPowers]:
-    """Return each quantity as a product of base quantities, where all products of powers in `lines` are pure."""
-    solved = {name: {name: Fraction(1)} for name in names}
-    for row in reduced_echelon_form(names, lines):
-        first = next(iter(row))
-        solved[first] = {name: -power for name, power in row.items() if name != first}
-    return solved
-
-
 def reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> list[UnitPowers]:
     """Return the non-zero entries of the reduced row echelon form of `lines`; in each, `names` keep their order."""
     if not lines or not names:
@@ -298,20 +288,24 @@ def check_units(system: System, units: Mapping[str, str]) -> None:
         # Only terms without a number: a number may have a unit.
         trusted = [t for t in group.monomials if t.number == 1 and (group.is_dimensionless or t.has_dimension)]
         for term in trusted[1:]:
-            lines.append(_substitute_units(_divide_powers(trusted[0].powers, term.powers), known))
+            lines.append(_substitute_units(combine_powers(trusted[0].powers, term.powers, -1), known))
             texts.append(f"{trusted[0]} and {term} in {group.name}")
         plain = [term for term in trusted if all(name in known for name in term.powers)]
         for term in plain[1:]:
-            if not _are_consistent([_substitute_units(_divide_powers(plain[0].powers, term.powers), known)]):
+            if not _are_consistent([_substitute_units(combine_powers(plain[0].powers, term.powers, -1), known)]):
                 first, second = (f"{t} is in {_format_unit(t, units)}" for t in (plain[0], term))
                 raise EquationError(
                     f"the units of {group.name} do not agree: {first}, but {second}; change a unit, or leave out those "
                     "that are not known"
                 )
     if not _are_consistent(lines):
-        raise EquationError(
-            f"no units of the rest make these terms agree: {_find_inconsistent_lines(lines, texts)}; check their units"
-        )
+        # A smallest set of lines that do not agree.
+        kept = list(range(len(lines)))
+        for k in range(len(lines)):
+            rest = [i for i in kept if i != k]
+            kept = kept if _are_consistent([lines[i] for i in rest]) else rest
+        listed = "; ".join(texts[i] for i in kept)
+        raise EquationError(f"no units of the rest make these terms agree: {listed}; check their units")
 
 
 def derive_units(system: System, units: Mapping[str, str]) -> dict[str, str]:
@@ -338,8 +332,8 @@ def derive_units(system: System, units: Mapping[str, str]) -> dict[str, str]:
         for base, power in powers.items():
             text = known[base]
             unit = text if re.fullmatch(r"[^\W\d_]+|[%°]\w?", text) else f"({text})"
-            pieces[unit] = pieces.get(unit, Fraction(0)) + power
-        found[name] = format_powers({unit: power for unit, power in pieces.items() if power})
+            pieces = combine_powers(pieces, {unit: power})
+        found[name] = format_powers(pieces)
         if re.fullmatch(r"\([^()]*\)", found[name]):
             found[name] = found[name][1:-1]
     return {name: unit for name, unit in found.items() if unit != "1"}
@@ -365,7 +359,7 @@ def white_noise_unit(
     """
     known = {key: unit.strip() for key, unit in units.items() if unit.strip()}
     channels = {} if system is None else find_dimensions(system).channels
-    tied = {each: _divide_powers(channels[name], powers) for each, powers in channels.items() if each != name}
+    tied = {each: combine_powers(channels[name], powers, -1) for each, powers in channels.items() if each != name}
     ranked = sorted(tied, key=lambda each: (each not in known, each not in measured))
     other = next((each for each in ranked if set(tied[each]) <= {"t"}), name) if name not in known else name
     power = tied.get(other, {}).get("t", Fraction(0)) + Fraction(1, 2)
@@ -394,9 +388,8 @@ def _substitute_units(powers: UnitPowers, known: Mapping[str, UnitPowers]) -> Un
     """Return powers of quantities with known units put in; quantities without one keep their names, marked."""
     total: UnitPowers = {}
     for name, power in powers.items():
-        for base, inner in known.get(name, {f"?{name}": Fraction(1)}).items():
-            total[base] = total.get(base, Fraction(0)) + power * inner
-    return {base: power for base, power in total.items() if power}
+        total = combine_powers(total, known.get(name, {f"?{name}": Fraction(1)}), power)
+    return total
 
 
 def _are_consistent(lines: Sequence[UnitPowers]) -> bool:
@@ -405,16 +398,6 @@ def _are_consistent(lines: Sequence[UnitPowers]) -> bool:
     bases = sorted({base for line in lines for base in line} - set(unknown))
     # A line of the echelon form without unknowns says that a product of base units is a number.
     return not any(row.keys().isdisjoint(unknown) for row in reduced_echelon_form([*unknown, *bases], lines))
-
-
-def _find_inconsistent_lines(lines: list[UnitPowers], texts: list[str]) -> str:
-    """Return a smallest set of lines that do not agree, as text."""
-    kept = list(range(len(lines)))
-    for k in range(len(lines)):
-        rest = [i for i in kept if i != k]
-        if not _are_consistent([lines[i] for i in rest]):
-            kept = rest
-    return "; ".join(texts[i] for i in kept)
 
 
 def _format_unit(term: Monomial, units: Mapping[str, str]) -> str:

@@ -335,7 +335,8 @@ def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
     if size > MAX_CHARACTERS:
         raise EquationError(f"expected at most {MAX_CHARACTERS} characters of equations, got {size}; split the system")
     parsed: list[Equation] = []
-    for line in _split_statements(lines):
+    statements = (part for text in lines for line in text.splitlines() for part in line.split("#", 1)[0].split(";"))
+    for line in filter(None, map(str.strip, statements)):
         if len(parsed) == MAX_EQUATIONS:
             raise EquationError(f"expected at most {MAX_EQUATIONS} equations; split the system")
         parsed.append(_Parser(line, len(parsed) + 1).equation())
@@ -375,14 +376,6 @@ def check_name(name: object, role: str) -> str:
     if tokens[0].text in RESERVED:
         raise EquationError(f"{name!r} is reserved and cannot name a {role}; reserved are {', '.join(RESERVED)}")
     return tokens[0].text
-
-
-def _split_statements(lines: Sequence[str]) -> Iterator[str]:
-    for text in lines:
-        for line in text.splitlines():
-            for part in line.split("#", 1)[0].split(";"):
-                if part.strip():
-                    yield part.strip()
 
 
 def _tokenize(line: str, equation: int) -> Iterator[_Token]:
@@ -452,9 +445,8 @@ class _Parser:
         self._position += 1
         return token
 
-    def _place(self, start: int, stop: int | None = None) -> Place:
-        end = self._tokens[self._position - 1].stop if stop is None else stop
-        return Place(self._line, start, end, self._equation_number)
+    def _place(self, start: int) -> Place:
+        return Place(self._line, start, self._tokens[self._position - 1].stop, self._equation_number)
 
     def _error(self, message: str, token: _Token) -> EquationError:
         return EquationError(message, Place(self._line, token.start, token.stop, self._equation_number))

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -116,19 +116,6 @@ def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict
     return directions
 
 
-def _set_fixed_parameters(
-    problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element]
-) -> list[Element]:
-    """Return a point at which parameters that are fixed have their values."""
-    ring, found = problem.system.operator.ring, list(points)
-    for name, parameter in problem.system.parameters.items():
-        if parameter.fixed is not None and name not in problem.unknown_parameters:
-            value = Fraction(parameter.fixed)
-            place = len(ring.constants) + ring.parameters.index(name)
-            found[place] = field.integer(value.numerator) / field.integer(value.denominator)
-    return found
-
-
 def _reconstruct_fraction(value: int, prime: int, largest: int = 12) -> Fraction | None:
     """Return the small fraction that equals a number modulo a prime, or None (rational reconstruction)."""
     for bottom in range(1, largest + 1):
@@ -147,8 +134,24 @@ def _find_null_directions(
     observables, high ones first, then known functions of time. So rows of the echelon form that start with an
     observable are relations between measured quantities alone, of lowest order.
     """
-    point = _set_fixed_parameters(problem, field, points)
-    prime, evaluate = field.prime, partial(_value_and_gradient, problem, field, point)
+    ring, point, prime = problem.system.operator.ring, list(points), field.prime
+    places = {name: len(ring.constants) + k for k, name in enumerate(ring.parameters)}
+    for name, parameter in problem.system.parameters.items():
+        if parameter.fixed is not None and name not in problem.unknown_parameters:
+            fixed = Fraction(parameter.fixed)
+            point[places[name]] = field.integer(fixed.numerator) / field.integer(fixed.denominator)
+
+    def evaluate(value: Scalar) -> list[Element]:
+        """Return a coefficient at the point, and its derivatives in the unknown parameters."""
+        parts = value.numerator, value.denominator
+        a, b = (ring.map_to_finite_field(part, field, point) for part in parts)
+        found = [a / b]
+        for name in problem.unknown_parameters:
+            slopes = (part.derivative(places[name]) for part in parts)
+            da, db = (ring.map_to_finite_field(slope, field, point) for slope in slopes)
+            found.append((da * b - a * db) / (b * b) if da or db else field.zero)
+        return found
+
     rows, time_functions = _prolong(problem, evaluate)
     columns = sorted({column for row in rows for column in row})
     index = {column: k for k, column in enumerate(columns)}
@@ -211,20 +214,6 @@ def _prolong(
                 rows.append(row)
                 derivative = derivative.derivative()
     return rows, time_functions
-
-
-def _value_and_gradient(
-    problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element], value: Scalar
-) -> list[Element]:
-    """Return a coefficient at a point of a finite field, and its derivatives in the unknown parameters."""
-    ring, top, bottom = problem.system.operator.ring, value.numerator, value.denominator
-    a, b = (ring.map_to_finite_field(part, field, points) for part in (top, bottom))
-    found = [a / b]
-    for name in problem.unknown_parameters:
-        place = len(ring.constants) + ring.parameters.index(name)
-        da, db = (ring.map_to_finite_field(part.derivative(place), field, points) for part in (top, bottom))
-        found.append((da * b - a * db) / (b * b) if da or db else field.zero)
-    return found
 
 
 def _build_matrix(rows: Sequence[_JetRow], index: Mapping[_JetColumn, int], number: int, prime: int) -> nmod_mat:
@@ -290,35 +279,20 @@ def _exponent_rows(problem: IdentifiabilityProblem) -> tuple[list[_Exponents], l
                 continue
             columns = enumerate(map(undelayed_name, system.channels))
             values = [(value, {name: 1}) for j, name in columns for value in operator.coefficients(i, j)]
-            signal_values, signal_rows = _forcing_exponents(ring, signal)
-            inside += signal_rows
+            for wave, value in signal.terms.items():
+                # A rate may not change at all; nor may a frequency, except for its sign: the sine changes with it, as
+                # if it had a factor more.
+                inside += _monomial_exponents(ring, [(wave.rate, {})])
+                mark = f"frequency {wave.frequency}"
+                if wave.frequency:
+                    inside += [{**term, mark: -1} for term in _monomial_exponents(ring, [(wave.frequency, {})])]
+                values.append((value, {mark: 1} if wave.frequency and wave.sine else {}))
             # The scale of a whole equation does not matter; that of a measured observable is one.
             scale = {f"equation {i}": -1} if free else {}
-            lines += [{**term, **scale} for term in _monomial_exponents(ring, [*values, *signal_values])]
+            lines += [{**term, **scale} for term in _monomial_exponents(ring, values)]
     # Like a rate, a delay may not change at all.
     inside += _monomial_exponents(ring, [(name.time, {}) for name in system.delayed_channels])
     return lines, inside
-
-
-def _forcing_exponents(
-    ring: ScalarRing, signal: ExponentialPolynomial
-) -> tuple[list[tuple[Scalar, _Exponents]], list[_Exponents]]:
-    """Return the coefficients of a known function of time, and what may not change inside of it.
-
-    A rate may not change at all; nor may a frequency, except for its sign: the sine changes with it, as if it had a
-    factor more.
-    """
-    values: list[tuple[Scalar, _Exponents]] = []
-    inside: list[_Exponents] = []
-    for wave, value in signal.terms.items():
-        mark: _Exponents = {}
-        inside += _monomial_exponents(ring, [(wave.rate, {})])
-        if wave.frequency:
-            own = f"frequency {wave.frequency}"
-            inside += [{**term, own: -1} for term in _monomial_exponents(ring, [(wave.frequency, {})])]
-            mark = {own: 1} if wave.sine else {}
-        values.append((value, mark))
-    return values, inside
 
 
 def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fraction]]:
@@ -380,10 +354,11 @@ def find_identifiable_combinations(
     if all(value is not None for way in rest for value in way.values()):
         return format_invariants(names, rest, are_powers=False)
     scalings = [{n: p for n, p in way.items() if n not in alone} for way in find_scale_symmetries(problem)]
-    scalings = _independent_directions(names, [way for way in scalings if way])
-    if len(scalings) != len(rest):
-        return None
-    return format_invariants(names, scalings, are_powers=True)
+    independent: list[dict[str, Fraction]] = []
+    for way in scalings:
+        if way and len(reduced_echelon_form(names, [*independent, way])) > len(independent):
+            independent.append(way)
+    return format_invariants(names, independent, are_powers=True) if len(independent) == len(rest) else None
 
 
 def format_invariants(
@@ -411,17 +386,6 @@ def _clear_denominators(directions: Sequence[Mapping[str, Fraction | None]]) -> 
     return whole
 
 
-def _independent_directions(
-    names: Sequence[str], directions: Sequence[Mapping[str, Fraction]]
-) -> list[dict[str, Fraction]]:
-    """Return as many of the directions as are independent."""
-    kept: list[dict[str, Fraction]] = []
-    for way in directions:
-        if len(reduced_echelon_form(names, [*kept, dict(way)])) > len(kept):
-            kept.append(dict(way))
-    return kept
-
-
 def _format_parameter_sum(weights: Mapping[str, int], names: Sequence[str]) -> str:
     """Return a sum of parameters as text, in the order of the names; the first one is positive."""
     ordered, text = sorted(weights.items(), key=lambda item: names.index(item[0])), ""
@@ -438,7 +402,16 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
     frequencies, and the delays.
     """
     system, ring = problem.system, problem.system.operator.ring
-    joined, sides, hidden = _augment_by_observables(problem)
+    # The equations, with a column for each observable that is no channel.
+    others, own = [i for i, place in enumerate(problem.channel_indices) if place is None], problem.observables
+    width, zero = system.operator.width, list[Scalar]()
+    entries = [[*row, *[zero] * len(others)] for row in system.operator.entries()]
+    for k, i in enumerate(others):
+        shown = [[ring.rational(-1)] if k == n else zero for n in range(len(others))]
+        entries.append([*(own.coefficients(i, j) for j in range(width)), *shown])
+    sides = [*system.forcing, *(problem.known_signals[i].scale(ring.rational(-1)) for i in others)]
+    hidden = set(range(width)) - problem.measured_channels
+    joined = OperatorMatrix.from_scalars(ring, entries, width + len(others))
     count = len(joined.rows)
     # What each relation is combined from is carried along, for the right-hand sides.
     rows: list[Vector] = [
@@ -458,23 +431,6 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
             coefficients += [value, wave.rate, wave.frequency]
     coefficients += [name.time for name in system.delayed_channels]
     return [value for value in dict.fromkeys(coefficients) if value.as_fraction() is None]
-
-
-def _augment_by_observables(
-    problem: IdentifiabilityProblem,
-) -> tuple[OperatorMatrix, list[ExponentialPolynomial], set[int]]:
-    """Return the equations, with a column for each observable that is no channel, and the columns to eliminate."""
-    system, ring = problem.system, problem.system.operator.ring
-    others = [i for i, place in enumerate(problem.channel_indices) if place is None]
-    width, zero = system.operator.width, list[Scalar]()
-    entries = [[*row, *[zero] * len(others)] for row in system.operator.entries()]
-    own = problem.observables
-    for k, i in enumerate(others):
-        shown = [[ring.rational(-1)] if k == n else zero for n in range(len(others))]
-        entries.append([*(own.coefficients(i, j) for j in range(width)), *shown])
-    sides = [*system.forcing, *(problem.known_signals[i].scale(ring.rational(-1)) for i in others)]
-    hidden = set(range(width)) - problem.measured_channels
-    return OperatorMatrix.from_scalars(ring, entries, width + len(others)), sides, hidden
 
 
 def find_implied_equations(

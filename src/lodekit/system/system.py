@@ -36,36 +36,6 @@ if TYPE_CHECKING:
 _PROGRESS_MESSAGE = "analysing the equations"
 
 
-def substitute_parameters(
-    equations: Sequence[grammar.Equation],
-    parameters: Mapping[str, Parameter],
-    values: Mapping[str, Any],
-    basis_rows: Sequence[grammar.Equation] = (),
-) -> tuple[list[grammar.Equation], dict[str, Parameter], tuple[str, ...], list[grammar.Equation]]:
-    """Return the equations with `values` in place of parameters, the remaining parameters, notes and basis rows."""
-    if not isinstance(values, Mapping):
-        raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
-    reader = matrices.MatrixEntryParser()
-    replacements: dict[str, grammar.Expression] = {}
-    for name, value in values.items():
-        if name not in parameters:
-            known = ", ".join(parameters) or "none"
-            raise ParameterError(f"unknown parameter {name!r}; expected one of: {known}")
-        replacements[name] = reader.parse(value)
-        for other in grammar.find_names(replacements[name]):
-            if other not in parameters and other != "pi":
-                raise ParameterError(f"the value of {name!r} mentions {other!r}, which is not a parameter")
-
-    def substitute(row: grammar.Equation) -> grammar.Equation:
-        left, *right = (grammar.replace_names(side, replacements) for side in row.sides)
-        return grammar.Equation(left, right[0] if right else None, "")
-
-    replaced, basis_rows = (list(map(substitute, rows)) for rows in (equations, basis_rows))
-    mentioned = {name for equation in replaced for name in equation.names}
-    remaining = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
-    return replaced, remaining, reader.notes, basis_rows
-
-
 @final
 class System:
     """A system of linear ODEs with constant coefficients, and everything that can be proved about its solutions.
@@ -350,14 +320,30 @@ class System:
         >>> equal.is_controllable
         False
         """
-        basis = self._basis_expressions
-        rows = () if basis is None else basis.rows
-        equations, remaining, notes, replaced = substitute_parameters(self._equations, self._parameters, values, rows)
-        basis = basis and BasisExpressions(tuple(replaced), basis.columns)
+        if not isinstance(values, Mapping):
+            raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
+        reader = matrices.MatrixEntryParser()
+        replacements: dict[str, grammar.Expression] = {}
+        for name, value in values.items():
+            if name not in self._parameters:
+                known = ", ".join(self._parameters) or "none"
+                raise ParameterError(f"unknown parameter {name!r}; expected one of: {known}")
+            replacements[name] = reader.parse(value)
+            for other in grammar.find_names(replacements[name]):
+                if other not in self._parameters and other != "pi":
+                    raise ParameterError(f"the value of {name!r} mentions {other!r}, which is not a parameter")
+
+        def replace_in(row: grammar.Equation) -> grammar.Equation:
+            left, *right = (grammar.replace_names(side, replacements) for side in row.sides)
+            return grammar.Equation(left, right[0] if right else None, "")
+
+        equations, basis = list(map(replace_in, self._equations)), self._basis_expressions
+        mentioned = {name for equation in equations for name in equation.names}
+        remaining = {name: own for name, own in self._parameters.items() if name in mentioned or name not in values}
+        basis = basis and BasisExpressions(tuple(map(replace_in, basis.rows)), basis.columns)
+        notes = (*self._notes, *reader.notes)
         try:
-            return System._from_equations(
-                equations, remaining, self.plain_channels, (*self._notes, *notes), basis=basis
-            )
+            return System._from_equations(equations, remaining, self.plain_channels, notes, basis=basis)
         except EquationError as problem:
             if basis is None:
                 raise

@@ -10,15 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from lodekit.fitting.hessian import invert_information
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout, ParameterTransform
+from lodekit.support.arguments import Array, Mask
 from lodekit.support.text import format_number, format_uncertain
 
-Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 NORMAL_QUANTILE_95 = 1.959963984540054
 #: What is said of a parameter that the data do not determine, and of one that would go farther.
@@ -91,7 +90,7 @@ def estimate_parameters(
     layout: ParameterLayout,
     x: Array,
     information: Array,
-    at_bound: NDArray[np.bool_],
+    at_bound: Mask,
     n_points: int | None = None,
     dof: Array | None = None,
     inflation_factors: Array | None = None,

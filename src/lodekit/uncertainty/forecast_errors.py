@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from lodekit.support.arguments import Array
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-Array = NDArray[np.float64]
 #: The share of errors that bands have to hold.
 _COVERAGE = 0.95
 #: Gains that are tried, and memories, in typical steps.

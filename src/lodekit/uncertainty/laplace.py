@@ -13,17 +13,15 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
-from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.inference.engine import Posterior
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array, Mask
 
-Array = NDArray[np.float64]
 T = TypeVar("T")
 #: What the data say nothing about is taken to be known to so many units of the scale of the search: a factor of 20.
 UNIDENTIFIED_STD = 3.0
@@ -31,19 +29,7 @@ UNIDENTIFIED_STD = 3.0
 _EIGENVALUE_TOLERANCE = 1e-9
 
 
-def _prior_stds(layout: ParameterLayout, x: Array) -> Array:
-    """Return how far from an estimate anything may be that the data say nothing about, shape (n,)."""
-    stds = np.full(layout.size, UNIDENTIFIED_STD)
-    for position, number in enumerate(layout.free_parameters):
-        transform, point = layout.transforms[number], float(x[position])
-        if transform.is_unbounded:
-            # Near zero the scale of the search is arbitrarily fine.
-            size = max(abs(transform.forward(point)), transform.expected_magnitude)
-            stds[position] = 10.0 * size / transform.derivative(point)
-    return stds
-
-
-def regularized_covariance_root(information: Array, free: NDArray[np.bool_], prior_stds: Array) -> Array:
+def regularized_covariance_root(information: Array, free: Mask, prior_stds: Array) -> Array:
     """Return a root L of the regularised covariance, ``L L^T = (H + diag(prior_stds)^-2)^-1``, shape (n, k).
 
     The prior keeps directions finite that the data do not identify; a direction in which the evidence grows counts as
@@ -95,7 +81,15 @@ class LaplaceApproximation:
     def covariance_root(self) -> Array:
         """A root of the covariance, shape (n, k): each column is one standard deviation in its direction."""
         layout, optimum = self.objective.layout, self.optimum
-        return regularized_covariance_root(self.information, ~optimum.at_bound, _prior_stds(layout, optimum.x))
+        # How far from an estimate anything may be that the data say nothing about.
+        stds = np.full(layout.size, UNIDENTIFIED_STD)
+        for position, number in enumerate(layout.free_parameters):
+            transform, point = layout.transforms[number], float(optimum.x[position])
+            if transform.is_unbounded:
+                # Near zero the scale of the search is arbitrarily fine.
+                size = max(abs(transform.forward(point)), transform.expected_magnitude)
+                stds[position] = 10.0 * size / transform.derivative(point)
+        return regularized_covariance_root(self.information, ~optimum.at_bound, stds)
 
     @property
     def covariance(self) -> Array:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import matmul_toeplitz, solve_toeplitz
 
 from lodekit.fitting.parameter_vector import ParameterLayout
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, IndexArray
 
 
 def fit_autoregression(correlations: Array, n_rows: int) -> Array:
@@ -81,7 +79,7 @@ def sandwich_covariance(
 
 
 def estimate_from_first_rows(
-    shifts: Array, residuals: Array, observables: NDArray[np.intp], count: int
+    shifts: Array, residuals: Array, observables: IndexArray, count: int
 ) -> tuple[Array, Array, float]:
     """Return how estimates move if later rows are left out, their sandwich covariance, and the variance of residuals.
 

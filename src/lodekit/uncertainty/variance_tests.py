@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.disturbances import WHITE_NOISE, CompiledDisturbances
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array, Mask
 from lodekit.support.text import format_probability
 from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.system import System
@@ -131,8 +131,8 @@ def summarize_disturbances(
     prior: Prior,
     layout: ParameterLayout,
     hyper: Hyperparameters,
-    covariance: NDArray[np.float64],
-    at_bound: NDArray[np.bool_],
+    covariance: Array,
+    at_bound: Mask,
     gains: Mapping[str, float],
     scale_confounded: Sequence[str] = (),
 ) -> dict[str, Disturbance]:
@@ -173,7 +173,7 @@ def summarize_disturbances(
     return found
 
 
-def _group_collinear(disturbed: CompiledDisturbances, theta: NDArray[np.float64]) -> list[int | None]:
+def _group_collinear(disturbed: CompiledDisturbances, theta: Array) -> list[int | None]:
     """Return for each disturbance the first white one that acts as it does, or itself; None where it does not act.
 
     Responses are compared by what stands before w and its derivatives, and by ``X F^j G``, which tell all of them.

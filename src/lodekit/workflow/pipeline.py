@@ -14,10 +14,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lodekit.errors import LodekitError
 from lodekit.results.summary import summary_dict
-from lodekit.support.arguments import check_parameters
+from lodekit.support.arguments import Array, check_parameters
 from lodekit.support.files import MODEL_FILE, make_folder, write_atomically
+from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
 from lodekit.support.units import find_unit_conversion
 from lodekit.system.files import SystemFile
@@ -25,15 +28,12 @@ from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from lodekit.data.sources import LoadedData
     from lodekit.model import LODEGP
 
 
 def prediction_table(
-    gp: LODEGP, times: Mapping[str, NDArray[np.float64]], observables: Sequence[str] | None = None
+    gp: LODEGP, times: Mapping[str, Array], observables: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return times by record, dates if there are any, and means with standard deviations, as columns.
 
@@ -41,8 +41,6 @@ def prediction_table(
 
     Shapes: times (n,).
     """
-    import numpy as np
-
     names, parts = gp.fit_.setup.channels if observables is None else observables, []
     for record, record_times in times.items():
         # In blocks of rows, so that memory does not grow with the number of times.
@@ -84,12 +82,7 @@ def _concatenate_records(gp: LODEGP, parts: Sequence[tuple[str, dict[str, Any]]]
 
 
 def mean_std_table(
-    gp: LODEGP,
-    times: NDArray[np.float64],
-    observables: Sequence[str],
-    mean: NDArray[np.float64],
-    std: NDArray[np.float64],
-    known_channels: Collection[str] = (),
+    gp: LODEGP, times: Array, observables: Sequence[str], mean: Array, std: Array, known_channels: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return times, dates where there are any, means and standard deviations, as columns; what is known has no std."""
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
@@ -101,12 +94,7 @@ def mean_std_table(
 
 
 def sample_table(
-    gp: LODEGP,
-    times: Mapping[str, NDArray[np.float64]],
-    observables: Sequence[str] | None = None,
-    *,
-    size: int = 1,
-    seed: int = 0,
+    gp: LODEGP, times: Mapping[str, Array], observables: Sequence[str] | None = None, *, size: int = 1, seed: int = 0
 ) -> dict[str, Any]:
     """Return samples of the posterior as columns: the number of the sample, times, dates, channels, and parameters.
 
@@ -228,8 +216,6 @@ def fit_file(
     >>> round(product.gp.parameters_["k"].value, 3)
     0.105
     """
-    from lodekit.support.labels import Labels
-
     gp, source = prepare_fit(file, data, columns=columns, in_shell=bool(command), **arguments)
     labels = gp.fit(source).labels_
     known = {**file.columns, **(columns or {})}
@@ -325,8 +311,6 @@ def compute_results(
 
     They are a report, predictions at `n_times` times, and figures where matplotlib is installed.
     """
-    import numpy as np
-
     from lodekit.report import make_report
 
     gp = fit_run.gp

@@ -51,7 +51,7 @@ def guess_column_roles(
 
 def _guess_role(channel: str, column: ColumnPreview) -> ColumnRole:
     evidence = column.input_evidence
-    return ColumnRole(channel, column, "hold" if evidence else "", evidence or "changes as sensors do")
+    return ColumnRole(channel, column, "hold" if evidence else "", evidence or "looks like a sensor signal")
 
 
 def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[str]:

@@ -7,7 +7,7 @@
 """
 
 from lodekit.data.tables.columns import parse_mapping
-from lodekit.data.tables.dates import parse_date, read_time_list
+from lodekit.data.tables.dates import read_time_list
 from lodekit.data.tables.reader import TableData, read_table
 
-__all__ = ["TableData", "parse_date", "parse_mapping", "read_table", "read_time_list"]
+__all__ = ["TableData", "parse_mapping", "read_table", "read_time_list"]

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.tables.dates import is_date
 from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array, Mask
 
-Array = NDArray[np.float64]
 _StringColumns = Mapping[str, StringColumn]
 _IS_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
 _SWAP_POINT_AND_COMMA = np.arange(256, dtype=np.uint8)
@@ -181,7 +180,7 @@ def _parse_columns(columns: _StringColumns, mark: str) -> dict[str, Array]:
     return parsed
 
 
-def _invalid_cells(texts: StringColumn, numbers: Array) -> NDArray[np.bool_]:
+def _invalid_cells(texts: StringColumn, numbers: Array) -> Mask:
     return np.isnan(numbers) & ~texts.is_missing
 
 

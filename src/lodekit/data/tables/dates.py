@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array, Mask
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _TIME_PATTERN = (
     r"(?:(?:[Tt]|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9})\d*)?)?"
@@ -147,7 +147,7 @@ def parse_dates(column: StringColumn, locations: RowLocations, date_format: Date
     return Timestamps(utc, parts["fraction"], first.replace(microsecond=int(parts["fraction"][0]) // 1000))
 
 
-def _split_fields(column: StringColumn, pattern: re.Pattern[str]) -> tuple[dict[str, Integers], NDArray[np.bool_]]:
+def _split_fields(column: StringColumn, pattern: re.Pattern[str]) -> tuple[dict[str, Integers], Mask]:
     """Return the parts of dates by name, zero where one is absent, and which texts match the pattern.
 
     Texts that differ in their digits alone match alike: one match tells where the digits of all of them stand.
@@ -200,7 +200,7 @@ def _parse_field(column: StringColumn, rows: Integers, name: str, match: re.Matc
     return found * 10 ** (9 - len(match[name])) if name == "fraction" else found
 
 
-def _local_seconds(parts: dict[str, Integers]) -> tuple[Integers, NDArray[np.bool_]]:
+def _local_seconds(parts: dict[str, Integers]) -> tuple[Integers, Mask]:
     """Return seconds since 1970 by the clock on the wall, and whether there are such a day and time."""
     year, month, day = parts["year"], parts["month"], parts["day"]
     hour, minute, second = parts["hour"], parts["minute"], parts["second"]
@@ -263,19 +263,6 @@ def read_time_list(path: Path) -> tuple[Array, datetime | None] | None:
     if not np.isfinite(numbers).all():
         raise DataError(f"{path}: expected finite times, got {numbers[~np.isfinite(numbers)][0]}")
     return numbers, None
-
-
-def parse_date(text: str) -> datetime | None:
-    """Return the date that a text is; None where it is none.
-
-    Examples
-    --------
-    >>> parse_date("01.03.2026 12:00"), parse_date("soon")
-    (datetime.datetime(2026, 3, 1, 12, 0), None)
-    """
-    if not is_date(text):
-        return None
-    return parse_dates(StringColumn.from_strings([text]), RowLocations("line", np.ones(1, dtype=int))).first
 
 
 def _parse_number(text: str) -> float | None:

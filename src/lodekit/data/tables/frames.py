@@ -18,8 +18,8 @@ from lodekit.data.tables.columns import is_time_name
 from lodekit.data.tables.dates import Durations, Timestamps, is_date
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array, Mask
 
-Array = NDArray[np.float64]
 ColumnValues = Array | StringColumn | Timestamps | Durations
 #: Units of dates and lengths of time, and how many are in a second.
 TICKS_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -59,7 +59,7 @@ class ColumnReader:
         """Return the error about a kind that cannot be used."""
         return DataError(f"expected numbers {'or dates ' if self.is_time else ''}in column {self.name}, got {got}")
 
-    def check_complete_times(self, got: str, missing: NDArray[np.bool_]) -> None:
+    def check_complete_times(self, got: str, missing: Mask) -> None:
         """Raise unless dates or lengths of time are wanted, and all of them are there.
 
         Shapes: missing (n,).

@@ -67,44 +67,41 @@ class _FlatbufferTable:
     data: bytes
     position: int
 
-    def _entry_position(self, number: int) -> int | None:
+    def _entry(self, number: int) -> int:
+        """Return where an entry stands; zero where it is absent."""
         start = self.position - int(struct.unpack_from("<i", self.data, self.position)[0])
         if start < 0:
             raise ValueError
-        size = struct.unpack_from("<H", self.data, start)[0]
-        if 4 + 2 * number >= size:
-            return None
-        offset = struct.unpack_from("<H", self.data, start + 4 + 2 * number)[0]
-        return self.position + int(offset) if offset else None
+        is_listed = 4 + 2 * number < struct.unpack_from("<H", self.data, start)[0]
+        offset = struct.unpack_from("<H", self.data, start + 4 + 2 * number)[0] if is_listed else 0
+        return self.position + int(offset) if offset else 0
 
     def number(self, entry: int, form: str, default: int = 0) -> int:
-        found = self._entry_position(entry)
-        return default if found is None else int(struct.unpack_from(f"<{form}", self.data, found)[0])
+        found = self._entry(entry)
+        return int(struct.unpack_from(f"<{form}", self.data, found)[0]) if found else default
 
     def table(self, entry: int) -> _FlatbufferTable:
-        found = self._entry_position(entry)
-        if found is None:
+        if not (found := self._entry(entry)):
             raise ValueError
         return _FlatbufferTable(self.data, _follow_offset(self.data, found))
 
-    def tables(self, entry: int) -> list[_FlatbufferTable]:
-        found = self._entry_position(entry)
-        if found is None:
-            return []
+    def _vector(self, entry: int) -> tuple[int, int]:
+        """Return where the items of a vector begin, and how many there are."""
+        if not (found := self._entry(entry)):
+            return 0, 0
         start = _follow_offset(self.data, found)
-        count = struct.unpack_from("<I", self.data, start)[0]
+        return start + 4, int(struct.unpack_from("<I", self.data, start)[0])
+
+    def tables(self, entry: int) -> list[_FlatbufferTable]:
+        start, count = self._vector(entry)
         if count > 100_000:  # a damaged count
             raise ValueError
-        places = range(start + 4, start + 4 + 4 * count, 4)
+        places = range(start, start + 4 * count, 4)
         return [_FlatbufferTable(self.data, _follow_offset(self.data, place)) for place in places]
 
     def text(self, entry: int) -> str:
-        found = self._entry_position(entry)
-        if found is None:
-            return ""
-        start = _follow_offset(self.data, found)
-        size = struct.unpack_from("<I", self.data, start)[0]
-        return self.data[start + 4 : start + 4 + size].decode()
+        start, size = self._vector(entry)
+        return self.data[start : start + size].decode()
 
 
 _INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")

@@ -12,7 +12,7 @@ from importlib import import_module
 from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 from lodekit.data.tables.cells import NumberFormat, normalize_missing, parse_number_columns
 from lodekit.data.tables.columns import ColumnMapping, format_column_list, resolve_columns
 from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.frames import ArrayTable, ColumnReader, TableBlock, read_series
+from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameTable, TableBlock, read_series
 from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.data.tables.text import FileOpener, TextFile, as_data_errors, read_pipe
 from lodekit.errors import DataError
-from lodekit.support.arguments import as_float_array
+from lodekit.support.arguments import Array, Mask, as_float_array
 from lodekit.support.interval_means import parse_interval
 from lodekit.support.units import UnitConversion
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class TimeOrder:
     clock_changes: tuple[str, ...] = ()
 
     @classmethod
-    def from_times(cls, times: NDArray[np.float64], schema: TableSchema | None = None) -> TimeOrder:
+    def from_times(cls, times: Array, schema: TableSchema | None = None) -> TimeOrder:
         """Return the order of some times, and of those of a table where the clock was changed."""
         if not len(times):
             return cls()
@@ -123,35 +121,6 @@ def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[str, ...]:
     return tuple(
         f"{date:%Y-%m-%d %H:%M}" for k, date in dates if goes_back[k] or (date.weekday() == 6 and date.hour < 4)
     )
-
-
-class TableSource(Protocol):
-    """A table that is read in blocks: a text file, a Parquet file, a DataFrame."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns, in order."""
-
-    @property
-    def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
-
-    @property
-    def separator(self) -> str:
-        """What separates the cells of a text file; empty otherwise."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was found out about the file; of a text file the separator first."""
-
-    def is_numeric(self, name: str) -> bool:
-        """Return whether a column is known to hold numbers, without a look at its cells."""
-
-    def count_rows(self, limit: int) -> int:
-        """Return the number of records; it may stop to count beyond the limit."""
-
-    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
-        """Yield the columns of these names, the time first, in blocks or as one."""
 
 
 @dataclass(frozen=True)
@@ -366,6 +335,10 @@ class UniformlySampledTable:
         return {time: self.step * np.arange(len(places.numbers), dtype=float), **content}, places
 
 
+#: A table that is read in blocks.
+TableSource = TextFile | ParquetFile | DataFrameTable | UniformlySampledTable
+
+
 def open_table(path: str | Path, header: bool | None = None, *, single_column: bool = False) -> TableSource:
     """Return a file as a table: text in any dialect, also with gzip, or Parquet."""
     place = Path(path)
@@ -574,7 +547,7 @@ def _parse_time_column(column: Any, places: RowLocations, plan: TableSchema) -> 
         raise DataError(f"column {plan.columns.time}, {problem}") from None
 
 
-def _check_no_missing_times(missing: NDArray[np.bool_], name: str, places: RowLocations) -> None:
+def _check_no_missing_times(missing: Mask, name: str, places: RowLocations) -> None:
     if missing.any():
         raise DataError(f"expected a time in every row, column {name} has none in {places.format_rows(missing)}")
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import DataError
+from lodekit.support.arguments import Array, Mask
 
 
 @contextmanager
@@ -43,7 +44,7 @@ class RowLocations:
         """Return the place of one record."""
         return f"{self.kind} {self.numbers[row]}"
 
-    def format_rows(self, chosen: NDArray[np.bool_]) -> str:
+    def format_rows(self, chosen: Mask) -> str:
         """Return the places of the chosen records; many are cut short."""
         places = self.numbers[chosen]
         text = ", ".join(map(str, places[:5]))
@@ -53,7 +54,6 @@ class RowLocations:
 
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 #: White space in ASCII, as Python strips it.
 _IS_WHITESPACE = np.zeros(256, dtype=bool)
 _IS_WHITESPACE[[9, 10, 11, 12, 13, 28, 29, 30, 31, 32]] = True
@@ -183,7 +183,6 @@ class StringColumn:
         return np.asarray(found, dtype=np.uint8)
 
 
-Array = NDArray[np.float64]
 _INFINITY_PATTERN = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
 #: With fewer lines the parser takes longer to load than to work.
 _MIN_LINES_FOR_MMREAD = 20_000

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
@@ -26,9 +25,8 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array
 from lodekit.system.system import System
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +78,7 @@ def collect_guesses(
         most = opt.max_gradient_matching_guesses
         found += [("smoothed", theta) for theta in fit_gradient_matching(equations, layout, most, generator)]
     if not any(inputs or ()):
-        series = [item for record in records for item in record]
-        prior = objective.engine.prior
+        series, prior = [item for record in records for item in record], objective.engine.prior
         found += [("decay", theta) for theta in fit_oscillations(prior, series, layout, generator)]
     clipped = [(family, _clip_to_expected(layout, theta)) for family, theta in found]
     found += [(family, theta) for family, theta in clipped if theta is not None]
@@ -136,11 +133,7 @@ def build_start_points(
     with np.errstate(all="ignore"):
         coarse = list(product(some, levels[:1], (False,)))
         best = []
-        count = opt.n_blind_starts
-        if not layout.n_processes and engine.size < opt.max_cheap_rows:
-            # Modes alone have many optima: as many draws for each pair of parameters.
-            count = min(count * max(math.comb(len(layout.free_parameters), 2), 1), opt.max_screened)
-        for theta, guess in _complete_guesses(layout, guesses, count, generator):
+        for theta, guess in _complete_guesses(layout, guesses, opt.n_blind_starts, generator):
             if starts := _evaluate_grid(engine, layout, theta, guess, coarse):
                 best.append(starts)
         best.sort(key=lambda starts: -starts[0].value)
@@ -268,8 +261,7 @@ def _complete_guesses(
         gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
         for attempt in range(n_blind if gaps and guess.family == "blind" else 1):
             theta = known.copy()
-            for number in gaps:
-                theta[number] = layout.draw_start(number, attempt, generator)
+            theta[gaps] = layout.draw_starts(gaps, attempt, generator)
             yield theta, guess
 
 
@@ -313,8 +305,7 @@ def match_variances(
     generously, the one that the least moved asks for; where these are about the same, the latter is no new start.
     """
     prior, free, target = engine.prior, targets.coefficients.free, targets.data_mean_squares
-    lengthscales = np.full(layout.n_processes, lengthscale)
-    deviations = np.ones(len(prior.kernels))
+    lengthscales, deviations = np.full(layout.n_processes, lengthscale), np.ones(len(prior.kernels))
     different = False
     for number, latent in enumerate(prior.kernels):
         variance = free_function_variance(latent, free[:, number], lengthscale, 1.0, prior.observables.windows)
@@ -326,8 +317,7 @@ def match_variances(
     if match_largest and not different:
         return None
     if prior.channels is not None and layout.n_processes:
-        channels = prior.channels.evaluate(targets.theta).free
-        variance = np.zeros(layout.n_processes)
+        channels, variance = prior.channels.evaluate(targets.theta).free, np.zeros(layout.n_processes)
         for number, deviation in enumerate(deviations):
             variance += free_function_variance(CHANNEL_KERNEL, channels[:, number], lengthscale, float(deviation))
         deviations = np.sqrt(np.where(variance > 0, variance, 1.0))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import least_squares
 
@@ -17,8 +16,7 @@ from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.starts.input_output import InputOutputEquations
 from lodekit.prior.kernels import SquaredExponential
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 def fit_gradient_matching(
@@ -42,8 +40,8 @@ def fit_gradient_matching(
 
     found: list[tuple[float, int, Array]] = []
     for attempt in range(max(opt.n_least_squares_starts, count)):
-        drawn = [layout.transforms[n].inverse(layout.draw_start(n, attempt, generator)) for n in involved]
-        x0 = np.array(drawn) - centre
+        drawn = zip(involved, layout.draw_starts(involved, attempt, generator).tolist(), strict=True)
+        x0 = np.array([layout.transforms[n].inverse(value) for n, value in drawn]) - centre
         # Every step takes as many evaluations as there are parameters, and one more.
         result = least_squares(mismatch, x0, method="lm", max_nfev=opt.matching_max_steps * (len(x0) + 1))
         found.append((float(result.cost), attempt, np.clip(result.x, -far, far)))
@@ -95,8 +93,7 @@ def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[i
     for numbers in groups.values():
         # Those with the same times have the same covariances.
         step = max(1, len(series[numbers[0]].times) // options.SEARCH.max_smoothed_rows)
-        times = series[numbers[0]].times[::step]
-        span = float(np.ptp(series[numbers[0]].times)) or 1.0
+        times, span = series[numbers[0]].times[::step], float(np.ptp(series[numbers[0]].times)) or 1.0
         values = np.stack([series[number].values[::step] for number in numbers], axis=1)
         centres = values.mean(axis=0)
         lengths, weights = _regress_on_grid((times[:, None] - times[None, :]) / span, values - centres)

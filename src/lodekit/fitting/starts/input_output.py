@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
@@ -18,12 +17,11 @@ from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import ScalarFunctions, SignalFunctions
 from lodekit.prior.observables import ObservableCompiler
+from lodekit.support.arguments import Array, IndexArray
 from lodekit.system.delays import undelayed_name
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.state_space import eliminate_channels
 from lodekit.system.system import System
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,9 @@ class InputOutputEquations:
     n_equations: int
     series: list[TimeSeries]
     coefficients: ScalarFunctions
-    term_equation: NDArray[np.intp]
-    term_series: NDArray[np.intp]
-    term_order: NDArray[np.intp]
+    term_equation: IndexArray
+    term_series: IndexArray
+    term_order: IndexArray
     forcing: SignalFunctions
     parameter_indices: list[int]
     window: tuple[float, float]

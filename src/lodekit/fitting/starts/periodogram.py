@@ -5,15 +5,13 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
 from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.prior import Prior
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, ComplexArray
 
 
 def fit_oscillations(
@@ -28,8 +26,7 @@ def fit_oscillations(
     degree = sum(compiled[k].coefficients.stop - compiled[k].coefficients.start - 1 for k in factors)
     if degree < 2:
         return []
-    span = prior.units.time_scale
-    longest = max(series, key=lambda item: len(item.times))
+    span, longest = prior.units.time_scale, max(series, key=lambda item: len(item.times))
     peaks = [rate * span for rate in find_damped_oscillations(longest, min(degree // 2, opt.max_oscillations) + 1)]
     found: list[Array] = []
     for chosen in combinations(peaks, min(degree // 2, opt.max_oscillations, len(peaks))):
@@ -69,7 +66,7 @@ def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
     return found
 
 
-def _strongest_exponent(scaled_times: Array, values: Array, exponents: NDArray[np.complex128]) -> complex:
+def _strongest_exponent(scaled_times: Array, values: Array, exponents: ComplexArray) -> complex:
     """Return the exponent whose oscillation takes most of the sum of squares away."""
     power = np.empty(len(exponents))
     for first in range(0, len(exponents), 256):
@@ -79,8 +76,7 @@ def _strongest_exponent(scaled_times: Array, values: Array, exponents: NDArray[n
         # Least squares on a cosine and a sine, solved by hand for all exponents at once.
         aa, bb, ab = (a * a).sum(1), (b * b).sum(1), (a * b).sum(1)
         ya, yb = a @ values, b @ values
-        bottom = aa * bb - ab * ab
-        top = bb * ya**2 - 2.0 * ab * ya * yb + aa * yb**2
+        bottom, top = aa * bb - ab * ab, bb * ya**2 - 2.0 * ab * ya * yb + aa * yb**2
         power[first : first + 256] = np.where(bottom > 1e-9 * aa * bb, top / np.where(bottom > 0, bottom, 1.0), 0.0)
     return complex(exponents[int(np.argmax(power))])
 
@@ -96,7 +92,7 @@ def parameters_from_poles(
     prior: Prior,
     factors: list[int],
     layout: ParameterLayout,
-    poles: NDArray[np.complex128],
+    poles: ComplexArray,
     generator: np.random.Generator,
     initial_theta: Array | None = None,
 ) -> Array | None:
@@ -117,14 +113,10 @@ def parameters_from_poles(
 
     best: tuple[float, Array] | None = None
     for attempt in range(options.SEARCH.n_least_squares_starts):
-        known = initial_theta if not attempt else None
-        values = [
-            layout.draw_start(n, attempt, generator) if known is None else float(known[n])
-            for n in layout.free_parameters
-        ]
-        x0 = np.array(
-            [layout.transforms[n].inverse(value) for n, value in zip(layout.free_parameters, values, strict=True)]
-        )
+        values = layout.draw_starts(layout.free_parameters, attempt, generator)
+        if initial_theta is not None and not attempt:
+            values = initial_theta[layout.free_parameters]
+        x0 = np.array([t.inverse(value) for t, value in zip(layout.transforms.values(), values.tolist(), strict=True)])
         result = least_squares(mismatch, x0, max_nfev=60)
         if np.isfinite(result.x).all() and (best is None or result.cost < best[0]):
             best = float(result.cost), layout.parameter_values(result.x, layout.free_parameters)

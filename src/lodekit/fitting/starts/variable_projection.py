@@ -14,16 +14,15 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.observations import TimeSeries
 from lodekit.fitting import search_options as options
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, IndexArray, Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ class VariableProjection:
     layout: ParameterLayout
     priors: Sequence[Prior]
     record_times: Sequence[Array]
-    time_index: Sequence[Sequence[NDArray[np.intp]]]
+    time_index: Sequence[Sequence[IndexArray]]
     values: Array
     known_std: Array
 
@@ -78,14 +77,15 @@ class VariableProjection:
         every = [union_times(series) for series in records]
         stride = -(-sum(map(len, every)) // max_rows)
         record_times = [times[::stride] for times in every]
-        time_index: list[list[NDArray[np.intp]]] = []
+        time_index: list[list[IndexArray]] = []
         values, known_std = [], []
         for prior, series, times in zip(priors, records, record_times, strict=True):
             kept = [item.select(np.flatnonzero(np.isin(item.times, times))) for item in series]
             time_index.append([np.searchsorted(times, item.times) for item in kept])
             for item, scale in zip(kept, prior.units.scales, strict=True):
                 values.append(item.values / scale)
-                known_std.append(np.where(item.has_known_noise, item.std / scale, np.nan))
+                std = np.maximum(item.std / scale, EXACT_NOISE_RATIO)
+                known_std.append(np.where(item.has_known_noise, std, np.nan))
         return cls(layout, priors, record_times, time_index, np.concatenate(values), np.concatenate(known_std))
 
     def from_parameters(self, theta: Array) -> Array:
@@ -109,13 +109,23 @@ class VariableProjection:
 
     def _step_bounds(self, z: Array) -> tuple[Array, Array]:
         """Return how far each coordinate may be moved at once, down and up."""
-        opt, transforms = options.SEARCH, self.layout.transforms.values()
-        unbounded = np.array([t.is_unbounded for t in transforms], dtype=bool)
+        opt, unbounded = options.SEARCH, self.is_unbounded
         most = np.where(unbounded, opt.lm_max_unbounded_step * np.maximum(1.0, np.abs(z)), opt.lm_max_log_step)
-        centres = np.array([t.centre for t in transforms])
+        centres = np.array([t.centre for t in self.layout.transforms.values()])
         reach = np.where(unbounded, np.inf, opt.lm_max_log_distance)
         low, high = np.minimum(centres - reach - z, 0.0), np.maximum(centres + reach - z, 0.0)
         return np.maximum(-most, low), np.minimum(most, high)
+
+    @cached_property
+    def is_unbounded(self) -> Mask:
+        """Which learned parameters may be anything."""
+        return np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
+
+    def has_growing_mode(self, z: Array) -> bool:
+        """Return whether a mode grows by more than a factor of e over the record."""
+        coefficients = self.observables.evaluate(self.to_parameters(z))
+        exponents = self.observables.exponents(coefficients, self.priors[0].groups, include_signals=False)
+        return bool(np.max(exponents.real, initial=-np.inf) > 1.0)
 
     @property
     def observables(self) -> Observables:
@@ -134,12 +144,12 @@ class VariableProjection:
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
     @cached_property
-    def observable_index(self) -> NDArray[np.intp]:
+    def observable_index(self) -> IndexArray:
         """The observable of each measurement."""
         return np.concatenate([np.full(len(k), i) for index in self.time_index for i, k in enumerate(index)])
 
     @cached_property
-    def counts(self) -> NDArray[np.intp]:
+    def counts(self) -> IndexArray:
         """How many measurements there are of each observable."""
         return np.bincount(self.observable_index, minlength=self.observables.count)
 
@@ -155,8 +165,7 @@ class VariableProjection:
             values = self.observables.evaluate(self.to_parameters(z))
             if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns, values.table[0])):
                 return None
-            weights = self._weights(noise_std)
-            projected = []
+            weights, projected = self._weights(noise_std), list[tuple[Array, Array, Array]]()
             for record, rows in enumerate(self.record_rows):
                 part = self._project_record(record, values, weights[rows], with_jacobian=with_jacobian)
                 if part is None:
@@ -186,8 +195,7 @@ class VariableProjection:
             np.concatenate([part[index] for part, index in zip(functions, time_index, strict=True)])
             for functions in (basis, means)
         )
-        B = B * weights[:, None]
-        target = (self.values[self.record_rows[record]] - known) * weights
+        B, target = B * weights[:, None], (self.values[self.record_rows[record]] - known) * weights
         if not (np.isfinite(B).all() and np.isfinite(target).all()):
             return None
         Q, amplitudes = _project_modes(B, target)
@@ -248,7 +256,10 @@ class VariableProjection:
             if there is not None and there.deviance < here.deviance:
                 there = there if there.jacobian.size else self.evaluate(z, here.noise_std, with_jacobian=True)
                 return there, max(damping * (opt.lm_damping_decrease if attempt == 0 else 1.0), 1e-9)
-            damping *= opt.lm_damping_increase
+            # Beyond zero a lag is unstable: what has to become small goes most of the way, and does not hold up others.
+            crosses, most = self.is_unbounded & (z * here.z < 0.0), -opt.lm_max_zero_approach * here.z
+            low, high = np.where(crosses & (z < 0.0), most, low), np.where(crosses & (z > 0.0), most, high)
+            damping *= 1.0 if crosses.any() else opt.lm_damping_increase
         return None, damping
 
     def _geodesic_acceleration(self, here: ProjectedFit, damped_hessian: Array, step: Array) -> Array:

@@ -15,7 +15,6 @@ from itertools import product
 
 import numpy as np
 from numpy.polynomial import Polynomial
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from lodekit.data.observations import TimeSeries
@@ -25,9 +24,9 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.starts.input_output import InputOutputEquations, parameters_occurring
 from lodekit.prior.compile import ScalarFunctions
+from lodekit.support.arguments import Array
 from lodekit.system.system import System
 
-Array = NDArray[np.float64]
 #: What values contribute to integrals: by their times, whether they are held, the order of the derivative, half width.
 QuadratureCache = dict[tuple[bytes, bool, int, float], Array]
 #: Residuals and their Jacobian, from parameters, the indices of those that are estimated, and their derivatives.
@@ -47,13 +46,11 @@ def fit_weak_form(
 
     Shapes: initial_theta (p,).
     """
-    opt = options.SEARCH
-    involved = sorted({number for each in equations for number in each.parameter_indices})
+    opt, involved = options.SEARCH, sorted({number for each in equations for number in each.parameter_indices})
     tried = [] if initial_theta is None else [initial_theta]
     for attempt in range(opt.n_least_squares_starts if initial_theta is None else 0):
         tried.append(np.zeros(len(layout.names)))
-        for number in involved:
-            tried[-1][number] = layout.draw_start(number, attempt, generator)
+        tried[-1][involved] = layout.draw_starts(involved, attempt, generator)
     starts = [np.array([layout.transforms[n].inverse(float(each[n])) for n in involved]) for each in tried]
     known = quadrature_caches or [{} for _ in equations]
     records = []
@@ -109,8 +106,7 @@ def _minimize_weak_form(
         return None
     residual, slope = (part[:n_residuals] for part in evaluate(result.x))
     # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
-    sizes = np.linalg.svd(slope, compute_uv=False)
-    cost = float(np.mean(residual**2))
+    sizes, cost = np.linalg.svd(slope, compute_uv=False), float(np.mean(residual**2))
     return cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)), result.x
 
 
@@ -142,8 +138,7 @@ def _assemble_weak_form(
     pairs = list(zip(series, equations.holds, strict=True))
     if any(2.0 * half_width * len(item.times) < opt.min_window_rows for item, kind in pairs if not kind):
         return None
-    power = int(equations.term_order.max()) + 2
-    n_terms = len(equations.term_order)
+    power, n_terms = int(equations.term_order.max()) + 2, len(equations.term_order)
     # Integrals of each term without its coefficient, and the covariance that noise gives them.
     integrals, covariance = np.zeros((opt.n_windows, n_terms)), np.zeros((opt.n_windows, n_terms, n_terms))
     for j, (item, kind) in enumerate(pairs):
@@ -176,8 +171,7 @@ def _assemble_weak_form(
                 d_total = F @ dc.T - forcing_weights @ (d_side[parameter_indices] * derivatives[:, None]).T
                 Gc = G @ c
                 deviation = np.sqrt(np.maximum(Gc @ c, 1e-300))
-                relative = total / deviation
-                d_deviation = (Gc @ dc.T) / deviation[:, None]
+                relative, d_deviation = total / deviation, (Gc @ dc.T) / deviation[:, None]
                 residuals.append(relative)
                 jacobians.append((d_total - relative[:, None] * d_deviation) / deviation[:, None])
         residual, slope = np.concatenate(residuals), np.concatenate(jacobians)
@@ -191,8 +185,7 @@ def _thin_series(item: TimeSeries) -> TimeSeries:
     """Return a series with one value for each time, and no more values than needed."""
     times, where = np.unique(item.times, return_inverse=True)
     counts = np.bincount(where)
-    values = np.bincount(where, item.values) / counts
-    std = np.bincount(where, np.nan_to_num(item.std)) / counts
+    values, std = np.bincount(where, item.values) / counts, np.bincount(where, np.nan_to_num(item.std)) / counts
     step = max(1, len(times) // options.SEARCH.max_weak_form_rows)
     return TimeSeries(item.observable, times[::step], values[::step], std[::step])
 
@@ -223,8 +216,7 @@ def _thin_input(item: TimeSeries, hold: str, window: tuple[float, float]) -> Tim
 
 def _noise_std(item: TimeSeries) -> float:
     """Return about how noisy a series is, interpolation included: what third differences leave."""
-    scatter = estimate_noise_std(item.values) if len(item.values) > 4 else 0.0
-    spread = float(item.values.std())
+    scatter, spread = estimate_noise_std(item.values) if len(item.values) > 4 else 0.0, float(item.values.std())
     return float(max(scatter, item.std.mean(), options.SEARCH.min_start_noise_fraction * spread, 1e-300))
 
 
@@ -241,11 +233,9 @@ def bump_quadrature(times: Array, centres: Array, width: float, power: int, orde
     s = (times[None, :] - centres[:, None]) / width
     inside = np.clip(s, -1.0, 1.0)
     # Beyond the bump its antiderivative goes on along its tangent.
-    values = twice(inside) + twice.deriv()(inside) * (s - inside)
-    steps = np.diff(times) / width
+    values, steps = twice(inside) + twice.deriv()(inside) * (s - inside), np.diff(times) / width
     slopes = np.diff(values, axis=1) / steps
-    first = slopes[:, :1] - twice.deriv()(inside[:, :1])
-    last = twice.deriv()(inside[:, -1:]) - slopes[:, -1:]
+    first, last = slopes[:, :1] - twice.deriv()(inside[:, :1]), twice.deriv()(inside[:, -1:]) - slopes[:, -1:]
     return np.asarray(width ** (1 - order) * np.concatenate([first, np.diff(slopes, axis=1), last], axis=1))
 
 
@@ -267,7 +257,7 @@ def find_delay_parameters(system: System, layout: ParameterLayout) -> list[int]:
     times = [name.time for name in system.delayed_channels]
     elements = [part for time in times for part in (time.numerator, time.denominator)]
     seen = parameters_occurring(system.operator.ring, elements)
-    return [number for number in layout.free_parameters if number in seen]
+    return sorted((n for n in layout.free_parameters if n in seen), key=layout.names.__getitem__)
 
 
 def build_delay_grid(times: Array) -> Array:
@@ -280,8 +270,7 @@ def build_delay_grid(times: Array) -> Array:
     >>> build_delay_grid(np.arange(11.0)).round(2).tolist()
     [0.5, 0.75, 1.12, 1.69, 2.53]
     """
-    opt = options.SEARCH
-    gaps = time_gaps([times])
+    opt, gaps = options.SEARCH, time_gaps([times])
     if len(gaps) < 2:
         return np.zeros(0)
     shortest, longest = 0.5 * float(np.median(gaps)), opt.max_delay_fraction * float(np.ptp(times))

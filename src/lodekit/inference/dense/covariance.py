@@ -9,7 +9,6 @@ from itertools import combinations_with_replacement
 from typing import Any, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import check_consistent_exact_values
@@ -20,8 +19,7 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import Kernel, average_kernel_with_lag
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import SpectralPoint
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, IndexArray, Mask
 
 #: Coefficients; basis functions of the modes and means, each with derivatives in the parameters.
 DesignWithJacobians = tuple[Coefficients, tuple[list[Array], list[Array]], tuple[list[Array], list[Array]]]
@@ -61,7 +59,7 @@ class DenseData(StackedMeasurements):
         return self.scaled_times[:, None] - self.scaled_times[None, :]
 
     @cached_property
-    def unique_lags(self) -> tuple[Array, NDArray[np.intp]]:
+    def unique_lags(self) -> tuple[Array, IndexArray]:
         """The different lags, shape (k,), and which one each pair of times has, (n, n): few where times are regular."""
         found, places = np.unique(self.time_differences, return_inverse=True)
         return found, places.reshape(self.time_differences.shape)
@@ -246,7 +244,7 @@ def contract_kernel_gradient(
 
 
 @lru_cache(maxsize=8)
-def _strict_upper_mask(size: int) -> NDArray[np.bool_]:
+def _strict_upper_mask(size: int) -> Mask:
     # In the order of LAPACK's matrices.
     return np.asfortranarray(np.triu(np.ones((size, size), dtype=bool), 1))
 

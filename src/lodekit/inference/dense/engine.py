@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, solve_triangular
 
 from lodekit.data.records import Measurements
@@ -42,8 +41,8 @@ from lodekit.inference.stacked_measurements import StackedEngine, data_mean_squa
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array, IndexArray
 
-Array = NDArray[np.float64]
 #: Beyond, a dense covariance with its inverse needs tens of gigabytes.
 _MAX_MEASUREMENTS = 40_000
 _TOO_MANY_FREQUENCIES_MESSAGE = (
@@ -257,7 +256,7 @@ class DenseInnovations:
     """
 
     times: Array
-    observables: NDArray[np.intp]
+    observables: IndexArray
     covariance_root: Array
     standardized: Array
 
@@ -266,7 +265,7 @@ class DenseInnovations:
         """The deviation of each from its prediction from those before, in the user's units, shape (n,)."""
         return np.diag(self.covariance_root)
 
-    def prediction_errors(self, rows: NDArray[np.intp], n_known: NDArray[np.intp]) -> tuple[Array, Array]:
+    def prediction_errors(self, rows: IndexArray, n_known: IndexArray) -> tuple[Array, Array]:
         """Return some measurements minus predictions of them from the first ones, and the deviations of that.
 
         Both in the user's units, shape (k,).

@@ -15,15 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.inference.dense.covariance import CovarianceTerms, DenseData, KernelDerivatives
 from lodekit.inference.engine import Evidence
 from lodekit.prior.channel_prior.lag_covariance import LagCovariance
 from lodekit.prior.covariance import derivative_sign_matrix, free_function_variance, pair_coefficients
 from lodekit.prior.prior import Hyperparameters
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 def measurement_prior_variance(

@@ -17,14 +17,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from lodekit.data.records import check_exact_residuals
 from lodekit.errors import LodekitError
 from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.evidence import CovarianceFactor, measurement_prior_variance
-from lodekit.inference.engine import BasePosterior
+from lodekit.inference.stacked_measurements import StackedPosterior
 from lodekit.prior.channel_prior.quadrature import FrequencyPanels, build_frequency_panels
 from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.compile import Coefficients
@@ -35,9 +33,7 @@ from lodekit.prior.kernels import average_kernel_derivatives
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import SpectralPoint
-
-Array = NDArray[np.float64]
-
+from lodekit.support.arguments import Array, ComplexArray, Mask
 
 #: Functions, s at once: for each free function its derivatives in scaled time, the lowest first, as averages over each
 #: of w intervals, (w, order, n, s); and the weights of the basis functions of the modes, (r, s).
@@ -45,7 +41,7 @@ FunctionSamples = tuple[list[Array], Array]
 
 
 @dataclass(frozen=True)
-class DensePosterior(BasePosterior):
+class DensePosterior(StackedPosterior):
     """The posterior at given hyperparameters, from a Cholesky factor of the covariance of the data.
 
     data: Measurements with their prior.
@@ -77,18 +73,6 @@ class DensePosterior(BasePosterior):
         size = float(np.abs(state.terms.residual).max(initial=0.0))
         spread = np.finfo(float).eps * float(deviations.max(initial=0.0) * np.linalg.norm(deviations * state.alpha))
         return spread / size if size > 0 else 0.0
-
-    def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
-        data = self.data
-        exact = data.noise.exact
-        if not exact.any():
-            return
-        with np.errstate(all="ignore"):
-            mean = self.mean(data.observables, data.times)
-        met = data.gather_rows(list(mean.T))
-        times = data.times[np.concatenate(data.index)[exact]]
-        check_exact_residuals(times, met[exact] - data.values[exact])
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
@@ -245,7 +229,6 @@ class DensePosterior(BasePosterior):
         return np.asarray(solve_triangular(self.factor.cholesky, flat, lower=True, check_finite=False))
 
 
-ComplexArray = NDArray[np.complex128]
 #: So many times at once, so that waves at all of them need not fit into memory.
 _CHUNK_TIMES = 4096
 
@@ -409,7 +392,7 @@ class _FourierView:
         groups = self.posterior.data.prior.groups
         return np.stack(self.observables.mode_basis(self.coefficients, groups, scaled, with_jacobian=False)[0])
 
-    def _is_beyond_range(self, scaled: Array) -> NDArray[np.bool_]:
+    def _is_beyond_range(self, scaled: Array) -> Mask:
         at_data = self.posterior.data.scaled_times
         data, back = self.posterior.data.observables.longest_window, self.observables.longest_window
         distance = np.maximum(at_data.min() - data - scaled, scaled - back - at_data.max())

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.inference.dense.covariance import CovarianceTerms, DenseData
 from lodekit.inference.dense.evidence import (
@@ -23,8 +22,8 @@ from lodekit.inference.dense.evidence import (
 )
 from lodekit.inference.engine import Evidence
 from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: Below this size a triangular matrix is inverted by the library.
 _MAX_LEAF_SIZE = 1024
 #: Blocks are multiples of this, which matrix products like.

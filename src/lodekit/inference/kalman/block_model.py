@@ -16,15 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csc_array
 
 from lodekit.inference.kalman.discretize import ProcessDiscretization
 from lodekit.inference.kalman.state_space import StateSpaceGradient, StateSpaceModel
-
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
+from lodekit.support.arguments import Array, IndexArray
 
 
 class GroupSum:

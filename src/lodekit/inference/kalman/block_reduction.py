@@ -11,16 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.inference.kalman.block_model import BlockModel, SegmentPlan, invert_cholesky_factors
 from lodekit.inference.kalman.blocks import BlockChunk, BlockLayout
 from lodekit.inference.kalman.discretize import factor_semidefinite
 from lodekit.inference.kalman.state_space import StateSpaceModel
-
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
+from lodekit.support.arguments import Array, IndexArray
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ from lodekit.inference.kalman.interval_means import AveragingStates
 from lodekit.inference.kalman.state_space import StateSpaceModel, consecutive_slices
 from lodekit.inference.stacked_measurements import StackedMeasurements
 from lodekit.prior.input_response.hold import UniqueSteps
+from lodekit.support.arguments import Array, IndexArray, Mask
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-IndexArray = NDArray[np.intp]
 Scalar = TypeVar("Scalar", bound=np.generic)
 #: Irregular blocks side by side: times since the start of each block, the last one that of the next block, (p + 1, u);
 #: observables and measurements in each row, -1 for none, (p, w, u); the observables that occur in each column.

@@ -20,10 +20,9 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from lodekit.support.arguments import Array, Mask
+
 #: Transition matrix Phi of a step, (s, s), and the transposed root of its noise covariance Q, (n, s).
 DiscreteStep = tuple[Array, Array]
 

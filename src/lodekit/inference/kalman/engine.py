@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
@@ -25,8 +24,6 @@ from lodekit.inference.kalman.posterior import KalmanPosterior
 from lodekit.inference.stacked_measurements import StackedEngine
 from lodekit.prior.kernels import MAX_MATERN_ORDER
 from lodekit.prior.prior import Hyperparameters, Prior
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

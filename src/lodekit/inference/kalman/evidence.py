@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.inference.engine import Evidence, SearchLimits
 from lodekit.inference.kalman.block_reduction import ReducedBlocks, stack_by_pattern, unstack_by_pattern
@@ -23,8 +22,8 @@ from lodekit.inference.kalman.sqrt_filter import BoundaryConditions, SquareRootF
 from lodekit.inference.kalman.state_space import StateSpaceGradient, build_state_space_model
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 NOT_FINITE = (
     "the states are not finite at these values, or their covariance is singular to rounding; check units and starting "
     "values, and give exact values a small noise_std"

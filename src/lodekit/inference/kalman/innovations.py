@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.inference.kalman.block_model import DiscretizedModel
@@ -24,9 +23,8 @@ from lodekit.inference.kalman.evidence import FilterSolution
 from lodekit.inference.kalman.irregular import matmul_blocks_last, move_blocks_last
 from lodekit.inference.kalman.sqrt_filter import SquareRootFilter
 from lodekit.prior.input_response.hold import UniqueSteps
+from lodekit.support.arguments import Array, IndexArray
 
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
 #: Innovations v in a row of the blocks of a chunk and their standard deviations, scaled, (u, k, w), and
 #: `_project_state` for the state after the row.
 FilteredRow = tuple[Array, Array, Callable[[IndexArray, Array], tuple[Array, Array]]]

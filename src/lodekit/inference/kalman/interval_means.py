@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.inference.kalman.state_space import StateSpaceGradient, StateSpaceModel
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array, IndexArray, Mask
 
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 #: Intervals that may overlap.
 _MAX_OPEN_INTERVALS = 64
 

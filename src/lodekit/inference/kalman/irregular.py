@@ -24,7 +24,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack, matrix_balance
 
 from lodekit.inference.kalman.block_model import DiscretizedModel
@@ -32,9 +31,8 @@ from lodekit.inference.kalman.block_reduction import order_by_magnitude
 from lodekit.inference.kalman.blocks import CACHE_LINE_DOUBLES, BlockLayout
 from lodekit.inference.kalman.discretize import factor_semidefinite
 from lodekit.inference.kalman.state_space import StateSpaceGradient, StateSpaceModel
+from lodekit.support.arguments import Array, IndexArray, Mask
 
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
 #: For each row, and after the last one: the blocks that change to a new frame, and the step from origin to origin.
 FrameChanges = list[tuple[IndexArray, IndexArray]]
 #: Derivatives in D, and in transitions of deterministic states, (q, q, u); room for the arrays of one measurement.
@@ -264,7 +262,7 @@ def build_frames(
     return series, DiscretizedModel(model, distinct), changes, offsets
 
 
-def _find_frame_changes(times: Array, max_length: float) -> NDArray[np.bool_]:
+def _find_frame_changes(times: Array, max_length: float) -> Mask:
     """Return where new frames begin, shape (p, u): few changes cost as much as many, so some blocks change early."""
     is_change, first = np.zeros(times.shape, dtype=bool), times[0]
     is_change[0] = True
@@ -276,7 +274,7 @@ def _find_frame_changes(times: Array, max_length: float) -> NDArray[np.bool_]:
     return is_change
 
 
-def _nonzero_slice(mask: NDArray[np.bool_]) -> slice:
+def _nonzero_slice(mask: Mask) -> slice:
     """Return the smallest slice that contains all true entries."""
     index = np.flatnonzero(mask)
     return slice(int(index[0]), int(index[-1]) + 1) if len(index) else slice(0, 0)

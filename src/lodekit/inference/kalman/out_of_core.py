@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.row_store import FilterCheckpoint, RowStore
@@ -37,9 +36,8 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.input_response.mean import ChunkStates
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array, IndexArray
 
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
 #: Rows in memory at the same time; irregular ones take about a kilobyte each.
 ROWS_IN_MEMORY = 100_000
 #: Samples that are drawn in one pass over all batches.

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lodekit.data.records import check_exact_residuals
 from lodekit.errors import AccuracyError, LodekitError
-from lodekit.inference.engine import BasePosterior
 from lodekit.inference.kalman.blocks import BlockLayout, KalmanData, shorten_blocks
 from lodekit.inference.kalman.discretize import ProcessDiscretization
 from lodekit.inference.kalman.evidence import FilterSolution
@@ -25,16 +22,17 @@ from lodekit.inference.kalman.interval_means import AveragedStateSpaceModel, Ave
 from lodekit.inference.kalman.smoother import StateSmoother
 from lodekit.inference.kalman.sqrt_filter import run_filter
 from lodekit.inference.kalman.state_space import StateSpaceModel
+from lodekit.inference.stacked_measurements import StackedPosterior
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
+from lodekit.support.arguments import Array, IndexArray
 
-Array = NDArray[np.float64]
 #: Requested intervals that may overlap in one computation, each with a state of its own.
 _MAX_OPEN_INTERVALS = 16
 
 
 @dataclass(frozen=True)
-class KalmanPosterior(BasePosterior):
+class KalmanPosterior(StackedPosterior):
     """The posterior at given hyperparameters.
 
     block_length: The number of measurements of a block, if it was reduced.
@@ -58,17 +56,6 @@ class KalmanPosterior(BasePosterior):
     def error(self) -> float:
         """The estimated rounding error of the log evidence."""
         return self.solution.error
-
-    def check_exact_values(self) -> None:
-        """Raise if the mean does not meet exact values: they contradict each other or the equations."""
-        data, exact = self.data, self.data.noise.exact
-        if not exact.any():
-            return
-        numbers = np.repeat(np.arange(len(data.index)), np.diff(data.offsets))[exact]
-        times = data.times[np.concatenate(data.index)[exact]]
-        with np.errstate(all="ignore"):
-            means = self.mean(data.prior.observables, times)[np.arange(len(times)), numbers]
-        check_exact_residuals(times, means - data.values[exact])
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o)."""
@@ -115,7 +102,7 @@ class KalmanPosterior(BasePosterior):
         means, _ = observables.means(values, times, with_jacobian=False)
         return np.asarray(np.einsum("aoi,aik->aok", H, states) + np.stack(means, axis=1)[:, :, None])
 
-    def _split_overlapping(self, observables: Observables, times: Array) -> list[NDArray[np.intp]]:
+    def _split_overlapping(self, observables: Observables, times: Array) -> list[IndexArray]:
         """Return which times are handled together: only a few of the intervals that end at them may overlap."""
         windows, every = observables.windows, np.arange(len(times))
         if windows is None or not len(times):
@@ -168,7 +155,7 @@ class KalmanPosterior(BasePosterior):
 
     def _partition_times(
         self, model: StateSpaceModel, times: Array, averaging: AveragingStates | None
-    ) -> tuple[BlockLayout, NDArray[np.intp]]:
+    ) -> tuple[BlockLayout, IndexArray]:
         """Return blocks with rows for more times, and their indices; short ones if noise is small.
 
         Covariances inside blocks are differences: their errors are those of the signal, and they are as small as noise.

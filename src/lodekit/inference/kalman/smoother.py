@@ -18,15 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.inference.kalman.block_reduction import ReducedBlocks
 from lodekit.inference.kalman.discretize import factor_semidefinite
 from lodekit.inference.kalman.sqrt_filter import BoundaryConditions, ReducedMeasurements, SquareRootFilter
-
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
+from lodekit.support.arguments import Array, IndexArray
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.inference.kalman.block_model import SegmentPlan
@@ -22,9 +21,7 @@ from lodekit.inference.kalman.block_reduction import ReducedBlocks, stack_by_pat
 from lodekit.inference.kalman.blocks import BlockLayout, ChunkGroup
 from lodekit.inference.kalman.irregular import IrregularBlocks
 from lodekit.inference.kalman.state_space import StateSpaceModel
-
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
+from lodekit.support.arguments import Array, IndexArray
 
 
 @dataclass(frozen=True)
@@ -127,9 +124,27 @@ def _complete_covariances(
     explained, S_inverse_root = V[:, :size, :size], V[:, :size, size:]
     gain = updated @ explained.swapaxes(-1, -2)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
-    results = P_roots, updated, gain, explained, S_inverse_root, Phi @ (unit - gain @ H), half_log, update_root
+    closed = Phi @ _one_minus_gain_H(P_roots, updated, update_root, gain @ H)
+    results = P_roots, updated, gain, explained, S_inverse_root, closed, half_log, update_root
     repeats = np.diff(first_blocks, append=len(patterns))
     return FilteredCovariances(*[*(np.repeat(part, repeats, axis=0) for part in results), P_root_final])
+
+
+def _one_minus_gain_H(P_roots: Array, updated: Array, update_root: Array, gain_H: Array) -> Array:
+    """Return ``1 - gain H`` for each block, accurate even where it is a difference of almost equal matrices.
+
+    That is so if a block determines what was far more uncertain before it, as after a gap with growing modes. Then
+    ``P_updated P_predicted^-1``, from roots with rows of unit length, keeps all digits, unless rows are parallel.
+    """
+    found = np.eye(gain_H.shape[-1]) - gain_H
+    before, after = np.linalg.norm(P_roots, axis=2), np.linalg.norm(updated, axis=2)
+    loses_digits = (after < 1e-3 * before).any(axis=1) & np.isfinite(before).all(axis=1) & (before > 0.0).all(axis=1)
+    for block in np.flatnonzero(loses_digits):
+        left, sizes, right = np.linalg.svd(P_roots[block] / before[block][:, None])
+        if sizes[-1] > 1e-6 * sizes[0]:
+            inverse = (right.T / sizes) @ left.T / before[block]
+            found[block] = updated[block] @ update_root[block].T @ inverse
+    return found
 
 
 def covariances_agree(first_root: Array, second_root: Array) -> bool:

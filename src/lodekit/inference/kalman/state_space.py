@@ -22,7 +22,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.inference.kalman.discretize import ProcessDiscretization
@@ -33,8 +32,7 @@ from lodekit.prior.kernels import Kernel
 from lodekit.prior.modes import ModeGroup, mode_matrix, mode_matrix_with_jacobian
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, IndexArray
 
 
 @dataclass(frozen=True)
@@ -298,7 +296,7 @@ def disturbance_response_variance(observables: Observables, hyper: Hyperparamete
     return np.maximum(np.concatenate(variances), 0.0)[time_index]
 
 
-def _propagate_variance(states: DisturbanceStates, dt: Array, step_index: NDArray[np.intp]) -> Iterator[Array]:
+def _propagate_variance(states: DisturbanceStates, dt: Array, step_index: IndexArray) -> Iterator[Array]:
     """Yield the variances of observables after each of some steps from rest, shape (o,)."""
     H, P = states.build_observation_matrix(states.observables, states.coefficients), states.P_root @ states.P_root.T
     steps = ProcessDiscretization(states.F, states.noise_intensity, dt)

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.data.records import Measurements
@@ -23,8 +22,7 @@ from lodekit.inference.kalman.discretize import DiscreteStep, StepDiscretizer
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.inference.kalman.out_of_core import OutOfCoreEngine, OutOfCorePosterior
 from lodekit.prior.prior import Hyperparameters, Prior
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 class StepUpdate(NamedTuple):

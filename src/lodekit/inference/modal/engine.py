@@ -20,20 +20,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.sparse import csr_array
 
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.engine import BasePosterior, EngineTask, Evidence, SearchLimits
-from lodekit.inference.stacked_measurements import StackedEngine, StackedMeasurements
+from lodekit.inference.engine import EngineTask, Evidence, SearchLimits
+from lodekit.inference.stacked_measurements import StackedEngine, StackedMeasurements, StackedPosterior
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: Nodes of a panel, and the largest phase or decay of a mode on half of it: the error is then below 1e-13.
 _PANEL_NODES, _MAX_PANEL_PHASE = 16, 1.8
 
@@ -95,10 +94,10 @@ _CHUNK_ROWS = 16384
 
 
 @dataclass(frozen=True)
-class ModalPosterior(BasePosterior):
+class ModalPosterior(StackedPosterior):
     """The regression solved at given hyperparameters: a normal distribution of the amplitudes of modes.
 
-    prior: Of the measured observables.
+    data: Measurements with their prior.
     coefficients: Of the measured observables.
     grid: The nodes at which the modes were computed.
     active_rows: For each observable, the measurements at which modes have not decayed.
@@ -110,7 +109,7 @@ class ModalPosterior(BasePosterior):
     value, error: The log evidence in the user's units, and its estimated rounding error.
     """
 
-    prior: Prior
+    data: StackedMeasurements
     hyper: Hyperparameters
     coefficients: Coefficients
     grid: ModeGrid
@@ -127,9 +126,6 @@ class ModalPosterior(BasePosterior):
     def covariance_root(self) -> Array:
         """``R^-1``: the covariance of the amplitudes is its product with its transpose."""
         return np.asarray(solve_triangular(self.precision_root, np.eye(len(self.precision_root)), check_finite=False))
-
-    def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met; there are none."""
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
@@ -169,7 +165,7 @@ class ModalPosterior(BasePosterior):
 
     def _iterate_mode_blocks(self, observables: Observables, times: Array) -> Iterator[Array]:
         """Yield the modes times their prior deviations, seen through the observables, shape (n, o, r), in blocks."""
-        prior = self.prior
+        prior = self.data.prior
         values, roots = observables.evaluate(self.hyper.theta), prior.mode_std(self.hyper.mode_amplitudes)
         # In chunks, because modes at all times may not fit into memory.
         for start in range(0, len(times), chunk := 8192):
@@ -272,7 +268,7 @@ class ModalEngine(StackedEngine):
         # In practice, entries and the factorization have a relative error of 2e-15.
         error = 4e-15 * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(residuals)))
         arrays = design, residuals, noise_std, mean, root
-        return ModalPosterior(prior, hyper, coefficients, grid, active_rows, *arrays, value, error)
+        return ModalPosterior(data, hyper, coefficients, grid, active_rows, *arrays, value, error)
 
     def _propagated_rounding_error(self, known: list[Array], residuals: Array, noise_std: list[Array]) -> float:
         """Return the effect of relative errors of known functions and data on half the deviance, from some rows."""
@@ -364,19 +360,18 @@ class ModalEngine(StackedEngine):
             return "free functions remain, and it has modes alone"
         if not task.in_memory:
             return "the data are streamed"
-        if task.has_exact_values:
-            return "exact values need the dense engine; give exact values a small noise_std"
         return ""
 
     @staticmethod
     def cost(task: EngineTask) -> float:
-        """Return about how many operations an evaluation takes; without known inputs only those who ask get it."""
-        return float(task.size) if task.has_inputs else np.inf
+        """Return about how many operations an evaluation takes; infinite without inputs or exact values."""
+        return float(task.size) if task.has_inputs or task.has_exact_values else np.inf
 
     @staticmethod
     def selection_reason(task: EngineTask) -> str:
         """Return the reason for choosing this engine."""
-        return "inputs are known, and no free function remains"
+        known = "inputs are known" if task.has_inputs else "exact values are given"
+        return f"{known}, and no free function remains"
 
     @classmethod
     def create(cls, prior: Prior, measurements: Measurements, task: EngineTask) -> ModalEngine:

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import Measurements
 from lodekit.data.statistics import CHEBYSHEV_DEGREE
@@ -51,8 +50,8 @@ from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import MAX_FOURIER_WAVES, FourierFrequencies, FreeFunctionSpectrum, SpectralPoint
+from lodekit.support.arguments import Array
 
-Array = NDArray[np.float64]
 #: Up to this many measurements every one is a node; sums over them would be no shorter.
 _MAX_POINT_MEASUREMENTS = 4096
 #: The same with known inputs: the response is not band-limited, so every evaluation needs all measurements.

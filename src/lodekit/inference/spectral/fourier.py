@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.inference.spectral.nodes import NodeFactor, NodeStatistics
 from lodekit.prior.spectra import FourierFrequencies
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 #: The data of one observable; the index of its set of nodes; the features on these nodes, (q, 2 f); their Gram matrix
 #: over the data, (2 f, 2 f), or their image under the factor, (m, 2 f); features times data, (2 f,), empty for factors.

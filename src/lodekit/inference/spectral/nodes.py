@@ -12,15 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Scaling
 from lodekit.data.statistics import ChebyshevMoments, Statistics, chebyshev_nodes, quadrature_from_moments
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 
 @dataclass(frozen=True)

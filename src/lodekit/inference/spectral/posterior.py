@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.records import check_exact_residuals
 from lodekit.errors import AccuracyError, LodekitError
@@ -25,11 +24,11 @@ from lodekit.prior.covariance import free_function_covariance
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import FourierFrequencies, SpectralPoint
+from lodekit.support.arguments import Array, ComplexArray, Mask
 
 if TYPE_CHECKING:
     from lodekit.inference.spectral.engine import SpectralEngine
 
-Array = NDArray[np.float64]
 #: So many times at once, so that waves at all of them need not fit into memory.
 _CHUNK_TIMES = 4096
 
@@ -205,12 +204,12 @@ class _FourierDesign:
     whole_range: bool
 
     @cached_property
-    def fourier_coefficients(self) -> NDArray[np.complex128]:
+    def fourier_coefficients(self) -> ComplexArray:
         """The coefficients of the observables on whitened waves, shape (o, f)."""
         point = SpectralPoint.from_hyperparameters(self.coefficients, self.posterior.channels, self.posterior.hyper)
         return self.posterior.engine.spectrum.coefficients(self.frequencies, point)
 
-    def design_matrices(self, times: Array) -> tuple[list[Array], NDArray[np.bool_]]:
+    def design_matrices(self, times: Array) -> tuple[list[Array], Mask]:
         """Return waves and modes seen through each observable, (n, d), and where processes are far, (n, processes)."""
         waves, modes, far = self._basis_and_modes(times)
         found = [
@@ -230,7 +229,7 @@ class _FourierDesign:
             found.append(waves @ to_fourier_amplitudes(own, turn.real, turn.imag) + part @ rest + mean[:, None])
         return np.stack(found, axis=1)
 
-    def _basis_and_modes(self, times: Array) -> tuple[Array, list[Array], NDArray[np.bool_]]:
+    def _basis_and_modes(self, times: Array) -> tuple[Array, list[Array], Mask]:
         """Return waves, (n, 2 f), modes seen through each observable, (n, m), and where processes are far."""
         low, high = self.posterior.window
         scaled = self.observables.units.scale_times(times)
@@ -255,7 +254,7 @@ class _FourierDesign:
         parts = [power[:, i:j].sum(axis=1) for i, j in pairwise(edges)]
         return np.stack(parts, axis=1) if parts else np.zeros((len(power), 0))
 
-    def covariance_beyond_range(self, times: Array, far: NDArray[np.bool_]) -> Array:
+    def covariance_beyond_range(self, times: Array, far: Mask) -> Array:
         """Return the prior covariance where at least one of two times is far, shape (n, o, n, o)."""
         prior, hyper = self.posterior.engine.prior, self.posterior.hyper
         scaled = self.observables.units.scale_times(times)

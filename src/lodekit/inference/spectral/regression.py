@@ -21,12 +21,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack, qr
 
 from lodekit.inference.spectral.fourier import apply_operator, to_fourier_amplitudes
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, ComplexArray
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class DevianceGradient:
     noise: In the logarithm of each noise level, the constants included; (g,).
     """
 
-    fourier_coefficients: NDArray[np.complex128]
+    fourier_coefficients: ComplexArray
     modes: list[Array]
     means: list[Array]
     noise: Array

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 
 from lodekit.prior.channel_prior.quadrature import (
@@ -30,14 +29,12 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import (
     MAX_FOURIER_WAVES,
     FourierFrequencies,
-    GaussRule,
     SpectralPoint,
     SpectrumGradient,
     frequency_powers,
 )
+from lodekit.support.arguments import Array, ComplexArray
 
-Array = NDArray[np.float64]
-ComplexArray = NDArray[np.complex128]
 #: Errors of sums of waves, relative to the variance; correlations below the second one are rounding.
 COVARIANCE_ROUNDING_TOLERANCE, MIN_CORRELATION = 1e-15, 1e-14
 #: The error of equidistant waves may be this many times the tolerance.
@@ -76,11 +73,6 @@ class FineDensity:
         found = np.einsum("iil->il", self.covariances)[:, 0]
         return np.asarray(np.where(found > 0, np.sqrt(np.abs(found)), 1.0))
 
-    def decorrelates(self, tolerance: float) -> bool:
-        """Return whether a share of the variance is all that is left of covariances beyond half the length."""
-        late = self.covariances[..., CHECK_LAGS >= 0.5] / self.std[:, None, None] / self.std[:, None]
-        return bool(np.abs(late).max() <= tolerance)
-
     def covariance_error(self, waves: ComplexArray, phase_factors: ComplexArray, noise_variance: Array) -> float:
         """Return what other waves miss of covariances, in units of the noise; of channels, of themselves.
 
@@ -102,13 +94,6 @@ def _stack_coefficients(own: ConditionedDensity) -> ComplexArray:
 def _covariance_at_lags(waves: ComplexArray, turned: ComplexArray) -> Array:
     products = np.einsum("iqf,jqf->ijf", waves, np.conj(waves))
     return np.asarray((products @ turned).real)
-
-
-def _is_built_for(rule: GaussRule, point: SpectralPoint, noise_variance: Array) -> bool:
-    """Return whether a rule was made for a point and some variances of the noise, shape (o,)."""
-    names = ("free", "channels", "lengthscales", "deviations", "windows")
-    pairs = [(getattr(rule[3].density.point, name), getattr(point, name)) for name in names]
-    return all(np.array_equal(a, b) for a, b in [*pairs, (rule[4], noise_variance)])
 
 
 @dataclass(frozen=True)
@@ -141,8 +126,11 @@ class ChannelSpectrum:
             return replace(_TOO_MANY_WAVES, truncation_error=np.inf)
         last: FourierFrequencies | None = self.cache.get(("waves", *key))
         rule = None if last is None else last.gauss_rule
-        if last is not None and rule is not None and _is_built_for(rule, point, noise_variance):
-            return last
+        if last is not None and rule is not None:
+            names = ("free", "channels", "lengthscales", "deviations", "windows")
+            pairs = [(getattr(rule[3].density.point, name), getattr(point, name)) for name in names]
+            if all(np.array_equal(a, b) for a, b in [*pairs, (rule[4], noise_variance)]):
+                return last
         # After a Gauss rule, equidistant waves are tried at every tenth point, and always if the rule is expensive.
         tries, waves = self.cache.get(("tries", *key), 0), None
         is_expensive = _estimate_gauss_waves(fine, length) > 100.0
@@ -191,7 +179,9 @@ class ChannelSpectrum:
         projected = np.tensordot(channels, rotation, axes=2)
         amplitudes = solve_amplitudes(point.channels, frequencies, projected, sizes)
         error = float(np.max((errors + fine.panels.unresolved_share) * variances / noise))
-        reach = 0.5 * length if fine.decorrelates(max(float(shares.min()), MIN_CORRELATION)) else np.inf
+        # Whether a share of the variance is all that is left of covariances beyond half the length.
+        late = fine.covariances[..., CHECK_LAGS >= 0.5] / fine.std[:, None, None] / fine.std[:, None]
+        reach = 0.5 * length if np.abs(late).max() <= max(float(shares.min()), MIN_CORRELATION) else np.inf
         gauss_rule = frequencies, rotation, amplitudes, fine, noise
         return FourierFrequencies((0.0,), (len(frequencies),), (reach,), error, gauss_rule)
 

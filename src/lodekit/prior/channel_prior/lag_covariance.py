@@ -13,14 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.prior.channel_prior.quadrature import FrequencyPanels, QuadratureTolerance, build_frequency_panels
 from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.input_response.hold import chebyshev_basis, chebyshev_order, chebyshev_transform
 from lodekit.prior.spectra import SpectralPoint, SpectrumGradient
+from lodekit.support.arguments import Array, IndexArray
 
-Array = NDArray[np.float64]
 #: A basis over all pairs of times is cached up to the first number of entries, larger ones are computed in pieces.
 #: All cached bases together have at most the second number of entries, 128 MB.
 MAX_CACHED_BASIS_ENTRIES, MAX_CACHE_ENTRIES = 8_000_000, 16_000_000
@@ -111,7 +110,7 @@ class TimeLags:
 
 
 @lru_cache(maxsize=64)
-def _lower_triangle_index(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _lower_triangle_index(count: int) -> tuple[IndexArray, IndexArray]:
     return np.tril_indices(count)
 
 

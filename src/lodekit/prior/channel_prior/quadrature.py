@@ -22,14 +22,12 @@ from functools import cached_property
 
 import numpy as np
 from numpy.polynomial import legendre
-from numpy.typing import NDArray
 
 from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.spectra import SpectralPoint
+from lodekit.support.arguments import Array, ComplexArray, Mask
 
-Array = NDArray[np.float64]
-ComplexArray = NDArray[np.complex128]
 #: Nodes of one panel.
 N_PANEL_NODES = 16
 #: The default share of the variance that a panel may miss if it is reused at another point.
@@ -102,7 +100,7 @@ class FrequencyPanels:
         order = np.argsort(lows)
         return cls(lows[order], highs[order])
 
-    def select(self, mask: NDArray[np.bool_]) -> FrequencyPanels:
+    def select(self, mask: Mask) -> FrequencyPanels:
         """Return some of the panels."""
         return FrequencyPanels(self.lows[mask], self.highs[mask])
 
@@ -178,7 +176,7 @@ class PanelErrors:
         """The variances of observables and channels."""
         return self.variances.sum(axis=1), self.channel_variances.sum(axis=1)
 
-    def needs_refinement(self, totals: tuple[Array, Array], eps: float) -> NDArray[np.bool_]:
+    def needs_refinement(self, totals: tuple[Array, Array], eps: float) -> Mask:
         """Return which panels miss more than a share of the variance, shape (p,).
 
         The terms of the series beyond those that the rule integrates are about the square of the last ones that it
@@ -188,11 +186,11 @@ class PanelErrors:
         missed = self.truncation_errors**2 > allowed * (self.variances + 1e-4 * allowed)
         return np.asarray(missed.any(axis=0) | self.may_hide_peak(totals, eps))
 
-    def may_hide_peak(self, totals: tuple[Array, Array], eps: float) -> NDArray[np.bool_]:
+    def may_hide_peak(self, totals: tuple[Array, Array], eps: float) -> Mask:
         """Return which panels may hide a peak of more than a share of a channel's variance, as in `coarse`."""
         return np.asarray((self.peak_bounds > eps * totals[1][:, None]).any(axis=0))
 
-    def unresolved_share(self, totals: tuple[Array, Array], mask: NDArray[np.bool_]) -> float:
+    def unresolved_share(self, totals: tuple[Array, Array], mask: Mask) -> float:
         """Return the share of a variance that some panels may miss, with `totals` as in `coarse`."""
         parts = zip((self.truncation_errors, self.peak_bounds), totals, strict=True)
         # Channels that no free function moves have no variance, and miss none of it.

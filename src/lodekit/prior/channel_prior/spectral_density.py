@@ -11,13 +11,10 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.spectra import SpectralPoint, SpectrumGradient, frequency_powers
-
-Array = NDArray[np.float64]
-ComplexArray = NDArray[np.complex128]
+from lodekit.support.arguments import Array, ComplexArray
 
 
 class ConditionedDensity:

@@ -15,13 +15,10 @@ from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.expm import expm_frechet
-
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
+from lodekit.support.arguments import Array, IndexArray
 
 
 class HoldDiscretization:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar
@@ -27,10 +26,9 @@ from lodekit.prior.input_response.response import (
     observable_state_space,
 )
 from lodekit.prior.kernels import group_by_window
+from lodekit.support.arguments import Array, IndexArray
 from lodekit.system.system import System
 
-Array = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
 _MATRIX_NAMES = ("F", "G", "H", "D", "D1")
 
 
@@ -182,7 +180,7 @@ class InputResponse:
         return self.chunk_states is not None and self.chunk_index + 1 < len(self.chunk_states.starts)
 
     @cached_property
-    def _averaging_groups(self) -> list[tuple[float, NDArray[np.intp]]]:
+    def _averaging_groups(self) -> list[tuple[float, IndexArray]]:
         """The different intervals, and which observables are averaged over each."""
         groups = [] if self.intervals is None else group_by_window(self.intervals)
         return [(length, rows) for length, rows in groups if length > 0]

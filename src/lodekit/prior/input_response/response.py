@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import matrix_balance
 
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.input_response.hold import HoldDiscretization, InputSchedule, StepTable, prepare_schedule
 from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array, IndexArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ def observable_state_space(
 
 
 def append_integrators(
-    matrices: StateMatrices, jacobians: StateMatrices, rows: NDArray[np.intp]
+    matrices: StateMatrices, jacobians: StateMatrices, rows: IndexArray
 ) -> tuple[StateMatrices, StateMatrices]:
     """Return a state space with integrals from the start on in place of some observables, one more state for each.
 
@@ -310,20 +309,13 @@ class _StateTrajectory:
             of_delays += np.einsum("ujm,uji,im->m", kicks, self.event_matrices[:, :, :s], self.hold.G)
             if self.hold.hold_order:
                 of_delays += np.einsum("ujm,ujm->m", of_table[:, :, s + m :], self.table.matrices[:, :, s : s + m])
-        return (
-            of_F,
-            of_G,
-            -schedule.sign * of_delays,
-            self._adjoint_initial_state(cotangents, H, adjoint, final_adjoint),
-        )
-
-    def _adjoint_initial_state(self, weights: Array, H: Array, adjoint: Array, final_adjoint: Array | None) -> Array:
-        """Return the adjoint of the initial state, shape (s,)."""
-        at = np.arange(len(self.states))[self.schedule.requested_index]
-        found = np.asarray(weights[:, at == 0].sum(axis=1) @ H)
+        at = np.arange(len(self.states))[schedule.requested_index]
+        of_start = np.asarray(cotangents[:, at == 0].sum(axis=1) @ H)
         if len(adjoint):
-            return np.asarray(found + adjoint[0] @ self.transitions[self.schedule.steps.index[0]])
-        return found if final_adjoint is None else found + final_adjoint
+            of_start += adjoint[0] @ self.transitions[schedule.steps.index[0]]
+        elif final_adjoint is not None:
+            of_start += final_adjoint
+        return of_F, of_G, -schedule.sign * of_delays, of_start
 
     def _adjoint_states(self, weights: Array, H: Array, final_adjoint: Array | None = None) -> Array:
         """Return the adjoint of the state after each step, shape (n, s), for weights of ``H states[at]``, (q, n)."""

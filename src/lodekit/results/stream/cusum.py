@@ -18,7 +18,6 @@ from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
@@ -28,8 +27,7 @@ from lodekit.inference.innovations import InnovationSequence
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine
 from lodekit.results.fit import Fit
-
-Array = NDArray[np.float64]
+from lodekit.support.arguments import Array
 
 HIGH, LOW = "high", "low"
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.input_response.hold import HoldDiscretization
 from lodekit.prior.input_response.response import ResponsePlan, StateMatrices, StateSpaceResponse, balance_states
+from lodekit.support.arguments import Array
 
 T = TypeVar("T")
 
@@ -50,9 +50,6 @@ class TimeStepCache(Generic[T]):
 def clock_resolution(time: float) -> float:
     """Return what a clock resolves at a time: some units in the last place."""
     return 4.0 * math.ulp(time)
-
-
-Array = NDArray[np.float64]
 
 
 class InputBuffer:

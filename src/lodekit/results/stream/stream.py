@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.observations import TimeSeries
@@ -33,11 +33,10 @@ from lodekit.results.fit import Fit
 from lodekit.results.prediction import format_prediction, parse_observables
 from lodekit.results.stream.cusum import MAX_CALIBRATION_ROWS, calibrate_threshold, check_alarm_options, update_cusum
 from lodekit.results.stream.input_response import InputBuffer, StreamInputResponse, TimeStepCache, clock_resolution
+from lodekit.support.arguments import Array
 from lodekit.support.files import StorageError, read_archive, write_archive
 from lodekit.support.text import format_count, to_json_values
 from lodekit.version import __version__
-
-Array = NDArray[np.float64]
 
 
 class Innovation(NamedTuple):
@@ -287,7 +286,9 @@ class Stream:
         self.state_space, self.input_response = state_space, input_response
         self.false_alarms, self.shift, self.threshold = float(false_alarms), float(shift), threshold
         self.observables = fit.prior.noise.observables
-        self._measurement_model = StreamMeasurementModel.from_texts(fit, state_space, input_response, self.observables)
+        compile_model = partial(StreamMeasurementModel.from_texts, fit, state_space, input_response)
+        self._compile = lru_cache(maxsize=16)(compile_model)
+        self._measurement_model = compile_model(self.observables)
         self._measurement_model.check_measured(self.observables)
         self._index = {name: number for number, name in enumerate(self.observables)}
         self._kinds = {} if input_response is None else input_response.input_kinds
@@ -296,7 +297,6 @@ class Stream:
         self._noise = [max(fit.typical_noise(n), e) for n, e in zip(self.observables, self._exact, strict=True)]
         leaps, span = StepDiscretizer(state_space.F, state_space.noise_intensity), fit.prior.units.time_scale
         self._transitions: TimeStepCache[DiscreteStep] = TimeStepCache(lambda length: leaps.discretize(length / span))
-        self._compiled: dict[tuple[str, ...], StreamMeasurementModel] = {}
 
     def __repr__(self) -> str:
         rows, alarms = format_count(self.rows, "row"), format_count(self.alarms, "alarm")
@@ -398,26 +398,19 @@ class Stream:
             expected += known if is_complete else known[numbers]
         measured = np.array([value for _, value in values])
         spread = np.sqrt(np.square(update.S_root).sum(axis=0))
+        innovations, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
         parts = (numbers, measured.tolist(), expected.tolist(), spread.tolist())
-        innovations, sums, alarms = self._score_row(before, zip(*parts, strict=True))
+        for number, value, mean, deviation in zip(*parts, strict=True):
+            score = (value - mean) / deviation
+            high, low, alarm = update_cusum(sums[number], score, reference, self.threshold)
+            sums[number] = high, low
+            alarms += bool(alarm)
+            innovations[self.observables[number]] = Innovation(value, mean, deviation, score, alarm)
         if not all(math.isfinite(item.score) for item in innovations.values()):
             raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
         state = time, update.update_mean(measured - expected), update.P_root, response, before.input_buffers, sums
         ties = before.rows_at_time + 1 if time == before.time else 1
         return innovations, StreamState(*state, leads, before.n_rows + 1, alarms, innovations, ties)
-
-    def _score_row(
-        self, before: StreamState, row: Iterable[tuple[int, float, float, float]]
-    ) -> tuple[dict[str, Innovation], list[tuple[float, float]], int]:
-        """Return what a row says, the sums after it, and how many alarms there were."""
-        innovations, sums, alarms, reference = {}, list(before.cusum), before.n_alarms, 0.5 * self.shift
-        for number, measured, expected, deviation in row:
-            score = (measured - expected) / deviation
-            high, low, alarm = update_cusum(sums[number], score, reference, self.threshold)
-            sums[number] = high, low
-            alarms += bool(alarm)
-            innovations[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
-        return innovations, sums, alarms
 
     def _propagate(self, before: StreamState, time: float) -> tuple[DiscreteStep | None, Array, tuple[float, float]]:
         """Return the step of the states to a time from now on, the response there, and how far both are ahead of it."""
@@ -557,14 +550,6 @@ class Stream:
                 std[place] = np.sqrt(np.sum((view.observation_matrix @ ahead.P_root) ** 2, axis=1))
         return format_prediction([mean, std] if return_std else [mean], times, single=single)
 
-    def _compile(self, texts: tuple[str, ...]) -> StreamMeasurementModel:
-        if texts not in self._compiled:
-            if len(self._compiled) >= 16:
-                self._compiled.clear()
-            model = StreamMeasurementModel.from_texts(self.fit, self.state_space, self.input_response, texts)
-            self._compiled[texts] = model
-        return self._compiled[texts]
-
     def save(self, path: str | Path) -> None:
         """Write the state to a file: JSON and arrays, whole or not at all; ``gp.stream(resume=path)`` goes on from it.
 
@@ -687,10 +672,8 @@ def _make_input_response(fit: Fit) -> StreamInputResponse | None:
 def _initial_state(fit: Fit, space: StateSpaceModel, input_response: StreamInputResponse | None) -> StreamState:
     """Return the beginning of a record: the prior, and rest."""
     kinds, size = ({}, 0) if input_response is None else (input_response.input_kinds, input_response.size)
-    samples, cusum = (
-        {name: InputBuffer(kind) for name, kind in kinds.items()},
-        [(0.0, 0.0)] * len(fit.prior.noise.observables),
-    )
+    samples = {name: InputBuffer(kind) for name, kind in kinds.items()}
+    cusum = [(0.0, 0.0)] * len(fit.prior.noise.observables)
     return StreamState(None, np.zeros(space.size), space.prior_P_root(0.0), np.zeros(size), samples, cusum)
 
 
