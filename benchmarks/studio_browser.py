@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ HOW = (
 )
 
 #: Seconds to wait for what must come; a busy machine needs far more than an idle one.
-PATIENCE = 600
+PATIENCE = 240
 
 #: Counts what goes to the server and what comes back: whoever waits knows whether an answer is still to come.
 _WIRE = """(() => {
@@ -208,13 +208,8 @@ class Visitor:
                 break
         for label, value in fields.items():
             self.page.get_by_label(label.replace("_", " "), exact=False).first.fill(value)
-        for _ in range(4):
-            # A button that is drawn anew in this moment does not feel it; a person would press it again.
-            button.click()
-            with suppress(Exception):
-                self.page.get_by_text("simulated.csv").first.wait_for(timeout=15_000)
-                break
-        self.sees("simulated.csv")
+        button.click()
+        self.sees("simulated.csv", button)
         self.settle()
 
     def drop(self, name: str, content: bytes, label: str = "Drop a record") -> None:
@@ -223,10 +218,13 @@ class Visitor:
         kinds = {"name": name, "mimeType": "text/plain", "buffer": content}
         self.page.get_by_test_id("stFileUploader").filter(has_text=label).locator("input").set_input_files(kinds)
 
-    def click(self, name: str) -> None:
-        """Press a button, once the page has come to rest."""
+    def click(self, name: str, until: str = "") -> None:
+        """Press a button once the page has come to rest; with a text, again until the text is there."""
         self.settle()
-        self.page.get_by_role("button", name=name, exact=True).first.click()
+        button = self.page.get_by_role("button", name=name, exact=True).first
+        button.click()
+        if until:
+            self.sees(until, button)
 
     def click_text(self, text: str) -> None:
         """Press whatever is called so, once the page has come to rest."""
@@ -236,10 +234,10 @@ class Visitor:
     def fit(self) -> None:
         """Fit, and wait until the result is there."""
         fits = self.count_fits()
+        script = "([table, count]) => document.querySelectorAll(`${table} tbody tr`).length > count"
         self.click("Fit")
-        self.page.wait_for_function(
-            "([table, count]) => document.querySelectorAll(`${table} tbody tr`).length > count", arg=[_TRAY, fits]
-        )
+        button = self.page.get_by_role("button", name="Fit", exact=True).first
+        self._wait(lambda: self.page.wait_for_function(script, arg=[_TRAY, fits], timeout=15_000), "a new fit", button)
 
     def brush(self, first: float, last: float) -> None:
         """Drag over the record by the mouse, from one share of its width to another."""
@@ -262,9 +260,19 @@ class Visitor:
         """Return how many fits are in the tray."""
         return int(self.page.locator(f"{_TRAY} tbody tr").count())
 
-    def sees(self, text: str) -> None:
+    def sees(self, text: str, button: Any = None) -> None:
         """Wait until a text is there."""
-        self.page.get_by_text(text).first.wait_for()
+        self._wait(lambda: self.page.get_by_text(text).first.wait_for(timeout=15_000), repr(text), button)
+
+    def _wait(self, wait: Callable[[], object], what: str, button: Any) -> None:
+        """Wait with patience; a button that was drawn anew when it was pressed is pressed again, as a person would."""
+        for _ in range(PATIENCE // 15):
+            with suppress(Exception):
+                wait()
+                return
+            if button is not None and button.is_visible() and button.is_enabled():
+                button.click()
+        raise AssertionError(f"{what} did not appear; the page shows:\n{self.page.inner_text('body')}")
 
     def table(self, words: str) -> list[list[tuple[str, str]]]:
         """Return the cells of a table: what is shown, and the whole number behind it."""

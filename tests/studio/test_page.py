@@ -202,8 +202,8 @@ def test_a_slider_moves_the_curve(fitted: Visitor) -> None:
 
 
 def test_what_a_process_without_equations_does_is_told_on_request(fitted: Visitor) -> None:
-    fitted.click("What if the equations were not known?")
-    fitted.sees("Without the equations, a Gaussian process on each channel leaves over up to")
+    text = "Without the equations, a Gaussian process on each channel leaves over up to"
+    fitted.click("What if the equations were not known?", until=text)
 
 
 def test_a_reload_finds_everything_again(fitted: Visitor) -> None:
