@@ -153,6 +153,7 @@ class ScalarFunctions:
                 for exponents, value in part.items():
                     target[i, index[exponents]] = value
         self._is_constant = not self._exponents.any()
+        self._last = b"", (np.zeros(0), np.zeros((0, 0)))
         # For each parameter the exponents of the derivative, its own lowered by one.
         self._derivative_exponents = np.maximum(self._exponents - np.eye(len(ring.parameters))[:, None, :], 0.0)
 
@@ -167,12 +168,16 @@ class ScalarFunctions:
         return values, np.zeros((len(self._derivative_exponents), len(values)))
 
     def evaluate(self, theta: Array) -> tuple[Array, Array]:
-        """Return values, shape (s,), and their derivatives, shape (p, s)."""
+        """Return values, shape (s,), and their derivatives, shape (p, s); the last ones are cached."""
         if self._is_constant:
             return self._constant
-        values, bottom = self._fractions(np, theta)
-        slopes = self._exponents.T * np.multiply.reduce(theta**self._derivative_exponents, axis=2)
-        return values, (slopes @ self._numerator.T - values * (slopes @ self._denominator.T)) / bottom
+        last = self._last
+        if last[0] != theta.tobytes():
+            values, bottom = self._fractions(np, theta)
+            slopes = self._exponents.T * np.multiply.reduce(theta**self._derivative_exponents, axis=2)
+            jacobian = (slopes @ self._numerator.T - values * (slopes @ self._denominator.T)) / bottom
+            last = self._last = theta.tobytes(), (values, jacobian)
+        return last[1]
 
     def evaluate_many(self, theta: Array) -> tuple[Array, Array]:
         """Return values at many points, shape (n, s), and derivatives in logarithms of the parameters, (n, p, s).
