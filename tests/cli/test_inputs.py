@@ -93,7 +93,7 @@ def test_files_to_start_from_show_how(tmp_path: Path) -> None:
 def test_files_to_start_from_show_where_a_disturbance_stands(tmp_path: Path, equation: str, name: str) -> None:
     text = format_system_file(equation, ["tau", "K"] if "tau" in equation else [])
     shown = f'"{equation} + {name}"'
-    assert f"# Each has to stand in an equation above, where it acts, as {name} does in {shown}" in text.splitlines()
+    assert f"# Each must appear in an equation above, for example {name} in {shown}" in text.splitlines()
     text = text.replace(f'"{equation}"', shown)
     for line in ("# [disturbances]", f'# {name} = "white"'):
         assert line in text.splitlines()
