@@ -23,7 +23,7 @@ from lodekit.support.text import significant_digits
 TruthByName = Mapping[str, float | Callable[[Array], Array]]
 #: More points than this only make a plot slow.
 MAX_PLOT_POINTS = 5000
-# Okabe and Ito's colours, which everyone can tell apart.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 PLOTLY_DATA_COLOR, PLOTLY_MEAN_COLOR, PLOTLY_TRUTH_COLOR = "#4a4a4a", "#0072b2", "#d55e00"
 PLOTLY_BAND_COLOR = "rgba(0,114,178,0.2)"
 

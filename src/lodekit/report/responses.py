@@ -59,7 +59,7 @@ def _unit_ratio(context: ReportContext, output: str, input_name: str) -> str:
 
 
 def _response_table_row(context: ReportContext, space: FittedStateSpace, output: str, input_name: str) -> list[str]:
-    """Return gain, time constants, dead time, complex poles and zeros of one response; empty where there is none."""
+    """Return gain, time constants, dead time, complex poles and zeros of one response; empty if there is none."""
     title, unit = f"{input_name} → {output}", context.unit_suffix("t").strip()
     ratio, rate = _unit_ratio(context, output, input_name), f"1/{unit}" if unit else ""
     try:

@@ -93,7 +93,7 @@ def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) 
 
 
 def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> PlotlyPanel:
-    """Return the panel of a known input, from its samples, thinned where there are many."""
+    """Return the panel of a known input, from its samples, thinned if there are many."""
     label, unit = escape_plotly(name), escape_plotly(context.unit_suffix(name))
     inside = signal.times[(signal.times > context.span[0]) & (signal.times < context.span[1])]
     times = np.concatenate([[context.span[0]], inside[thinned_indices(len(inside))], [context.span[1]]])
@@ -108,7 +108,7 @@ def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> Plot
 
 
 def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, Any]:
-    """Return the measurements of an observable as a trace, thinned where there are many."""
+    """Return the measurements of an observable as a trace, thinned if there are many."""
     chosen = thinned_indices(len(item.times))
     unit = escape_plotly(context.unit_suffix(item.observable))
     name = "averages" if context.fit.measurements.sufficient_statistics is not None else "measurements"

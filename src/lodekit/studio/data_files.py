@@ -47,7 +47,7 @@ class DataFile:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns of numbers beside the time, drawn or not."""
+        """All columns of numbers except the time, drawn or not."""
         return tuple(own.name for own in self.preview.columns)
 
     def span(self, record: str = "") -> tuple[float, float]:

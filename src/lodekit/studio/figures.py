@@ -202,7 +202,7 @@ SVG_WIDTH, SVG_PANEL_HEIGHT, SVG_LEFT_MARGIN, SVG_TOP_MARGIN, SVG_BOTTOM_MARGIN 
 
 
 def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return round numbers between two numbers, about so many as `count` says.
+    """Return about `count` round numbers between two numbers.
 
     Examples
     --------

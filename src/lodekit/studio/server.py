@@ -1,4 +1,4 @@
-"""Processes beside the web server: they answer requests of pages, or run one background task.
+"""Processes of the web server that answer requests of pages, or run one background task.
 
 The server only draws. Algebra, curves and fits run in processes of their own, so that the page and all other sessions
 continue if one of them ends or takes too long.
